@@ -9,6 +9,7 @@ comparable with link bandwidth (the convention of nccl-tests, doc/PERFORMANCE.md
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -99,12 +100,13 @@ class Collective:
 
     @classmethod
     def parse(cls, text: str, root: int | None = None, traffic: Traffic | None = None) -> Collective:
-        """The collective called `text` (``all_reduce``, ``reduce-scatter`` and the like are understood).
+        """The collective called `text` (``all_reduce``, ``all_gather_into_tensor`` and the like are understood).
 
         Raises `InputError` for an unknown name, a root given to a collective that has none, and for a traffic
         matrix that is missing, or given to another collective than alltoallv.
         """
-        name = text.lower().replace("_", "").replace("-", "")
+        # Also as torch.distributed calls them: all_gather_into_tensor, all_to_all_single and the like.
+        name = re.sub(r"_(into_)?(tensor|single)$|[_-]", "", text.lower())
         if name not in _PROMISES:
             raise unknown("collective", text, _PROMISES)
         if name == ALLTOALLV or traffic is not None:

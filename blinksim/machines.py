@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -94,6 +95,7 @@ def load(
     name = os.fspath(name_or_path).strip()
     changes = (edits,) if isinstance(edits, str) else tuple(edits)
     table = os.fspath(rates).strip()
+    name = name if like is not None else _as_catalogued(name)
     node = regarded(_node(name, table), loaded_from=(name, table)) if like is None else _completed(name, table, like)
     return assemble(node, nodes, changes)
 
@@ -155,7 +157,7 @@ def as_topology(machine: MachineLike) -> Topology:
 def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topology:
     """`node` after `edits`, as a cluster of `nodes` nodes; edits and errors are those of `load`."""
     nodes, joined = whole(nodes, "nodes"), node.fabric
-    later = [edit for edit in edits if nodes > 1 and _names_a_node(edit)]
+    later = [edit for edit in edits if nodes > 1 and _NAMES_A_NODE.search(edit)]
     for edit in edits:
         node = node if edit in later else node.edit(edit)
         if nodes > 1 and joined and not node.fabric:
@@ -163,8 +165,11 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
                 f"{edit!r} leaves {node.name} none of the {joined.kind} ports that join {nodes} nodes"
             )
     cluster = node if nodes == 1 else node.replicate(nodes)
+    every = f"n[0-{nodes - 1}]."
     for edit in later:
-        cluster = cluster.edit(_on_every_node(edit, node, nodes))
+        # A device without the name of a node stands for those of all: degrade nic7-fabric7 …
+        named = re.sub(r"(?<![\w.\]])[a-zA-Z][\w.]*", lambda name: every * (name[0] in node.index) + name[0], edit)
+        cluster = cluster.edit(named)
     return cluster
 
 
@@ -240,12 +245,10 @@ def assumptions(machine: MachineLike) -> list[str]:
     Empty for what has no machine file.
     """
     name = "" if isinstance(machine, Topology) else os.fspath(machine).strip()
-    if Path(name).suffix.lower() in _YAML or (name == STDIN and _kind_of(text_files.read_text(STDIN)) is _YAML):
-        return machine_yaml.outline(name).assumptions()
-    try:
-        return machine_yaml.outline(catalogue_file(name)).assumptions()
-    except InputError:
-        return []
+    own = Path(name).suffix.lower() in _YAML or (name == STDIN and _kind_of(text_files.read_text(STDIN)) is _YAML)
+    with suppress(InputError):
+        return machine_yaml.outline(name if own else catalogue_file(name)).assumptions()
+    return []
 
 
 def remarks(topology: Topology) -> list[str]:
@@ -253,15 +256,8 @@ def remarks(topology: Topology) -> list[str]:
     return topology.source.split("; ")[1:] if topology.source.startswith(_RECORDED) else []
 
 
-def _names_a_node(edit: str) -> bool:
-    # How nodes will be joined is changed before they are, and what joins them can afterwards.
-    return re.search(r"(?:^|[\s>-])(?:n(?:[0-9]+|\[[0-9]+-[0-9]+\])\.|fabric(?!\s+(?!can=)\w+=))", edit) is not None
-
-
-def _on_every_node(edit: str, node: Topology, nodes: int) -> str:
-    """`edit` where a device of `node` without the name of one stands for those of all: ``degrade nic7-fabric7 …``."""
-    every = f"n[0-{nodes - 1}]."
-    return re.sub(r"(?<![\w.\]])[a-zA-Z][\w.]*", lambda name: every * (name[0] in node.index) + name[0], edit)
+# How nodes will be joined is changed before they are, and what joins them can afterwards.
+_NAMES_A_NODE = re.compile(r"(?:^|[\s>-])(?:n(?:[0-9]+|\[[0-9]+-[0-9]+\])\.|fabric(?!\s+(?!can=)\w+=))")
 
 
 def _node(name: str, rates: str) -> Topology:
@@ -295,6 +291,19 @@ def _node(name: str, rates: str) -> Topology:
             raise unknown("shape", name.partition(":")[0], FORMS, hint=hint) from None
         raise
     return _from_yaml(path, rates)
+
+
+def _as_catalogued(name: str) -> str:
+    """The name in the catalogue of a file that says just what that machine's does; otherwise as it is."""
+    if Path(name).suffix.lower() not in _YAML:
+        return name
+    with suppress(InputError):
+        head = machine_yaml.outline(name)
+        known = catalogue_file(head.name)
+        both = ([machine_yaml.read(path, rates) for rates in head.rate_names()] for path in (name, known))
+        own, other = ([(one, one.execution, one.nccl_rates) for one in found] for found in both)
+        return known.stem if own == other else name
+    return name
 
 
 def _completed(name: str, rates: str, like: str | os.PathLike[str]) -> Topology:
@@ -357,17 +366,14 @@ def _is_smi(name: str) -> bool:
 
 
 def _from_yaml(path: Path, rates: str) -> Topology:
-    table = _rates_file(rates)
-    if table is not None or rates == "nominal":
+    table, head = _rates_file(rates), machine_yaml.outline(path)
+    if table is not None or rates == NOMINAL:
         return machine_yaml.read(path, table or rates)
-    head = machine_yaml.outline(path)
-    # A machine's own table goes before a file of the same name.
-    if rates in head.rate_names():
-        return machine_yaml.read(path, rates)
     measured = measured_rates(head.name)
     tables = shared_rates() | ({} if measured is None else {MEASURED: measured})
-    if rates in tables:
-        return machine_yaml.read(path, tables[rates])
+    # A machine's own table goes before a file of the same name.
+    if rates in head.rate_names() or rates in tables:
+        return machine_yaml.read(path, rates if rates in head.rate_names() else tables[rates])
     known = [*head.rate_names(), *(name for name, found in tables.items() if found.machine in ("", head.name))]
     raise unknown(f"rates for {head.name}:", rates, known, hint="(or a rates file, such as rates.yaml)")
 

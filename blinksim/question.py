@@ -238,15 +238,9 @@ def at_rates(topology: Topology, rates: str) -> Topology:
     for link in topology.links:
         new = changed.get(_figures(link), link)
         links.append(replace(link, lane_bandwidth=new.lane_bandwidth, latency=new.latency, overhead=new.overhead))
-    return replace(
-        topology,
-        links=tuple(links),
-        fabric=fabric,
-        rates=after.rates,
-        loaded_from=(name, rates),
-        execution=after.execution if as_it_is else None,
-        nccl_rates=after.nccl_rates if as_it_is else None,
-    )
+    now: Any = {"links": tuple(links), "fabric": fabric, "rates": after.rates, "loaded_from": (name, rates)}
+    now |= {key: getattr(after, key) if as_it_is else None for key in ("execution", "nccl_rates")}
+    return replace(topology, **now)
 
 
 def _loaded(name: str, rates: str) -> Topology:

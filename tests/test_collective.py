@@ -143,3 +143,15 @@ def test_what_the_sides_of_a_collective_hold() -> None:
         "alltoall": 2,
     }  # fmt: skip
     assert {name for name in COLLECTIVES if Collective(name).personalized} == {"gather", "scatter", "alltoall"}
+
+
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [
+        ("all_gather_into_tensor", "allgather"),
+        ("reduce_scatter_tensor", "reducescatter"),
+        ("all_to_all_single", "alltoall"),
+    ],
+)
+def test_names_of_torch_distributed(called: str, name: str) -> None:
+    assert Collective.parse(called).name == Collective.parse(name).name == name

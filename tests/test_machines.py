@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import time
 from fractions import Fraction
@@ -14,6 +15,7 @@ import pytest
 
 import blinksim as bs
 from blinksim import data_files, machines
+from blinksim.cli.main import run
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
@@ -338,3 +340,25 @@ def test_sparks_through_a_switch(nodes: int) -> None:
     assert machine.ranks == nodes
     assert bs.bound(machine, "allgather").rate == Fraction(25 * 10**9 * nodes, nodes - 1)
     assert bs.project(machine, "allreduce", "64MiB").time_s >= 2**26 * 2 * (nodes - 1) / nodes / 25e9
+
+
+def test_a_copy_of_a_machine_of_the_catalogue_is_that_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, changed = tmp_path / "mine.yaml", tmp_path / "changed.yaml"
+    assert run(["topo", "import", "hgx-h100", "-o", str(copy)]) == 0
+    assert machines.load(copy).loaded_from == ("hgx-h100", "nominal")
+    for more in (["--members", "0-3"], ["--nodes", "4"], ["--edit", "degrade gpu3-nvswitch lanes=9"]):
+        answers = []
+        for machine in (str(copy), "hgx-h100"):
+            capsys.readouterr()
+            assert run(["project", machine, "allreduce", "1GiB", *more, "--json", "--quiet"]) == 0
+            said = json.loads(capsys.readouterr().out)
+            answers.append((said["time_s"], said["interval_high_s"], said["could_take_s"], said["origin"]))
+        assert answers[0] == answers[1]
+    # One link or one constant less, and it is another machine.
+    text = copy.read_text()
+    for line in ("{from: gpu0, to: nvswitch, class: nvlink, lanes: 18}", "lanes: 18, overhead: 0us}"):
+        assert line in text
+        changed.write_text(text.replace(line, line.replace("18", "17"), 1))
+        assert machines.load(changed).loaded_from == (str(changed), "nominal")

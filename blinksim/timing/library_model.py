@@ -37,7 +37,7 @@ from blinksim.timing.measured.library_rates import EXPECTED, LINKS, PREDICTED, T
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.model_registry import schedule_model
-from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
+from blinksim.timing.nccl_model import CHOICE, FAMILY, MOST_CHANNELS, NcclTuner
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of_links
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
@@ -327,7 +327,7 @@ class Library(TimingModel):
         assert healthy is not None
         before = healthy._risen(collective, size)
         stated, by = [one.stated(collective, size) for one in (self, healthy)], "NCCL's channels"
-        times = [_at_width(one) for one in stated if one]
+        times = [one._at_width(found) for one, found in zip((self, healthy), stated, strict=True) if found]
         if len(times) < 2:
             times, by = [one.links(collective, size).time_s for one in (self, healthy)], "the links"
         factor = times[0] / times[1]
@@ -434,6 +434,13 @@ class Library(TimingModel):
         tuner, whole = self._planned
         return tuner.times(whole, collective, [size], [CHOICE])[0] if self._choice(collective, size) else None
 
+    def _at_width(self, stated: Projection) -> float:
+        """Seconds of NCCL's choice with channels as wide as links allow: its steps only serve the choice."""
+        assert self.prediction is not None
+        latency, over_channels, *beyond = (term.time_s for term in stated.terms)
+        graph = self.prediction.graphs[FAMILY.get(stated.details["nccl_algorithm"], "tree")]
+        return stated.time_s if beyond else latency + over_channels / float(graph.wider)
+
     def links(self, collective: Collective, size: int) -> Projection:
         """The time of the best schedule on the links alone."""
         if collective not in self.contests:
@@ -512,13 +519,6 @@ class Library(TimingModel):
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, tuner.nodes or 1, relays=(), **asked)
         return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
-
-
-def _at_width(stated: Projection) -> float:
-    """Seconds of NCCL's choice with channels as wide as links allow: its steps only serve the choice."""
-    latency, over_channels, *beyond = (term.time_s for term in stated.terms)
-    widths = stated.details["channel_GBps"] / stated.details["links_allow_GBps"]
-    return stated.time_s if beyond else latency + over_channels * widths
 
 
 _BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links"}

@@ -46,6 +46,8 @@ MODEL = "nccl-tuner"
 CHOICE = "nccl"
 # What NCCL calls the algorithms that the registry has too; its trees are two that mirror each other.
 SAME = {"double_binary": "tree", "chain_tree": "tree", **{name: name for name in ("ring", "nvls", "nvls_tree")}}
+# The sort of channels that an algorithm runs on; others run on those of trees.
+FAMILY = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}
 # MAXCHANNELS of NCCL since 2.25.
 MOST_CHANNELS = 64
 # Ranks up to which a bound stands beside every prediction: a larger cluster is not built for it, unless it may be
@@ -151,9 +153,8 @@ class NcclTuner(TimingModel):
 
     def check(self, question: Question) -> None:
         if question.relays not in (None, NONE):
-            raise InputError(
-                f"NCCL does not relay through GPUs that are not members; leave relays={question.relays} out"
-            )
+            leave = f"leave relays={question.relays} out"
+            raise InputError(f"NCCL does not relay through GPUs that are not members; {leave}")
         if question.links is not None:
             raise InputError(f"NCCL takes links by rules of its own; leave links={question.links} out")
 
@@ -194,10 +195,9 @@ class NcclTuner(TimingModel):
             answers += sorted(timed, key=lambda projection: projection.time_s)
         if self.channels is not None and not any("measured_time_s" in one.details for one in answers):
             takes = ", ".join(dict.fromkeys(one.details["nccl_algorithm"] for one in answers))
-            raise InfeasibleError(
-                f"channels={self.channels} changes times by measured constants only, and {whole.name} has none of "
-                f"{takes} on {count(found.job.ranks, 'rank')}; leave it out"
-            )
+            only = f"channels={self.channels} changes times by measured constants only"
+            none = f"{whole.name} has none of {takes} on {count(found.job.ranks, 'rank')}"
+            raise InfeasibleError(f"{only}, and {none}; leave it out")
         return answers
 
     def _named(self, name: str, timed: list[Projection], found: Prediction, whole: Topology) -> Projection:
@@ -263,8 +263,7 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
     collective.check_ranks(prediction.job.ranks)
     job, found = prediction.job, list[Projection]()
     for timing in prediction.times(collective.name, size):
-        # The sort of channels that the algorithm runs on.
-        family = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(timing.algorithm, "tree")
+        family = FAMILY.get(timing.algorithm, "tree")
         graph = prediction.graphs[family]
         channels = graph.nchannels if family == "nvls" else prediction.nchannels
         rate = graph.bw_intra if job.nnodes <= 2 else graph.bw_inter
@@ -276,7 +275,7 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
         )
         details: dict[str, Any] = keyed(timing, "nccl_algorithm=algorithm nccl_protocol=protocol")
         details |= {"nccl_version": prediction.version, "channels": channels, "channel_GBps": in_GBps(rate)}
-        details |= {"links_allow_GBps": in_GBps(rate * graph.wider), "assumed": list(prediction.assumed)}
+        details["assumed"] = list(prediction.assumed)
         details["channel_orders"] = [list(order) for order in prediction.orders(family)]
         details |= keyed(graph, "type_intra type_inter" if job.nnodes > 1 else "type_intra")
         details |= {"weakest": low} if (low := weakest(whole)) else {}
