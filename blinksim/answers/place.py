@@ -378,7 +378,7 @@ def _divisions(asked: _Asked, count: int, symmetries: Sequence[Ints], maps: Sequ
     # Rails are what links between nodes join. Nodes are alike by the symmetries that leave these in place.
     between = (node[src] < 0) | (node[src] != node[dst])
     rail, ends = joined_labels(len(node), src[between], dst[between]), src[between]
-    images, perms = (np.array(some, int).reshape(len(maps), -1) for some in (maps, symmetries))
+    images, perms = np.array(maps, int).reshape(-1, len(ranks)), np.array(symmetries, int).reshape(-1, len(node))
     alike = orbit_labels(len(ranks), [*images[(rail[perms[:, ends]] == rail[ends]).all(axis=1)]])
     exchanged = orbit_labels(len(ranks), [*images[(images != ranks).sum(axis=1) == 2]])
     label = node[[topology.index[name] for name in asked.candidates]] if topology.nodes > 1 else exchanged

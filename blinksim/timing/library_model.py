@@ -274,7 +274,8 @@ class Library(TimingModel):
         edited = self.healthy and (self.machine.edits or not self.by_constants(collective, size))
         found = self._edited(collective, size) if edited else self._taken(collective, size)
         power = max(TURNS[0], 2 ** (max(1, size - 1).bit_length() - 1))
-        fewer = [s for s in (power, *self._known(collective)) if s < size]
+        known = (s for one in (self, *self._neighbors(collective)) for s in one._known(collective))
+        fewer = [s for s in (power, *known) if s < size]
         if edited or not fewer or found.time_s * _FALLS < asked:
             return found
         less = self._risen(collective, max(fewer), max(asked, found.time_s))
@@ -353,8 +354,7 @@ class Library(TimingModel):
         model, this one gains on what that has above the bound.
         """
         model, at = self._modelled(collective, size), math.log(self.ranks)
-        ratios: dict[float, float] = {}
-        jobs = []
+        ratios, jobs = dict[float, float](), list[str]()
         for neighbor in self._neighbors(collective):
             known = neighbor.by_constants(collective, size) if model.what == EXPECTED else None
             base = known or neighbor._by_models(collective, size)

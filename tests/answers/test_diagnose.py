@@ -126,7 +126,7 @@ def dgx1(folder: Path, points: list[Point]) -> Diagnosis:
     return diagnose(run_of(folder, "allreduce", 8, points), load("dgx1-v100").select(), load("dgx1-v100", rates="nccl"))
 
 
-@pytest.mark.parametrize("start", [2**22, 2**25, 2**30])
+@pytest.mark.parametrize("start", [2**24, 2**25, 2**30])
 def test_the_first_size_that_falls_behind_is_found(tmp_path: Path, start: int) -> None:
     points = slowed("dgx1-v100", lambda size, time: time * (1.6 if size >= start else 1.02))
     found = dgx1(tmp_path, points)

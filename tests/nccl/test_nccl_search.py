@@ -57,7 +57,7 @@ def differences(case: Mapping[str, Any], version: str) -> list[str]:
 
 
 def fields(of: Graph) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in of.__dataclass_fields__}
+    return {name: getattr(of, name) for name, field in of.__dataclass_fields__.items() if field.compare}
 
 
 def quick(case: Mapping[str, Any], version: str) -> bool:
