@@ -367,18 +367,18 @@ def _orbits(every: Iterable[Subset], maps: Sequence[Ints]) -> Kinds:
     return kinds
 
 
-def _divisions(asked: _Asked, count: int, symmetries: Sequence[Ints], maps: Sequence[Ints]) -> Kinds:
+def _divisions(asked: _Asked, count: int, moves: Sequence[Ints], maps: Sequence[Ints]) -> Kinds:
     """Even divisions among nodes and their GPUs, with the most bandwidth to rails that all of these reach.
 
     On one node, GPUs of which every two can be exchanged. Nothing if there are too many choices all the same.
-    symmetries: of the devices; maps: the same of the ranks.
+    moves: symmetries of the devices; maps: the same of the ranks.
     """
     topology, ranks = asked.topology, np.arange(len(asked.candidates))
     (src, dst), node = topology.ends, topology.device_nodes
     # Rails are what links between nodes join. Nodes are alike by the symmetries that leave these in place.
     between = (node[src] < 0) | (node[src] != node[dst])
     rail, ends = joined_labels(len(node), src[between], dst[between]), src[between]
-    images, perms = np.array(maps, int).reshape(-1, len(ranks)), np.array(symmetries, int).reshape(-1, len(node))
+    images, perms = np.array(maps, int).reshape(-1, len(ranks)), np.array(moves, int).reshape(-1, len(node))
     alike = orbit_labels(len(ranks), [*images[(rail[perms[:, ends]] == rail[ends]).all(axis=1)]])
     exchanged = orbit_labels(len(ranks), [*images[(images != ranks).sum(axis=1) == 2]])
     label = node[[topology.index[name] for name in asked.candidates]] if topology.nodes > 1 else exchanged
