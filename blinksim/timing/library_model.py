@@ -274,8 +274,8 @@ class Library(TimingModel):
         edited = self.healthy and (self.machine.edits or not self.by_constants(collective, size))
         found = self._edited(collective, size) if edited else self._taken(collective, size)
         power = max(TURNS[0], 2 ** (max(1, size - 1).bit_length() - 1))
-        known = (s for one in (self, *self._neighbors(collective)) for s in one._known(collective))
-        fewer = [s for s in (power, *known) if s < size]
+        near = self._neighbors(collective) if size <= TURNS[0] else ()
+        fewer = [s for one in (self, *near) for s in (power, *one._known(collective)) if s < size]
         if edited or not fewer or found.time_s * _FALLS < asked:
             return found
         less = self._risen(collective, max(fewer), max(asked, found.time_s))
