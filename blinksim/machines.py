@@ -161,9 +161,8 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
     for edit in edits:
         node = node if edit in later else node.edit(edit)
         if nodes > 1 and joined and not node.fabric:
-            raise InfeasibleError(
-                f"{edit!r} leaves {node.name} none of the {joined.kind} ports that join {nodes} nodes"
-            )
+            lost = f"none of the {joined.kind} ports that join {nodes} nodes"
+            raise InfeasibleError(f"{edit!r} leaves {node.name} {lost}")
     cluster = node if nodes == 1 else node.replicate(nodes)
     every = f"n[0-{nodes - 1}]."
     for edit in later:
@@ -246,9 +245,11 @@ def assumptions(machine: MachineLike) -> list[str]:
     """
     name = "" if isinstance(machine, Topology) else os.fspath(machine).strip()
     own = Path(name).suffix.lower() in _YAML or (name == STDIN and _kind_of(text_files.read_text(STDIN)) is _YAML)
-    with suppress(InputError):
-        return machine_yaml.outline(name if own else catalogue_file(name)).assumptions()
-    return []
+    try:
+        path = name if own else catalogue_file(name)
+    except InputError:
+        return []
+    return machine_yaml.outline(path).assumptions()
 
 
 def remarks(topology: Topology) -> list[str]:
@@ -369,8 +370,7 @@ def _from_yaml(path: Path, rates: str) -> Topology:
     table, head = _rates_file(rates), machine_yaml.outline(path)
     if table is not None or rates == NOMINAL:
         return machine_yaml.read(path, table or rates)
-    measured = measured_rates(head.name)
-    tables = shared_rates() | ({} if measured is None else {MEASURED: measured})
+    tables = shared_rates() | ({} if (own := measured_rates(head.name)) is None else {MEASURED: own})
     # A machine's own table goes before a file of the same name.
     if rates in head.rate_names() or rates in tables:
         return machine_yaml.read(path, rates if rates in head.rate_names() else tables[rates])

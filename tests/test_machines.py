@@ -362,3 +362,10 @@ def test_a_copy_of_a_machine_of_the_catalogue_is_that_machine(
         assert line in text
         changed.write_text(text.replace(line, line.replace("18", "17"), 1))
         assert machines.load(changed).loaded_from == (str(changed), "nominal")
+
+
+def test_a_damaged_file_has_no_assumptions(tmp_path: Path) -> None:
+    damaged = tmp_path / "mine.yaml"
+    damaged.write_text("name: [")
+    with pytest.raises(FileError, match=r"mine\.yaml"):
+        machines.assumptions(damaged)
