@@ -75,7 +75,7 @@ def read_traffic(path: str | os.PathLike[str]) -> Traffic:
         return Traffic(matrix.reshape(shape, order="F" if fortran else "C"))
     except InputError as error:
         raise FileError(name, str(error)) from None
-    except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, TokenError) as error:
+    except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, SystemError, TokenError) as error:
         raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
 
 
