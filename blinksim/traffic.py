@@ -7,7 +7,8 @@ buffers and so of `size`.
 Mixtures of experts: every rank holds the same number of experts and of tokens. A token goes to its top k
 experts, once to each rank that holds any of them (as DeepEP does it), and the results come back on the same
 route: combine is the transpose of dispatch. Expert popularity follows Zipf's law, the usual model of uneven
-load; the k experts of a token are drawn one after the other without replacement.
+load; the k experts of a token are drawn one after the other without replacement. As a matrix, the copies of a
+token are different data, which cross every link anew; a library copies tokens, and adds results, on the way.
 """
 
 from __future__ import annotations
@@ -165,6 +166,7 @@ class Traffic(Tabular):
             "most_sent_rank": int(sent.argmax()),
             "most_received_bytes": int(received.max()),
             "most_received_rank": int(received.argmax()),
+            "counts": "every block as data of its own",
         }
 
     def lines(self) -> list[str]:
@@ -296,15 +298,13 @@ def expert_traffic(
     block = max(1, _BLOCK // (top_k * _SPARE))
     for rank in range(ranks):
         for first in range(0, tokens, block):
-            chosen = _top_k(random, weight, min(block, tokens - first), top_k) // experts_per_rank
-            chosen.sort(axis=1)
-            once = np.ones(chosen.shape, dtype=bool)
-            once[:, 1:] = chosen[:, 1:] != chosen[:, :-1]
-            counts[rank] += np.bincount(chosen[once], minlength=ranks)
+            drawn = choose(random, weight, min(block, tokens - first), top_k) // experts_per_rank
+            once = first_of_equals(np.ascontiguousarray(drawn.T)).T
+            counts[rank] += np.bincount(drawn[once], minlength=ranks)
     return Traffic(counts * each)
 
 
-def _top_k(random: np.random.Generator, weight: npt.NDArray[np.float64], tokens: int, k: int) -> npt.NDArray[np.int64]:
+def choose(random: np.random.Generator, weight: npt.NDArray[np.float64], tokens: int, k: int) -> Matrix:
     """For every token k different experts, drawn one after the other by weight; shape (tokens, k).
 
     Repeated draws are thrown away, which leaves the others with the right chances. Rows that are not full
@@ -313,20 +313,36 @@ def _top_k(random: np.random.Generator, weight: npt.NDArray[np.float64], tokens:
     """
     bounds = np.cumsum(weight)
     bounds[-1] = 1.0
+    # Where to look for a number among the bounds; a binary search takes longer than all else. A product with
+    # a power of two is exact.
+    cells = 4 << len(weight).bit_length()
+    first = np.searchsorted(bounds, np.arange(cells) / cells, side="right")
     chosen = np.full((tokens, k), -1, dtype=np.int64)
-    filled = np.zeros(tokens, dtype=np.int64)
     for _ in range(_ROUNDS):
-        rows = np.flatnonzero(filled < k)
+        rows = np.flatnonzero(chosen[:, -1] < 0)
         if not len(rows):
             return chosen
-        drawn = np.searchsorted(bounds, random.random((len(rows), k * _SPARE)), side="right")
-        for column in np.minimum(drawn, len(weight) - 1).T:
-            new = (filled[rows] < k) & ~(chosen[rows] == column[:, None]).any(axis=1)
-            chosen[rows[new], filled[rows[new]]] = column[new]
-            filled[rows[new]] += 1
-    for row in np.flatnonzero(filled < k).tolist():
+        sample = random.random((len(rows), k * _SPARE)).ravel()
+        drawn = first[(sample * cells).astype(np.int64)]
+        late = np.flatnonzero(bounds[drawn] <= sample)
+        while len(late):
+            drawn[late] += 1
+            late = late[bounds[drawn[late]] <= sample[late]]
+        every = np.concatenate([chosen[rows], drawn.reshape(len(rows), -1)], axis=1)
+        new = first_of_equals(np.ascontiguousarray(every.T)).T & (every >= 0)
+        new &= np.cumsum(new, axis=1) <= k
+        kept = np.full((len(rows), k), -1, dtype=np.int64)
+        kept[np.arange(k) < new.sum(axis=1)[:, None]] = every[new]
+        chosen[rows] = kept
+    for row in np.flatnonzero(chosen[:, -1] < 0).tolist():
         keys = np.log(weight) + random.gumbel(size=len(weight))
-        keys[chosen[row, : filled[row]]] = -np.inf
-        more = k - int(filled[row])
-        chosen[row, filled[row] :] = np.argpartition(keys, -more)[-more:]
+        filled = int((chosen[row] >= 0).sum())
+        keys[chosen[row, :filled]] = -np.inf
+        more = k - filled
+        chosen[row, filled:] = np.argpartition(keys, -more)[-more:]
     return chosen
+
+
+def first_of_equals(columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which entries differ from those of all columns before; columns: shape (k, tokens)."""
+    return np.array([(columns[:place] != column).all(axis=0) for place, column in enumerate(columns)])

@@ -20,7 +20,7 @@ import blinksim as bs
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InputError
-from blinksim.traffic import Traffic, _top_k
+from blinksim.traffic import Traffic, choose
 
 
 @st.composite
@@ -167,7 +167,7 @@ def test_experts_are_drawn_one_after_the_other() -> None:
     """Against the exact chances of all ordered pairs: p_i p_j / (1 - p_i)."""
     weight = np.array([0.55, 0.25, 0.15, 0.05])
     draws = 40_000
-    chosen = _top_k(np.random.default_rng(1), weight, draws, 2)
+    chosen = choose(np.random.default_rng(1), weight, draws, 2)
     for i, j in permutations(range(4), 2):
         expected = weight[i] * weight[j] / (1 - weight[i])
         seen = int(((chosen[:, 0] == i) & (chosen[:, 1] == j)).sum())
@@ -176,7 +176,7 @@ def test_experts_are_drawn_one_after_the_other() -> None:
 
 def test_rows_that_rounds_do_not_fill_are_drawn_too() -> None:
     weight = np.array([1 - 3e-9, 1e-9, 1e-9, 1e-9])
-    chosen = _top_k(np.random.default_rng(1), weight, 300, 3)
+    chosen = choose(np.random.default_rng(1), weight, 300, 3)
     assert all(len(set(row)) == 3 for row in chosen.tolist())
     # The rare ones are equally likely.
     assert (np.bincount(chosen.ravel(), minlength=4)[1:] > 120).all()

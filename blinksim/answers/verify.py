@@ -17,7 +17,7 @@ from typing import Any
 
 from blinksim import budget
 from blinksim.bounds import Bound, BoundResult, Phases
-from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, grants_in
+from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.certificates import check_shares, shown
 from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
@@ -194,7 +194,7 @@ def keeps(schedule: Schedule, assumed: str) -> bool:
     No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
     """
     used = abilities_used(schedule)
-    if assumed in (NOTHING, NO_CODING):
+    if assumed.removeprefix(UNSHARED).removeprefix("; ") in ("", NOTHING, NO_CODING):
         return True
     if assumed != ONLY_TREES and not assumed.endswith(TREES_BRANCH):
         return False

@@ -54,8 +54,8 @@ class Bound:
     @classmethod
     def of(cls, certificate: Certificate, collective: Collective, exact: bool = False) -> Bound:
         """The bound that `certificate` proves, with the scope, rate and assumptions that follow from it."""
-        scope, assumes = scope_of(certificate, collective), assumed_by(certificate, collective)
-        return cls(scope, certificate.rate, certificate, assumes, exact)
+        assumes = of_blocks(assumed_by(certificate, collective), collective)
+        return cls(scope_of(certificate, collective), certificate.rate, certificate, assumes, exact)
 
     @property
     def grants(self) -> tuple[str, ...]:
@@ -229,6 +229,7 @@ class BoundResult(Rates, Result):
 
 
 NOTHING = "nothing, it holds for every schedule"
+UNSHARED = "the blocks of the matrix share no data"
 NO_CODING = "ordinary sends and sums, no coding"
 ONLY_TREES = "switches and other devices without a rank only forward, and every element moves along trees"
 TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
@@ -269,6 +270,11 @@ def assumed_by(certificate: Certificate, collective: Collective) -> str:
         # Ahlswede, Cai, Li and Yeung (2000), with two pairs.
         return NO_CODING if collective.exchanges else NOTHING
     return NOTHING
+
+
+def of_blocks(assumes: str, collective: Collective) -> str:
+    """`assumes`, and what a traffic matrix stands for: copies of a token might cross once."""
+    return assumes if collective.traffic is None else granting(assumes, UNSHARED)
 
 
 def granted_to_switches(grants: Sequence[str]) -> str:

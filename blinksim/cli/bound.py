@@ -30,6 +30,7 @@ from blinksim.units import exact_GBps, format_rate, format_size_about, format_ti
 if TYPE_CHECKING:
     from blinksim.cli.commands import Bound, Place, Traffic
 
+COPIES_CROSS_ONCE = "tokens that are copied or summed on their way cross less often: their floor is lower"
 _LOST, _GAINED = "after losing one link", "with one more"
 
 
@@ -163,6 +164,8 @@ def _show(
         least = f"at least {format_time(found.time(largest))} for the bytes of the matrix"
         click.echo(f"  {least}, whose largest buffer is {format_size_about(largest)}")
     click.echo(f"  it assumes: {best.assumes}")
+    if found.collective.traffic is not None:
+        click.echo(f"  {COPIES_CROSS_ONCE}")
     if not found.searched:
         click.echo(f"  {BY_SUMS}")
     for line in _switch_lines(found):
@@ -289,6 +292,7 @@ def traffic(options: Traffic) -> None:
                 uneven = f"rank {rank} most: {format_size_about(most)}, {times}"
                 click.echo(f"  {what:<9} {uneven if most > mean else f'every rank {format_size_about(most)}'}")
             click.echo(f"  keeps     {format_size_about(facts['kept_bytes'])} in all, which crosses no link")
+            click.echo(f"  counts    {facts['counts']}; {COPIES_CROSS_ONCE}")
             if output:
                 click.echo(f"  written   {output}")
                 click.echo(f"next: blinksim bound switch:{flows.ranks} alltoallv --traffic {typed(output)}")

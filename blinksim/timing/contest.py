@@ -34,7 +34,7 @@ import numpy.typing as npt
 from blinksim import budget, plugins
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.best_known import best_known
-from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting
+from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting, of_blocks
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import distinct, per_topology, places
@@ -194,8 +194,8 @@ def least_time_of(
     from blinksim.bounds.time.time_bound import least_time
 
     best = least_time(part, collective, size, grants)
-    assumes = "" if best.assumes == NOTHING else best.assumes
-    return LeastTime(best.time / SECOND, best.words(part), assumes, best.kind)
+    assumes = of_blocks(best.assumes, collective)
+    return LeastTime(best.time / SECOND, best.words(part), "" if assumes == NOTHING else assumes, best.kind)
 
 
 def ceiling_of(
@@ -212,7 +212,7 @@ def ceiling_of(
     said = tuple(granted if granted is not None else [granted_to_switches(grants)] if grants else ())
     known = best_known(part, collective, tuple(grants))
     certificate = known.certificate
-    assumes = granting(assumed_by(certificate, collective), *said)
+    assumes = of_blocks(granting(assumed_by(certificate, collective), *said), collective)
     scope = type(certificate).__name__.lower()
     every = () if grants or collective.personalized else able_of(part)
     rate = best_known(part, collective, every).rate if every else certificate.rate

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from strategies import renamed, topologies
 
 import blinksim as bs
 from blinksim.algorithms import few_rounds, few_steps
+from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Topology
@@ -164,3 +166,22 @@ def test_simulated_and_projected_times_keep_the_bound() -> None:
     projected = bs.project(machine, exchange(traffic), traffic.size, algorithm="best")
     assert least <= simulated.time_s <= 1.1 * least
     assert least <= projected.time_s <= 1.1 * least
+
+
+def test_what_is_bounded_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A token for two ranks of another node: as blocks it crosses twice, and a broadcast of the same bytes once."""
+    machine = bs.load("rails:2x2@100GB/s,10GB/s")
+    traffic = Traffic([[0, 0, 10**7, 10**7], [0] * 4, [0] * 4, [0] * 4])
+    found = bs.bound(machine, exchange(traffic))
+    copied = bs.bound(machine, "broadcast")
+    assert copied.headline.exact
+    assert copied.time(10**7) < found.time(traffic.size)
+    assert {entry.assumes for entry in found.bounds} == {"the blocks of the matrix share no data"}
+    assert bs.project(machine, exchange(traffic)).least.assumes == "the blocks of the matrix share no data"
+    path = tmp_path / "t.csv"
+    bs.write_traffic(traffic, path)
+    for line in (["bound", "switch:4", "alltoallv", "--traffic", str(path), "--size", "1MiB"], ["traffic", str(path)]):
+        assert run(line) == 0
+        out = capsys.readouterr().out
+        assert "floor is lower" in out
+        assert "holds for every schedule" not in out

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from blinksim.bounds.best_known import best_known
-from blinksim.bounds.bound_result import NOTHING
+from blinksim.bounds.bound_result import NOTHING, of_blocks
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.claims import names, proved
 from blinksim.bounds.time import link_prices, message_counts
@@ -195,6 +195,7 @@ class TimeBound(Result):
         keys = "kind time_s time_us assumes words"
         return [
             keyed(e, keys, time_s=e.time / SECOND, time_us=microseconds(e.time), words=e.words(self.topology))
+            | {"assumes": of_blocks(e.assumes, self.collective)}
             for e in self.certificates
         ]
 
@@ -207,14 +208,15 @@ class TimeBound(Result):
 
     def text(self) -> str:
         """The sentence, the proof, and the bound of each theorem."""
-        rows = [(entry.kind, in_words(entry.time), entry.assumes) for entry in self.certificates]
+        every, collective = self.certificates, self.collective
+        rows = [(one.kind, in_words(one.time), of_blocks(one.assumes, collective)) for one in every]
         able = self.in_network
         more = []
         if able is not None and (able.time, able.assumes) != (self.best.time, self.best.assumes):
             where = "whatever switches do" if able.assumes == NOTHING else f"where {able.assumes.partition(';')[0]}"
             more = [f"  {where}, at least {in_words(able.time)}"]
         best = self.best
-        lines = self.sentence(), f"  {best.words(self.topology)}", f"  it assumes: {best.assumes}", *more
+        lines = self.sentence(), f"  {best.words(self.topology)}", f"  it assumes: {rows[0][2]}", *more
         return "\n".join((*lines, "", table(("theorem", "at least", "assumes"), rows, left=(0, 2))))
 
     def __repr__(self) -> str:
@@ -236,7 +238,7 @@ def stated(entry: TimeCertificate, topology: Topology, collective: Collective) -
     """JSON of one bound, as a file has it."""
     return {
         "time_s": entry.time / SECOND,
-        "assumes": entry.assumes,
+        "assumes": of_blocks(entry.assumes, collective),
         "words": entry.words(topology),
         "certificate": entry.to_dict(),
         "checked": not entry.check(topology, collective, entry.size),
