@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -397,7 +396,7 @@ class Library(TimingModel):
             if ranks not in self._beside:
                 question = Question(self._known_as, nodes=jobs[ranks], ranks_per_node=ranks // jobs[ranks])
                 self._beside[ranks] = Library(version=self.version, multicast=self.multicast).at(question)[0]
-            neighbor = copy(self._beside[ranks])
+            neighbor = self._beside[ranks]
             neighbor.published, neighbor.constants = self.published, self.constants
             yield neighbor
 

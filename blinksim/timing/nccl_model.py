@@ -191,7 +191,7 @@ class NcclTuner(TimingModel):
         for size in sizes:
             timed = [self._finished(one, found, whole) for one in projections(found, whole, collective, size)]
             if algorithms is not None:
-                timed = [self._named(name, timed, found, whole) for name in algorithms]
+                timed = [self._named(name, timed, found) for name in algorithms]
             answers += sorted(timed, key=lambda projection: projection.time_s)
         if self.channels is not None and not any("measured_time_s" in one.details for one in answers):
             takes = ", ".join(dict.fromkeys(one.details["nccl_algorithm"] for one in answers))
@@ -200,10 +200,12 @@ class NcclTuner(TimingModel):
             raise InfeasibleError(f"{only}, and {none}; leave it out")
         return answers
 
-    def _named(self, name: str, timed: list[Projection], found: Prediction, whole: Topology) -> Projection:
+    def _named(self, name: str, timed: list[Projection], found: Prediction) -> Projection:
         """The projection that a name stands for, among all that NCCL could take at one size."""
         if name == CHOICE:
-            return self._finished(choice(found, whole, timed[0].collective, timed[0].size), found, whole)
+            best = timed[0]
+            expects = {"nccl_expects_s": found.expects(best.collective.name, best.size)}
+            return replace(best, algorithm=CHOICE, details={**best.details, **expects})
         named = SAME.get(name, name)
         quickest = next((p for p in timed if p.algorithm.partition("/")[0] == named), None)
         if quickest is None:
@@ -276,7 +278,7 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
         details: dict[str, Any] = keyed(timing, "nccl_algorithm=algorithm nccl_protocol=protocol")
         details |= {"nccl_version": prediction.version, "channels": channels, "channel_GBps": in_GBps(rate)}
         details["assumed"] = list(prediction.assumed)
-        details["channel_orders"] = [list(order) for order in prediction.orders(family)]
+        details["channel_orders"] = prediction.orders[family]
         details |= keyed(graph, "type_intra type_inter" if job.nnodes > 1 else "type_intra")
         details |= {"weakest": low} if (low := weakest(whole)) else {}
         algorithm = f"{timing.algorithm}/{timing.protocol}"
@@ -285,13 +287,6 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
         bottleneck = f"{over} of {format_rate(rate)} over {path} paths"
         found.append(NcclProjection(**part, terms=terms, bottleneck=bottleneck, details=details))
     return found
-
-
-def choice(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> Projection:
-    """The choice of NCCL, under the name ``nccl``; details say which algorithm and protocol that is."""
-    best, *_ = projections(prediction, whole, collective, size)
-    details = {**best.details, "nccl_expects_s": prediction.expects(collective.name, size)}
-    return replace(best, algorithm=CHOICE, details=details)
 
 
 @lru_cache(maxsize=8)

@@ -256,9 +256,7 @@ def test_what_nccl_would_choose_is_its_own_answer() -> None:
     )
     assert [row["model"] for row in found.rows()] == ["nccl-tuner", "alpha-beta"] * 2
     whole = bs.load("dgx1-v100", rates="nccl")
-    from blinksim.timing.nccl_model import choice, predict_with
-
-    alone = choice(predict_with(whole), whole, bs.Collective("allreduce"), 256 * MIB)
+    alone = bs.project(whole, "allreduce", 256 * MIB, "nccl")
     assert found.rows()[0]["time_s"] == alone.time_s
     # Six GPUs have one ring only, and NCCL makes nothing better of them.
     assert found.rows()[2]["algbw_GBps"] < 0.6 * found.rows()[3]["algbw_GBps"]

@@ -106,7 +106,7 @@ def test_every_number_is_the_least_of_any_node() -> None:
             assert PATH_TYPES.index(getattr(graph, key)) == farthest
         assert len(graph.channels) == len(graph.nets) == graph.nchannels
     # The channels listed are those of a damaged node.
-    assert {name.partition(".")[0] for order in found.orders("ring") for name in order} <= {"n1", "n2"}
+    assert {name.partition(".")[0] for order in found.orders["ring"] for name in order} <= {"n1", "n2"}
 
 
 def test_nodes_that_are_alike_are_searched_once() -> None:

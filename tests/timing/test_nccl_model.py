@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from blinksim.nccl.files import graph_file, topo_read
 from blinksim.nccl.tuner.prediction import predict
 from blinksim.timing import nccl_model as study
 from blinksim.timing.projection_result import Projection
+from blinksim.topology.graph import Topology
 
 TESTS = Path(__file__).resolve().parents[1]
 DUMPS = sorted((TESTS / "data" / "nccl_graph_dumps").glob("*.xml"))
@@ -79,11 +82,15 @@ def test_a_file_of_other_gpus_is_refused(tmp_path: Path) -> None:
         study.predict_with(DGX1, graph_file=empty)
 
 
+def _choice(machine: Topology, size: int) -> Projection:
+    return study.NcclTuner().times(machine, ALLREDUCE, [size], ["nccl"])[0]
+
+
 def test_terms_add_up_and_name_the_choice() -> None:
     found = study.predict_with(DGX1)
     for size in (1, 2**10, 2**20, 2**30):
         rows = study.projections(found, DGX1, ALLREDUCE, size)
-        best = study.choice(found, DGX1, ALLREDUCE, size)
+        best = _choice(DGX1, size)
         assert best.time_s == pytest.approx(min(row.time_s for row in rows))
         assert best.time_s == pytest.approx(sum(term.time_s for term in best.terms))
         assert rows[0].algorithm == f"{best.details['nccl_algorithm']}/{best.details['nccl_protocol']}"
@@ -93,11 +100,9 @@ def test_terms_add_up_and_name_the_choice() -> None:
 def test_packing_wins_where_nccl_does_not_relay() -> None:
     """GPUs 0 and 5 share no NVLink: NCCL goes over QPI at 6 GB/s, through idle GPUs there is far more."""
     members = ["gpu0", "gpu5"]
-    found = study.predict_with(DGX1, members)
     part = DGX1.select(members, [d.name for d in DGX1.devices if d.holds and d.name not in members], ["nvlink"])
-    result = comparison.compare(
-        part, ALLREDUCE, [2**20, 2**30], ["chain"], others={"nccl": lambda s: study.choice(found, DGX1, ALLREDUCE, s)}
-    )
+    others = {"nccl": partial(_choice, replace(DGX1, members=tuple(members)))}
+    result = comparison.compare(part, ALLREDUCE, [2**20, 2**30], ["chain"], others=others)
     assert set(result.algorithms) == {"nccl", "chain"}
     rate = {p.algorithm: p.algbw / 1e9 for p in result.projections[-1]}
     assert rate["nccl"] == pytest.approx(6, rel=1e-3)
@@ -105,8 +110,7 @@ def test_packing_wins_where_nccl_does_not_relay() -> None:
 
 
 def test_a_lead_can_pass_to_nccl() -> None:
-    found = study.predict_with(DGX1)
-    others = {"nccl": lambda size: study.choice(found, DGX1, ALLREDUCE, size)}
+    others = {"nccl": partial(_choice, DGX1)}
     result = comparison.compare(DGX1.select(), ALLREDUCE, [2**10, 2**30], ["binary"], others=others)
     assert [x.faster for x in result.crossovers] == ["nccl"]
     border = result.crossovers[0].size

@@ -96,6 +96,7 @@ def test_a_row_that_cannot_be_used_is_named(
     head = "set,collective,nodes,gpus,dtype,size_bytes,placement,nvls,time_us,busbw_GBps"
     (tmp_path / "measured" / "mi300x.csv").write_text(f"{head}\n{line}\n")
     monkeypatch.setattr(data_files, "folder", lambda name: tmp_path)
+    public_tables.cells.cache_clear()
     with pytest.raises(FileError, match=message) as caught:
         public_tables.cells("mi300x")
     assert str(caught.value).split(":")[1] == "2"

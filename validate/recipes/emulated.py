@@ -184,7 +184,7 @@ def nccl_rings(case: Case) -> Schedule:
 
     machine = machine_of(case)
     rank = {name: number for number, name in enumerate(machine.members)}
-    found = predict(machines.load(case.machine, rates="nccl"), machine.members).orders("ring")
+    found = predict(machines.load(case.machine, rates="nccl"), machine.members).orders["ring"]
     orders = [tuple(rank[name] for name in order) for order in found]
     return replace(ring.build(machine, Collective(case.collective), orders), algorithm="nccl")
 

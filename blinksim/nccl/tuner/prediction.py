@@ -64,10 +64,14 @@ class Prediction:
         """The tuner's table: latency and bandwidth by collective, algorithm and protocol."""
         return tuner.table(self.job, self.graphs, tuner.load(self.version))
 
-    def orders(self, family: str) -> tuple[tuple[str, ...], ...]:
-        """For each channel of a family the devices of the node of `names` in the order of the ring or chain."""
-        graph = self.graphs[family]
-        return tuple(tuple(self.names.get(number, f"gpu{number}") for number in channel) for channel in graph.channels)
+    @cached_property
+    def orders(self) -> dict[str, list[list[str]]]:
+        """By family, for each channel, the devices of the node of `names` in the order of the ring or chain."""
+        name = self.names.get
+        return {
+            family: [[name(number, f"gpu{number}") for number in channel] for channel in graph.channels]
+            for family, graph in self.graphs.items()
+        }
 
     def times(self, collective: str, size: int) -> list[tuner.Timing]:
         """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.tuner.times`."""

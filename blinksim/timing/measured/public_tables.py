@@ -7,8 +7,9 @@ counts them, which is how this package counts them too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from blinksim import data_files
@@ -84,7 +85,8 @@ def folder() -> Path:
     return data_files.folder("models") / "measured"
 
 
-def sets() -> dict[str, Set]:
+@cache
+def sets() -> Mapping[str, Set]:
     """All sets by name. Raises `FileError` with the line of a row that cannot be used."""
     found: dict[str, Set] = {}
 
@@ -105,7 +107,8 @@ def machines() -> list[str]:
     return sorted({found.machine for found in sets().values()})
 
 
-def cells(machine: str) -> list[Cell]:
+@cache
+def cells(machine: str) -> Sequence[Cell]:
     """The cells of a machine, in the order of its file; a time that is not published is derived from busbw.
 
     Raises `FileError` with the line of a row that cannot be used, `InputError` for a machine without tables.
@@ -116,7 +119,7 @@ def cells(machine: str) -> list[Cell]:
     return read_rows(path, partial(_cell, sets(), machine), f"measured cell of {machine}")
 
 
-def _cell(known: dict[str, Set], machine: str, row: dict[str, str]) -> Cell:
+def _cell(known: Mapping[str, Set], machine: str, row: dict[str, str]) -> Cell:
     one = known[row["set"]]
     nodes, gpus, size = int(row["nodes"]), int(row["gpus"]), int(row["size_bytes"])
     if one.machine != machine or row["collective"] not in COLLECTIVES or min(nodes, gpus - 1, size) < 1:
