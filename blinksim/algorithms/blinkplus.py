@@ -23,8 +23,8 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import longest_path
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, find_hops
-from blinksim.packing.tree_columns import TreeSearch, use_of
-from blinksim.schedule.loads import Edge, rate
+from blinksim.packing.tree_columns import BOTH, TreeSearch, use_of
+from blinksim.schedule.loads import Edge, Tree, rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -66,16 +66,28 @@ def build(
     machine = replace(topology, relays=(*topology.relays, *(name for name in helpers if name not in topology.relays)))
     plan = Plan(machine, collective, "blinkplus", "forest")
     known = bound or find_bound(machine, collective)
-    hops = find_hops(machine, helpers)
-    use = use_of(collective)
-    root = hops.vertices[collective.root if collective.rooted else 0]
-    search = TreeSearch(hops, (root,), use, hops_first=True)
+    _, trees = helped_trees(machine, collective, Limits(time_limit, seed), channels)
+    plan.add_trees(trees)
+    return with_gap(plan.finish(rounded=True), known)
+
+
+def helped_trees(
+    machine: Topology, collective: Collective, limits: Limits, channels: int | None = None
+) -> tuple[Fraction, list[Tree]]:
+    """algbw in bytes/s, and few trees through helpers, with the fewest hops, that attain it.
+
+    channels: as in `build`. Every root of an allgather or a reducescatter has the same rate.
+    """
+    hops, use = find_hops(machine, idle_helpers(machine)), use_of(collective)
+    members = hops.vertices[: hops.members]
+    roots = (members[collective.root],) if collective.rooted else members if use != BOTH else members[:1]
+    search = TreeSearch(hops, roots, use, hops_first=True)
     best = search.best()
     loss = Fraction(0)
     if channels is not None:
         allowed = channels * search.hops.lane / search.hops.unit
         loss = max(Fraction(0), 1 - allowed / best.rate)
-    mix = search.few(best, Limits(time_limit, seed), loss=loss, cheapest=True)
+    mix = search.few(best, limits, loss=loss, cheapest=True)
 
     def top(arcs: Sequence[Arc]) -> int:
         """The middle of a longest path, or its end if that only forwards."""
@@ -83,11 +95,11 @@ def build(
         middle = path[len(path) // 2], path[(len(path) - 1) // 2]
         return next((vertex for vertex in middle if _computes(machine, vertex)), path[0])
 
-    for tree in trees_from(hops, mix, (root,), use, top):
+    return mix.rate * len(roots) * hops.unit, [
         # Without relays that only forward: they lie on the routes of longer hops.
-        through = replace(tree, down=_merged(machine, tree.down, up=False), up=_merged(machine, tree.up, up=True))
-        plan.add_trees([through])
-    return with_gap(plan.finish(rounded=True), known)
+        replace(tree, down=_merged(machine, tree.down, up=False), up=_merged(machine, tree.up, up=True))
+        for tree in trees_from(hops, mix, roots, use, top)
+    ]
 
 
 def idle_helpers(topology: Topology) -> tuple[str, ...]:

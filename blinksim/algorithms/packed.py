@@ -4,20 +4,23 @@ Out-trees attain the cut bound for allgather and broadcast (Edmonds 1973; switch
 et al. 2024), in-trees for reducescatter and reduce. Allreduce uses undirected spanning trees at the partition
 bound on direct graphs (Blink, Wang et al. 2020, made exact by Nash-Williams and Tutte 1961), the best trees
 with free roots where switches or unequal links are in the way, or reducescatter and then allgather where that
-is as good. Gather, scatter and alltoall are flows, cut into paths.
+is as good; and trees that branch at relays that reduce and multicast. Gather, scatter and alltoall are flows,
+cut into paths.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from operator import itemgetter
-from typing import TypeVar
+from functools import partial
 
 import numpy as np
 
+from blinksim.algorithms.blink import MOST_RANKS
+from blinksim.algorithms.blinkplus import helped_trees
+from blinksim.algorithms.building.branching_trees import shared_out
 from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_trees, over_rails
@@ -25,18 +28,20 @@ from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.bounds.cuts import tightest
+from blinksim.bounds.lengths import Lengths, more_than_forwards
+from blinksim.bounds.optimum import Hop, best_trees
 from blinksim.budget import Progress, Watch
 from blinksim.collective import COLLECTIVES, Collective
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.graphs.arrays import side_by_side
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
 from blinksim.packing import forest as forests
+from blinksim.packing.choose import Limits
 from blinksim.packing.spanning import pairs_of_links, undirected_trees
 from blinksim.schedule.loads import Edge, Tree, rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
-from blinksim.topology.selection import branching_relays, capable_relays
 
 ENTRY = Algorithm(
     COLLECTIVES,
@@ -60,8 +65,9 @@ _UNDIRECTED = 64
 # Where a schedule close to the bound is accepted at once, a better one gets this long otherwise.
 _PATIENCE = 60.0
 
-Vertices = tuple[int, ...]
-T = TypeVar("T")
+# algbw in bytes/s, and the trees that have it; and what packs them.
+Packed = tuple[Fraction, list[Tree]]
+Method = Callable[[], Packed]
 
 
 def build(
@@ -180,40 +186,69 @@ class _Builder:
         self.shared: list[SharedCapacity] = shared_capacities(topology, self.net)
         self.fixed = all(len(resource.uses) == 1 for resource in self.shared)
         self.plan = Plan(topology, self.collective, "packed", "forest")
-        branching, capable = branching_relays(topology), capable_relays(topology)
-        # Relays that can do all that a member can may be vertices of the trees; those that do not branch only lose by
-        # it, but where all are, no vertex only forwards.
-        alone = tuple(self.net.members.tolist())
-        self.vertex_sets, self.undirected_sets = (
-            list(dict.fromkeys((*alone, *(topology.index[name] for name in relays)) for relays in choices))
-            for choices in ([(), branching], [(), branching, capable])
-        )
 
     def build(self) -> Schedule:
-        name = self.collective.name
-        if name == "allreduce":
-            self.plan.add_trees(self.allreduce())
-        elif self.collective.personalized:
+        if self.collective.personalized:
             from blinksim.algorithms.building import path_plan
 
             path_plan.add_paths(self.plan, self.net, self.shared, self.bound)
         else:
-            self.plan.add_trees(self.one_direction())
+            methods = [self.allreduce if self.collective.name == "allreduce" else self.one_direction]
+            if self.trees is None and more_than_forwards(self.topology):
+                methods += [self.helped, self.branching]
+                if phases_lose(self.bound):
+                    methods.append(methods.pop(0))
+            self.plan.add_trees(self.best(methods)[1])
         return self.plan.finish(rounded=True)
+
+    def best(self, methods: Iterable[Method]) -> Packed:
+        """What the first method packs that attains the bound, else the best; those that fail do not count."""
+        best: Packed | None = None
+        failure: BlinksimError | None = None
+        for method in methods:
+            try:
+                packed = method()
+            except (InputError, InfeasibleError) as error:
+                failure = failure or error
+                continue
+            if best is None or packed[0] > best[0]:
+                best = packed
+            if best[0] >= self.bound.rate:
+                break
+        if best is None:
+            raise failure or InfeasibleError("no trees fit")
+        return best
+
+    # --- trees that branch at relays ------------------------------------------------------------------------------
+
+    def helped(self) -> Packed:
+        """Few trees through relays."""
+        if self.topology.ranks > MOST_RANKS:
+            raise InfeasibleError(f"trees through relays are searched for up to {MOST_RANKS} ranks")
+        return helped_trees(self.topology, self.collective, Limits(seed=self.seed))
+
+    def branching(self) -> Packed:
+        """The trees of the bound, which may go towards the root otherwise than away from it."""
+        guess = Lengths.like(self.bound.certificate, self.topology, self.collective)
+        _, sets, _ = best_trees(self.topology, self.collective, (), guess)
+        total, packed = shared_out(self.topology, self.collective, [trees for _, trees in sets])
+
+        def edges(hops: Iterable[Hop]) -> tuple[Edge, ...]:
+            return tuple((hop.start, hop.end, hop.links) for hop in hops)
+
+        return total, [
+            Tree(tree.root, amount / total, edges(tree.away), edges(tree.towards)) for amount, tree in packed
+        ]
 
     # --- trees in one direction ---------------------------------------------------------------------------------
 
-    def one_direction(self) -> list[Tree]:
+    def one_direction(self) -> Packed:
         backwards = self.collective.collects
         net = self.net.reversed() if backwards else self.net
         members = net.members.tolist()
         weights = {members[self.collective.root]: 1} if self.collective.rooted else dict.fromkeys(members, 1)
-
-        def packed(spanned: Vertices) -> tuple[Fraction, forests.Forest]:
-            forest = self._forest(net, weights, spanned)
-            return forest.rate * net.unit, forest
-
-        return self._trees(self._spanning_best(packed)[1], back=backwards)
+        forest = self._forest(net, weights)
+        return forest.rate * net.unit, self._trees(forest, back=backwards)
 
     def _trees(self, forest: forests.Forest, *, back: bool = False) -> list[Tree]:
         """The trees with their shares, towards their roots if `back`."""
@@ -227,9 +262,8 @@ class _Builder:
             trees.append(Tree(tree.root, share, up=tuple(edges)) if back else Tree(tree.root, share, tuple(edges)))
         return trees
 
-    def _forest(self, net: Network, weights: Mapping[int, int], spanned: Sequence[int]) -> forests.Forest:
-        """The best forest whose roots carry rates in the ratio of `weights` and which spans these vertices."""
-        net = _spanning(net, spanned)
+    def _forest(self, net: Network, weights: Mapping[int, int]) -> forests.Forest:
+        """The best forest whose roots carry rates in the ratio of `weights`."""
         split = self._split(net, weights)
         if self.trees is not None:
             self.progress.check(self.topology, len(weights))
@@ -273,33 +307,24 @@ class _Builder:
 
     # --- allreduce ----------------------------------------------------------------------------------------------
 
-    def allreduce(self) -> list[Tree]:
+    def allreduce(self) -> Packed:
         """The best of: undirected trees, reducescatter and allgather, trees with free roots."""
-        target, answers = self.bound.rate, list[tuple[Fraction, list[Tree]]]()
         pairs = pairs_of_links(self.topology)
-        for spanned in self.undirected_sets:
-            if answers and max(answers, key=itemgetter(0))[0] >= target:
-                break
-            net = _spanning(self.net, spanned)
-            if pairs and not len(net.forwarders) and len(spanned) <= _UNDIRECTED:
-                answers.append(undirected_trees(self.topology, net, pairs, self.progress))
         methods = [self._two_phases, self._free_roots] if self.fixed else [self._free_roots]
         if phases_lose(self.bound):
             # Two phases cannot attain the target; they are the last resort.
             methods.reverse()
-        for method in methods:
-            if not answers or max(answers, key=itemgetter(0))[0] < target:
-                answers.append(method())
-        return max(answers, key=itemgetter(0))[1]
+        if pairs and not len(self.net.forwarders) and self.topology.ranks <= _UNDIRECTED:
+            methods.insert(0, partial(undirected_trees, self.topology, self.net, pairs, self.progress))
+        return self.best(methods)
 
-    def _two_phases(self) -> tuple[Fraction, list[Tree]]:
+    def _two_phases(self) -> Packed:
         """The forest of an allgather, used up and down; if links differ, a reducescatter forest for the way up."""
         weights = dict.fromkeys(self.net.members.tolist(), 1)
-        spanned = self.vertex_sets[0]
-        down = self._forest(self.net, weights, spanned)
+        down = self._forest(self.net, weights)
         if self.net.partner is not None:
             return down.rate * self.net.unit / 2, self._mirrored(down)
-        up = self._forest(self.net.reversed(), weights, spanned)
+        up = self._forest(self.net.reversed(), weights)
         return self.net.unit / (1 / down.rate + 1 / up.rate), self._matched(down, up)
 
     def _mirrored(self, forest: forests.Forest) -> list[Tree]:
@@ -321,45 +346,14 @@ class _Builder:
         matched = sorted((a, b, share) for both in rows.values() for (a, b), share in side_by_side(both))
         return [Tree(out[a].root, share, out[a].down, into[b].up) for a, b, share in matched]
 
-    def _free_roots(self) -> tuple[Fraction, list[Tree]]:
+    def _free_roots(self) -> Packed:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
-
-        def packed(spanned: Vertices) -> tuple[Fraction, list[Tree]]:
-            net = _spanning(self.net, spanned)
-            split = forests.best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
-            weights = dict.fromkeys(self.net.members.tolist(), 1)
-            split = split or forests.even_split(net, self.shared, weights, both=True)
-            down = self._packed(net, split.capacity, split.rates)
-            rate = split.rate * net.unit
-            if split.back is None:
-                return rate, self._mirrored(down)
-            return rate, self._matched(down, self._packed(net.reversed(), split.back, split.rates))
-
-        return self._spanning_best(packed)
-
-    def _spanning_best(self, packed: Callable[[Vertices], tuple[Fraction, T]]) -> tuple[Fraction, T]:
-        """The best answer, by its rate, of `packed` for the sets of vertices that trees may span.
-
-        They are tried until one attains the bound; those on which nothing fits count only if there is no
-        other.
-        """
-        best: tuple[Fraction, T] | None = None
-        failure: InfeasibleError | None = None
-        for spanned in self.vertex_sets:
-            try:
-                answer = packed(spanned)
-            except InfeasibleError as error:
-                failure = error
-                continue
-            if best is None or answer[0] > best[0]:
-                best = answer
-            if best[0] >= self.bound.rate:
-                break
-        if best is None:
-            raise failure or InfeasibleError("no trees fit")
-        return best
-
-
-def _spanning(net: Network, spanned: Sequence[int]) -> Network:
-    """The network with these vertices as the ones that every tree reaches."""
-    return net if len(spanned) == len(net.members) else replace(net, members=np.array(spanned, dtype=np.int64))
+        net = self.net
+        split = forests.best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
+        weights = dict.fromkeys(net.members.tolist(), 1)
+        split = split or forests.even_split(net, self.shared, weights, both=True)
+        down = self._packed(net, split.capacity, split.rates)
+        rate = split.rate * net.unit
+        if split.back is None:
+            return rate, self._mirrored(down)
+        return rate, self._matched(down, self._packed(net.reversed(), split.back, split.rates))

@@ -234,6 +234,7 @@ NO_CODING = "ordinary sends and sums, no coding"
 ONLY_TREES = "switches and other devices without a rank only forward, and every element moves along trees"
 TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
 TREES_BRANCH = "every element moves along trees that may branch there"
+RELAYS_BRANCH = f"switches only forward, and relays do all that they can; {TREES_BRANCH}"
 # What NVLink switches do for NVLS.
 NVLS_GRANTS = ("multicast", "reduce_into_reader")
 REDUCING_SWITCHES = "switches may multicast and reduce (NVLS)"
@@ -265,7 +266,7 @@ def assumed_by(certificate: Certificate, collective: Collective) -> str:
         if certificate.grants:
             return f"{granted_to_switches(certificate.grants)}; {TREES_BRANCH}"
         if not collective.personalized:
-            return ONLY_TREES
+            return RELAYS_BRANCH if certificate.relays else ONLY_TREES
         # Network coding can beat all flows between several pairs (not from one source or to one sink): the butterfly of
         # Ahlswede, Cai, Li and Yeung (2000), with two pairs.
         return NO_CODING if collective.exchanges else NOTHING

@@ -129,9 +129,12 @@ def _in_network(topology: Topology, collective: Collective, shares: tuple[int, .
     cuts = [entry.rate for entry in found if isinstance(entry.certificate, Cut)]
     if cuts and found[0].rate >= min(cuts):
         return None
-    from blinksim.bounds.optimum import best_bound
+    from blinksim.bounds.optimum import abilities, best_bound
+    from blinksim.bounds.quick import guessed_lengths
 
-    best = best_bound(topology, collective, shares, found[0].rate if found[0].exact else Fraction(0))
+    grants = abilities(topology)
+    guess = guessed_lengths(topology, collective, grants) if not shares else None
+    best = best_bound(topology, collective, shares, guess, grants, found[0].rate if found[0].exact else Fraction(0))
     if best is None or not found[0].rate <= best[0].rate <= min(cuts, default=best[0].rate):
         return None
     return Bound.of(best[0], collective, best[1])
@@ -331,7 +334,7 @@ class _Question:
         best = min(entry.rate for entry in bounds)
         # Trees between members suffice if devices without a rank only forward.
         relays = more_than_forwards(self.topology)
-        lengths, attained = (None, None) if relays else self._trees(best, reached)
+        lengths, attained = self._branching(bounds) if relays else self._trees(best, reached)
         if attained is not None:
             bounds = [replace(entry, exact=entry.exact or entry.rate <= attained) for entry in bounds]
         if lengths is not None and lengths.rate < best:
@@ -362,6 +365,15 @@ class _Question:
                     return found[0], found[0].rate
         known = [lengths for lengths in (found and found[0], guess) if lengths]
         return min(known, key=attrgetter("rate"), default=None), None
+
+    def _branching(self, bounds: Sequence[Bound]) -> tuple[Lengths | None, Fraction | None]:
+        """As `_trees`, where trees may branch at relays."""
+        from blinksim.bounds.optimum import best_bound
+
+        certificate = min(bounds, key=attrgetter("rate")).certificate
+        guess = Lengths.like(certificate, self.topology, self.collective, self.shares)
+        best = best_bound(self.topology, self.collective, self.shares, guess)
+        return (best[0], best[0].rate if best[1] else None) if best is not None else (None, None)
 
     def best_trees(self, shared: Sequence[SharedCapacity], orbits: NetworkOrbits) -> Iterator[TreeSolution]:
         """The best trees by linear programs, the best last: first with one root of an allreduce, then with any.

@@ -7,12 +7,14 @@ Any lengths give a valid bound; it is checked in whole numbers: shortest distanc
 spanning trees where distances are the same both ways, least-cost out-trees elsewhere. Only the standard
 library is needed for small machines, as a check of a certificate must be.
 
-A switch that multicasts, or reduces in flight, may be a vertex of a tree or not (Steiner arborescences:
-Hakimi 1971). So may one that reduces into readers: the GPU before it in the tree owns its operation, enters
-at its own port, and its own copy passes that port once more. All choices of such switches are tried, each as
-a least arborescence; of alike switches only the number matters, and a switch that reaches every GPU on it at
-the least length is in every choice. One owner for a whole part suffices: of two operations on one switch, the
-later can take in the copies of the earlier, which saves what the earlier hands to its owner and reads there.
+A switch that multicasts, or reduces in flight, and a relay that does, may be a vertex of a tree or not
+(Steiner arborescences: Hakimi 1971). So may one that reduces into readers: the GPU before it in the tree owns
+its operation, enters at its own port, and its own copy passes that port once more. All choices of such
+switches are tried, each as a least arborescence; of alike switches only the number matters, and a switch that
+reaches every GPU on it at the least length is in every choice. One owner for a whole part suffices: of two
+operations on one switch, the later can take in the copies of the earlier, which saves what the earlier hands
+to its owner and reads there. Among few ranks, the least trees to all sets of ranks are less work than all
+choices (Dreyfus and Wagner 1971).
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from fractions import Fraction
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import combinations, islice
-from math import lcm
-from operator import mul
+from math import lcm, prod
+from operator import add, mul
 from typing import Any
 
-from blinksim.bounds.certificates import Certificate, check_shares
+from blinksim.bounds.certificates import Certificate, Cut, Partition, check_shares
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.graphs.connectivity import UnionFind
@@ -259,7 +261,7 @@ class Lengths(Certificate):
 
     price: capacity times length in bytes/s. distance: what `least_length` gives. grants: what switches may do
     beside forwarding, of what the machine says that they can; nothing by default. even: what `even_use` says,
-    where that is known.
+    where that is known. relays: those at which trees may branch, as they do more than forward.
     """
 
     lengths: tuple[tuple[str, Fraction], ...]
@@ -268,6 +270,7 @@ class Lengths(Certificate):
     shares: tuple[int, ...] = ()
     grants: tuple[str, ...] = ()
     even: str | None = field(default=None, compare=False, repr=False)
+    relays: tuple[str, ...] = ()
     kind = "lengths"
 
     @classmethod
@@ -283,18 +286,15 @@ class Lengths(Certificate):
         """Theorem: algbw is at most `price` (capacity times length, summed) / `distance` (length that a byte needs).
 
         Moving one byte uses at least `least_length`; per second the machine offers `price` of length. Weak
-        duality of linear programs, true of any lengths. Raises `InputError` for unknown links, for lengths
-        that prove nothing, and where a relay does more than forward: trees between members are then not the
-        only way. Also for a grant of what no switch of the machine can, and if the least tree among switches
-        that may branch takes more than `most_work`.
+        duality of linear programs, true of any lengths. Raises `InputError` for unknown links and for lengths
+        that prove nothing. Also for a grant of what no switch of the machine can, and if the least tree among
+        relays and switches that may branch takes more than `most_work`.
         """
         weights = check_shares(collective, topology.ranks, shares)
         granted = checked_grants(topology, grants)
         if granted and collective.personalized:
             raise InputError(f"switches that multicast or reduce make no difference to {collective.name} here")
-        able = more_than_forwards(topology)
-        if able and not collective.personalized:
-            raise InputError(f"{able[0]} can multicast or reduce, and these lengths assume that it only forwards")
+        relays = () if collective.personalized else tuple(more_than_forwards(topology))
         known = {link.name for link in topology.links}
         ways = {f"{device.name} {way}" for device in topology.devices for way in ("in", "out", SUMS)}
         # Thousands of links have the very same length, and fractions are slow: look at each once.
@@ -307,13 +307,25 @@ class Lengths(Certificate):
             if id(length) in negative:
                 raise InputError(f"the length of {name} is negative")
         kept = {name: exact[id(length)] for name, length in lengths.items() if exact[id(length)]}
-        if granted:
+        if granted or relays:
             distance = least_branching(topology, collective, kept, weights, granted, most_work)
         else:
             distance = least_length(topology, collective, kept, weights)
         if distance <= 0:
             raise InputError("these lengths prove nothing: some schedule uses none of them")
-        return cls(tuple(sorted(kept.items())), price(topology, kept), distance, weights, granted)
+        return cls(tuple(sorted(kept.items())), price(topology, kept), distance, weights, granted, relays=relays)
+
+    @classmethod
+    def like(
+        cls, proof: Certificate, topology: Topology, collective: Collective, shares: Sequence[int] = ()
+    ) -> Lengths:
+        """What a cut or a partition proves, by lengths: 1 for every link that crosses, or the capacity in its place."""
+        if isinstance(proof, Lengths):
+            return proof
+        assert isinstance(proof, Cut | Partition)
+        ends = {link.name: {f"{link.src} out", f"{link.dst} in"} for link in topology.links}
+        crossing = [name for name in proof.links if ends[name].isdisjoint(proof.limits)]
+        return cls.of(topology, collective, dict.fromkeys((*proof.limits, *crossing), Fraction(1)), shares)
 
     def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Lengths:
         """What the same lengths prove about another problem."""
@@ -344,7 +356,8 @@ class Lengths(Certificate):
         lengths = {name: str(length) for name, length in self.lengths}
         keys = "kind lengths price_exact=price distance_exact ratio_exact=rate"
         entry = keyed(self, keys, lengths=lengths, distance_exact=str(self.distance))
-        return entry | {key: list(value) for key, value in (("shares", self.shares), ("grants", self.grants)) if value}
+        more = {"shares": self.shares, "grants": self.grants, "relays": self.relays}
+        return entry | {key: list(value) for key, value in more.items() if value}
 
 
 def more_than_forwards(topology: Topology) -> list[str]:
@@ -389,6 +402,15 @@ def _refuse(many: bool) -> None:
         raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
 
 
+def _halves(ranks: int) -> Iterator[int]:
+    """The parts of a set, as bits, that have its first rank, but not all."""
+    first = ranks & -ranks
+    part = ranks ^ first
+    while part:
+        part = (part - 1) & ranks & ~first
+        yield part | first
+
+
 @dataclass
 class Branching:
     """One direction of trees, outwards: shortest distances between points, and what else they may branch at.
@@ -419,7 +441,12 @@ class Branching:
         if root in self._found:
             return self._found[root]
         best: tuple[int, Choice] | None = None
-        most = self.most_work // (self.ranks + len(self.others) + len(self.switches)) ** 2 + 1
+        vertices = self.ranks + len(self.others) + len(self.switches)
+        kinds = Counter(map(self.alike.__getitem__, self.others)).values()
+        if not self.switches and not self.sums and 3**self.ranks < prod(many + 1 for many in kinds) * vertices**2:
+            best = self._found[root] = self._least_by_sets(root)
+            return best
+        most = self.most_work // vertices**2 + 1
         choices = list(islice(self._choices(root), most + 1))
         _refuse(len(choices) > most)
         self.spent += len(choices) * self.most_work // most
@@ -430,6 +457,40 @@ class Branching:
                 best = value, choice
         self._found[root] = best
         return best
+
+    def _least_by_sets(self, root: int) -> tuple[int, Choice] | None:
+        """As `least`, by the least trees from every vertex to every set of ranks, where none of them is a switch."""
+        vertices, far, forked, best = self._sets
+        every, at = len(best) - 1, vertices.index(root)
+        if best[every][at] > self._longest * len(vertices):
+            return None
+        used, stack = {root}, [(every, at)]
+        for ranks, v in stack:
+            u = min(range(len(vertices)), key=lambda u: far[v][u] + forked[ranks][u])
+            used.add(vertices[u])
+            fork = ((part, ranks ^ part) for part in _halves(ranks))
+            both = next((two for two in fork if sum(best[part][u] for part in two) == forked[ranks][u]), ())
+            stack += [(part, u) for part in both]
+        return best[every][at], Choice(tuple(sorted(v for v in used if v >= self.ranks and v != root)), ())
+
+    @cached_property
+    def _sets(self) -> tuple[list[int], Matrix, Matrix, Matrix]:
+        """For every set of ranks, as bits, the least trees that fork at each vertex, and those from each vertex.
+
+        The vertices and the lengths between them come first.
+        """
+        vertices = sorted({*range(self.ranks), *self.others})
+        big = (self._longest + 1) * (len(vertices) + 1)
+        far = [[big if (x := self.cost[a][b]) is None else x for b in vertices] for a in vertices]
+        forked, best, self.spent = [[0]], [[0] * len(vertices)], self.spent + 3**self.ranks
+        for ranks in range(1, 1 << self.ranks):
+            if ranks & (ranks - 1):
+                sums = [list(map(add, best[part], best[ranks ^ part])) for part in _halves(ranks)]
+                forked.append(list(map(min, *sums)) if len(sums) > 1 else sums[0])
+            else:
+                forked.append([0 if 1 << v == ranks else big for v in range(len(vertices))])
+            best.append([min(map(add, row, forked[ranks])) for row in far])
+        return vertices, far, forked, best
 
     def matrix(self, choice: Choice, root: int) -> tuple[Matrix, int, int]:
         """Lengths between the vertices of a choice (points, then switches), what stands for none, the root's row."""
@@ -542,14 +603,15 @@ def branching(
     sums: the lengths of adders, by device.
     """
     held = set(metric.ends)
+    relays = {*more_than_forwards(topology)}
     able = [
-        (metric.place[number], number, device)
+        (metric.place[number], number, device.can if device.name in relays else device.in_network & {*grants})
         for number, device in enumerate(topology.devices)
-        if device.in_network & set(grants) and metric.place[number] not in held
+        if metric.place[number] not in held
     ]
-    readers = [number for _, number, device in able if device.reads]
+    readers = [number for _, number, can in able if can and topology.devices[number].reads]
     free = [
-        sorted({point for point, _, device in able if ability in device.in_network & set(grants) and not device.reads})
+        sorted({point for point, number, can in able if ability in can and not topology.devices[number].reads})
         for ability in ("multicast", "reduce")
     ]
     every = [*metric.ends, *sorted({*free[0], *free[1]})]
@@ -625,7 +687,7 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
 
     index, members = topology.index, {*topology.members}
     length = {(index[x.src], index[x.dst], x.kind): own for x, own in zip(topology.links, whole, strict=True)}
-    traits = [(x.in_network, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
+    traits = [(x.can, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
     joined = UnionFind(range(len(traits)))
     for goes in map(list, (*candidates(topology), *name_rotations(topology))):
         if sorted(goes) == list(range(len(traits))) and all(

@@ -19,13 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise, product
 
 import numpy as np
 
 from blinksim.bounds.lengths import SUMS, Lengths, Metric, branching, interchangeable, root_lengths
-from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs import programs
@@ -116,6 +115,8 @@ def shortest_lengths(
     return (best, False) if best else None
 
 
+# Programs whose trees are cached in the process.
+_CACHED = 16
 # Sets of trees that are tried, ranks up to which they are (on several hosts fewer), and units of the greatest length.
 _MOST_SETS = 400
 _MOST_RANKS, _MOST_RANKS_OF_HOSTS = 256, 128
@@ -179,17 +180,22 @@ def abilities(topology: Topology) -> tuple[str, ...]:
 
 
 def best_bound(
-    topology: Topology, collective: Collective, shares: Sequence[int] = (), least: Fraction = Fraction(0)
+    topology: Topology,
+    collective: Collective,
+    shares: Sequence[int],
+    guess: Lengths | None,
+    grants: Sequence[str] = (),
+    least: Fraction = Fraction(0),
 ) -> tuple[Lengths, bool] | None:
-    """The tightest lengths found for switches that do what they can, and if schedules attain them; None without any.
+    """The tightest lengths found for trees that branch, and if schedules attain them; None without any.
 
+    grants: what switches do beside forwarding; relays do what they can. guess, grants: as in `best_trees`.
     least: a rate that schedules attain anyway; lengths of that rate are not improved on.
     """
-    guess = guessed_lengths(topology, collective, abilities(topology)) if not shares else None
     if guess is not None and guess.rate <= least:
         return guess, True
     try:
-        lengths, _, exact = best_trees(topology, collective, shares, guess)
+        lengths, _, exact = best_trees(topology, collective, shares, guess, grants)
     except (InputError, InfeasibleError):
         # Too many switches differ, or the solver gave up; obvious lengths stand, as an upper bound.
         return (guess, False) if guess else None
@@ -197,13 +203,20 @@ def best_bound(
     return (guess, exact) if guess and guess.rate <= lengths.rate else (lengths, exact)
 
 
+# A schedule is built of the trees that its bound has found.
+@lru_cache(maxsize=_CACHED)
 def best_trees(
-    topology: Topology, collective: Collective, shares: Sequence[int] = (), guess: Lengths | None = None
+    topology: Topology,
+    collective: Collective,
+    shares: Sequence[int] = (),
+    guess: Lengths | None = None,
+    grants: Sequence[str] = (),
 ) -> tuple[Lengths, list[tuple[float, TreeSet]], bool]:
     """Lengths that no schedule beats, the trees that attain their rate, with their bytes/s, and if they do.
 
-    guess: lengths that may be the best, which saves the search once trees attain them. Raises `InputError`
-    where too many switches differ, and `InfeasibleError` if the solver finds no optimum.
+    guess: lengths that may be the best, which saves the search once trees attain them. grants: what switches
+    do beside forwarding, of what they can. Raises `InputError` where too many switches or relays differ, and
+    `InfeasibleError` if the solver finds no optimum.
     """
     hosts = {topology.device(name).node for name in topology.members}
     if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
@@ -220,7 +233,7 @@ def best_trees(
     variables = program.variables(len(capacities.cost))
     objective = [(variable, -cost / scale) for variable, cost in zip(variables, capacities.cost, strict=True)]
     lengths = scale / np.array(capacities.cost) if guess is None else capacities.lengths_like(guess)
-    sets, spent, value, whole, grants = list[TreeSet](), 0, 0.0, False, abilities(topology)
+    sets, spent, value, whole = list[TreeSet](), 0, 0.0, False
     while not whole and most_sets:
         most_sets -= 1
         added, work = least_trees(part, collective, capacities.by_name(lengths), shares, grants, capacities.first)
@@ -246,7 +259,7 @@ def best_trees(
         capacities.by_name(lengths), value, lambda short: Lengths.of(part, collective, short, shares, grants)
     )
     if proof is None:
-        raise InfeasibleError("no lengths of links prove a bound where switches multicast or reduce")
+        raise InfeasibleError("no lengths of links prove a bound where trees branch")
     return proof[0], chosen, whole and proof[1]
 
 

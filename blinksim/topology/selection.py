@@ -217,20 +217,6 @@ def require_served(topology: Topology, collective: Collective) -> None:
         raise InfeasibleError(f"{topology.name}: the links do not carry the data of {collective} to or from {listed}")
 
 
-def capable_relays(topology: Topology) -> list[str]:
-    """The relays in reach of some member, and it of them, that can do all that it can, in the order of the devices."""
-    label, members = _labels(topology), frozenset(topology.members)
-    served = frozenset(label[topology.member_places].tolist())
-    return [
-        device.name
-        for device, group in zip(topology.devices, label.tolist(), strict=True)
-        if group in served
-        and not device.in_network
-        and {"reduce", "multicast"} <= device.can
-        and device.name not in members
-    ]
-
-
 def neighbours(topology: Topology, *, inside: bool = False) -> dict[str, set[str]]:
     """The devices that links join with each device, either way; inside: those of the same node."""
     near: dict[str, set[str]] = {device.name: set() for device in topology.devices}
@@ -239,28 +225,6 @@ def neighbours(topology: Topology, *, inside: bool = False) -> dict[str, set[str
             near[link.src].add(link.dst)
             near[link.dst].add(link.src)
     return near
-
-
-def branching_relays(topology: Topology) -> list[str]:
-    """Those of the capable relays at which trees can gain by branching, in the order of the devices.
-
-    Not where two ways meet or fewer, dead ends aside: a tree that branches there may as well pass, or end
-    elsewhere.
-    """
-    around = neighbours(topology)
-    ends = {*topology.members, *capable_relays(topology)}
-    # What only forwards may lead anywhere.
-    plain = {name for name in ends.difference(topology.members) if around[name] <= ends}
-    stack = sorted(plain)
-    while stack:
-        name = stack.pop()
-        if name in plain and len(around[name]) < 2:
-            for other in around.pop(name):
-                around[other].remove(name)
-                stack.append(other)
-            plain.remove(name)
-            ends.remove(name)
-    return [name for name in capable_relays(topology) if name in ends and (name not in plain or len(around[name]) > 2)]
 
 
 def require_connected(

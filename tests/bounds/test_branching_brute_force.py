@@ -11,7 +11,7 @@ from all_branching import best_rate
 from hypothesis import assume, given, settings, strategies as st
 from strategies import topologies
 
-from blinksim.algorithms.packed_in_network import shared_out
+from blinksim.algorithms.building.branching_trees import shared_out
 from blinksim.bounds import bound
 from blinksim.bounds.optimum import abilities, best_trees
 from blinksim.collective import Collective
@@ -47,7 +47,7 @@ def able(topology: Topology, kinds: dict[str, tuple[tuple[str, ...], str | None]
 def assert_exact(topology: Topology, collective: Collective) -> None:
     grants = abilities(topology)
     expected = best_rate(topology, collective.name, collective.root, frozenset(grants))
-    lengths, sets, attained = best_trees(topology, collective)
+    lengths, sets, attained = best_trees(topology, collective, grants=grants)
     assert attained
     assert float(lengths.rate) == pytest.approx(expected, rel=1e-6)
     # What symmetries make of the trees keeps within the links, and moves what the bound says.
