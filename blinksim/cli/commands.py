@@ -760,6 +760,52 @@ class Diagnose(TableOptions, run="blinksim.cli.logs:diagnose"):
     nccl_version: str | None = option(metavar="VERSION", rare=True)
 
 
+class Expect(TableOptions, run="blinksim.cli.logs:expect"):
+    """What should a healthy machine reach, and does this log? Busbw by size, with floor and ceiling.
+
+    What busbw to expect of the library on MACHINE by collective and size (as `project` says), the floor below
+    which something is wrong, and the ceiling that no run exceeds. With --check: whether logs of nccl-tests
+    reach it.
+
+    The exit status of --check is 1 if a log is slow, and 5 if that cannot be told; `diagnose` says why it is.
+
+    {machine}
+
+    Options:
+      collective: Which, separated by commas.  [default: allreduce,allgather,reducescatter,alltoall; with
+          --check what LOG has]
+      format: prometheus: recording rules; nccl-tests: its commands with NCCL_TESTS_MIN_BW, which fail below
+          the floor.
+      logs: Judge this log as `diagnose` does; may be repeated.
+      in_place: Of LOG, take the times in place.  [default: out of place, where there are any]
+      nccl_version: The NCCL that ran.  [default: what LOG says, else 2.28.3]
+      no_nvls: NCCL runs with NCCL_NVLS_ENABLE=0.
+
+    Examples:
+      blinksim expect hgx-h100
+      blinksim expect p5 --nodes 8 --collective allreduce --sizes 8MiB:8GiB:x4 --format nccl-tests
+      blinksim expect hgx-h200 --format prometheus > rules.yml
+      blinksim expect hgx-h200 --check log.txt
+    """
+
+    machine: str = argument()
+    where: MachineOptions = group(MachineOptions, "nominal for the bound, nccl for NCCL's model")
+    collective: str | None = option(metavar="NAMES")
+    sizes: str = option("1KiB:1GiB:x32", text=SIZES)
+    format: str | None = choice("text csv json yaml prometheus nccl-tests")
+    logs: tuple[str, ...] = option(flags="--check", metavar="LOG")
+    in_place: bool = option(rare=True)
+    no_nvls: bool = option()
+    nccl_version: str | None = option(metavar="VERSION", rare=True)
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        super().__init__(values)
+        if self.format and (self.json or self.csv):
+            raise InputError("--format names the form of the answer; leave --json and --csv out")
+        if self.logs and self.format in ("prometheus", "nccl-tests"):
+            raise InputError(f"--format {self.format} is not for --check, which compares; leave one out")
+
+
 class Calibrate(TextOptions, run="blinksim.cli.logs:calibrate"):
     """What do my links really carry? Fit rates to a log of nccl-tests.
 

@@ -1,9 +1,9 @@
-"""The commands diagnose, calibrate, measured and reproduce: measurements beside models and bounds."""
+"""The commands diagnose, expect, calibrate, measured and reproduce: measurements beside models and bounds."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim import machines
+from blinksim.answers.expect import COLLECTIVES, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, small_times
 from blinksim.answers.logs.expectation import Series, check_members, members_of, other_gpus
@@ -33,16 +34,18 @@ from blinksim.formats import rate_tables
 from blinksim.formats.shipped.known_gpus import named
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Run
+from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, nearest
 from blinksim.question import Question
 from blinksim.textio.text_files import shown
 from blinksim.textio.text_table import names, table
 from blinksim.textio.whole_files import write_text
+from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time
+from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import Calibrate, Diagnose, Measured, Reproduce
+    from blinksim.cli.commands import Calibrate, Diagnose, Expect, Measured, Reproduce
 
 # Of more lanes of a GPU none is down alone.
 _FEW_LANES = 8
@@ -74,24 +77,30 @@ def _part(run: Run, question: Question, whole: Topology) -> Topology:
     return whole.select(members, question.relay_names(whole, members), question.link_classes(whole))
 
 
+def _diagnosed(
+    options: Diagnose | Expect, question: Question, whole: Topology, runs: Sequence[Run] | None, tested: str = ""
+) -> Diagnosis:
+    """What is said of tests of one collective in a log, or of a figure of `tested` in their place."""
+    part = _part(runs[0], question, whole) if runs else question.part(whole)
+    judged = partial(diagnosed, runs, part, whole, collective=tested, in_place=options.in_place)
+    judged = partial(judged, multicast=not options.no_nvls, rates=question.rates, version=options.nccl_version or "")
+    figure = {} if runs else {name: getattr(options, name) for name in ("size", "busbw", "time")}
+    found = judged(**figure)
+    if runs and (strange := other_gpus(runs[0], whole)):
+        note(strange)
+    if runs and not found.complete:
+        note(f"{runs[0].path}: ends before nccl-tests' last lines; did the test stop early?")
+    return found
+
+
 def _diagnoses(options: Diagnose, question: Question, whole: Topology) -> dict[str, Diagnosis]:
     """What is said of every log, or of the figure in place of logs."""
     if options.logs and (options.busbw or options.time or options.size):
-        raise InputError("--busbw, --time and --size are a figure in place of a log; leave the log or them out")
-    multicast, version = not options.no_nvls, options.nccl_version or ""
-    judged = partial(diagnosed, machine=whole, multicast=multicast, rates=question.rates, version=version)
-    by_log: dict[str, Diagnosis] = {}
-    if not options.logs:
-        stated = {name: getattr(options, name) for name in ("size", "busbw", "time")}
-        tested = options.collective or "allreduce"
-        by_log["figure"] = judged(None, question.part(whole), collective=tested, **stated)
-    for log in options.logs:
-        runs = _runs(log, options.collective)
-        part = _part(runs[0], question, whole)
-        if strange := other_gpus(runs[0], whole):
-            note(strange)
-        by_log[log] = judged(runs, part, in_place=options.in_place)
-    return by_log
+        raise InputError("--busbw, --time and --size are a figure in place of a log; leave one of both out")
+    runs = {log: _runs(log, options.collective) for log in options.logs}
+    if runs:
+        return {log: _diagnosed(options, question, whole, tests) for log, tests in runs.items()}
+    return {"figure": _diagnosed(options, question, whole, None, options.collective or "allreduce")}
 
 
 def diagnose(options: Diagnose) -> None:
@@ -130,13 +139,66 @@ def diagnose(options: Diagnose) -> None:
 
     answer("diagnose", said, text, rows)
     for log, each in by_log.items():
-        if not each.complete:
-            note(f"{log}: ends before nccl-tests' last lines; did the test stop early?")
         if log in behind:
             before = f"{log}: " * several
             reached = f"{percents[log]:.3g} % of the {options.against} at {format_size(each.largest.size)}"
             note(f"{before}below the threshold: {reached}, wanted {options.threshold:g} %")
-    click.get_current_context().exit(next((status for status in (1, 5) if status in statuses), 0))
+    click.get_current_context().exit(_worst(statuses))
+
+
+def expect(options: Expect) -> None:
+    """What a healthy machine reaches, or whether logs do."""
+    question, given = question_of(options.machine, options.where), options.collective
+    wanted = [Collective.parse(name) for name in given.split(",")] if given else []
+    if options.logs:
+        _check(options, question, [one.name for one in wanted])
+        return
+    version = nearest(options.nccl_version or DEFAULT_VERSION)
+    with Working(f"predicting {options.machine}"):
+        library = Library(version=version, multicast=not options.no_nvls)
+        found = expected(question, wanted or COLLECTIVES, options.sizes, library=library)
+    again = command_line(question) + typed_options(options, "no_nvls", "nccl_version")
+    text = f"{found.text()}\nnext: blinksim expect {again} --check log.txt"
+    said = {"edits": list(question.edits), **found.to_dict()}
+    forms = {"prometheus": found.prometheus, "nccl-tests": found.nccl_tests}
+    answer("expect", lambda: said, lambda: click.echo(text), found.rows, forms)
+
+
+def _check(options: Expect, question: Question, wanted: Collection[str]) -> None:
+    """Judges the tests in logs, each collective by itself, as `diagnose` does."""
+    whole, found = question.whole(), list[tuple[str, Diagnosis]]()
+    for log in options.logs:
+        runs = tests_log.read(log)
+        for name in wanted or dict.fromkeys(run.collective for run in runs):
+            found.append((log, _diagnosed(options, question, whole, tests_log.select(runs, name))))
+    status = _worst(each.status() for _, each in found)
+    about = [({"log": log, "collective": each.collective.name}, each) for log, each in found]
+    rows = [head | row for head, each in about for row in each.rows()]
+
+    def text() -> None:
+        cells = []
+        for head, each in about:
+            click.echo(each.sentence())
+            for line in each.apart():
+                times = line.time_s, line.expected.time_s, line.expected.high_s
+                rates = [*(line.size / time for time in times), float(each.bound.rate)]
+                shown = [f"{in_GBps(rate * float(each.factor)):.4g}" for rate in rates]
+                cells.append([*head.values(), format_size(line.size), *shown, "slow" * line.behind])
+        heading = ("log", "collective", "size", "busbw", "expected", "floor", "bound", "")
+        click.echo("\n" + table(heading, cells, left=(0, 1, 7)) + "\n")
+        worst = next((log for log, each in found if each.status() == status), found[0][0])
+        more = typed_options(options, "in_place", "no_nvls", "nccl_version")
+        click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
+
+    said = {"machine": whole.name, "ok": not status, "status": status, "rows": rows}
+    answer("expect", lambda: said, text, lambda: rows)
+    click.get_current_context().exit(status)
+
+
+def _worst(statuses: Iterable[int]) -> int:
+    """The exit status of several: 1 if something is wrong, 5 if nothing is but something cannot be told."""
+    found = {*statuses}
+    return next((status for status in (1, 5) if status in found), 0)
 
 
 def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str) -> None:

@@ -111,14 +111,27 @@ def answer(
     said: Callable[[], Mapping[str, object]],
     text: Callable[[], object],
     rows: Callable[[], Sequence[Mapping[str, object]]] = list,
+    forms: Mapping[str, Callable[[], str]] | None = None,
 ) -> None:
-    """Prints an answer in the form that the command line asks for: said as JSON, rows as CSV, or by `text`."""
-    if flagged("csv"):
+    """Prints an answer in the form that the command line asks for: said as JSON, rows as CSV, or by `text`.
+
+    forms: others, by what --format calls them.
+    """
+    given = click.get_current_context().params
+    form = given.get("format") or next((form for form in ("csv", "json") if given.get(form)), "text")
+    if form == "csv":
         click.echo(csv_text(rows()), nl=False)
-    elif flagged("json"):
+    elif form in ("json", "yaml"):
         # As ``docs/answer.schema.json`` describes it.
         one = {"schema_version": SCHEMA_VERSION, "command": command, **said()}
-        click.echo(json.dumps(one, indent=2, ensure_ascii=False, allow_nan=False))
+        if form == "json":
+            click.echo(json.dumps(one, indent=2, ensure_ascii=False, allow_nan=False))
+        else:
+            from blinksim.textio import yaml_nodes
+
+            click.echo(yaml_nodes.dump(one), nl=False)
+    elif forms and form in forms:
+        click.echo(forms[form](), nl=False)
     else:
         text()
 

@@ -52,7 +52,7 @@ SHARE = "8 in 10"
 # What libraries are called in answers, by the attribute of GPUs.
 _NAMES = {"nccl": NCCL, "rccl": "RCCL", "hccl": "HCCL", "oneccl": "oneCCL", "xla": "XLA", "neuron": "Neuron CCL"}
 # NCCL plans larger NVLink domains as many nodes, which its model here does not.
-_MOST_GPUS_A_NODE = 16
+MOST_GPUS_A_NODE = 16
 # Between published sizes within the first factor times are interpolated, within the second their ratio to the model;
 # sizes that are farther apart say nothing of those between.
 _ADJACENT, _NEIGHBORS = 4, 16
@@ -165,7 +165,7 @@ class Library(TimingModel):
     def prediction(self) -> Prediction | None:
         """NCCL's plan; None where another library runs, or its model says nothing."""
         tuner, whole = self._planned
-        if self.library != NCCL or len(whole.members) > _MOST_GPUS_A_NODE * whole.nodes:
+        if self.library != NCCL or len(whole.members) > MOST_GPUS_A_NODE * whole.nodes:
             return None
         with suppress(BlinksimError):
             return tuner.prediction(whole)

@@ -185,7 +185,7 @@ class Diagnosis(Result):
         """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too."""
         if self.wrong or self.impossible or (weighed and self.first_behind):
             return 1
-        return 5 if weighed and self.unclear else 0
+        return 5 if weighed and (self.unclear or not self.judged) else 0
 
     @property
     def as_expected(self) -> bool:

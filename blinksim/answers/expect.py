@@ -1,0 +1,192 @@
+"""What a healthy machine should reach: busbw by collective and size, with floors and ceilings.
+
+Times, intervals and where they come from are those of `blinksim.project`, ceilings its least times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
+from statistics import fmean
+from typing import Any
+
+from blinksim.answers.project import gpus_of
+from blinksim.collective import Collective, CollectiveLike
+from blinksim.errors import InputError
+from blinksim.machines import MachineLike
+from blinksim.question import Question
+from blinksim.results import Result, keyed
+from blinksim.textio import yaml_nodes
+from blinksim.textio.text_table import table
+from blinksim.timing.library_model import MOST_GPUS_A_NODE, SHARE, Library
+from blinksim.timing.projection_result import Projection, labelled
+from blinksim.units import Sizes, format_size, format_size_about, sizes_of
+
+COLLECTIVES = "allreduce", "allgather", "reducescatter", "alltoall"
+SIZES = "1KiB:1GiB:x32"
+FALSE_ALARMS = 0.1
+"""The share of healthy runs below a floor: those above the interval of times that holds 8 in 10."""
+# nccl-tests fails a run whose average busbw is less than this share of NCCL_TESTS_MIN_BW (src/common.cu).
+_TESTS_ALLOW = 0.9
+_VISIBLE = {"NCCL": "CUDA_VISIBLE_DEVICES", "RCCL": "HIP_VISIBLE_DEVICES"}
+_PROGRAMS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
+
+
+@dataclass(frozen=True, repr=False)
+class Expectations(Result):
+    """What the library of a machine reaches if nothing is wrong.
+
+    Attributes
+    ----------
+    takes : tuple of Projection
+        What the library takes, by collective and size.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> row = bs.expect("hgx-h100", ["allreduce"], "1GiB").rows()[0]
+    >>> row["floor_busbw_GBps"] < row["expected_busbw_GBps"] < row["ceiling_busbw_GBps"]
+    True
+    """
+
+    takes: tuple[Projection, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each collective and size; a run slower than ``interval_high_s`` is below the floor."""
+        keys = "collective=collective.name size_bytes=size expected_busbw_GBps=busbw floor_busbw_GBps"
+        keys += " high_busbw_GBps ceiling_busbw_GBps time_s interval_low_s=details.interval_low_s"
+        keys += " interval_high_s=details.interval_high_s cannot_take_less_s=least.time_s"
+        keys += " choice=details.choice basis=details.basis origin=details.origin ceiling_words=least.words"
+        keys += " ceiling_assumes=least.assumes bound_exact=bound.rate bound_words=bound.words"
+        rows = []
+        for one in self.takes:
+            assert one.least is not None
+            moved, of = one.busbw_GBps * one.time_s, one.details
+            ends = {"floor": of["interval_high_s"], "high": of["interval_low_s"], "ceiling": one.least.time_s}
+            rates = {f"{end}_busbw_GBps": moved / time_s for end, time_s in ends.items()}
+            rows.append(keyed(one, keys, **rates))
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        keys = "machine nodes=details.nodes ranks members relays links rates library=details.library"
+        keys, first = f"{keys} false_alarms rows", self.takes[0]
+        return keyed(first, keys, ranks=len(first.members), false_alarms=FALSE_ALARMS, rows=self.rows())
+
+    @property
+    def _about(self) -> str:
+        first = self.takes[0]
+        where = gpus_of(first.machine, len(first.members), first.details["nodes"])
+        return f"{where}: busbw in GB/s with {first.details['library']}"
+
+    def sentence(self) -> str:
+        """The answer in one line: the last collective at the largest size."""
+        one, row = self.takes[-1], self.rows()[-1]
+        figures = f"{row['expected_busbw_GBps']:.4g}, slow below {row['floor_busbw_GBps']:.4g}"
+        return f"{self._about}, {one.collective} of {format_size_about(one.size)}: {figures}"
+
+    def text(self) -> str:
+        """The table, where its figures come from, and the bounds."""
+        cells, notes = list[list[str]](), dict[str, str]()
+        for row in self.rows():
+            name, figures = row["collective"], ("expected", "floor", "high", "ceiling")
+            expected, floor, high, ceiling = (f"{row[f'{figure}_busbw_GBps']:.4g}" for figure in figures)
+            size = format_size(row["size_bytes"])
+            cells.append([name, size, expected, floor, f"{floor} to {high}", ceiling, row["basis"]])
+            notes |= {row["basis"]: row["origin"], f"bound: {name}": row["bound_words"]}
+        head = ["collective", "size", "expected", "floor", f"{SHARE} runs", "ceiling", "from"]
+        alarms = f"1 in {1 / FALSE_ALARMS:.0f} healthy runs of a size is below its floor"
+        lines = [f"{self._about}; {alarms}", "", table(head, cells, left=(0, 6)), ""]
+        return "\n".join([*lines, *labelled(notes.items(), 20)])
+
+    def prometheus(self) -> str:
+        """Recording rules of Prometheus: a constant for each figure, in bytes/s, with labels."""
+        rules, first = [], self.takes[0]
+        about = {"machine": first.machine, "gpus": str(len(first.members))}
+        about["nodes"] = str(first.details["nodes"])
+        for row in self.rows():
+            labels = about | {"collective": row["collective"], "size_bytes": str(row["size_bytes"])}
+            for figure in ("expected", "floor", "ceiling"):
+                value = f"vector({row[f'{figure}_busbw_GBps'] * 1e9:.6g})"
+                name = f"blinksim_{figure}_busbw_bytes_per_second"
+                rules.append({"record": name, "expr": value, "labels": labels})
+        block = "".join(f"    {line}\n" for line in yaml_nodes.dump({"rules": rules}).splitlines())
+        return f"groups:\n  - name: blinksim\n{block}"
+
+    def nccl_tests(self) -> str:
+        """Commands of nccl-tests by collective, which fail where the average busbw is below that of floors.
+
+        Raises `InputError` for sizes that are no range, members that differ by node, and other libraries.
+        """
+        first, sizes = self.takes[0], list(dict.fromkeys(one.size for one in self.takes))
+        (factor, rest), *others = {divmod(after, before) for before, after in pairwise(sizes)} or {(2, 0)}
+        if others or rest:
+            raise InputError("nccl-tests takes sizes that grow by one whole factor, such as 1KiB:1GiB:x32")
+        nodes, library = first.details["nodes"], first.details["library"]
+        each = len(first.members) // nodes
+        # The numbers of the GPUs, which names end with; on every node they must be the same.
+        numbers = [re.findall("[0-9]+", name)[-1] for name in first.members]
+        if library not in _VISIBLE or each > MOST_GPUS_A_NODE or numbers != numbers[:each] * nodes:
+            where = f"on the same GPUs of every host, at most {MOST_GPUS_A_NODE}"
+            raise InputError(f"nccl-tests runs NCCL or RCCL, {where}; these are {each} of {library} a node")
+        devices = {_VISIBLE[library]: ",".join(numbers[:each])}
+        lines, figures = "", [(row["collective"], row["floor_busbw_GBps"]) for row in self.rows()]
+        for name, floors in groupby(figures, itemgetter(0)):
+            least = fmean(floor for _, floor in floors) / _TESTS_ALLOW
+            settings = devices | {"NCCL_TESTS_MIN_BW": f"{least:.4g}"}
+            given = " ".join(f"{key}={value}" for key, value in settings.items())
+            start = f"mpirun -x {' -x '.join(settings)} -np {each * nodes} -N {each} " if nodes > 1 else ""
+            program = f"{_PROGRAMS.get(name, name)}_perf -b {sizes[0]} -e {sizes[-1]} -f {factor}"
+            lines += f"{given} {start}{program} -g {1 if nodes > 1 else each}\n"
+        return lines
+
+
+def expect(
+    machine: Question | MachineLike,
+    collectives: Iterable[CollectiveLike] = COLLECTIVES,
+    sizes: Sizes = SIZES,
+    *,
+    nodes: int = 1,
+    library: Library | None = None,
+) -> Expectations:
+    """What the library of a machine reaches if nothing is wrong, and below which busbw something is.
+
+    Parameters
+    ----------
+    machine : Question, str, path or Topology
+        As for `project`; of a whole machine the default members take part.
+    collectives : iterable of str or Collective
+        Such as ``["allreduce"]``.
+    sizes : iterable of int or str, or str
+        As for `compare`.
+    nodes : int
+        Nodes of a machine that is no question.
+    library : Library, optional
+        The version of NCCL, and whether switches may add.
+
+    Returns
+    -------
+    Expectations
+        The bus bandwidths by collective and size, with floors, ceilings, and where they come from.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `project` raises them.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.expect("hgx-h100", sizes="1MiB,1GiB", nodes=4)
+    >>> len(found.rows())
+    8
+    """
+    question = machine if isinstance(machine, Question) else Question(machine, nodes=nodes)
+    wanted, listed = [Collective.of(one) for one in collectives], sizes_of(sizes)
+    if not wanted:
+        raise InputError("no collectives given; name them like ['allreduce']")
+    model, where = (library or Library()).at(question)
+    return Expectations(tuple(one for each in wanted for one in model.times(where, each, listed)))
