@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         compare_machines as compare_machines,
     )
     from blinksim.answers.expect import Expectations as Expectations, expect as expect
+    from blinksim.answers.health import Health as Health, health as health
     from blinksim.answers.logs.calibrate import Calibration as Calibration, calibrate as calibrate
     from blinksim.answers.logs.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
     from blinksim.answers.logs.expectation import Series as Series, read_series as read_series
@@ -102,6 +103,7 @@ else:
         "answers.bound": "bound gains levels losses time_bound",
         "answers.compare": "Buckets Comparison MachineComparison Models across_models buckets compare compare_machines",
         "answers.expect": "Expectations expect",
+        "answers.health": "Health health",
         "answers.logs.calibrate": "Calibration calibrate",
         "answers.logs.diagnose": "Diagnosis diagnose",
         "answers.logs.expectation": "Series read_series",

@@ -32,7 +32,7 @@ _YAML = (".yaml", ".yml")
 _XML = (".xml",)
 _TEXT = (".txt", ".log")
 # How the source of a machine begins that was read from what it says of itself.
-_RECORDED = ("NCCL topology file ", "nvidia-smi topo -m in ")
+_RECORDED = ("NCCL topology file ", "nvidia-smi topo -m in ", "NCCL's debug log in ")
 # What a machine is called that has no file to be called after.
 _STDIN_NAME = "stdin"
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim.cli.options import command_line, question_of
-from blinksim.cli.terminal import answer, drawn, note, show_export, typed
+from blinksim.cli.terminal import answer, drawn, note, show_export, typed, typed_size
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
+from blinksim.question import Question
 from blinksim.results import keyed
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology import shapes
@@ -26,8 +27,7 @@ from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import TopoCheck, TopoExport, TopoImport, TopoList, TopoShow
-    from blinksim.question import Question
+    from blinksim.cli.commands import Health, TopoCheck, TopoExport, TopoImport, TopoList, TopoShow
 
 # Columns where no terminal says how many it has; those that a list needs beside names and texts.
 _WIDTH, _MARGIN = 120, 10
@@ -190,6 +190,18 @@ def check(options: TopoCheck) -> None:
         click.get_current_context().exit(1)
 
 
+def health(options: Health) -> None:
+    """A machine beside its like in the catalogue."""
+    from blinksim.answers.health import SIZE, health as compared
+
+    found = compared(options.machine)
+    asked = Question(found.twin.name, edits=found.twin.edits) if found.twin else Question(options.machine)
+    broken = f"project {command_line(asked, f'allreduce {typed_size(SIZE)}')} --before"
+    more = broken if found.healthy else f"expect {command_line(asked)}"
+    answer("health", found.to_dict, lambda: click.echo(f"{found.text()}\nnext: blinksim {more}"))
+    click.get_current_context().exit(found.status)
+
+
 def import_machine(options: TopoImport) -> None:
     """A machine file made of another tool's, or of any machine."""
     from blinksim import machines
@@ -213,7 +225,6 @@ def import_machine(options: TopoImport) -> None:
 def export(options: TopoExport) -> None:
     """A machine written for NCCL."""
     from blinksim import exports as formats
-    from blinksim.question import Question
     from blinksim.textio.whole_files import write_text
 
     name, output = options.name, options.output

@@ -15,11 +15,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from pathlib import Path
 
 from blinksim.errors import FileError
 from blinksim.graphs.connectivity import UnionFind
+from blinksim.nccl.logs import debug_log
 from blinksim.textio import link_rates
 from blinksim.topology.elements import machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
@@ -54,7 +55,7 @@ _MODELS = (
     *(("H100", 90, 18), ("H200", 90, 18), ("H20", 90, 18), ("B100", 100, 18), ("B200", 100, 18), ("B300", 100, 18)),
     *(("A6000", 86, 4), ("A5000", 86, 4), ("A40", 86, 4), ("3090", 86, 4)),
 )
-_MOST_NVLINKS = 18
+_MOST_NVLINKS, _SWITCHED = 18, 12
 _MOST_VOLTA, _MOST_AMPERE = 6, 12
 _GENERATIONS = {70: "Volta (V100)", 80: "Ampere (A100)", 90: "Hopper (H100, H200)", 100: "Blackwell (B200)"}
 _BLACKWELL_LANE = 40 * 10**9
@@ -62,8 +63,9 @@ _BLACKWELL_LANE = 40 * 10**9
 
 
 def looks_like(text: str) -> bool:
-    """True if a text holds such a table."""
-    return any(_HEADER.match(_ANSI.sub("", line)) for line in text.splitlines())
+    """True if a text holds such a table, or what tells as much."""
+    lines = (_ANSI.sub("", line) for line in text.splitlines())
+    return debug_log.looks_like(text) or any(_HEADER.match(line) or _LANE.match(line) for line in lines)
 
 
 @dataclass
@@ -73,7 +75,8 @@ class SmiTable:
     labels: of the columns, in order. line: of the heading. cells: by pair of labels.
     affinity: NUMA node (or CPU list) of each GPU. grace: True if a GPU has a NUMA node of its own.
     names: of the network devices, by label. models: names of GPU models, by number. lane: bytes/s of one NVLink.
-    links: whether each NVLink is active, by its number and that of its GPU.
+    links: whether each NVLink is active, by its number and that of its GPU. switches: whether NVSwitches join
+    the GPUs, None where the text does not tell.
     """
 
     labels: list[str]
@@ -85,6 +88,7 @@ class SmiTable:
     models: dict[int, str] = field(default_factory=dict)
     lane: Fraction | None = None
     links: dict[int, dict[int, bool]] = field(default_factory=dict)
+    switches: bool | None = None
 
     @property
     def gpus(self) -> list[str]:
@@ -133,7 +137,8 @@ class SmiTable:
         # board, whose links are the pairs' own, or part of a DGX-2.
         switched = any(sum(row) > (self.known(gpu) or (0, _MOST_NVLINKS))[1] for gpu, row in rows.items())
         alike = len(counts) == 1 and min(counts) >= 6 and len(rows) > 3 and not self.models and not self.grace
-        return {gpu: self.working(gpu, max(row)) for gpu, row in rows.items()} if switched or alike else {}
+        joined = switched or alike if self.switches is None else self.switches
+        return {gpu: self.working(gpu, max(row)) for gpu, row in rows.items()} if joined else {}
 
     def assumed(self) -> list[str]:
         """What was taken for granted because the text names no models, in words."""
@@ -143,7 +148,9 @@ class SmiTable:
             return []
         generation = _GENERATIONS[self.capability(gpus[0])]
         notes = [] if self.lane is not None else [f"assumed: NVLinks of {generation} GPUs"]
-        if self.switch_lanes():
+        if self.switches is not None:
+            notes = []
+        elif self.switch_lanes():
             notes.append(f"assumed: NV{most} leads to NVSwitches, as on an HGX or a DGX-2, and is not the pair's own")
         elif len(self.gpus) > 2:
             notes.append("assumed: NV# counts the NVLinks of a pair, and there is no NVSwitch")
@@ -154,7 +161,7 @@ class SmiTable:
 
 def parse(text: str, path: str | Path) -> SmiTable:
     """The table in `text`; `path` stands in messages. Raises `FileError` for anything that is no such table."""
-    lines, listed = [_ANSI.sub("", line) for line in text.splitlines()], 0
+    lines = [_ANSI.sub("", line) for line in text.splitlines()]
     start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
     tool = next((tool for words, tool in _VENDORS if words.search(text[:100_000])), "")
     if tool:
@@ -163,7 +170,7 @@ def parse(text: str, path: str | Path) -> SmiTable:
             f"is a table of {tool}; only NVIDIA's is read. Write the machine as YAML, or take a name of the catalogue",
         )
     if start is None:
-        raise FileError(path, "holds no table of `nvidia-smi topo -m`: no line begins with GPU0")
+        return _of_links_alone(_with_links(SmiTable([], 1), lines), path)
     words = lines[start].split()
     labels = words[: words.index("CPU")] if "CPU" in words else words
     table = SmiTable(labels, start + 1)
@@ -205,16 +212,36 @@ def parse(text: str, path: str | Path) -> SmiTable:
             raise FileError(path, f"{a} is {cell} from {b}, but {b} is {table.cells[b, a]} from {a}", table.line)
         if _NVLINKS.fullmatch(cell) and not (_GPU.fullmatch(a) and _GPU.fullmatch(b)):
             raise FileError(path, f"{a} and {b} have NVLinks ({cell}), but only GPUs have", table.line)
+    legends = [legend for line in lines if (legend := _LEGEND.match(line))]
+    table.names = {legend[1]: legend[2] for legend in legends if legend[1] in labels}
+    return _with_links(table, lines)
+
+
+def _with_links(table: SmiTable, lines: list[str]) -> SmiTable:
+    """The table with the models and the NVLinks that `nvidia-smi -L` and `nvlink -s` list."""
+    listed = 0
     for line in lines:
-        if (legend := _LEGEND.match(line)) and legend[1] in labels:
-            table.names[legend[1]] = legend[2]
-        elif model := _MODEL.match(line):
+        if model := _MODEL.match(line):
             listed = int(model[1])
             table.models[listed] = model[2]
         elif lane := _LANE.match(line):
             rate = Fraction(lane[2] or 0) * 10**9
             table.links.setdefault(listed, {})[int(lane[1])] = rate > 0
             table.lane = table.lane or rate or None
+    return table
+
+
+def _of_links_alone(table: SmiTable, path: str | Path) -> SmiTable:
+    """The table of GPUs of which only their NVLinks are listed, where these can but lead to NVSwitches."""
+    table.labels = [f"GPU{number}" for number in sorted(table.links)]
+    most = {known[1] for gpu in table.labels if (known := table.known(gpu))}
+    if {len(links) for links in table.links.values()} != most or len(most) != 1 or max(most) < _SWITCHED:
+        missing = "holds no table of `nvidia-smi topo -m`: no line begins with GPU0"
+        more = ", and NVLinks alone do not say which GPUs they join" if table.links else ""
+        raise FileError(path, f"{missing}{more}")
+    links = f"NV{max(most)}"
+    table.cells = {(a, b): "X" if a == b else links for a, b in product(table.labels, repeat=2)}
+    table.affinity = dict.fromkeys(table.labels, "0")
     return table
 
 
@@ -229,7 +256,12 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
 
     Raises `FileError` with the line for anything that is no such table, and `InputError` for other rates.
     """
-    return _Builder(path, parse(text, path), link_rates.load(rates)).build()
+    said, switches = "nvidia-smi topo -m", None
+    if debug_log.looks_like(text):
+        said, (text, switches) = "NCCL's debug log", debug_log.as_table(text, path)
+    table = replace(parse(text, path), switches=switches)
+    found = _Builder(path, table, link_rates.load(rates)).build()
+    return replace(found, source="; ".join([f"{said} in {Path(path).name}", *table.assumed()]))
 
 
 class _Builder:
@@ -260,7 +292,6 @@ class _Builder:
             links=tuple(self.links),
             members=tuple(self.name[gpu] for gpu in sorted(table.gpus, key=lambda gpu: int(gpu[3:]))),
             rates=self.rates.name,
-            source="; ".join([f"nvidia-smi topo -m in {Path(self.path).name}", *table.assumed()]),
         )
         nvlink = machine.with_links(link for link in self.links if link.kind == "nvlink")
         whole = bool(nvlink.links) and len(nvlink.components()) == 1

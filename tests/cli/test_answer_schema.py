@@ -41,6 +41,7 @@ LINES = {
     "diagnose": f"diagnose {LOG} --machine hgx-h200",
     "expect": "expect hgx-h200 --sizes 1MiB",
     "expect, of a log": f"expect hgx-h200 --check {LOG}",
+    "health": "health dgx1-v100",
     "calibrate": f"calibrate {LOG} --machine hgx-h200",
     "tune": f"tune hgx-h200 {TIMES} --members 0-3 --no-nvls",
     "advise": "advise dgx1-v100 --members 0-3",

@@ -138,7 +138,7 @@ def logs() -> list[str]:
 
 @cache
 def tables() -> list[str]:
-    return _files("captures/*/smi_topo.txt", "captures/*/p2p.txt")
+    return _files("captures/*/smi_topo.txt", "captures/*/p2p.txt", "captures/*/nccl_debug.log", "damaged/*.txt")
 
 
 @cache

@@ -126,12 +126,33 @@ def lacking(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
     return {link: count for link, count in fewer.items() if count}
 
 
-def compare(recorded: Topology) -> list[Finding]:
-    """What a recorded machine lacks of the nearest one in the catalogue with such GPUs: GPUs, NVLinks, NICs.
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """The machine of the catalogue that a recorded one is most like, and what the recorded one has less.
+
+    gpus, nics: how many fewer, below 0 for more. lanes: fewer of each link. edits: what makes the machine of
+    the catalogue lack these lanes and GPUs.
+    """
+
+    name: str
+    gpus: int
+    nics: int
+    lanes: dict[Link, int]
+    edits: tuple[str, ...]
+
+    @property
+    def less(self) -> str:
+        """What is missing, counted in words; empty if nothing is."""
+        counts = {"GPU": self.gpus, "lane": sum(self.lanes.values()), "NIC": self.nics}
+        return " and ".join(count(many, what) for what, many in counts.items() if many > 0)
+
+
+def twin_of(recorded: Topology) -> Twin | None:
+    """The nearest machine in the catalogue with such GPUs and links between them; None if there is none.
 
     GPUs of unknown model are alike by their compute capability. NICs count that are beside GPUs, if any are.
     """
-    gpu, found = recorded.device(recorded.members[0]), list[tuple[tuple[int, ...], str, dict[Link, int]]]()
+    gpu, found = recorded.device(recorded.members[0]), list[Twin]()
     key: Callable[[Device], object] = model if model(gpu) else lambda device: device.attributes.get("sm")
     for name in dict.fromkeys([*(known.machine for known in known_gpus()), *names()]):
         whole = machine_yaml.read(catalogue_file(name))
@@ -141,14 +162,24 @@ def compare(recorded: Topology) -> list[Finding]:
             fewer = lacking(recorded, whole) if not gone else {}
             beside = _nics(whole) * recorded.ranks // whole.ranks
             if fewer is not None and (not gone or _ports(recorded) <= _ports(whole)):
-                found.append(((gone, sum(fewer.values()), beside - near if near else 0), name, fewer))
-    counts, name, fewer = min(found, key=lambda entry: [*map(abs, entry[0])], default=((0, 0, 0), "", {}))
-    if max(counts) <= 0 or not {*_BETWEEN_GPUS} & {*recorded.link_classes}:
+                edits = [f"without {member}" for member in whole.members[recorded.ranks :]]
+                for link, lanes in fewer.items():
+                    ends, left = f"{link.src}-{link.dst}", link.lanes - lanes
+                    edits.append(f"degrade {ends} lanes={left}" if left else f"without {ends}")
+                found.append(Twin(name, gone, beside - near if near else 0, fewer, tuple(edits)))
+    if not {*_BETWEEN_GPUS} & {*recorded.link_classes}:
+        return None
+    return min(found, key=lambda one: (one.gpus, sum(one.lanes.values()), abs(one.nics)), default=None)
+
+
+def compare(recorded: Topology) -> list[Finding]:
+    """What a recorded machine lacks of its twin: GPUs, NVLinks, NICs."""
+    twin = twin_of(recorded)
+    if twin is None or not twin.less:
         return []
-    less = [count(many, what) for many, what in zip(counts, ("GPU", "lane", "NIC"), strict=True) if many > 0]
-    ends = listed(f"{link.src}-{link.dst} ({count(fewer[link], 'lane')})" for link in fewer)
-    words = f"{' and '.join(less)} fewer than {name}{': ' if fewer else ''}{ends}"
-    cure = "see whether these links are down (nvidia-smi nvlink -s)" if fewer else "see what lspci lists"
+    ends = listed(f"{link.src}-{link.dst} ({count(fewer, 'lane')})" for link, fewer in twin.lanes.items())
+    words = f"{twin.less} fewer than {twin.name}{': ' if ends else ''}{ends}"
+    cure = "see whether these links are down (nvidia-smi nvlink -s)" if ends else "see what lspci lists"
     return [Finding("as-in-catalogue", "warning", words, cure)]
 
 
