@@ -76,13 +76,10 @@ def helped_trees(
 ) -> tuple[Fraction, list[Tree]]:
     """algbw in bytes/s, and few trees through helpers, with the fewest hops, that attain it.
 
-    channels: as in `build`. Every root of an allgather or a reducescatter has the same rate.
+    channels: as in `build`.
     """
-    hops, use = find_hops(machine, idle_helpers(machine)), use_of(collective)
-    members = hops.vertices[: hops.members]
-    roots = (members[collective.root],) if collective.rooted else members if use != BOTH else members[:1]
-    search = TreeSearch(hops, roots, use, hops_first=True)
-    best = search.best()
+    search = tree_search(machine, collective)
+    hops, use, roots, best = search.hops, search.use, search.roots, search.best()
     loss = Fraction(0)
     if channels is not None:
         allowed = channels * search.hops.lane / search.hops.unit
@@ -100,6 +97,14 @@ def helped_trees(
         replace(tree, down=_merged(machine, tree.down, up=False), up=_merged(machine, tree.up, up=True))
         for tree in trees_from(hops, mix, roots, use, top)
     ]
+
+
+def tree_search(machine: Topology, collective: Collective) -> TreeSearch:
+    """The search for trees through helpers; each root of an allgather has the same rate."""
+    hops, use = find_hops(machine, idle_helpers(machine)), use_of(collective)
+    members = hops.vertices[: hops.members]
+    roots = (members[collective.root],) if collective.rooted else members if use != BOTH else members[:1]
+    return TreeSearch(hops, roots, use, hops_first=True)
 
 
 def idle_helpers(topology: Topology) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from blinksim import exports
+from blinksim.answers.idle_gpus import IDLE_GPUS
 from blinksim.answers.project import LINKS_ONLY, Answer, answer, contest, gpus_of, schedules, with_file
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
@@ -278,7 +279,9 @@ class Advice(Result):
     def lines(self, every: bool = False) -> list[tuple[str, str]]:
         """The lines below the sentence, as labels and texts. every: also that NVLS changes nothing."""
         nvls = self.nvls if self.nvls and (self.nvls.taken or every) else None
-        return self.answer.lines() + ([("NVLS", nvls.sentence())] if nvls else [])
+        carried = self.answer.idle.words(carried=True) if self.answer.idle else ""
+        found = [(label, carried if label == IDLE_GPUS else text) for label, text in self.answer.lines()]
+        return found + ([("NVLS", nvls.sentence())] if nvls else [])
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints; ``takes`` has those of `blinksim.project`."""

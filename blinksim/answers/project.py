@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
+from blinksim.answers.idle_gpus import IDLE_GPUS, IdleGpus, idle_gpus
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
@@ -313,6 +314,8 @@ def with_file(library: Library, takes: Projection, file: GraphFile, picked: tupl
     return replace(takes, terms=(Term(f"{' '.join(picked)} with the graph file", time_s, ""),), details=details)
 
 
+# The share of the time that bytes take where bandwidth decides.
+_SENDS = 0.5
 # Nobody measured the job, nor anything like it.
 _UNKNOWN = ("predicted", "links")
 
@@ -333,6 +336,8 @@ class Answer(Projection):
         Of the machine.
     weakest : str
         What has less bandwidth than most of its sort, in words; empty if nothing has.
+    beside : IdleGpus, optional
+        What GPUs of the node that idle would add as relays; None where that is little.
 
     Examples
     --------
@@ -348,6 +353,14 @@ class Answer(Projection):
     projected: Projection | None = None
     edits: tuple[str, ...] = ()
     weakest: str = ""
+    beside: IdleGpus | None = None
+
+    @property
+    def idle(self) -> IdleGpus | None:
+        """What idle GPUs would add where bandwidth decides: elsewhere more links are of no use."""
+        terms = () if self.could is None else self.could.best.terms
+        sends = sum(term.time_s for term in terms if term.name.startswith("bandwidth"))
+        return self.beside if sends > _SENDS * sum(term.time_s for term in terms) else None
 
     @property
     def low_s(self) -> float:
@@ -385,6 +398,7 @@ class Answer(Projection):
         """The keys that ``--json`` prints: those of the library's time, and the best schedule under ``could_take``."""
         keys = "cannot_take_less_s?=least.time_s could_take_s?=could.best.time_s"
         keys += " could_take_algorithm?=could.best.algorithm could_take? weakest?"
+        keys += " relays_algbw_GBps?=idle.rate relays_times?=idle.times"
         keys += " projected_s?=projected.time_s projected_by?=projected.model"
         return super().to_dict() | keyed(self, keys, could_take=self.could and self.could.to_dict())
 
@@ -432,7 +446,8 @@ class Answer(Projection):
             words = f", with switches that {granted}" if self.grants else ""
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
             found.append(("cannot take less", f"{held}, whatever the schedule{words}"))
-        limits = ("limited by", self.limited_by), ("weakest", self.weakest)
+        limits = [("limited by", self.limited_by), ("weakest", self.weakest)]
+        limits += [(IDLE_GPUS, self.idle.words())] if self.idle else []
         found += [(what, words) for what, words in limits if words]
         return found + [("edited", edit) for edit in self.edits]
 
@@ -492,9 +507,12 @@ def answer(
             contest = schedules(question, collective, sizes, report)
     if contest is not None and contest.topology == part and contest.model.name == LINKS_ONLY:
         # One object in place of two that are equal: tables of answers find it without comparing its links.
-        part, asked.contests[collective] = contest.topology, contest
+        part = contest.topology
+        if not part.relays:
+            asked.contests[collective] = contest
         asked.parts[collective] = part, grants, bound
     forwarding = ceiling_of(part, collective) if grants else bound
+    beside = idle_gpus(asked.question, part, collective, bound.rate)
     on_links = contest is not None and contest.on_links
     programs = _launches(asked.healthy.question, collective, sizes) if on_links and asked.healthy is not None else {}
     found, narrow = [], weakest(asked.machine)
@@ -509,7 +527,7 @@ def answer(
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}
-        found.append(Answer(**given, could=best, edits=asked.question.edits))
+        found.append(Answer(**given, could=best, edits=asked.question.edits, beside=beside))
     return found
 
 

@@ -176,6 +176,11 @@ class BoundResult(Rates, Result):
         return self.headline.rate
 
     @property
+    def most(self) -> Fraction:
+        """algbw in bytes/s where switches do what they can."""
+        return (self.in_network or self.headline).rate
+
+    @property
     def algbw(self) -> Fraction:
         return self.rate
 

@@ -60,7 +60,7 @@ def _show(found: Advice, was: Advice | None, question: Question, output: str | N
     takes = found.answer
     click.echo(found.sentence() + "\n")
     for label, words in found.lines(options.why):
-        click.echo(_wrapped(label, words))
+        click.echo(_wrapped(label, as_typed(words)))
     if was is not None:
         earlier = f"{format_time(was.answer.time_s)}, busbw {format_rate(was.answer.busbw)}"
         click.echo(_wrapped("before", left(was.answer.algbw, takes.algbw, earlier)))

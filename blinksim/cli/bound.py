@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import click
 
 from blinksim.answers import bound as study
 from blinksim.answers.bound import in_flight
+from blinksim.answers.idle_gpus import IDLE_GPUS, idle_gpus
 from blinksim.bounds import BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.optimum import abilities
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
 from blinksim.bounds.time.time_bound import TimeBound
 from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
-from blinksim.cli.terminal import Working, answer, drawn, typed, typed_size, written
-from blinksim.collective import busbw_factor
+from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, typed_size, written
+from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
 from blinksim.question import Question
 from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
 from blinksim.topology.elements import BRANCHING
+from blinksim.topology.graph import Topology
 from blinksim.traffic import expert_traffic
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
 
@@ -91,6 +94,13 @@ def _switch_lines(found: BoundResult) -> Iterator[str]:
     if able and cuts and found.headline.assumes != NOTHING and not found.collective.personalized:
         words = granted_to_switches([grant for grant in BRANCHING if grant in able])
         yield f"where {words}, at most {exact_GBps(min(cuts))} GB/s algbw, an upper bound that may not be attained"
+
+
+def _idle_lines(question: Question, part: Topology, collective: Collective, most: Fraction) -> Iterator[str]:
+    """What GPUs that idle would add to the best rate of a part."""
+    idle = idle_gpus(question, part, collective, most)
+    if idle is not None:
+        yield f"{IDLE_GPUS} {as_typed(idle.words())}"
 
 
 def _four_digits(value: float) -> str:
@@ -168,7 +178,10 @@ def _show(
         click.echo(f"  {COPIES_CROSS_ONCE}")
     if not found.searched:
         click.echo(f"  {BY_SUMS}")
-    for line in _switch_lines(found):
+    for line in (
+        *_switch_lines(found),
+        *_idle_lines(question, topology, found.collective, found.most),
+    ):
         click.echo(f"  {line}")
     click.echo(f"\n{_scope_table(found)}")
     if levels:
@@ -257,6 +270,8 @@ def place(options: Place) -> None:
         rates = [f"{'GB/s' if held else 'all'} at {whole.rates} rates", *map("".join, held.items())]
         click.echo(f"  {', '.join(rates)}")
         chosen = replace(question, members=",".join(best.members))
+        for line in _idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
+            click.echo(f"  {line}")
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, traffic=options.traffic)}")
 
     described = question.described(whole)

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, unknown
+from blinksim.errors import BlinksimError, InfeasibleError, unknown
 from blinksim.machines import NOMINAL, RatesName, load
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing
@@ -40,6 +40,7 @@ from blinksim.timing.nccl_model import CHOICE, FAMILY, MOST_CHANNELS, NcclTuner
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of_links
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
+from blinksim.topology.selection import NONE
 from blinksim.topology.symmetry import searched
 
 ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place": 6},)
@@ -444,6 +445,11 @@ class Library(TimingModel):
         """The time of the best schedule on the links alone."""
         if collective not in self.contests:
             part, contest = self.bounded(collective)[0], schedule_model("alpha-beta").contest
+            if part.relays:
+                # No library sends through GPUs without a rank, but where only these connect the others.
+                with suppress(InfeasibleError):
+                    alone = replace(self.question, relays=NONE, relays_reduce=False, collective=collective)
+                    part = alone.part()
             self.contests[collective] = contest(part, collective, sizes=[size], only_best=True)
         return self.contests[collective].projections(size, best=True)[0]
 
