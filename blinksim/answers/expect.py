@@ -23,7 +23,7 @@ from blinksim.textio import yaml_nodes
 from blinksim.textio.text_table import table
 from blinksim.timing.library_model import MOST_GPUS_A_NODE, SHARE, Library
 from blinksim.timing.projection_result import Projection, labelled
-from blinksim.units import Sizes, format_size, format_size_about, sizes_of
+from blinksim.units import Sizes, format_size, sizes_of
 
 COLLECTIVES = "allreduce", "allgather", "reducescatter", "alltoall"
 SIZES = "1KiB:1GiB:x32"
@@ -76,17 +76,11 @@ class Expectations(Result):
         keys, first = f"{keys} false_alarms rows", self.takes[0]
         return keyed(first, keys, ranks=len(first.members), false_alarms=FALSE_ALARMS, rows=self.rows())
 
-    @property
-    def _about(self) -> str:
-        first = self.takes[0]
-        where = gpus_of(first.machine, len(first.members), first.details["nodes"])
-        return f"{where}: busbw in GB/s with {first.details['library']}"
-
     def sentence(self) -> str:
-        """The answer in one line: the last collective at the largest size."""
-        one, row = self.takes[-1], self.rows()[-1]
-        figures = f"{row['expected_busbw_GBps']:.4g}, slow below {row['floor_busbw_GBps']:.4g}"
-        return f"{self._about}, {one.collective} of {format_size_about(one.size)}: {figures}"
+        """The answer in one line: of what, and how sure floors are."""
+        first, alarms = self.takes[0], f"1 in {1 / FALSE_ALARMS:.0f} healthy runs is below a floor"
+        where = gpus_of(first.machine, len(first.members), first.details["nodes"])
+        return f"{where}: busbw in GB/s with {first.details['library']}; {alarms}"
 
     def text(self) -> str:
         """The table, where its figures come from, and the bounds."""
@@ -94,19 +88,18 @@ class Expectations(Result):
         for row in self.rows():
             name, figures = row["collective"], ("expected", "floor", "high", "ceiling")
             expected, floor, high, ceiling = (f"{row[f'{figure}_busbw_GBps']:.4g}" for figure in figures)
-            size = format_size(row["size_bytes"])
-            cells.append([name, size, expected, floor, f"{floor} to {high}", ceiling, row["basis"]])
+            ends, size = f"{floor} to {high}", format_size(row["size_bytes"])
+            cells.append([name, size, expected, floor, ends, ceiling, row["basis"]])
             notes |= {row["basis"]: row["origin"], f"bound: {name}": row["bound_words"]}
         head = ["collective", "size", "expected", "floor", f"{SHARE} runs", "ceiling", "from"]
-        alarms = f"1 in {1 / FALSE_ALARMS:.0f} healthy runs of a size is below its floor"
-        lines = [f"{self._about}; {alarms}", "", table(head, cells, left=(0, 6)), ""]
-        return "\n".join([*lines, *labelled(notes.items(), 20)])
+        shown = table(head, cells, left=(0, 6))
+        return "\n".join((self.sentence(), "", shown, "", *labelled(notes.items(), 20)))
 
     def prometheus(self) -> str:
         """Recording rules of Prometheus: a constant for each figure, in bytes/s, with labels."""
         rules, first = [], self.takes[0]
-        about = {"machine": first.machine, "gpus": str(len(first.members))}
-        about["nodes"] = str(first.details["nodes"])
+        gpus, nodes = len(first.members), first.details["nodes"]
+        about = {"machine": first.machine, "gpus": str(gpus), "nodes": str(nodes)}
         for row in self.rows():
             labels = about | {"collective": row["collective"], "size_bytes": str(row["size_bytes"])}
             for figure in ("expected", "floor", "ceiling"):

@@ -81,11 +81,9 @@ class Health(Result):
         """The answer in one line."""
         first = self.machine.device(self.machine.members[0])
         capability = f" of compute capability {int(sm) / 10}" if (sm := first.attributes.get("sm")) else ""
-        named = model(first) or f"GPU{capability}"
-        gpus = f"{self.machine.ranks} x {named}"
+        gpus = f"{self.machine.ranks} x {model(first) or f'GPU{capability}'}"
         if self.twin is None:
-            unknown = "cannot tell, the catalogue has no machine with these GPUs and links"
-            return f"{self.machine.name}: {gpus}; {unknown}"
+            return f"{self.machine.name}: {gpus}; cannot tell, none of the catalogue has these GPUs and links"
         less = f"but {names(self.missing, ', ', 5)}" if self.missing else "nothing missing"
         return f"{self.machine.name}: like {self.twin.name} ({gpus}), {less}"
 
@@ -93,12 +91,10 @@ class Health(Result):
         """The sentence, what is lost, and what to do: at most nine lines."""
         lines, was, now, other = list[tuple[str, str]](), self.healthy, self.takes, self.meanwhile
         if now is not None:
-            asked = f"{_ASKED} of {format_size(SIZE)} with {now.details['library']}"
-            longer = 0.0 if was is None else now.time_s / was.time_s
+            asked = f"{_ASKED} of {format_size(SIZE)}: {format_time(now.time_s)}"
+            longer, factor = now.time_s / (was or now).time_s, now.busbw / now.algbw
             instead = f" in place of {format_time(was.time_s)}, {longer:.3g} times as long" if was else ""
-            figures = f"{format_time(now.time_s)}{instead}, busbw {format_rate(now.busbw)}"
-            lines.append(("takes", f"{asked}: {figures}"))
-            factor = now.busbw / now.algbw
+            lines.append(("takes", f"{asked}{instead}, busbw {format_rate(now.busbw)}"))
             most = [format_rate(one.bound.rate * factor) for one in (now, was) if one and one.bound]
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}"))
         if other is not None and now is not None:
@@ -114,11 +110,9 @@ class Health(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each link that lacks lanes."""
-        rows = []
-        for link, fewer in self.twin.lanes.items() if self.twin else ():
-            ends, left = f"{link.src}-{link.dst}", link.lanes - fewer
-            rows.append({"link": ends, "kind": link.kind, "lanes": left, "of": link.lanes})
-        return rows
+        lanes = self.twin.lanes.items() if self.twin else ()
+        keys = "src dst kind lanes of=lanes"
+        return [keyed(link, keys) | {"lanes": link.lanes - fewer} for link, fewer in lanes]
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""

@@ -776,7 +776,8 @@ class Expect(TableOptions, run="blinksim.cli.logs:expect"):
           --check what LOG has]
       format: prometheus: recording rules; nccl-tests: its commands with NCCL_TESTS_MIN_BW, which fail below
           the floor.
-      logs: Judge this log as `diagnose` does; may be repeated.
+      logs: Judge this log as `diagnose` does; may be repeated. Also a trace of PyTorch's profiler, a dump of
+          its flight recorder, or records of NCCL Inspector: what they lose by group and collective.
       in_place: Of LOG, take the times in place.  [default: out of place, where there are any]
       nccl_version: The NCCL that ran.  [default: what LOG says, else 2.28.3]
       no_nvls: NCCL runs with NCCL_NVLS_ENABLE=0.

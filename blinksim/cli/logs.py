@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ import click
 from blinksim import machines
 from blinksim.answers.expect import COLLECTIVES, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
-from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, small_times
-from blinksim.answers.logs.expectation import Series, check_members, members_of, other_gpus
+from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, jobs_text, small_times
+from blinksim.answers.logs.expectation import Series, check_members, members_of, other_gpus, read_runs
 from blinksim.answers.logs.fit import Fitted
 from blinksim.answers.measurements.public import (
     Measured as Projected,
@@ -36,6 +36,7 @@ from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Run
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, nearest
 from blinksim.question import Question
+from blinksim.results import keyed
 from blinksim.textio.text_files import shown
 from blinksim.textio.text_table import names, table
 from blinksim.textio.whole_files import write_text
@@ -54,13 +55,13 @@ _FEW_LANES = 8
 def _runs(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
     wanted = Collective.parse(collective).name if collective else ""
-    return tests_log.select(tests_log.read(log), wanted)
+    return tests_log.select(read_runs(log), wanted)
 
 
 def _question(options: Diagnose | Calibrate) -> Question:
     """The question about the machine; where none is named, the refusal names one with the GPUs of the log."""
     if options.machine is None:
-        places = [place for log in options.logs[:1] for run in tests_log.read(log) for place in run.places]
+        places = [place for log in options.logs[:1] for run in read_runs(log) for place in run.places]
         gpu = named(places[0].name) if places else None
         like = f", as in --machine {gpu.machine}: the log names {places[0].name}" if gpu else " (blinksim topo list)"
         raise InputError(f"name the machine with --machine{like}")
@@ -165,32 +166,41 @@ def expect(options: Expect) -> None:
 
 
 def _check(options: Expect, question: Question, wanted: Collection[str]) -> None:
-    """Judges the tests in logs, each collective by itself, as `diagnose` does."""
-    whole, found = question.whole(), list[tuple[str, Diagnosis]]()
+    """Judges the tests in logs, each collective (and group of a job) by itself, as `diagnose` does."""
+    whole, found = question.whole(), list[tuple[str, Sequence[Run], Diagnosis]]()
     for log in options.logs:
-        runs = tests_log.read(log)
-        for name in wanted or dict.fromkeys(run.collective for run in runs):
-            found.append((log, _diagnosed(options, question, whole, tests_log.select(runs, name))))
-    status = _worst(each.status() for _, each in found)
-    about = [({"log": log, "collective": each.collective.name}, each) for log, each in found]
-    rows = [head | row for head, each in about for row in each.rows()]
+        for (*_, name), tests in grouped(read_runs(log), attrgetter("group", "places", "collective")):
+            if name in wanted or not wanted or not name:
+                runs = tests_log.select(tests, name or ",".join(wanted))
+                found.append((log, runs, _diagnosed(options, question, whole, runs)))
+    if not found:
+        raise InputError(f"{', '.join(options.logs)}: no test of {', '.join(wanted)}")
+    status = _worst(each.status() for *_, each in found)
+    jobs = [{"log": log, **each.calls(runs)} for log, runs, each in found if runs[0].group]
+    heads = [keyed(runs[0], "log group? collective", log=log) for log, runs, _ in found]
+    rows = [head | row for head, (*_, each) in zip(heads, found, strict=True) for row in each.rows()]
 
     def text() -> None:
+        again = command_line(question) + typed_options(options, "in_place", "no_nvls", "nccl_version")
+        if jobs:
+            click.echo(jobs_text(jobs))
+            click.echo(f"next: blinksim expect {again} --check {typed(str(jobs[0]['log']))} --csv")
+            return
         cells = []
-        for head, each in about:
+        for log, _, each in found:
             click.echo(each.sentence())
             for line in each.apart():
                 times = line.time_s, line.expected.time_s, line.expected.high_s
                 rates = [*(line.size / time for time in times), float(each.bound.rate)]
                 shown = [f"{in_GBps(rate * float(each.factor)):.4g}" for rate in rates]
-                cells.append([*head.values(), format_size(line.size), *shown, "slow" * line.behind])
+                behind = "slow" * line.behind
+                cells.append([log, each.collective.name, format_size(line.size), *shown, behind])
         heading = ("log", "collective", "size", "busbw", "expected", "floor", "bound", "")
         click.echo("\n" + table(heading, cells, left=(0, 1, 7)) + "\n")
-        worst = next((log for log, each in found if each.status() == status), found[0][0])
-        more = typed_options(options, "in_place", "no_nvls", "nccl_version")
-        click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
+        worst = next((log for log, _, each in found if each.status() == status), found[0][0])
+        click.echo(f"next: blinksim diagnose {typed(worst)} --machine {again}")
 
-    said = {"machine": whole.name, "ok": not status, "status": status, "rows": rows}
+    said = {"machine": whole.name, "ok": not status, "status": status, "jobs": jobs, "rows": rows}
     answer("expect", lambda: said, text, lambda: rows)
     click.get_current_context().exit(status)
 

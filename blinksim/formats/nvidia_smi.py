@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import combinations, permutations, product
+from itertools import combinations, permutations
 from pathlib import Path
 
 from blinksim.errors import FileError
@@ -233,15 +233,13 @@ def _with_links(table: SmiTable, lines: list[str]) -> SmiTable:
 
 def _of_links_alone(table: SmiTable, path: str | Path) -> SmiTable:
     """The table of GPUs of which only their NVLinks are listed, where these can but lead to NVSwitches."""
-    table.labels = [f"GPU{number}" for number in sorted(table.links)]
-    most = {known[1] for gpu in table.labels if (known := table.known(gpu))}
+    labels = table.labels = [f"GPU{number}" for number in sorted(table.links)]
+    most = {known[1] for gpu in labels if (known := table.known(gpu))}
     if {len(links) for links in table.links.values()} != most or len(most) != 1 or max(most) < _SWITCHED:
-        missing = "holds no table of `nvidia-smi topo -m`: no line begins with GPU0"
-        more = ", and NVLinks alone do not say which GPUs they join" if table.links else ""
-        raise FileError(path, f"{missing}{more}")
-    links = f"NV{max(most)}"
-    table.cells = {(a, b): "X" if a == b else links for a, b in product(table.labels, repeat=2)}
-    table.affinity = dict.fromkeys(table.labels, "0")
+        more = ", and NVLinks alone do not say which GPUs they join" * bool(table.links)
+        raise FileError(path, f"holds no table of `nvidia-smi topo -m`: no line begins with GPU0{more}")
+    table.cells = {(a, b): "X" if a == b else f"NV{max(most)}" for a in labels for b in labels}
+    table.affinity = dict.fromkeys(labels, "0")
     return table
 
 

@@ -80,7 +80,7 @@ def test_one_gpu_with_fewer_nvlinks_whatever_says_so(capsys: pytest.CaptureFixtu
         assert f"like {'hgx-h100' if name == 'log.txt' else 'hgx-h200'} (8 x " in shown[0]
         found = bs.health(str(path)).to_dict()
         assert (found["bound_exact"], found["healthy_bound_exact"]) == ("300", "400")
-        assert found["rows"] == [{"link": "gpu5-nvswitch", "kind": "nvlink", "lanes": 12, "of": 18}]
+        assert found["rows"] == [{"src": "gpu5", "dst": "nvswitch", "kind": "nvlink", "lanes": 12, "of": 18}]
         assert found["take"] == [f"gpu{n}" for n in range(8) if n != 5]
         assert found["time_s"] > found["healthy_time_s"]
         assert found["take_busbw_GBps"] > found["busbw_GBps"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
+import pickle
 import random
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -18,6 +20,7 @@ from fuzz_mutate import changed_values, damaged
 
 import blinksim as bs
 from blinksim import data_files
+from blinksim.answers.logs.expectation import read_runs
 from blinksim.answers.tune import ChoiceTime, TimedJob, read_times, times_text
 from blinksim.answers.worker_pool import Journal
 from blinksim.cli import main
@@ -216,6 +219,27 @@ def _graph(path: Path) -> None:
     graph_file.read(path)
 
 
+@cache
+def job_logs() -> list[str]:
+    kernel = {"cat": "kernel", "name": "nccl", "ts": 1.0, "dur": 25.0, "args": {"Collective name": "allreduce"}}
+    kernel["args"] |= {"In msg nelems": 9, "Out msg nelems": 9, "dtype": "Float", "Group size": 2}  # type: ignore[operator]
+    kernel["args"] |= {"Process Group Name": "0", "Process Group Ranks": "[0, 1]"}  # type: ignore[operator]
+    step = {"cat": "user_annotation", "name": "ProfilerStep#1", "dur": 1000.0}
+    entry = {"record_id": 1, "process_group": ["0", "x"], "profiling_name": "nccl:all_reduce", "duration_ms": 0.5}
+    entry |= {"input_sizes": [[4, 8]], "output_sizes": [[4, 8]], "input_dtypes": ["Float"]}
+    dump = {"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": [entry, entry]}
+    record = {"header": {"id": "0x7f", "n_ranks": 2}, "coll_perf": {"coll": "AllReduce", "coll_msg_size_bytes": 1000}}
+    record["coll_perf"] |= {"coll_exec_time_us": 10, "coll_algobw_gbs": 0.1}
+    return [json.dumps({"traceEvents": [step, kernel, kernel]}), json.dumps(dump), json.dumps(record)]
+
+
+@cache
+def dumps() -> list[str]:
+    """Pickles, as text that stands for their bytes."""
+    found = [pickle.dumps(json.loads(job_logs()[1]), protocol) for protocol in (2, 4)]
+    return [data.decode("utf-8", "surrogateescape") for data in found]
+
+
 READERS = {
     "machine": Reader(machines, "m.yaml", _machine),
     "rates": Reader(rates, "r.yaml", lambda path: bs.load("dgx1-v100", rates=str(path))),
@@ -227,6 +251,8 @@ READERS = {
     "schedule": Reader(schedules, "s.json", _schedule, json=True, packed=True),
     "bound": Reader(bounds, "b.json", lambda path: bs.verify_file(path), json=True),
     "log": Reader(logs, "log.txt", lambda path: tests_log.read(path)),
+    "job": Reader(job_logs, "job.log", lambda path: read_runs(path), json=True, packed=True),
+    "dump": Reader(dumps, "dump", lambda path: read_runs(path)),
     "table": Reader(tables, "smi.txt", _machine),
     "traffic": Reader(traffic, "traffic.csv", lambda path: bs.read_traffic(path)),
     "times": Reader(times, "times.csv", lambda path: read_times(path)),

@@ -10,14 +10,14 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any
 
-from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of
+from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of, read_runs
 from blinksim.answers.project import gpus_of
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
@@ -26,6 +26,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Row, Run
 from blinksim.results import Rates, Result, keyed
+from blinksim.textio.text_table import table
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
 
@@ -237,6 +238,20 @@ class Diagnosis(Result):
         """True if what it resembles is far from what slow links do; other algorithms of NCCL are not."""
         return self.resembles != "" and "NCCL_ALGO" not in self.resembles
 
+    def calls(self, runs: Sequence[Run]) -> dict[str, Any]:
+        """Calls of a job's log in all: seconds measured, expected, at the bound, and above expectation."""
+        usual = {line.size: line.expected.time_s for line in self.lines}
+        rows, most = (row for run in runs for row in run.rows if row.size), float(self.bound.rate)
+        taken = [(row.time_s, usual[row.size], row.size / most) for row in rows]
+        measured, expected, bound = map(sum, zip(*taken, strict=True))
+        above = sum(max(0.0, time_s - expected_s) for time_s, expected_s, _ in taken)
+        found = {"group": runs[0].group, "collective": self.collective.name, "ranks": self.part.ranks}
+        found |= {"calls": len(taken), "time_s": measured, "expected_s": expected, "bound_s": bound}
+        whole = runs[0].step_s or measured
+        of = "the steps" if runs[0].step_s else "the time of these calls"
+        verdict = "faster than can be" if self.impossible else "slow" if self.first_behind else ""
+        return found | {"above_s": above, "above_share": above / whole, "of": of, "verdict": verdict}
+
     def sentence(self) -> str:
         """The answer in one line."""
         what = f"{self.collective.name} on {gpus_of(self.part.name, self.part.ranks, self.part.nodes)}"
@@ -386,7 +401,7 @@ def diagnose(
     if runs is None:
         runs = figure(Collective.of(collective), as_topology(part).selected().ranks, size, busbw, time)
     if isinstance(runs, str | os.PathLike):
-        runs = tests_log.select(tests_log.read(runs))
+        runs = tests_log.select(read_runs(runs))
     given = [runs] if isinstance(runs, Run) else list(runs)
     first = given[0]
     given_part = as_topology(part)
@@ -414,6 +429,21 @@ def diagnose(
         raise InputError(f"{first.path}: has no size above 0")
     complete = all(run.complete for run in given)
     return Diagnosis(chosen, tested, tuple(lines), expectation, expectation.bound, complete, in_place, stated)
+
+
+def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:
+    """What `Diagnosis.calls` gives of several groups, and the share of the steps in each log."""
+    lines, cells = list[str](), list[list[str]]()
+    for log in dict.fromkeys(job["log"] for job in jobs):
+        rows = [job for job in jobs if job["log"] == log]
+        above, share = (sum(row[key] for row in rows) for key in ("above_s", "above_share"))
+        lines.append(f"{log}: {format_time(above)} above expectation, {100 * share:.3g} % of {rows[0]['of']}")
+        for row in rows:
+            times = [format_time(row[key]) for key in ("time_s", "expected_s", "bound_s", "above_s")]
+            whose = [str(row[key]) for key in ("group", "collective", "ranks", "calls")]
+            cells.append([*whose, *times, row["verdict"]])
+    heading = ("group", "collective", "GPUs", "calls", "measured", "expected", "bound", "above", "")
+    return "\n".join((*lines, "", table(heading, cells, left=(0, 1, 8)), ""))
 
 
 def figure(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,11 +34,12 @@ from blinksim.bounds import bound
 from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective, CollectiveLike
-from blinksim.errors import BlinksimError, InputError
+from blinksim.errors import BlinksimError, FileError, InputError
+from blinksim.formats import traces
 from blinksim.formats.shipped.known_gpus import model, named
 from blinksim.machines import NOMINAL, MachineLike, RatesName, as_topology
 from blinksim.nccl.logs import tests_log
-from blinksim.nccl.logs.tests_log import Run
+from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, nearest
 from blinksim.question import Question, at_rates, preferring
@@ -140,8 +142,39 @@ def read_series(
     """
     whole = as_topology(machine)
     wanted = Collective.of(collective).name if collective else ""
-    runs = tests_log.select(tests_log.read(path), wanted)
+    runs = tests_log.select(read_runs(path), wanted)
     return tuple(Series.of(run, whole.select(members_of(run, whole))) for run in runs)
+
+
+# The first that a name holds, without its underscores: _allgather_base, nccl:all_reduce, ReduceScatter.
+_NAMES = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter")
+
+
+def read_runs(path: str | os.PathLike[str]) -> tuple[Run, ...]:
+    """The tests in a log of nccl-tests, or the calls in a job's log, by group and collective.
+
+    Raises `FileError` as `tests_log.read` and `traces.read` do, and for jobs without calls of known size.
+    """
+    calls, step_s = traces.read(path), 0.0
+    if calls is None:
+        return tests_log.read(path)
+    by_job = defaultdict[tuple[str, tuple[int, ...], int, str], list[Row]](list)
+    for group, ranks, number, name, size, time_s in calls:
+        plain, listed = re.sub("[^a-z]", "", name.lower()), tuple(map(int, re.findall("[0-9]{1,7}", ranks)))
+        collective = next((one for one in _NAMES if one in plain), "")
+        step_s += time_s if name == traces.STEP else 0.0
+        if collective and size and time_s and number != 1:
+            row = Row(size, 0, "", "none", -1, False, time_s, size / time_s, 0.0, None, 0)
+            # Long lists of ranks are cut in the middle.
+            by_job[group, listed if len(listed) == number else (), number, collective].append(row)
+    if not by_job:
+        raise FileError(path, "holds no calls of collectives with their size and time")
+    runs = []
+    for (group, listed, number, collective), rows in by_job.items():
+        places = tuple(RankPlace(own, "", rank, "", "") for own, rank in enumerate(listed))
+        run = Run(os.fspath(path), collective, number, tuple(rows), places)
+        runs.append(replace(run, group=group or "-", step_s=step_s))
+    return tuple(runs)
 
 
 def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
@@ -151,6 +184,8 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
     name them; they count the GPUs of a node in file order. Raises `InputError` where ranks, hosts or numbers
     do not fit.
     """
+    if run.group and run.places:
+        return _by_number(run, machine)
     ranks = run.ranks or machine.ranks
     hosts = list(dict.fromkeys(place.host for place in run.places))
     if len(hosts) > max(1, machine.nodes):
@@ -181,6 +216,15 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
     if len(set(chosen)) < len(chosen):
         raise InputError(f"{hint}: ranks share a device number")
     return tuple(chosen)
+
+
+def _by_number(run: Run, machine: Topology) -> tuple[str, ...]:
+    """The members whose numbers in the job are those of the ranks."""
+    numbers = [place.device for place in run.places]
+    if max(numbers) >= machine.ranks:
+        there = f"{machine.name} has {machine.ranks} GPUs"
+        raise InputError(f"{run.path}: names rank {max(numbers)}, but {there}; for a cluster give nodes=")
+    return tuple(machine.members[number] for number in numbers)
 
 
 def other_gpus(run: Run, machine: Topology) -> str:

@@ -50,11 +50,9 @@ def as_table(text: str, path: object) -> tuple[str, bool]:
 def _lanes(rates: dict[str, float], path: object) -> tuple[dict[str, str], str]:
     """Bandwidths in GB/s, by the text, as multiples of that of a lane, as NV#; and the lane as `nvlink -s` has it."""
     nominal, computed = link_rates.load("nominal"), link_rates.load("nccl")
-    for sm in _CAPABILITIES if rates else ():
+    for sm in _CAPABILITIES:
         lane, data_sheet = (float(table.nvlink_lane(sm) or 0) / 1e9 for table in (computed, nominal))
         lanes = {text: round(rate / lane) for text, rate in rates.items()}
         if all(0 < n <= _MOST_LANES and abs(n * lane - rates[text]) < 0.06 for text, n in lanes.items()):
             return {text: f"NV{n}" for text, n in lanes.items()}, f"Link 0: {data_sheet:g} GB/s"
-    if rates:
-        raise FileError(str(path), f"NVLinks of {', '.join(sorted(rates))} GB/s are of no known GPU")
-    return {}, ""
+    raise FileError(str(path), f"NVLinks of {', '.join(sorted(rates))} GB/s are of no known GPU")

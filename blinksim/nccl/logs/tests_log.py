@@ -64,7 +64,8 @@ class Run:
     collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open.
     ranks: 0 where the log neither lists them nor shows their number in busbw / algbw.
     version, nccl: of nccl-tests and of NCCL itself, empty where the log does not say.
-    complete: True if the last lines of the test are there.
+    complete: True if the last lines of the test are there. group, step_s: of a job's log, the group of ranks,
+    whose places then are numbers in the job, and the seconds of the steps, 0 if unknown.
     """
 
     path: str
@@ -75,6 +76,8 @@ class Run:
     version: str = ""
     nccl: str = ""
     complete: bool = True
+    group: str = ""
+    step_s: float = 0.0
 
     def __repr__(self) -> str:
         sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
@@ -356,7 +359,7 @@ _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
 # With which the next test of a log begins.
 _OPENS = ("nccl-tests version", "Collective test starting", "nThread ", "size ")
-_MOST_ROWS = 200_000
+MOST_ROWS = 200_000
 
 
 @dataclass
@@ -493,8 +496,8 @@ def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
         draft.piece, draft.piece_line = f"{line} ", number
         return
     draft.rows += draft.columns.split(path, line, number)
-    if len(draft.rows) > _MOST_ROWS:
-        raise FileError(path, f"has more than {_MOST_ROWS:,} measurements; that is no {_WHAT}", number)
+    if len(draft.rows) > MOST_ROWS:
+        raise FileError(path, f"has more than {MOST_ROWS:,} measurements; that is no {_WHAT}", number)
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------
@@ -504,20 +507,20 @@ def _read_json(path: str, data: bytes) -> Run:
     root = Entry(path, "", strict_json.parse(path, data, _WHAT))
     if "results" not in root.a(dict, "an object {…}"):
         raise FileError(path, "has no 'results'; is it what nccl-tests wrote with -J?")
-    version = _at(root, "version").whole(1, 3)
+    version = at(root, "version").whole(1, 3)
     draft = _Draft(version=f"JSON {version}", complete="average_bus_bandwidth" in root.value)
-    args = [entry.a(str, "text") for entry in _at(root, "args", []).items()]
+    args = [entry.a(str, "text") for entry in at(root, "args", []).items()]
     draft.program = args[0] if args else ""
-    config = _at(root, "config", {})
-    for place in _at(config, "devices", []).items():
-        rank, device = _at(place, "rank").whole(0, 10**7), _at(place, "device").whole(0, 10**5)
+    config = at(root, "config", {})
+    for place in at(config, "devices", []).items():
+        rank, device = at(place, "rank").whole(0, 10**7), at(place, "device").whole(0, 10**5)
         host, *texts = (str(place.value.get(key, "")) for key in ("hostname", "device_hex", "device_info"))
         draft.places.append(RankPlace(rank, host, device, *texts))
-    for number, entry in enumerate(_at(root, "results").items(), start=1):
+    for number, entry in enumerate(at(root, "results").items(), start=1):
         _add_result(draft, entry, number)
     if not draft.rows:
         raise FileError(path, "results: there is no measurement; did the test end early?")
-    each = math.prod(_at(config, key, 1).whole(1, 10**5) for key in ("nthreads", "ngpus"))
+    each = math.prod(at(config, key, 1).whole(1, 10**5) for key in ("nthreads", "ngpus"))
     # Some releases list all ranks, others the first of every process, which has `each`.
     last = max((place.rank for place in draft.places), default=0)
     everyone = len(draft.places) > 1 and len(draft.places) == last + 1
@@ -525,28 +528,28 @@ def _read_json(path: str, data: bytes) -> Run:
     return draft.finish(path, ranks if "ngpus" in config.value or draft.places else 0)
 
 
-def _at(entry: Entry, key: str, default: object = None) -> Entry:
+def at(entry: Entry, key: str, default: object = None) -> Entry:
     """The entry of a key of an object that may have others."""
     given = entry.a(dict, "an object {…}")
     return Entry(entry.path, f"{entry.place}.{key}" if entry.place else key, given.get(key, default))
 
 
 def _add_result(draft: _Draft, entry: Entry, number: int) -> None:
-    size, count = _at(entry, "size").whole(0, 2**62), _at(entry, "count").whole(0, 2**62)
-    dtype, op = (_at(entry, key).text(40).strip() for key in ("type", "redop"))
-    root_text = str(_at(entry, "root").a((str, int), "a number")).strip()
+    size, count = at(entry, "size").whole(0, 2**62), at(entry, "count").whole(0, 2**62)
+    dtype, op = (at(entry, key).text(40).strip() for key in ("type", "redop"))
+    root_text = str(at(entry, "root").a((str, int), "a number")).strip()
     if not re.fullmatch(r"-?[0-9]{1,7}", root_text):
-        raise _at(entry, "root").wrong(f"must be a rank or -1, not {root_text[:40]!r}")
+        raise at(entry, "root").wrong(f"must be a rank or -1, not {root_text[:40]!r}")
     head, before = (size, count, dtype, op, int(root_text)), len(draft.rows)
     for key, in_place in (("out_of_place", False), ("in_place", True)):
-        half = _at(entry, key)
+        half = at(entry, key)
         if half.value is None:
             continue
         clock = "cpu_time" if "cpu_time" in half.a(dict, "an object {…}") else "time"
-        time, algbw, busbw = (_at(half, name).number(0, 1e15) for name in (clock, "alg_bw", "bus_bw"))
+        time, algbw, busbw = (at(half, name).number(0, 1e15) for name in (clock, "alg_bw", "bus_bw"))
         if time <= 0:
-            raise _at(half, clock).wrong("must be more than 0")
-        wrong = None if half.value.get("nwrong") is None else _at(half, "nwrong").number(0, 1e18)
+            raise at(half, clock).wrong("must be more than 0")
+        wrong = None if half.value.get("nwrong") is None else at(half, "nwrong").number(0, 1e18)
         # JSON holds six decimals.
         numbers = Number(time, 5e-7), Number(algbw, 5e-7), Number(busbw, 5e-7)
         draft.rows.append(measurement(head, in_place, numbers, wrong, number))

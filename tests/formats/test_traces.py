@@ -1,0 +1,211 @@
+"""Logs of jobs: hand-written fixtures in the documented formats, judged beside hand arithmetic."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import blinksim as bs
+from blinksim.answers.logs.expectation import members_of, read_runs
+from blinksim.cli.main import run
+from blinksim.errors import BlinksimError, FileError
+
+EIGHT = list(range(8))
+
+
+def kernel(name: str, elements: tuple[int, int], ranks: list[int], dur: float, **more: Any) -> dict[str, Any]:
+    """A kernel of NCCL as Kineto writes it; dur: microseconds."""
+    args = {"Collective name": name, "In msg nelems": elements[0], "Out msg nelems": elements[1], "dtype": "BFloat16"}
+    args |= {"In split size": "[]", "Out split size": "[]", "Group size": len(ranks), "Process Group Name": "0"}
+    args |= {"Process Group Description": "default_pg", "Process Group Ranks": str(ranks), "stream": 20}
+    return {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_Generic", "ts": 1.0, "dur": dur, "args": args | more}
+
+
+def step(number: int, dur: float) -> dict[str, Any]:
+    return {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "ts": 0.0, "dur": dur}
+
+
+def entry(name: str, sizes: tuple[list[int], list[int]], ms: float | None, **more: Any) -> dict[str, Any]:
+    """An entry of the flight recorder."""
+    found: dict[str, Any] = {"record_id": 1, "process_group": ("0", "default_pg"), "profiling_name": f"nccl:{name}"}
+    found |= {"input_sizes": [sizes[0]], "output_sizes": [sizes[1]], "input_dtypes": ["Float"], "is_p2p": False}
+    return found | ({} if ms is None else {"duration_ms": ms}) | {"state": "completed", "retired": True} | more
+
+
+def dump(*entries: dict[str, Any], ranks: str = str(EIGHT)) -> dict[str, Any]:
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}
+    return {"version": "2.10", "pg_config": groups, "pg_status": {}, "entries": list(entries)}
+
+
+def record(coll: str, size: int, us: float, shards: int = 1) -> str:
+    """A line of NCCL Inspector."""
+    perf = {"coll": coll, "coll_sn": 7, "coll_msg_size_bytes": size, "coll_exec_time_us": us}
+    perf |= {"coll_algobw_gbs": size * shards / us / 1e3, "coll_busbw_gbs": 1.0}
+    header = {"id": "0x7f8c496ae9f661", "rank": 2, "n_ranks": 8, "nnodes": 1}
+    return json.dumps({"header": header, "metadata": {"inspector_output_format_version": "v4.0"}, "coll_perf": perf})
+
+
+def calls(path: Path) -> list[tuple[str, str, int, int, int]]:
+    """Group, collective, ranks, bytes and rounded microseconds of every call."""
+    return [
+        (one.group, one.collective, one.ranks, row.size, round(row.time_s * 1e6))
+        for one in read_runs(path)
+        for row in one.rows
+    ]
+
+
+def test_kernels_of_pytorch(tmp_path: Path) -> None:
+    """Bytes are those of the larger buffer: 2 for each BFloat16, of all ranks' shards in an allgather."""
+    events = [
+        {"ph": "M", "name": "process_name", "args": {"name": "python"}},
+        {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1.0, "dur": 5.0, "args": {"grid": [1, 1, 1]}},
+        kernel("allreduce", (1000, 1000), EIGHT, 25.0),
+        kernel("_allgather_base", (1000, 8000), EIGHT, 30.0),
+        kernel("_reduce_scatter_base", (8000, 1000), EIGHT, 31.0, dtype="Float"),
+        kernel("all_to_all", (800, 800), EIGHT, 40.0, **{"In split size": "[100, 100]"}),
+        kernel("all_to_allv", (800, 800), EIGHT, 40.0, **{"In split size": "[10, 190]"}),
+        kernel("allreduce", (64, 64), [0, 2, 4], 9.0, **{"Process Group Name": "5", "Process Group Description": ""}),
+        kernel("send", (64, 64), [0, 1], 9.0),
+        kernel("allreduce", (64, 64), [3], 9.0),
+    ]
+    for path in (tmp_path / "trace.json", tmp_path / "trace.json.gz"):
+        text = json.dumps({"schemaVersion": 1, "traceEvents": [step(1, 1e3), step(2, 2e3), *events]})
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+        assert calls(path) == [
+            ("0 default_pg", "allreduce", 8, 2000, 25),
+            ("0 default_pg", "allgather", 8, 16000, 30),
+            ("0 default_pg", "reducescatter", 8, 32000, 31),
+            ("0 default_pg", "alltoall", 8, 1600, 40),
+            ("5", "allreduce", 3, 128, 9),
+        ]
+        runs = read_runs(path)
+        assert [one.step_s for one in runs] == pytest.approx([3e-3] * len(runs))
+        assert [place.device for place in runs[-1].places] == [0, 2, 4]
+
+
+def test_dumps_of_the_flight_recorder(tmp_path: Path) -> None:
+    entries = dump(
+        entry("all_reduce", ([4, 1000], [4, 1000]), 0.5),
+        entry("_reduce_scatter_base", ([8000], [1000]), 0.25),
+        entry("all_reduce", ([4], [4]), None),
+        entry("send", ([4], [4]), 0.1, is_p2p=True),
+    )
+    expected = [("0 default_pg", "allreduce", 8, 16000, 500), ("0 default_pg", "reducescatter", 8, 32000, 250)]
+    for protocol in (2, 4, 5):
+        path = tmp_path / f"nccl_trace_rank_{protocol}"
+        path.write_bytes(pickle.dumps(entries, protocol))
+        assert calls(path) == expected
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps(entries))
+    assert calls(path) == expected
+
+
+def test_records_of_the_inspector(tmp_path: Path) -> None:
+    """The example of its manual: a reduce-scatter of 2 GiB shards in 41057 us has 418.4 GB/s algbw and 366.1 busbw."""
+    path, group = tmp_path / "inspector.log", "0x7f8c496ae9f661"
+    path.write_text("\n".join([record("ReduceScatter", 2**31, 41057, 8), record("AllReduce", 2**34, 61974)]) + "\n")
+    assert calls(path) == [(group, "reducescatter", 8, 2**34, 41057), (group, "allreduce", 8, 2**34, 61974)]
+    [first, _] = read_runs(path)
+    assert first.rows[0].algbw * 7 / 8 / 1e9 == pytest.approx(366.134533, rel=1e-4)
+    path.write_text(json.dumps(json.loads(record("AllReduce", 2**34, 61974)), indent=1))
+    assert calls(path) == [(group, "allreduce", 8, 2**34, 61974)]
+
+
+def test_a_trace_beside_what_is_expected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """As long as NCCL takes, and four GPUs at half of it: what is above is half of what these took."""
+    usual = {}
+    for members, name in ((EIGHT, "allgather"), ([0, 1, 2, 3], "allreduce")):
+        question = bs.Question.of("hgx-h100", members=members)
+        [row] = bs.expect(question, [name], [2**28]).rows()
+        usual[name] = 1e6 * row["time_s"]
+    half = kernel("allreduce", (2**27, 2**27), [0, 1, 2, 3], 2 * usual["allreduce"], **{"Process Group Name": "tp"})
+    good = kernel("_allgather_base", (2**24, 2**27), EIGHT, usual["allgather"])
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [step(3, 20 * usual["allreduce"]), good, good, good, half, half]}))
+    assert run(["expect", "hgx-h100", "--check", str(path)]) == 1
+    first, _, _, *rows, _, last = capsys.readouterr().out.splitlines()
+    assert first.endswith("above expectation, 10 % of the steps")
+    assert [(words.split()[2], "slow" in words) for words in rows] == [("allgather", False), ("allreduce", True)]
+    assert last == f"next: blinksim expect hgx-h100 --check {path} --csv"
+    assert run(["expect", "hgx-h100", "--check", str(path), "--json"]) == 1
+    jobs = json.loads(capsys.readouterr().out)["jobs"]
+    assert [(one["group"], one["ranks"], one["calls"]) for one in jobs] == [
+        ("0 default_pg", 8, 3),
+        ("tp default_pg", 4, 2),
+    ]
+    assert jobs[1]["above_s"] == pytest.approx(2e-6 * usual["allreduce"])
+    assert jobs[0]["above_s"] == pytest.approx(0, abs=1e-12)
+    assert run(["expect", "hgx-h100", "--check", str(path), "--csv", "--collective", "allgather"]) == 0
+    [only] = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (only["group"], only["collective"], only["size_bytes"]) == ("0 default_pg", "allgather", str(2**28))
+
+
+def test_ranks_of_a_job_are_members_of_a_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [kernel("allreduce", (2**20, 2**20), [0, 8], 500.0)]}))
+    assert members_of(read_runs(path)[0], bs.load("hgx-h100", nodes=2)) == ("n0.gpu0", "n1.gpu0")
+    with pytest.raises(BlinksimError, match="names rank 8, but hgx-h100 has 8 GPUs; for a cluster give nodes="):
+        bs.diagnose(str(path), "hgx-h100")
+
+
+class _Harmful:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch harmed",)
+
+
+def test_no_pickle_runs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for protocol in (2, 4):
+        (tmp_path / "dump").write_bytes(
+            pickle.dumps(dump(entry("all_reduce", ([4], [4]), 0.5, x=_Harmful())), protocol)
+        )
+        with pytest.raises(FileError, match=r"it holds (STACK_)?GLOBAL, which no dump"):
+            read_runs("dump")
+    assert not (tmp_path / "harmed").exists()
+
+
+def _list_within_itself() -> bytes:
+    inner: list[Any] = []
+    inner.append(inner)
+    return pickle.dumps({"entries": inner}, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (pickle.dumps(dump(entry("all_reduce", ([4], [4]), 0.5)), 2)[:-9], "damaged pickle"),
+        (b"\x80\x02]r\xff\xff\xff\x7f.", "LONG_BINPUT"),
+        (_list_within_itself(), "entries"),
+        (pickle.dumps([1, 2], 2), "must be an object"),
+        (json.dumps(dump()).replace("entries", '"record_id": 1, "entries').encode()[:30], "not JSON|JSON"),
+        (json.dumps({"traceEvents": []}).encode(), "holds no calls of collectives"),
+        (json.dumps({"traceEvents": [kernel("send", (1, 1), [0, 1], 3.0)]}).encode(), "holds no calls of collectives"),
+        (json.dumps({"traceEvents": [kernel("allreduce", (-1, 1), EIGHT, 3.0)]}).encode(), "In msg nelems"),
+        (json.dumps({"traceEvents": {}}).encode(), "traceEvents: must be a list"),
+        (gzip.compress(b'{"traceEvents": []}')[:-4], "cut short"),
+        (
+            record("AllReduce", 2**20, 100).replace('"coll_algobw_gbs": 10', '"coll_algobw_gbs": 70').encode(),
+            "are not 70",
+        ),
+        (json.dumps(dump(entry("all_reduce", ([], []), 0.5, input_sizes=[["a"]]))).encode(), "must be a whole number"),
+        (json.dumps(dump(entry("all_reduce", ([4] * 101, [4]), 0.5))).encode(), "more than 100 entries"),
+    ],
+)
+def test_damaged_logs_are_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, data: bytes, message: str
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    with pytest.raises(FileError, match=message):
+        read_runs(path)
+    assert run(["expect", "hgx-h100", "--check", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
