@@ -94,7 +94,8 @@ class Health(Result):
             asked = f"{_ASKED} of {format_size(SIZE)}: {format_time(now.time_s)}"
             longer, factor = now.time_s / (was or now).time_s, now.busbw / now.algbw
             instead = f" in place of {format_time(was.time_s)}, {longer:.3g} times as long" if was else ""
-            lines.append(("takes", f"{asked}{instead}, busbw {format_rate(now.busbw)}"))
+            library, rate = now.details["library"], format_rate(now.busbw)
+            lines.append((f"{library} takes", f"{asked}{instead}, busbw {rate}"))
             most = [format_rate(one.bound.rate * factor) for one in (now, was) if one and one.bound]
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}"))
         if other is not None and now is not None:

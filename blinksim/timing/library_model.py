@@ -25,6 +25,7 @@ import numpy as np
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, unknown
 from blinksim.machines import NOMINAL, RatesName, load
+from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.prediction import Prediction
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing
 from blinksim.question import Question, at_rates
@@ -42,6 +43,7 @@ from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE
 from blinksim.topology.symmetry import searched
+from blinksim.units import in_GBps
 
 ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place": 6},)
 
@@ -430,9 +432,12 @@ class Library(TimingModel):
         return self.prediction.best(collective.name, size) if self.prediction and known else None
 
     def stated(self, collective: Collective, size: int) -> Projection | None:
-        """The time that NCCL's model states, never below what the links allow."""
+        """The time that NCCL's model states, no less than links allow; None if it finds no channels."""
+        if self._choice(collective, size) is None:
+            return None
         tuner, whole = self._planned
-        return tuner.times(whole, collective, [size], [CHOICE])[0] if self._choice(collective, size) else None
+        [found] = tuner.times(whole, collective, [size], [CHOICE])
+        return None if found.details["channel_GBps"] == in_GBps(NO_SOLUTION) else found
 
     def _at_width(self, stated: Projection) -> float:
         """Seconds of NCCL's choice with channels as wide as links allow: its steps only serve the choice."""

@@ -21,6 +21,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import RatesName
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
+from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.prediction import Prediction, carried, predict
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Timing
 from blinksim.results import Term, keyed
@@ -285,6 +286,8 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
         asked = {"collective": collective, "size": size, "model": MODEL, "machine": prediction.machine}
         part = of_part(whole, job.ranks // whole.ranks, relays=(), algorithm=algorithm, **asked)
         bottleneck = f"{over} of {format_rate(rate)} over {path} paths"
+        if rate == NO_SOLUTION:
+            bottleneck += ", NCCL's placeholder where its search finds none: it says nothing of runs"
         found.append(NcclProjection(**part, terms=terms, bottleneck=bottleneck, details=details))
     return found
 

@@ -335,6 +335,28 @@ def test_an_interval_that_begins_at_the_bound_is_not_a_point() -> None:
     assert held.details["interval_high_s"] > 1.05 * held.details["interval_low_s"]
 
 
+@pytest.mark.parametrize("members", ["0,4", "0-3,4", "1,2,5,6"])
+def test_where_nccl_finds_no_channels_its_placeholder_decides_nothing(members: str) -> None:
+    """NCCL puts 0.1 GB/s for what its search does not find; eight of these GPUs were measured at 21 GB/s of busbw."""
+    question = bs.Question("rtx-pro-6000-pcie", members=members)
+    [found] = answer(question, Collective("allreduce"), [2**28])
+    assert found.details["basis"] == "links"
+    assert found.busbw_GBps > 5
+    asked = bs.project(bs.load("rtx-pro-6000-pcie", rates="nccl"), "allreduce", 2**28, "nccl")
+    assert asked.busbw_GBps == pytest.approx(0.1, rel=1e-3)
+    assert "0.1 GB/s over SYS paths, NCCL's placeholder" in asked.bottleneck
+
+
+def test_no_file_is_a_hundred_times_as_fast_as_a_placeholder(tmp_path: Path) -> None:
+    """The same box as its topology file: what is advised gains no more than the interval of what NCCL takes is wide."""
+    path = tmp_path / "box.xml"
+    assert run(["topo", "export", "rtx-pro-6000-pcie", "--format", "nccl-topo", "-o", str(path), "-q"]) == 0
+    found = bs.advise(str(path))
+    gained = found.answer.time_s / found.load.time_s if found.load else 1.0
+    assert gained <= found.answer.high_s / found.answer.low_s
+    assert found.answer.time_s < 0.1
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_damaged_gpu_is_named(nodes: int) -> None:
     """Where one GPU has fewer NVLinks than all others, the link class alone does not say whose fault it is."""
