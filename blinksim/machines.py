@@ -280,9 +280,8 @@ def _node(name: str, rates: str) -> Topology:
         if os.path.isfile(name) and _is_smi(name):
             return _described(name, _TEXT, rates)
         if os.path.exists(name):
-            raise FileError(
-                name, "a machine is read from files that end in .yaml, .yml, .xml, or from `nvidia-smi topo -m` text"
-            ) from None
+            kinds = "files that end in .yaml, .yml, .xml, text of nvidia-smi, or NCCL's debug log"
+            raise FileError(name, f"a machine is read from {kinds}") from None
         if "/" in name:
             raise FileError(name, "no such machine file") from None
         if ":" in name:

@@ -34,7 +34,7 @@ from blinksim.formats import rate_tables
 from blinksim.formats.shipped.known_gpus import named
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Run
-from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, nearest
+from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
 from blinksim.question import Question
 from blinksim.results import keyed
 from blinksim.textio.text_files import shown
@@ -154,9 +154,8 @@ def expect(options: Expect) -> None:
     if options.logs:
         _check(options, question, [one.name for one in wanted])
         return
-    version = nearest(options.nccl_version or DEFAULT_VERSION)
     with Working(f"predicting {options.machine}"):
-        library = Library(version=version, multicast=not options.no_nvls)
+        library = Library(version=options.nccl_version or DEFAULT_VERSION, multicast=not options.no_nvls)
         found = expected(question, wanted or COLLECTIVES, options.sizes, library=library)
     again = command_line(question) + typed_options(options, "no_nvls", "nccl_version")
     text = f"{found.text()}\nnext: blinksim expect {again} --check log.txt"

@@ -27,7 +27,7 @@ from blinksim.errors import BlinksimError, InfeasibleError, unknown
 from blinksim.machines import NOMINAL, RatesName, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.prediction import Prediction
-from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing
+from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing, versions
 from blinksim.question import Question, at_rates
 from blinksim.results import Term
 from blinksim.textio.text_table import count
@@ -117,6 +117,8 @@ class Library(TimingModel):
         published: Callable[[Cell], bool] = lambda _: True,
         constants: bool = True,
     ) -> None:
+        if version not in versions():
+            raise unknown("version of NCCL", version, versions())
         self.version, self.multicast, self.published, self.constants = version, multicast, published, constants
         self.question = Question()
         self.healthy: Library | None = None

@@ -163,6 +163,7 @@ def test_thresholds_of_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
         ("hgx-h200 --collective allreduce,broadcat", "broadcat"),
         (f"hgx-h200 --check {HEALTHY} --collective broadcast", "no test of broadcast"),
         ("hgx-h200 --check missing.txt", "missing.txt"),
+        ("hgx-h200 --nccl-version 3.1", "3.1"),
     ],
 )
 def test_refusals_are_one_line(capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:
