@@ -63,6 +63,12 @@ if TYPE_CHECKING:
         verify_file as verify_file,
     )
     from blinksim.bounds.bound_result import Bound as Bound, BoundResult as BoundResult
+    from blinksim.bounds.experts import (
+        draw_routing as draw_routing,
+        expert_traffic as expert_traffic,
+        read_routing as read_routing,
+        write_routing as write_routing,
+    )
     from blinksim.bounds.sensitivity import Change as Change
     from blinksim.bounds.time.time_bound import TimeBound as TimeBound
     from blinksim.collective import Collective as Collective
@@ -82,10 +88,12 @@ if TYPE_CHECKING:
     from blinksim.papers.tables import Reproduction as Reproduction, reproduce as reproduce
     from blinksim.question import Question as Question
     from blinksim.results import Term as Term
+    from blinksim.routing import Routing as Routing
     from blinksim.schedule.model import Schedule as Schedule
     from blinksim.schedule.verify import Verdict as Verdict
     from blinksim.textio.whole_files import Exported as Exported
     from blinksim.timing.contest import Contest as Contest
+    from blinksim.timing.experts import project_experts as project_experts
     from blinksim.timing.model_registry import model as model, register_model as register_model
     from blinksim.timing.projection_result import Projection as Projection
     from blinksim.timing.simulator import Timeline as Timeline, simulate as simulate
@@ -93,7 +101,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Device as Device, Link as Link, Topology as Topology
     from blinksim.topology.networkx_reader import from_networkx as from_networkx
     from blinksim.topology.rules import Finding as Finding
-    from blinksim.traffic import Traffic as Traffic, expert_traffic as expert_traffic
+    from blinksim.traffic import Traffic as Traffic
 else:
     # The public names by the modules that define them.
     _NAMES = {
@@ -116,6 +124,7 @@ else:
         "answers.tune": "ChoiceTime Tuning tune",
         "answers.verify": "FileVerdict read_schedule verify verify_file",
         "bounds.bound_result": "Bound BoundResult",
+        "bounds.experts": "draw_routing expert_traffic read_routing write_routing",
         "bounds.sensitivity": "Change",
         "bounds.time.time_bound": "TimeBound",
         "collective": "Collective",
@@ -128,10 +137,12 @@ else:
         "papers.tables": "Reproduction reproduce",
         "question": "Question",
         "results": "Term",
+        "routing": "Routing",
         "schedule.model": "Schedule",
         "schedule.verify": "Verdict",
         "textio.whole_files": "Exported",
         "timing.contest": "Contest",
+        "timing.experts": "project_experts",
         "timing.model_registry": "model register_model",
         "timing.projection_result": "Projection",
         "timing.simulator": "Timeline simulate",
@@ -139,7 +150,7 @@ else:
         "topology.graph": "Device Link Topology",
         "topology.networkx_reader": "from_networkx",
         "topology.rules": "Finding",
-        "traffic": "Traffic expert_traffic",
+        "traffic": "Traffic",
     }
     _HOME = {name: f"blinksim.{module}" for module, names in _NAMES.items() for name in names.split()}
     __all__ = sorted([*_HOME, "plot"])

@@ -2,9 +2,9 @@
 
 `size` is always the larger of one rank's send and receive buffers, in bytes: the whole vector for allreduce,
 broadcast and reduce; the gathered vector for allgather and gather; the vector before the scatter for
-reducescatter and scatter; everything that a rank sends for alltoall, and for alltoallv the most that any rank
-sends or ends with (what it keeps included). algbw is size / time; busbw is algbw times a factor that makes it
-comparable with link bandwidth (the convention of nccl-tests, doc/PERFORMANCE.md).
+reducescatter and scatter; everything that a rank sends for alltoall, and for alltoallv, dispatch and combine
+the most that any rank sends or ends with (what it keeps included). algbw is size / time; busbw is algbw times
+a factor that makes it comparable with link bandwidth (the convention of nccl-tests, doc/PERFORMANCE.md).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from blinksim.errors import InputError, unknown
 from blinksim.units import whole
 
 if TYPE_CHECKING:
+    from blinksim.routing import Routing
     from blinksim.traffic import Traffic
 
 CollectiveName = Literal[
     "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"
 ]
 """The names of the collectives, for editors and type checkers; text such as ``all_reduce`` is understood too."""
-EVERY, ROOT, OWN = "every rank", "the root", "one rank"
-"""Who has a chunk: every rank, the root, or a rank of the chunk's own (its origin or its target)."""
+EVERY, ROOT, OWN, SOME = "every rank", "the root", "one rank", "some ranks"
+"""Who has a chunk: every rank, the root, a rank of the chunk's own (its origin or its target), or several."""
 # Who has a chunk before the first send, and who must have it after the last one. All else follows from these
 # two.
 _PROMISES = {
@@ -41,12 +42,15 @@ _PROMISES = {
 }
 ALLTOALLV = "alltoallv"
 """An alltoall of unequal blocks. It needs a traffic matrix; the names in `COLLECTIVES` need nothing else."""
-_BY_PROMISE = {promise: name for name, promise in _PROMISES.items()}
-_WIDTH = {ROOT: 0, OWN: 1, EVERY: 2}
+OF_EXPERTS = DISPATCH, COMBINE = "dispatch", "combine"
+"""Tokens to the ranks of their experts, copied on the way; and back, added up on the way (`Routing`)."""
+_WIDTH = {ROOT: 0, OWN: 1, SOME: 2, EVERY: 3}
 COLLECTIVES = tuple(_PROMISES)
+_PROMISES |= {DISPATCH: (OWN, SOME), COMBINE: (SOME, OWN)}
+_BY_PROMISE = {promise: name for name, promise in _PROMISES.items()}
 _PROMISES[ALLTOALLV] = (OWN, OWN)
 ROOTED = frozenset(name for name, promise in _PROMISES.items() if ROOT in promise)
-REDUCING = frozenset(name for name, (starts, _) in _PROMISES.items() if starts == EVERY)
+REDUCING = frozenset(name for name, (starts, _) in _PROMISES.items() if starts in (EVERY, SOME))
 
 
 def busbw_factor(name: str, ranks: int) -> Fraction:
@@ -72,11 +76,14 @@ class Collective:
     traffic : Traffic, optional
         For ``alltoallv``, and for it only: the bytes from every rank to every other. With a size of its own,
         they are scaled to it.
+    routing : Routing, optional
+        For ``dispatch`` and ``combine``, and for them only: the experts of every token.
 
     Raises
     ------
     InputError
-        For another name, a root that is no whole number, and an alltoallv without a traffic matrix.
+        For another name, a root that is no whole number, an alltoallv without a traffic matrix, and a
+        dispatch or combine without a routing.
 
     Examples
     --------
@@ -88,6 +95,7 @@ class Collective:
     name: str
     root: int = 0
     traffic: Traffic | None = field(default=None, repr=False)
+    routing: Routing | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.name not in _PROMISES:
@@ -97,6 +105,9 @@ class Collective:
             _check_traffic(self.traffic)
         elif self.traffic is not None:
             raise InputError(f"{self.name} has no traffic matrix; alltoallv has")
+        if (self.name in OF_EXPERTS) != (self.routing is not None):
+            what = "has no routing" if self.routing else "needs a routing, which bound and project take"
+            raise InputError(f"{self.name} {what}: the experts of every token")
 
     @classmethod
     def parse(cls, text: str, root: int | None = None, traffic: Traffic | None = None) -> Collective:
@@ -168,7 +179,7 @@ class Collective:
         """
         if self.traffic is not None:
             return Collective(self.name, traffic=self.traffic.transposed())
-        return Collective(_BY_PROMISE[self.ends, self.starts], self.root)
+        return Collective(_BY_PROMISE[self.ends, self.starts], self.root, routing=self.routing)
 
     def labels(self, start: int, end: int) -> tuple[int, int]:
         """Origin and target of a chunk from rank `start` to rank `end`; -1 for an end without a name."""
@@ -205,10 +216,18 @@ class Collective:
             return Fraction(self.vectors(ranks))
         return Fraction(int(self.traffic.matrix.sum()), self.traffic.size)
 
+    @property
+    def data(self) -> Traffic | Routing | None:
+        """What tells the ranks apart: a traffic matrix or a routing."""
+        return self.traffic or self.routing
+
     def between(self, sources: Collection[int], sinks: Collection[int], ranks: int) -> Fraction:
         """The part of the size that must get from some ranks to others, disjoint from them; 0 if none."""
         if self.traffic is not None:
             return self.traffic.between([*sources], [*sinks])
+        if self.routing is not None:
+            ends = [*sources], [*sinks]
+            return self.routing.between(*ends[:: 1 if self.name == DISPATCH else -1])
         given, taken = set(sources), set(sinks)
         inner = {EVERY: Fraction(bool(given)), ROOT: Fraction(self.root in given), OWN: Fraction(len(given), ranks)}
         outer = {EVERY: Fraction(bool(taken)), ROOT: Fraction(self.root in taken), OWN: Fraction(len(taken), ranks)}
@@ -223,8 +242,10 @@ class Collective:
 
     def check_ranks(self, ranks: int) -> None:
         """Raises `InputError` unless the root is one of `ranks` ranks, and a traffic matrix is of as many."""
-        if self.traffic is not None and self.traffic.ranks != ranks:
-            raise InputError(f"the traffic matrix is of {self.traffic.ranks} ranks, and there are {ranks}")
+        if self.data is not None and self.data.ranks != ranks:
+            raise InputError(
+                f"the {type(self.data).__name__.lower()} is of {self.data.ranks} ranks, and there are {ranks}"
+            )
         if self.rooted and not 0 <= self.root < ranks:
             raise InputError(f"root {self.root} is not a rank: {ranks} ranks are numbered 0 to {ranks - 1}")
 

@@ -3,12 +3,6 @@
 Row i of the matrix is what rank i sends, column j what rank j receives (`sendcounts` and `recvcounts` of
 MPI_Alltoallv, in bytes). The diagonal is what a rank keeps: it crosses no link, but is part of the rank's
 buffers and so of `size`.
-
-Mixtures of experts: every rank holds the same number of experts and of tokens. A token goes to its top k
-experts, once to each rank that holds any of them (as DeepEP does it), and the results come back on the same
-route: combine is the transpose of dispatch. Expert popularity follows Zipf's law, the usual model of uneven
-load; the k experts of a token are drawn one after the other without replacement. As a matrix, the copies of a
-token are different data, which cross every link anew; a library copies tokens, and adds results, on the way.
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ import numpy.typing as npt
 
 from blinksim.errors import InputError
 from blinksim.results import Tabular
-from blinksim.units import format_size_about, size_of, whole
+from blinksim.units import format_size_about
 
 Matrix = npt.NDArray[np.int64]
 MOST_RANKS = 8192
@@ -138,6 +132,14 @@ class Traffic(Tabular):
             amount = int(self.received[to].sum()) - int(self.matrix[~some].sum(axis=0)[to].sum())
         return Fraction(amount, self.size)
 
+    def crossing(self, label: Matrix, count: int) -> tuple[npt.NDArray[Any], ...]:
+        """Bytes that must leave every one of `count` groups, and enter it.
+
+        label: the group of every rank, `count` for those in none.
+        """
+        own = np.einsum("ij,ij->i", self.matrix, label[:, None] == label)
+        return tuple(np.bincount(label, ends - own, count + 1) for ends in (self.sent, self.received))
+
     def transposed(self) -> Traffic:
         """The reverse traffic: the combine of a dispatch.
 
@@ -221,128 +223,3 @@ def _whole(matrix: npt.ArrayLike) -> Matrix:
     elif array.dtype.kind == "i" or (array.dtype.kind == "u" and int(array.max(initial=0)) <= _MOST_BYTES):
         return array.astype(np.int64)
     raise InputError("a traffic matrix holds whole numbers of bytes, at most 2^53 in all")
-
-
-# Candidates that are drawn per token and round, as a multiple of k, and rounds, before the rest is drawn
-# exactly.
-_SPARE, _ROUNDS = 2, 4
-# Numbers in one block of tokens.
-_BLOCK = 2**22
-_MOST = 2**31
-
-
-def expert_traffic(
-    ranks: int,
-    *,
-    tokens: int = 4096,
-    token_size: int | str = "14KiB",
-    experts_per_rank: int = 1,
-    top_k: int = 8,
-    skew: float = 0.0,
-    seed: int = 0,
-) -> Traffic:
-    """The dispatch of one layer of experts: tokens of every rank for the experts of every other.
-
-    Parameters
-    ----------
-    ranks : int
-        Ranks; each holds `tokens` tokens and `experts_per_rank` experts.
-    tokens : int
-        Tokens of every rank in one call.
-    token_size : int or str
-        Bytes of a token: hidden dimensions times bytes each. The default is 7,168 in 16 bits.
-    experts_per_rank : int
-        Experts that every rank holds.
-    top_k : int
-        Experts that every token goes to.
-    skew : float
-        Exponent of Zipf's law: the expert at place i is chosen with a probability in proportion to i^-skew. 0
-        is even.
-    seed : int
-        Of the choices, and of the places of the experts.
-
-    Returns
-    -------
-    Traffic
-        Bytes from every rank to every rank, shape (ranks, ranks); `Traffic.transposed` is the combine.
-
-    Raises
-    ------
-    InputError
-        For fewer than two ranks or more than 8,192, more experts per token than there are, and numbers that
-        are not positive.
-
-    Examples
-    --------
-    >>> import blinksim as bs
-    >>> even = bs.expert_traffic(16, tokens=1000, token_size=100, experts_per_rank=2, top_k=4)
-    >>> hot = bs.expert_traffic(16, tokens=1000, token_size=100, experts_per_rank=2, top_k=4, skew=1.0)
-    >>> round(even.skew, 1), round(hot.skew, 1)
-    (1.0, 3.2)
-    """
-    numbers = {"ranks": ranks, "tokens": tokens, "experts_per_rank": experts_per_rank, "top_k": top_k}
-    for name, value in numbers.items():
-        if not 1 <= whole(value, name) <= _MOST:
-            raise InputError(f"{name}={value}: give a positive whole number")
-    if ranks > MOST_RANKS:
-        raise InputError(f"ranks={ranks}: a traffic matrix is of {MOST_RANKS:,} at most")
-    each, experts = size_of(token_size), ranks * experts_per_rank
-    if top_k > experts:
-        raise InputError(f"a token cannot go to {top_k} of {experts} experts; send it to fewer, or take more ranks")
-    if not 0 <= skew <= 10:
-        raise InputError(f"skew={skew}: the exponent of Zipf's law is from 0 to 10")
-    random = np.random.default_rng(seed)
-    weight = np.arange(1, experts + 1, dtype=np.float64) ** -float(skew)
-    weight = random.permutation(weight / weight.sum())
-    counts = np.zeros((ranks, ranks), dtype=np.int64)
-    block = max(1, _BLOCK // (top_k * _SPARE))
-    for rank in range(ranks):
-        for first in range(0, tokens, block):
-            drawn = choose(random, weight, min(block, tokens - first), top_k) // experts_per_rank
-            once = first_of_equals(np.ascontiguousarray(drawn.T)).T
-            counts[rank] += np.bincount(drawn[once], minlength=ranks)
-    return Traffic(counts * each)
-
-
-def choose(random: np.random.Generator, weight: npt.NDArray[np.float64], tokens: int, k: int) -> Matrix:
-    """For every token k different experts, drawn one after the other by weight; shape (tokens, k).
-
-    Repeated draws are thrown away, which leaves the others with the right chances. Rows that are not full
-    after some rounds are filled by the largest of logarithms plus Gumbel noise, which is the same draw
-    (Vieira 2014).
-    """
-    bounds = np.cumsum(weight)
-    bounds[-1] = 1.0
-    # Where to look for a number among the bounds; a binary search takes longer than all else. A product with
-    # a power of two is exact.
-    cells = 4 << len(weight).bit_length()
-    first = np.searchsorted(bounds, np.arange(cells) / cells, side="right")
-    chosen = np.full((tokens, k), -1, dtype=np.int64)
-    for _ in range(_ROUNDS):
-        rows = np.flatnonzero(chosen[:, -1] < 0)
-        if not len(rows):
-            return chosen
-        sample = random.random((len(rows), k * _SPARE)).ravel()
-        drawn = first[(sample * cells).astype(np.int64)]
-        late = np.flatnonzero(bounds[drawn] <= sample)
-        while len(late):
-            drawn[late] += 1
-            late = late[bounds[drawn[late]] <= sample[late]]
-        every = np.concatenate([chosen[rows], drawn.reshape(len(rows), -1)], axis=1)
-        new = first_of_equals(np.ascontiguousarray(every.T)).T & (every >= 0)
-        new &= np.cumsum(new, axis=1) <= k
-        kept = np.full((len(rows), k), -1, dtype=np.int64)
-        kept[np.arange(k) < new.sum(axis=1)[:, None]] = every[new]
-        chosen[rows] = kept
-    for row in np.flatnonzero(chosen[:, -1] < 0).tolist():
-        keys = np.log(weight) + random.gumbel(size=len(weight))
-        filled = int((chosen[row] >= 0).sum())
-        keys[chosen[row, :filled]] = -np.inf
-        more = k - filled
-        chosen[row, filled:] = np.argpartition(keys, -more)[-more:]
-    return chosen
-
-
-def first_of_equals(columns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which entries differ from those of all columns before; columns: shape (k, tokens)."""
-    return np.array([(columns[:place] != column).all(axis=0) for place, column in enumerate(columns)])

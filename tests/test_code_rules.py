@@ -26,6 +26,7 @@ MANY_PARAMETERS = {
     "blinksim/answers/logs/diagnose.py: diagnose": "one keyword for each option of the command",
     "blinksim/answers/place.py: place": "one keyword for each option of the command",
     "blinksim/answers/sweep.py: sweep": "one keyword for each option of the command",
+    "blinksim/bounds/experts.py: draw_routing": "one keyword for each option of the command",
     "blinksim/timing/simulator.py: simulate": "one keyword for each option of the command",
     "tests/nccl_tests_logs.py: text": "one keyword for each part of a log",
 }

@@ -238,7 +238,7 @@ def place(
     # A root, or a traffic matrix, tells the ranks apart, so that symmetric subsets need not be alike with
     # their ranks in file order.
     places, symmetries, maps = topology.member_places, list[Ints](), list[Ints]()
-    if not (wanted.rooted or wanted.traffic is not None or helpers):
+    if not (wanted.rooted or wanted.data is not None or helpers):
         symmetries, order = searched(topology), np.argsort(places)
         maps = [order[np.searchsorted(places[order], perm[places])] for perm in symmetries]
     subsets, every = comb(len(candidates), count), combinations(range(len(candidates)), count)

@@ -234,6 +234,7 @@ class BoundResult(Rates, Result):
 
 
 NOTHING = "nothing, it holds for every schedule"
+COPIED = f"{NOTHING}, with copies and sums of tokens at any GPU and switch"
 UNSHARED = "the blocks of the matrix share no data"
 NO_CODING = "ordinary sends and sums, no coding"
 ONLY_TREES = "switches and other devices without a rank only forward, and every element moves along trees"
@@ -279,7 +280,9 @@ def assumed_by(certificate: Certificate, collective: Collective) -> str:
 
 
 def of_blocks(assumes: str, collective: Collective) -> str:
-    """`assumes`, and what a traffic matrix stands for: copies of a token might cross once."""
+    """`assumes`, and what ranks have: blocks of a matrix, or tokens that are copied and summed."""
+    if collective.routing is not None and assumes == NOTHING:
+        return COPIED
     return assumes if collective.traffic is None else granting(assumes, UNSHARED)
 
 

@@ -194,7 +194,7 @@ class Cut(Certificate):
 
     side: every device inside. ranks_inside: members among them. capacity: bytes/s out of it. crossing: the
     part of the size that must leave. links: names of the links that leave. limits: see `capacity`. shares:
-    see `must_leave`. traffic: it is about an alltoallv.
+    see `must_leave`. traffic: it is about a matrix or a routing, which tell ranks apart.
     """
 
     side: tuple[str, ...]
@@ -238,7 +238,7 @@ class Cut(Certificate):
             tuple(link.name for link in links),
             tuple(limits),
             weights,
-            collective.traffic is not None,
+            collective.data is not None,
         )
 
     def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Cut:

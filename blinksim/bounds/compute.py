@@ -117,7 +117,7 @@ def _bounds(topology: Topology, collective: Collective, shares: tuple[int, ...])
     question = _Question(topology, collective, shares)
     if collective.name == "allreduce":
         return tuple(question.allreduce())
-    return tuple(question.exchange() if collective.exchanges else question.one_way())
+    return tuple(question.exchange() if collective.exchanges or collective.routing else question.one_way())
 
 
 @lru_cache(maxsize=_CACHED)
@@ -175,8 +175,8 @@ class _Question:
         """The orbits of arcs and ranks."""
         from blinksim.graphs.network import network_orbits, single_orbits
 
-        # Traffic tells ranks apart that the machine does not.
-        return single_orbits(self.net) if self.collective.traffic else network_orbits(self.topology, self.net)
+        # Data tells ranks apart that the machine does not.
+        return single_orbits(self.net) if self.collective.data else network_orbits(self.topology, self.net)
 
     def of(self, certificate: Certificate, exact: bool = False) -> Bound:
         """The bound that `certificate` proves."""
@@ -281,14 +281,23 @@ class _Question:
         from blinksim.bounds.groups import groupings, tight_cut, tight_traffic_cut
         from blinksim.bounds.quick import obvious_cuts
 
-        if self.collective.traffic is not None:
+        if self.collective.data is not None:
             cut = tight_traffic_cut(self.topology, self.collective, self.net, groupings(self.topology))
-            return self.with_flows(self.of(cut))
+            return self.with_flows(self.of(cut)) if self.collective.traffic else [self.with_ways(cut)]
         side, limits = tight_cut(self.topology, self.net, self.alike.first)
         cuts = [Cut.of(self.topology, self.collective, side, limits)]
         if self.topology.nodes > 1:
             cuts += obvious_cuts(self.topology, self.collective)
         return self.with_flows(self.of(min(cuts, key=lambda cut: cut.rate)))
+
+    def with_ways(self, cut: Cut) -> Bound:
+        """The bound of `cut` on tokens of experts, marked if the way of libraries attains it."""
+        from blinksim.bounds.experts import A_NODE, Way
+
+        way, data = None, self.collective.routing
+        with suppress(InfeasibleError):  # too many routes to look up
+            way = Way.of(self.topology, self.collective, A_NODE)
+        return self.of(cut, data is not None and way is not None and way.time * cut.rate == data.size)
 
     def with_flows(self, cut: Bound) -> list[Bound]:
         """`cut` and the lengths that a linear program of flows finds; marks those that flows attain."""

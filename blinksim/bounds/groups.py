@@ -246,7 +246,7 @@ def _sides(net: Network, first: Sequence[int]) -> Iterator[list[int]]:
 
 
 def traffic_cuts(topology: Topology, collective: Collective, sorts: Iterable[Grouping]) -> Iterator[Cut]:
-    """The tightest cuts around single groups, and around all but one, for a traffic matrix. sorts: of groups."""
+    """The tightest cuts around single groups, and around all but one, if ranks differ. sorts: of groups."""
     different = {devices.tobytes(): devices for _, devices in reversed(_tightest(topology, collective, sorts))}
     for devices in reversed(different.values()):
         yield cut_around(topology, collective, devices, limited=True)
@@ -271,26 +271,20 @@ def _tightest(topology: Topology, collective: Collective, sorts: Iterable[Groupi
 
     Each with its ratio: bytes/s out over what must leave, in units of the size.
     """
-    (widths, unit), traffic = whole_widths(topology), collective.traffic
-    assert traffic is not None
+    (widths, unit), data = whole_widths(topology), collective.data
+    assert data is not None
     found = list[tuple[float, Bools]]()
     for sort in sorts:
-        # A group more for what is in none.
-        count, member = len(sort.keys), sort.label[topology.member_places]
-        sent, received = (
-            np.bincount(member, amounts.astype(float), count + 1) for amounts in (traffic.sent, traffic.received)
-        )
-        own = np.zeros(count + 1)
-        for group in range(count):
-            ranks = np.flatnonzero(member == group)
-            own[group] = traffic.matrix[np.ix_(ranks, ranks)].sum()
-        ways = zip(crossing_sums(topology, sort.label, widths), (sent - own, received - own), strict=True)
+        count = len(sort.keys)
+        out, into = data.crossing(sort.label[topology.member_places], count)
+        amounts = (into, out) if collective.collects else (out, into)
+        ways = zip(crossing_sums(topology, sort.label, widths), amounts, strict=True)
         for outside, (carried, amount) in enumerate(ways):
             capacity = carried[:count].astype(float) * float(unit)
             ratio = np.divide(capacity, amount[:count], out=np.full(count, np.inf), where=amount[:count] > 0)
             for place in np.argsort(ratio, kind="stable")[:_TIGHTEST_GROUPS].tolist():
                 if np.isfinite(ratio[place]):
-                    found.append((float(ratio[place]) * traffic.size, (sort.label == place) != bool(outside)))
+                    found.append((float(ratio[place]) * data.size, (sort.label == place) != bool(outside)))
     return sorted(found, key=itemgetter(0))
 
 

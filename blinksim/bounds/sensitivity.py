@@ -106,7 +106,7 @@ def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[L
     fixed: Sequence[int] = ()
     if collective.rooted:
         fixed = [topology.index[topology.members[collective.root]]]
-    if collective.traffic is not None:
+    if collective.data is not None:
         # No two ranks need be alike.
         fixed = topology.member_places.tolist()
     number = {link.key: place for place, link in enumerate(topology.links)}
@@ -305,7 +305,7 @@ def _carried(parts: Grouping, topology: Topology, loads: Sequence[Fraction]) -> 
 
 def _cuts(parts: Grouping, topology: Topology, collective: Collective) -> Iterator[Cut]:
     """Around single parts, and around all but one; of many parts, those with the least out and the least in."""
-    if collective.traffic is not None:
+    if collective.data is not None:
         yield from traffic_cuts(topology, collective, [parts])
         return
     tried: Sequence[int] = range(len(parts.keys))

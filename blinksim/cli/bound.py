@@ -14,10 +14,11 @@ from blinksim.answers.bound import in_flight
 from blinksim.answers.idle_gpus import IDLE_GPUS, idle_gpus
 from blinksim.bounds import BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
+from blinksim.bounds.experts import write_routing
 from blinksim.bounds.optimum import abilities
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
 from blinksim.bounds.time.time_bound import TimeBound
-from blinksim.cli.options import collective_of, command_line, left, question_of, unedited
+from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, typed_size, written
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import InputError
@@ -25,15 +26,16 @@ from blinksim.formats.traffic_files import read_traffic, write_traffic
 from blinksim.question import Question
 from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
+from blinksim.timing.experts import routing_of
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
-from blinksim.traffic import expert_traffic
+from blinksim.traffic import Traffic as Matrix
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
     from blinksim.cli.commands import Bound, Place, Traffic
 
-COPIES_CROSS_ONCE = "tokens that are copied or summed on their way cross less often: their floor is lower"
+COPIES = "tokens that are copied or summed on their way cross less often: their floor is lower"
 _LOST, _GAINED = "after losing one link", "with one more"
 
 
@@ -41,8 +43,8 @@ def bound(options: Bound) -> None:
     """How fast a collective can be at best, and why."""
     question = question_of(options.machine, options.where)
     earlier = unedited(question, options.before)
-    wanted = collective_of(options.collective, options.root, options.traffic)
     size = parse_size(options.size) if options.size else None
+    wanted = wanted_of(options, question)
     with Working(f"bounding {options.collective} on {options.machine}"):
         topology = question.part(collective=wanted)
         best = study.bound(topology, wanted)
@@ -71,11 +73,15 @@ def bound(options: Bound) -> None:
         return said | ({"before": was.to_dict() | {"ratio": float(best.rate / was.rate)}} if was is not None else {})
 
     changed = {_LOST: less, _GAINED: more}
-    answer("bound", said, lambda: _show(best, changed, levels, question, was, times, options.traffic), rows)
+    answer("bound", said, lambda: _show(best, changed, levels, question, was, times, options), rows)
 
 
 def _switch_lines(found: BoundResult) -> Iterator[str]:
-    """What more the switches of the machine allow, by what they can, and what they would in flight."""
+    """What else the bound is of: copies, what the machine's switches can do, what they would in flight."""
+    if found.collective.data is not None:
+        yield "the tightest cut around GPUs, NICs, nodes, switches" if found.collective.routing else COPIES
+    if not found.searched:
+        yield BY_SUMS
     granted = found.in_network
     if granted is not None:
         factor = busbw_factor(found.collective.name, found.topology.ranks)
@@ -157,8 +163,8 @@ def _show(
     levels: list[LevelBound],
     question: Question,
     was: BoundResult | None,
-    times: TimeBound | None = None,
-    file: str | None = None,
+    times: TimeBound | None,
+    options: Bound,
 ) -> None:
     topology, best = found.topology, found.headline
     factor = busbw_factor(found.collective.name, topology.ranks)
@@ -169,19 +175,11 @@ def _show(
     rate = f"{exact} GB/s algbw ({rounded}busbw {format_rate(found.rate * factor)})"
     click.echo(f"{found.collective} on {topology.name}: at most {rate}{limits}, {reach}")
     click.echo(f"  {best.certificate.words(topology)}")
-    if found.collective.traffic is not None:
-        largest = found.collective.traffic.size
-        least = f"at least {format_time(found.time(largest))} for the bytes of the matrix"
-        click.echo(f"  {least}, whose largest buffer is {format_size_about(largest)}")
-    click.echo(f"  it assumes: {best.assumes}")
-    if found.collective.traffic is not None:
-        click.echo(f"  {COPIES_CROSS_ONCE}")
-    if not found.searched:
-        click.echo(f"  {BY_SUMS}")
-    for line in (
-        *_switch_lines(found),
-        *_idle_lines(question, topology, found.collective, found.most),
-    ):
+    idle = _idle_lines(question, topology, found.collective, found.most)
+    lines = [f"it assumes: {best.assumes}", *_switch_lines(found), *idle]
+    if data := found.collective.data:
+        lines.insert(0, f"at least {format_time(found.time(data.size))} for {format_size_about(data.size)}")
+    for line in lines:
         click.echo(f"  {line}")
     click.echo(f"\n{_scope_table(found)}")
     if levels:
@@ -200,10 +198,10 @@ def _show(
     if was is not None:
         click.echo(f"  before {left(float(was.rate), float(found.rate))}")
     root = found.collective.root if found.collective.rooted else None
-    again = command_line(question, found.collective.name, root, file)
+    again = command_line(question, found.collective.name, root, options.traffic) + typed_options(options.drawing)
     if times is not None:
         click.echo(f"next: blinksim synth {again} --size {typed_size(times.size)} -o schedule.json")
-    elif changed[_LOST]:
+    elif changed[_LOST] and found.collective.routing is None:
         click.echo(f"next: blinksim synth {again} -o schedule.json")
     else:
         click.echo(f"next: blinksim bound {again} --losses")
@@ -281,21 +279,16 @@ def place(options: Place) -> None:
 def traffic(options: Traffic) -> None:
     """What every rank sends to every other: made, or read from a file."""
     options.check_files()
-    makes = ("tokens", "token_size", "experts_per_rank", "top_k", "skew", "seed")
-    given = {name: getattr(options, name) for name in makes if getattr(options, name) is not None}
-    file, ranks = options.file, options.ranks
-    if file is not None:
-        if given or ranks is not None:
-            name = next(iter(given), "ranks").replace("_", "-")
-            raise InputError(f"--{name} makes a matrix, and {file} holds one; leave one of them out")
-        flows = read_traffic(file)
-    elif ranks is None:
-        raise InputError("name a file, or say how many ranks have experts, as in: blinksim traffic --ranks 64")
-    else:
-        flows = expert_traffic(ranks, **given)
+    file, made = options.file, typed_options(options.drawing) + typed_options(options, "ranks", "routing_to")
+    if file is not None and made:
+        raise InputError(f"{made.split()[0]} makes a matrix, and {file} holds one; leave one of them out")
+    routing = routing_of(options.ranks, default_each=1, **vars(options.drawing)) if file is None else None
+    flows = read_traffic(file or "") if routing is None else Matrix(routing.tokens * routing.token_size)
     if options.combine:
         flows = flows.transposed()
     facts = flows.to_dict()
+    if routing is not None and options.routing_to:
+        write_routing(routing, options.routing_to, options.force)
     with written(options.output, lambda target: write_traffic(flows, target, options.force)) as output:
 
         def text() -> None:
@@ -307,10 +300,11 @@ def traffic(options: Traffic) -> None:
                 uneven = f"rank {rank} most: {format_size_about(most)}, {times}"
                 click.echo(f"  {what:<9} {uneven if most > mean else f'every rank {format_size_about(most)}'}")
             click.echo(f"  keeps     {format_size_about(facts['kept_bytes'])} in all, which crosses no link")
-            click.echo(f"  counts    {facts['counts']}; {COPIES_CROSS_ONCE}")
-            if output:
-                click.echo(f"  written   {output}")
-                click.echo(f"next: blinksim bound switch:{flows.ranks} alltoallv --traffic {typed(output)}")
+            click.echo(f"  counts    {facts['counts']}; {COPIES}")
+            if files := [typed(target) for target in (output, options.routing_to) if target]:
+                taken = "alltoallv --traffic" if output else "dispatch --routing"
+                click.echo(f"  written   {' '.join(files)}")
+                click.echo(f"next: blinksim bound switch:{flows.ranks} {taken} {files[0]}")
 
         answer("traffic", lambda: facts, text)
     drawn(options.plot, options.force, "traffic", flows)

@@ -180,6 +180,41 @@ class RulesOptions(Options):
     dialect: Literal["nccl", "rccl", "ncclx"] = choice("nccl rccl ncclx", "nccl", rare=True)
 
 
+class ExpertOptions(Options):
+    """The experts of tokens.
+
+    Options:
+      routing: The experts of every token as recorded, in .npy of (ranks x) tokens x k numbers, or CSV with a
+          line per token, -1 for none; of dispatch and combine, as what follows.  [default: drawn]
+      placement: With --routing: the ranks that hold each expert, CSV, a line per expert.  [default: blocks]
+      tokens: Tokens of every rank that are drawn.  [default: 4096]
+      hidden: Elements of a token.  [default: 7168]
+      dtype: Their type; fp8 has a float32 scale for every 128.  [default: fp8 for dispatch, else bf16]
+      token_size: Bytes of a token in place of --hidden and --dtype, such as 14KiB for 7168 x 2.
+      experts: Experts in all.  [default: 256]
+      experts_per_rank: Experts that every rank holds, in place of --experts.  [default of traffic: 1]
+      top_k: Experts that a token goes to.  [default: 8]
+      skew: Exponent of Zipf's law for the choice of experts.  [default: 0, even]
+      hot: Part of the tokens that one expert gets besides.
+      node_limit: The most nodes that a token goes to, as DeepSeek-V3 routes.
+      seed: Of the choices.  [default: 0]
+    """
+
+    routing: str | None = option(metavar="FILE", rare=True)
+    placement: str | None = option(metavar="FILE", rare=True)
+    tokens: int | None = option(kind=Whole(1), rare=True)
+    hidden: int | None = option(kind=Whole(1), rare=True)
+    dtype: Literal["fp8", "bf16", "fp16"] | None = choice("fp8 bf16 fp16", rare=True)
+    token_size: str | None = option(metavar="SIZE", rare=True)
+    experts: int | None = option(kind=Whole(1), rare=True)
+    experts_per_rank: int | None = option(kind=Whole(1), rare=True)
+    top_k: int | None = option(flags="--top-k --topk", kind=Whole(1), rare=True)
+    skew: float | None = option(kind=Decimal(0, 10), rare=True)
+    hot: float | None = option(kind=Decimal(0, 1), rare=True)
+    node_limit: int | None = option(kind=Whole(1), rare=True)
+    seed: int | None = option(kind=Whole(0), rare=True)
+
+
 class Topo(Options, run=""):
     """List, show, check, import and export machines.
 
@@ -312,6 +347,7 @@ class Project(TableOptions, run="blinksim.cli.project:project"):
       blinksim project hgx-h100 allreduce 256MiB --nodes 4 --algorithm nccl
       blinksim project dgx1-v100 allreduce 256MiB --members 0,1,2,3,4,7 --algorithm all
       blinksim project aurora allreduce 2GB --nodes 16 --ranks-per-node 12 --model aurora-projection
+      blinksim project hgx-h100 dispatch --nodes 8 --tokens 4096 --hidden 7168 --experts 256 --topk 8
     """
 
     machine: str = argument()
@@ -329,6 +365,7 @@ class Project(TableOptions, run="blinksim.cli.project:project"):
     what_if: bool = option(rare=True)
     before: bool = BEFORE
     timing: ModelOptions = group(ModelOptions)
+    drawing: ExpertOptions = group(ExpertOptions)
 
 
 class Compare(TableOptions, run="blinksim.cli.project:compare"):
@@ -401,6 +438,7 @@ class Bound(TableOptions, run="blinksim.cli.bound:bound"):
       blinksim bound hgx-h100 alltoall --nodes 16 --edit 'fabric shape=tree leaf_nodes=4 oversubscription=2' --levels
       blinksim bound dgx1-v100 allreduce --size 1MiB
       blinksim bound dgx1-v100 allreduce --edit 'without gpu0-gpu3' --before
+      blinksim bound hgx-h100 dispatch --nodes 8 --experts 256 --topk 8 --node-limit 4
     """
 
     machine: str = argument()
@@ -413,6 +451,7 @@ class Bound(TableOptions, run="blinksim.cli.bound:bound"):
     levels: bool = option()
     size: str | None = option(metavar="SIZE")
     before: bool = BEFORE
+    drawing: ExpertOptions = group(ExpertOptions)
 
 
 class Schedules(TextOptions, run="blinksim.cli.schedules:schedules"):
@@ -947,33 +986,25 @@ class Traffic(TextOptions, run="blinksim.cli.bound:traffic"):
 
     Options:
       ranks: Make the dispatch of experts on this many ranks.
-      tokens: Tokens of every rank.  [default: 4096]
-      token_size: Bytes of a token, such as 14KiB for 7168 x 2.  [default: 14KiB]
-      experts_per_rank: Experts that every rank holds.  [default: 1]
-      top_k: Experts that a token goes to.  [default: 8]
-      skew: Exponent of Zipf's law for the choice of experts.  [default: 0, even]
-      seed: Of the choices.  [default: 0]
       combine: The way back: the transposed matrix.
       output: Write the matrix, as CSV or .npy, a row per rank.
+      routing_to: Write the experts of every token, as CSV, a line per token, or .npy; dispatch takes them.
       plot: Draw the matrix as PNG, SVG or PDF.
 
     Examples:
       blinksim traffic --ranks 64 --experts-per-rank 4 --top-k 8 --skew 0.8 -o dispatch.csv
       blinksim traffic dispatch.csv --combine -o combine.csv
       blinksim traffic dispatch.csv --plot dispatch.png
+      blinksim traffic --ranks 64 --experts-per-rank 4 --node-limit 4 --routing-to experts.npy
       blinksim bound hgx-h100 alltoallv --nodes 8 --traffic dispatch.csv
     """
 
     file: str | None = argument()
     ranks: int | None = option(kind=Whole(2))
-    tokens: int | None = option(kind=Whole(1))
-    token_size: str | None = option(metavar="SIZE")
-    experts_per_rank: int | None = option(kind=Whole(1))
-    top_k: int | None = option(kind=Whole(1))
-    skew: float | None = option(kind=Decimal(0, 10))
-    seed: int | None = option(kind=Whole(0))
+    drawing: ExpertOptions = group(ExpertOptions)
     combine: bool = option()
     output: str | None = OUTPUT
+    routing_to: str | None = option(metavar="FILE", rare=True)
     plot: str | None = FILE
     force: bool = FORCE_ALL
 

@@ -130,8 +130,7 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
             shown = shown if value.startswith("-") else f"{meant} {shlex.quote(f'{verb} {value}')}"
         return f"{error.message} Did you mean {shown}?"
     if error.option_name in _NEEDLESS:
-        hint = "only bytes count for the time; blinksim run takes --dtype and --op"
-        return f"{error.message.rstrip('.')}: {hint}"
+        return f"{error.message.rstrip('.')}: only bytes count for the time; blinksim run takes --dtype and --op"
     return error.format_message()
 
 

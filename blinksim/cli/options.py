@@ -26,13 +26,13 @@ from click.shell_completion import CompletionItem
 
 from blinksim import data_files
 from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
-from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
+from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.textio import text_files
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import Help, MachineOptions, ScheduleMachineOptions
+    from blinksim.cli.commands import Bound, Help, MachineOptions, Project, ScheduleMachineOptions
     from blinksim.question import Question
     from blinksim.schedule.model import Schedule
 
@@ -281,7 +281,7 @@ class Options:
         from blinksim.textio.whole_files import check_target
 
         given = vars(self)
-        for name in ("output", "times_to", "plugin", "trace"):
+        for name in ("output", "times_to", "routing_to", "plugin", "trace"):
             if given.get(name):
                 check_target(given[name], given["force"])
         if given.get("plot"):
@@ -393,13 +393,23 @@ def typed_options(given: object, *names: str) -> str:
     return "".join(words)
 
 
+def wanted_of(options: Bound | Project, question: Question) -> Collective:
+    """The collective of a command that knows dispatch and combine, which have options of their own."""
+    name, given = options.collective.lower(), typed_options(options.drawing)
+    if name in OF_EXPERTS and options.traffic is None and options.root is None:
+        from blinksim.timing.experts import expert_collective
+
+        return expert_collective(question.part(), name, **vars(options.drawing))
+    if given:
+        raise InputError(f"{name} takes no{given}: only bytes count for the time, or tokens in a dispatch")
+    return collective_of(options.collective, options.root, options.traffic)
+
+
 def collective_of(name: str, root: int | None, traffic: str | None) -> Collective:
     """The collective that a command line names, with its root and the matrix in the file `traffic`."""
     if traffic is None:
         if name.lower() == ALLTOALLV:
-            raise InputError(
-                "alltoallv needs --traffic FILE: the bytes from every rank to every other (blinksim traffic)"
-            )
+            raise InputError("alltoallv needs --traffic FILE, the bytes from every rank to every other")
         return Collective.parse(name, root)
     from blinksim.formats.traffic_files import read_traffic
 

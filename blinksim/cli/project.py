@@ -17,7 +17,7 @@ from blinksim.answers.compare import Comparison, Models, across_models, buckets,
 from blinksim.answers.project import BEST, answer as three_figures, held_at, rank
 from blinksim.answers.sweep import Sweep as Study
 from blinksim.answers.worker_pool import Rows
-from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited
+from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -74,7 +74,7 @@ def project(options: Project) -> None:
     """The time of one collective: with the machine's library, at best and at least, or by one algorithm or model."""
     question = question_of(options.machine, options.where)
     unedited(question, options.before)
-    wanted = collective_of(options.collective, options.root, options.traffic)
+    wanted = wanted_of(options, question)
     if options.bytes or options.bucket:
         # The time of many calls.
         each = options.bucket or options.size
@@ -89,14 +89,28 @@ def project(options: Project) -> None:
         return
     if options.size is not None:
         size = parse_size(options.size)
-    elif wanted.traffic is not None:
-        size = wanted.traffic.size
+    elif wanted.data is not None:
+        size = wanted.data.size
     else:
         raise click.UsageError("Missing argument 'SIZE'.")
     if options.algorithm or options.model or options.reduction_rate or options.what_if:
         _by_name(options, question, wanted, size)
+    elif wanted.routing is not None and options.size is None:
+        _of_experts(options, question, wanted)
     else:
         _with_library(options, question, wanted, size)
+
+
+def _of_experts(options: Project, question: Question, wanted: Collective) -> None:
+    """The time of a dispatch or combine, its floor, and what would save."""
+    from blinksim.timing.experts import project_experts
+
+    if given := typed_options(options, "why", "before") + typed_options(options.timing):
+        raise InputError(f"{wanted} takes no{given}: its time is that of the busiest link")
+    found = project_experts(part := question.part(), wanted, **vars(options.drawing))
+    said = {**question.described(part), **found.to_dict()}
+    more = f"next: blinksim bound {command_line(question, wanted.name)}{typed_options(options.drawing)}"
+    answer("project", lambda: said, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
 
 
 def _with_library(options: Project, question: Question, collective: Collective, size: int) -> None:

@@ -250,13 +250,16 @@ class LinkUse:
     alpha: Floats
 
 
-def uses_of_messages(topology: Topology, src: Ints, dst: Ints) -> tuple[LinkUse, LinkUse]:
+def uses_of_messages(
+    topology: Topology, src: Ints, dst: Ints, sent: Ints | None = None
+) -> tuple[LinkUse, LinkUse]:  # fmt: skip
     """What messages between ranks put on links: divided among all equal routes, and on one route each.
 
-    src, dst: devices. Raises `InfeasibleError` if there is no route.
+    src, dst: devices. sent: how often each is; once by default. Raises `InfeasibleError` without a route.
     """
     count, width = len(topology.devices), len(topology.links)
-    pair, times = np.unique(src * count + dst, return_counts=True)
+    pair, place = np.unique(src * count + dst, return_inverse=True)
+    times = np.bincount(place, sent).astype(np.int64)
     pairs = Pairs.of(topology, pair // count, pair % count)
     several, single = _spreads(topology, pairs)
 

@@ -177,7 +177,9 @@ def test_what_is_bounded_is_said(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert copied.headline.exact
     assert copied.time(10**7) < found.time(traffic.size)
     assert {entry.assumes for entry in found.bounds} == {"the blocks of the matrix share no data"}
-    assert bs.project(machine, exchange(traffic)).least.assumes == "the blocks of the matrix share no data"
+    least = bs.project(machine, exchange(traffic)).least
+    assert least is not None
+    assert least.assumes == "the blocks of the matrix share no data"
     path = tmp_path / "t.csv"
     bs.write_traffic(traffic, path)
     for line in (["bound", "switch:4", "alltoallv", "--traffic", str(path), "--size", "1MiB"], ["traffic", str(path)]):

@@ -27,6 +27,8 @@ LINES = {
     "compare, with a search": "compare dgx1-v100 allgather --sizes 64KiB --algorithms ring --members 0-3 --search 0.3",
     "bound": "bound dgx1-v100 broadcast --members 0,1 --relays idle",
     "bound, with traffic": "bound switch:8 alltoallv --traffic {folder}/t.csv",
+    "project, experts": "project hgx-h100 dispatch --nodes 8 --tokens 8",
+    "bound, of experts": "bound switch:8 combine --tokens 8",
     "traffic": "traffic --ranks 8 --tokens 64",
     "place": "place dgx1-v100 2",
     "synth": "synth dgx1-v100 allreduce --members 0-3",

@@ -14,7 +14,7 @@ from fuzz_readers import READERS
 
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.options import built
-from blinksim.collective import COLLECTIVES
+from blinksim.collective import COLLECTIVES, OF_EXPERTS
 
 MACHINES = (
     "ring:3", "ring:4@25GB/s", "line:3", "full:3", "star:3", "switch:4", "mesh:2x2", "torus:2x2", "hypercube:2",
@@ -69,6 +69,7 @@ POOLS = {
     "--plot": ("p.svg", "p.png", "p.xyz", "no/p.svg"), "-o": ("o.json", "o.xml", "o.yaml", "o", "no/o"),
     "--trace": ("trace.json", "no/t.json"), "--bottleneck": ("allreduce", "x"),
     "--traffic": ("traffic.csv", "nothing", "/dev/null", "m.yaml"),
+    "--routing": ("traffic.csv", "nothing", "m.yaml"), "--placement": ("traffic.csv", "nothing"),
     "--algorithm": (*WORDS, "own.py", "own.py:own", "s.json"),
     "--algorithms": (*WORDS, "own.py", "ring,own.py", "a.xml"), "--workers": ("1",),
     "--cluster": ("nothing",), "--nodes": ("1", "2", "3"), "--time-limit": ("1", "0.01"), "--polish": ("0.1",),
@@ -77,7 +78,7 @@ POOLS = {
     "--trees": ("1", "2"),
 }  # fmt: skip
 ARGUMENTS = {
-    "machine": MACHINES, "collective": tuple(COLLECTIVES), "size": SIZES, "schedule": SCHEDULES, "file": FILES,
+    "machine": MACHINES, "collective": (*COLLECTIVES, *OF_EXPERTS), "size": SIZES, "schedule": SCHEDULES, "file": FILES,
     "times": ("times.csv", "times.csv", "m.yaml"), "logs": ("log.txt",),
     "log": ("log.txt", "log.txt", "m.yaml"), "count": ("2",),
 }  # fmt: skip

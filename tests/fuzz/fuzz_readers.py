@@ -166,6 +166,32 @@ def traffic() -> list[str]:
 
 
 @cache
+def routings() -> list[str]:
+    """Experts of tokens of two ranks, as CSV and of NumPy."""
+    found = ["# experts\n0,3\n1,-1\n", "2\n3\n0\n1\n"]
+    for ids in (
+        np.arange(12).reshape(2, 2, 3) % 4,
+        np.asfortranarray(np.ones((4, 2), dtype=">i2")),
+        np.eye(2, dtype="u1"),
+    ):
+        buffer = io.BytesIO()
+        np.save(buffer, ids)
+        found.append(buffer.getvalue().decode("utf-8", "surrogateescape"))
+    return found
+
+
+def placements() -> list[str]:
+    return ["# of each expert\n0\n1\n0,1\n1\n", "1\n0\n"]
+
+
+def _placed(path: Path) -> object:
+    with TemporaryDirectory() as folder:
+        ids = Path(folder) / "ids.csv"
+        ids.write_text("0,1\n1,0\n", encoding="utf-8")
+        return bs.read_routing(ids, path, ranks=2)
+
+
+@cache
 def times() -> list[str]:
     job = TimedJob("2.28.9", "hgx-h200", "sm 90", 4, 1)
     choices = (("ring", "ll", -1), ("tree", "simple", 8), ("ring", "ll128", 32))
@@ -255,6 +281,8 @@ READERS = {
     "dump": Reader(dumps, "dump", lambda path: read_runs(path)),
     "table": Reader(tables, "smi.txt", _machine),
     "traffic": Reader(traffic, "traffic.csv", lambda path: bs.read_traffic(path)),
+    "routing": Reader(routings, "ids.csv", lambda path: bs.read_routing(path, ranks=2)),
+    "placement": Reader(placements, "held.csv", _placed),
     "times": Reader(times, "times.csv", lambda path: read_times(path)),
     "rules": Reader(rules, "rules.json", lambda path: JobPlan.read(bs.load("ring:4").select(), path), json=True),
     "plugin": Reader(plugins, "own.py", _plugin),

@@ -1,0 +1,406 @@
+"""Experts: their routings in files or drawn, and what the ways of libraries put on links.
+
+Every rank has the same number of tokens. The k experts of a token are drawn one after the other without
+replacement; popularity follows Zipf's law, the usual model of uneven load. A limit of nodes per token is that
+of DeepSeek-V3: the nodes with the highest scores first, then the k best experts in them; a node's score is
+that of its best expert, as DeepEP's tests have it. Scores are logarithms of popularity plus Gumbel noise, the
+k highest of which are the same draw (Vieira 2014); given the highest of a node, the others are drawn below it
+(Maddison, Tarlow and Minka, A* sampling, 2014).
+
+A way says how many copies of a token cross between nodes: one for every rank that wants it, or one for every
+node with such ranks, which is copied there. They cross at the sender's place in its node, its rail, and go on
+inside. The sums of a combine go the ways of its dispatch backwards. Times are those of the busiest link, as
+for large messages; launches, sorting tokens and latencies come on top.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from io import BytesIO
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.collective import DISPATCH, Collective
+from blinksim.errors import FileError, InputError
+from blinksim.routing import MOST_EXPERTS, MOST_IDS, Routing, first_of_equals
+from blinksim.schedule.loads import resources
+from blinksim.schedule.step_loads import uses_of_messages
+from blinksim.textio.text_files import MIB, decode, read_bytes, shown
+from blinksim.textio.whole_files import write_bytes
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+from blinksim.traffic import MOST_RANKS, Traffic
+from blinksim.units import whole
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+PathText = str | os.PathLike[str]
+_MOST_BYTES = 1025 * MIB
+# Candidates that are drawn per token and round, as a multiple of k, and rounds, before the rest is drawn
+# exactly.
+_SPARE, _ROUNDS = 2, 4
+# Numbers in one block of tokens.
+_BLOCK = 2**21
+
+
+def draw_routing(
+    ranks: int,
+    *,
+    tokens: int = 4096,
+    experts: int = 256,
+    top_k: int = 8,
+    token_size: int | str = "14KiB",
+    skew: float = 0.0,
+    hot: float = 0.0,
+    node_limit: int | None = None,
+    ranks_per_node: int = 8,
+    seed: int = 0,
+) -> Routing:
+    """Experts for the tokens of every rank, as `blinksim.Routing` has them; ranks hold them in equal blocks.
+
+    Parameters
+    ----------
+    ranks, tokens, experts, top_k : int
+        Ranks, tokens of every rank, experts in all, and experts that every token goes to.
+    token_size : int or str
+        Bytes of a token.
+    skew : float
+        Exponent of Zipf's law: the expert at place i is chosen with a probability in proportion to i^-skew.
+    hot : float
+        Part of the tokens that go to one expert, the hot one, besides those that do anyway.
+    node_limit : int, optional
+        The most nodes that a token goes to.
+    ranks_per_node : int
+        Ranks of a node.
+    seed : int
+        Of all choices.
+
+    Returns
+    -------
+    Routing
+        The same for the same arguments.
+
+    Raises
+    ------
+    InputError
+        For numbers that do not fit each other.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> free, limited = (bs.draw_routing(64, tokens=500, node_limit=most) for most in (None, 4))
+    >>> bool(limited.tokens.sum() < free.tokens.sum())
+    True
+    """
+    numbers = {"ranks": ranks, "tokens": tokens, "experts": experts, "top_k": top_k}
+    for name, value in (numbers | {"ranks_per_node": ranks_per_node}).items():
+        if not 1 <= whole(value, name) <= MOST_IDS:
+            raise InputError(f"{name}={value}: give a positive whole number")
+    if ranks > MOST_RANKS or experts > MOST_EXPERTS or ranks * tokens * top_k > MOST_IDS:
+        limits = f"{MOST_RANKS:,} ranks and {MOST_EXPERTS:,} experts at most, and 2^28 choices"
+        raise InputError(f"{ranks=}, {experts=}, {tokens=}: draw for {limits}")
+    if top_k > experts:
+        raise InputError(f"a token cannot go to {top_k} of {experts} experts; send it to fewer, or take more")
+    for name, part, highest in (("skew", skew, 10), ("hot", hot, 1)):
+        if not 0 <= part <= highest:
+            raise InputError(f"{name}={part}: give a number from 0 to {highest}")
+    nodes, uneven = divmod(ranks, ranks_per_node)
+    if node_limit is not None:
+        most = 0 if uneven or experts % nodes or node_limit > nodes else node_limit * experts // nodes
+        if most < top_k:
+            raise InputError(f"node_limit={node_limit}: {top_k} of {experts} experts on {nodes} nodes")
+    random = np.random.default_rng(seed)
+    weight = np.arange(1, experts + 1, dtype=np.float64) ** -float(skew)
+    weight = random.permutation(weight / weight.sum())
+    favourite = int(random.integers(experts)) if hot else 0
+    chosen = np.empty((ranks, tokens, top_k), dtype=np.int16)
+    for rank, first in product(range(ranks), range(0, tokens, _BLOCK // top_k + 1)):
+        own = chosen[rank, first : first + _BLOCK // top_k + 1]
+        if node_limit is None:
+            own[:] = choose(random, weight, len(own), top_k)
+        else:
+            own[:] = _within_nodes(random, weight.reshape(nodes, -1), len(own), top_k, node_limit)
+        if hot:
+            own[(random.random(len(own)) < hot) & (own != favourite).all(axis=1), -1] = favourite
+    return Routing(chosen, experts, token_size=token_size, ranks_per_node=ranks_per_node)
+
+
+def expert_traffic(
+    ranks: int,
+    *,
+    tokens: int = 4096,
+    token_size: int | str = "14KiB",
+    experts_per_rank: int = 1,
+    top_k: int = 8,
+    skew: float = 0.0,
+    seed: int = 0,
+) -> Traffic:
+    """The dispatch of one layer of experts: tokens of every rank for the experts of every other.
+
+    Parameters
+    ----------
+    ranks : int
+        Ranks; each holds `tokens` tokens and `experts_per_rank` experts.
+    tokens : int
+        Tokens of every rank in one call.
+    token_size : int or str
+        Bytes of a token: hidden dimensions times bytes each. The default is 7,168 in 16 bits.
+    experts_per_rank : int
+        Experts that every rank holds.
+    top_k : int
+        Experts that every token goes to.
+    skew : float
+        Exponent of Zipf's law: the expert at place i is chosen with a probability in proportion to i^-skew. 0
+        is even.
+    seed : int
+        Of the choices, and of the places of the experts.
+
+    Returns
+    -------
+    Traffic
+        Bytes from every rank to every rank, shape (ranks, ranks); `Traffic.transposed` is the combine.
+
+    Raises
+    ------
+    InputError
+        For fewer than two ranks or more than 8,192, more experts per token than there are, numbers that are
+        not positive, and more than 2^28 choices.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> even = bs.expert_traffic(16, tokens=1000, token_size=100, experts_per_rank=2, top_k=4)
+    >>> hot = bs.expert_traffic(16, tokens=1000, token_size=100, experts_per_rank=2, top_k=4, skew=1.0)
+    >>> round(even.skew, 1), round(hot.skew, 1)
+    (1.0, 3.2)
+    """
+    if not 1 <= whole(experts_per_rank, "experts_per_rank") <= MOST_EXPERTS:
+        raise InputError(f"experts_per_rank={experts_per_rank}: give a positive whole number")
+    settings: Any = {"tokens": tokens, "top_k": top_k, "skew": skew, "seed": seed}
+    drawn = draw_routing(ranks, experts=ranks * experts_per_rank, token_size=token_size, **settings)
+    return Traffic(drawn.tokens * drawn.token_size)
+
+
+def choose(random: np.random.Generator, weight: Floats, tokens: int, k: int) -> Ids:
+    """For every token k different experts, drawn one after the other by weight; shape (tokens, k).
+
+    Repeated draws are thrown away, which leaves the others with the right chances. Rows that are not full
+    after some rounds are filled by the largest of logarithms plus Gumbel noise, which is the same draw
+    (Vieira 2014).
+    """
+    bounds: Floats = np.cumsum(weight)
+    bounds[-1] = 1.0
+    # Where to look for a number among the bounds; a binary search takes longer than all else. A product with
+    # a power of two is exact.
+    cells = 4 << len(weight).bit_length()
+    first = np.searchsorted(bounds, np.arange(cells) / cells, side="right")
+    chosen = np.full((tokens, k), -1, dtype=np.int64)
+    for _ in range(_ROUNDS):
+        rows = np.flatnonzero(chosen[:, -1] < 0)
+        if not len(rows):
+            return chosen
+        sample = random.random((len(rows), k * _SPARE)).ravel()
+        drawn = first[(sample * cells).astype(np.int64)]
+        late = np.flatnonzero(bounds[drawn] <= sample)
+        while len(late):
+            drawn[late] += 1
+            late = late[bounds[drawn[late]] <= sample[late]]
+        known = chosen[rows]
+        known = known[:, (known >= 0).any(axis=0)]
+        every = np.concatenate([known, drawn.reshape(len(rows), -1)], axis=1)
+        new = first_of_equals(np.ascontiguousarray(every.T, dtype=np.int32)).T & (every >= 0)
+        new &= np.cumsum(new, axis=1, dtype=np.int32) <= k
+        kept = np.full((len(rows), k), -1, dtype=np.int64)
+        kept[np.arange(k) < new.sum(axis=1)[:, None]] = every[new]
+        chosen[rows] = kept
+    for row in np.flatnonzero(chosen[:, -1] < 0).tolist():
+        keys = np.log(weight) + random.gumbel(size=len(weight))
+        filled = int((chosen[row] >= 0).sum())
+        keys[chosen[row, :filled]] = -np.inf
+        more = k - filled
+        chosen[row, filled:] = np.argpartition(keys, -more)[-more:]
+    return chosen
+
+
+def _within_nodes(random: np.random.Generator, weight: Floats, tokens: int, k: int, limit: int) -> Ids:
+    """For every token k different experts in at most `limit` nodes; weight: (nodes, experts of each)."""
+    with np.errstate(divide="ignore"):
+        score = np.log(weight.sum(axis=1)) + random.gumbel(size=(tokens, len(weight)))
+        best = np.argpartition(-score, limit - 1, axis=1)[:, :limit]
+        highest = np.take_along_axis(score, best, axis=1)[:, :, None]
+        drawn = np.log(weight)[best] + random.gumbel(size=(*best.shape, weight.shape[1]))
+        # Noise whose highest is as drawn above: truncated, in the form that does not cancel.
+        below = highest - drawn + np.log1p(-np.exp(drawn - drawn.max(axis=2, keepdims=True)))
+        drawn = highest - np.maximum(below, 0) - np.log1p(np.exp(-np.abs(below)))
+    found = np.argpartition(-drawn.reshape(tokens, -1), k - 1, axis=1)[:, :k]
+    node, expert = np.divmod(found, weight.shape[1])
+    return np.asarray(np.take_along_axis(best, node, axis=1) * weight.shape[1] + expert)
+
+
+def token_bytes(hidden: int, dtype: str) -> int:
+    """Bytes of a token of `hidden` elements; fp8 has a scale in 32 bits for every 128, as DeepEP sends it.
+
+    >>> token_bytes(7168, "fp8"), token_bytes(7168, "bf16")
+    (7392, 14336)
+    """
+    return hidden + 4 * -(-hidden // 128) if dtype == "fp8" else 2 * hidden
+
+
+def read_routing(
+    path: PathText, placement: int | PathText | None = None, *, ranks: int | None = None, **placing: Any
+) -> Routing:
+    """Read the experts of every token.
+
+    Parameters
+    ----------
+    path : str or path
+        A CSV file with a line per token, those of rank 0 first, and its experts in it; or what ``numpy.save``
+        writes of tokens x k or ranks x tokens x k numbers. -1 is no expert.
+    placement : int, str or path, optional
+        A CSV file with a line per expert and the ranks that hold it in it; or the number of experts, which
+        ranks then hold in equal blocks. Default: such blocks of as few experts as there must be.
+    ranks : int, optional
+        Where the file does not say: of how many ranks the tokens are, as many of each.
+    placing
+        ``token_size`` and ``ranks_per_node``, as `Routing` takes them.
+
+    Returns
+    -------
+    Routing
+        As it was recorded.
+
+    Raises
+    ------
+    FileError
+        For a file that cannot be read, with what is no number.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.write_routing(bs.draw_routing(8, tokens=100, experts=16), "experts.npy")
+    >>> bs.read_routing("experts.npy")
+    <Routing: (8, 100, 8) ranks x tokens x k, of 16 experts>
+    """
+    data, name = read_bytes(path, _MOST_BYTES, "routing"), shown(path)
+    try:
+        if data.startswith(b"\x93NUMPY"):
+            ids = np.load(BytesIO(data), allow_pickle=False)
+        else:
+            lines = decode(path, data, "routing").splitlines()
+            ids = np.array(_numbers(name, lines), ndmin=2)
+        if ids.ndim == 2:
+            if ranks is None or len(ids) % ranks:
+                raise InputError(f"{len(ids):,} tokens are not as many for each of {ranks or '?'} ranks")
+            ids = ids.reshape(ranks, -1, ids.shape[1])
+        held: int | list[list[int]] = len(ids) * (int(ids.max(initial=0)) // len(ids) + 1)
+        if isinstance(placement, int):
+            held = placement
+        elif placement is not None:
+            text = decode(placement, read_bytes(placement, MIB, "placement"), "placement")
+            held = _numbers(shown(placement), text.splitlines())
+        return Routing(ids, held, **placing)
+    except (InputError, ValueError, EOFError, TypeError, SyntaxError, RecursionError) as error:
+        raise error if isinstance(error, FileError) else FileError(name, str(error)[:200]) from None
+
+
+def _numbers(name: str, lines: Sequence[str]) -> list[list[int]]:
+    """The whole numbers of every line."""
+    found = []
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if line and not line.startswith("#"):
+            try:
+                found.append([*map(int, line.rstrip(",").split(","))])
+            except ValueError as error:
+                raise FileError(name, f"not only whole numbers and commas: {str(error)[:80]}", number) from None
+    return found
+
+
+def write_routing(routing: Routing, path: PathText, force: bool = False) -> None:
+    """Write the experts of tokens for `read_routing`: in NumPy's format if the name is ``*.npy``, else CSV.
+
+    Parameters
+    ----------
+    routing : Routing
+        What to write.
+    path : str or path
+        Where.
+    force : bool
+        Replace a file that exists.
+
+    Raises
+    ------
+    InputError
+        If the file exists and `force` is not given.
+    FileError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.write_routing(bs.draw_routing(8, tokens=100, experts=16), "experts.csv")
+    """
+    file, experts = BytesIO(), routing.experts
+    if Path(path).suffix == ".npy":
+        np.save(file, experts)
+    else:
+        np.savetxt(file, experts.reshape(-1, experts.shape[2]), "%d", ",")
+    write_bytes(path, file.getvalue(), force)
+
+
+A_RANK, A_NODE = "a copy a rank", "a copy a node"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of libraries, by what it puts on the busiest link of each class.
+
+    time: seconds of the busiest of all, which is of class `limit`. bytes: by class. port: the class of a
+    node's way out, or of a GPU's on a single node.
+    """
+
+    name: str
+    time: Fraction
+    bytes: Mapping[str, int]
+    limit: str
+    port: str
+
+    @property
+    def time_s(self) -> float:
+        """Seconds of the busiest link."""
+        return float(self.time)
+
+    @classmethod
+    def of(cls, topology: Topology, collective: Collective, name: str) -> Way:
+        """The way called `A_RANK` or `A_NODE`; raises `InfeasibleError` if there are too many routes."""
+        routing, shared, places = collective.routing, resources(topology), topology.member_places
+        assert routing is not None
+        ranks, hosts = np.arange(routing.ranks), nodes_of(topology, topology.members)
+        host, place = np.empty_like(ranks), np.empty_like(ranks)
+        for number, own in enumerate(hosts):
+            host[own], place[own] = number, np.arange(len(own))
+        # The rank of every node that takes a rank's tokens in and hands them on: itself in its own node.
+        peer = np.array([np.array(own)[place % len(own)] for own in hosts]).T
+        peer[ranks, host] = ranks
+        copies = routing.reached((*host.tolist(),))[0]
+        if name == A_RANK:
+            copies = routing.tokens @ (host[:, None] == np.arange(len(hosts)))
+        sent = np.zeros_like(routing.tokens)
+        np.add.at(sent, (ranks[:, None], peer), copies)
+        np.add.at(sent, (peer[:, host], ranks), routing.tokens)
+        np.fill_diagonal(sent, 0)
+        sent = sent if collective.name == DISPATCH else sent.T
+        src, dst = np.nonzero(sent)
+        use, _ = uses_of_messages(topology, places[src], places[dst], sent[src, dst])
+        amount, kinds = shared.of_links(use.units) * routing.token_size, np.array(shared.kinds)
+        busiest = int(np.argmax(amount / shared.rates))
+        most = {kind: int(amount[kinds == kind].max()) // use.parts for kind in topology.link_classes}
+        limit, between = shared.kinds[busiest], topology.inter_node_links if len(hosts) > 1 else ()
+        port = next((kind for kind in between[::-1] if kind in most), limit)
+        return cls(name, shared.longest(amount) / use.parts, most, limit, port)
