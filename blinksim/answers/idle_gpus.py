@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.algorithms.blinkplus import tree_search
 from blinksim.algorithms.registry import ON_TREES, REDUCE_AND_SPREAD
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -64,6 +63,9 @@ def idle_gpus(question: Question, part: Topology, wanted: Collective, before: Fr
     whole = question.whole()
     gpus, rate = sum(device.holds for device in whole.devices), Fraction(0)
     if gpus > part.ranks and 3**part.ranks * gpus + 2**part.ranks * gpus**2 <= _MOST_WORK:
+        # Loads a solver.
+        from blinksim.algorithms.blinkplus import tree_search
+
         helped = replace(question, relays=IDLE, relays_reduce=True, collective=wanted).part(whole)
         try:
             search = tree_search(helped, wanted)
