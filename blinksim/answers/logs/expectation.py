@@ -163,7 +163,7 @@ def read_runs(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         plain, listed = re.sub("[^a-z]", "", name.lower()), tuple(map(int, re.findall("[0-9]{1,7}", ranks)))
         collective = next((one for one in _NAMES if one in plain), "")
         step_s += time_s if name == traces.STEP else 0.0
-        if collective and size and time_s and number != 1:
+        if collective and 0 < size < 2**62 and time_s and number != 1:
             row = Row(size, 0, "", "none", -1, False, time_s, size / time_s, 0.0, None, 0)
             # Long lists of ranks are cut in the middle.
             by_job[group, listed if len(listed) == number else (), number, collective].append(row)
