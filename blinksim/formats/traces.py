@@ -24,7 +24,7 @@ STEP, _SHARDED = "ProfilerStep", ("AllGather", "ReduceScatter")
 # Of types without a number of bits in their name.
 _BITS = {"double": 64, "long": 64, "float": 32, "int": 32, "half": 16, "short": 16, "char": 8, "byte": 8}
 # Instructions of a pickle: what they make, how much they take (0: to the mark), and those that give theirs.
-_MADE = {"EMPTY_DICT": {}, "EMPTY_LIST": [], "NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_MADE: dict[str, Any] = {"EMPTY_DICT": {}, "EMPTY_LIST": [], "NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TAKEN = {"APPEND": 1, "SETITEM": 2, "TUPLE2": 2, "APPENDS": 0, "SETITEMS": 0, "TUPLE": 0}
 _GIVEN = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "BINGET", "LONG_BINGET")
 Call = tuple[str, str, int, str, int, float]
