@@ -1,13 +1,12 @@
 """Recursive halving, then doubling: log2 n steps each way, with no more bytes than a ring.
 
 Rabenseifner, "Optimization of collective reduction operations", ICCS 2004; Thakur et al., IJHPCA 2005,
-section 4. Powers of two only.
+section 4. Other numbers of ranks than powers of two go around, in as many steps.
 """
 
 from __future__ import annotations
 
-from blinksim.algorithms.building.plan import log2_ranks
-from blinksim.algorithms.recursive_doubling import at_distance, blocks
+from blinksim.algorithms.recursive_doubling import shards
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, REDUCE
@@ -24,10 +23,6 @@ ENTRY = Algorithm(
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
-    """What the steps do; raises `InputError` unless the number of ranks is a power of two."""
-    n, steps = topology.ranks, log2_ranks("halving_doubling", topology.ranks)
-    # The same exchange twice in a row is one that comes again.
-    exchanges = [(at_distance(n, 1 << step), 1 << step) for step in range(steps)]
-    down = [blocks(exchange, n, distance, REDUCE) for exchange, distance in reversed(exchanges)]
-    up = [blocks(exchange, n, distance, COPY) for exchange, distance in exchanges]
-    return (*down, *(up if collective.name == "allreduce" else ()))
+    """What the steps do."""
+    down = shards(topology.ranks, REDUCE)
+    return (*down, *(shards(topology.ranks, COPY) if collective.name == "allreduce" else ()))

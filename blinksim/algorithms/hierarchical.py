@@ -32,33 +32,52 @@ ENTRY = Algorithm(
 )
 
 
+# What is sent between nodes without rings, up to which who sends to whom is written down.
+_MOST_MESSAGES = 4_000_000
+
+
 def fill(plan: Plan) -> None:
     """Sends in which local rank l of every node is on inter-node ring l.
 
     Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards
     with different numbers of ranks.
     """
+    add_shards(plan)
+    plan.add_rounds(rounds(plan.topology, plan.collective))
+
+
+def add_shards(plan: Plan) -> None:
+    """The chunks: that of local rank l and node k has number l * nodes + k. Raises as `fill` does."""
     ranks, _ = _table(plan.topology)
-    # Chunk (l, k) of local rank l and ring position k has number l * nodes + k.
     for owner in ranks.T.ravel().tolist():
         plan.add_chunk(Fraction(1, plan.n), *plan.collective.labels(owner, owner))
-    plan.add_rounds(rounds(plan.topology, plan.collective))
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
+    return phases(topology, collective)
+
+
+def phases(topology: Topology, collective: Collective, *, direct: bool = False) -> tuple[Round, ...]:
+    """The steps inside the nodes and between them: rings, or one step if `direct` or between cards."""
     ranks, cards = _table(topology)
+    if direct and (messages := ranks.size * len(ranks)) > _MOST_MESSAGES:
+        what = f"{messages:,} messages between nodes, more than {_MOST_MESSAGES:,}"
+        raise InfeasibleError(f"hierarchical_direct sends {what}; take hierarchical, which has rings")
     (a, b), node = round_robin(ranks.shape[1]), np.arange(len(ranks))[:, None]
     inside = Exchange(ranks[node, a].ravel(), ranks[node, b].ravel())
     around = Exchange(ranks.ravel(), np.roll(ranks, -1, axis=0).ravel())
-    phases = list[Round]()
+    found = list[Round]()
     for op in (REDUCE, COPY):
-        within, between = _inside(ranks, inside, op), _direct(ranks, op) if cards else _rings(ranks, around, op)
+        within, between = (
+            _inside(ranks, inside, op),
+            _direct(ranks, op) if cards or direct else _rings(ranks, around, op),
+        )
         if op == REDUCE and collective.reduces:
-            phases += [within, between]
+            found += [within, between]
         elif op == COPY and collective.ends == EVERY:
-            phases += [between, within]
-    return tuple(phase for phase in phases if phase.exchange is not inside or len(a))
+            found += [between, within]
+    return tuple(phase for phase in found if phase.exchange is not inside or len(a))
 
 
 def _table(topology: Topology) -> tuple[Whole, bool]:
@@ -74,8 +93,9 @@ def _table(topology: Topology) -> tuple[Whole, bool]:
     if len(groups) < 2 or len({len(group) for group in groups}) > 1:
         sizes = " ".join(str(len(group)) for group in groups)
         raise InfeasibleError(
-            f"hierarchical needs two or more {'cards' if cards else 'nodes'} with the same number of ranks each; "
-            f"these have {sizes}; take algorithm=ring, or change nodes= and members="
+            "hierarchical and hierarchical_direct need two or more "
+            f"{'cards' if cards else 'nodes'} with the same number of ranks each; these have {sizes}; "
+            "take algorithm=ring, or change nodes= and members="
         )
     return np.array(groups, dtype=np.int32), cards
 

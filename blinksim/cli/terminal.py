@@ -37,7 +37,7 @@ _NAMES = (
     "protocol ranks_per_node rates relays root search service size time time_limit trees workers"
 )
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _NAMES.split()} | {"edits": "--edit"}
-FLAGS = {"alike": "--alike", "check": "--check", "force": "--force", "relays_reduce": "--relays-reduce"}
+FLAGS = {"alike": "--alike", "force": "--force", "relays_reduce": "--relays-reduce"}
 # Text in quotes is quoted from the user, such as the edit 'degrade gpu0-gpu3 lanes=1'; an apostrophe is no quote.
 _QUOTED = r"(?<![\w=])(?:'[^'\n]*'|\"[^\"\n]*\")(?!\w)"
 _ARGUMENT = r"(?<![\w-])(?P<name>[a-z][a-z_]*)=(?:(?P<word>True|False)\b|'(?P<quoted>[\w-]+)')?(?=(?P<next>\S)?)"

@@ -259,7 +259,7 @@ def uses_of_messages(
     """
     count, width = len(topology.devices), len(topology.links)
     pair, place = np.unique(src * count + dst, return_inverse=True)
-    times = np.bincount(place, sent).astype(np.int64)
+    times = np.bincount(place.ravel(), sent).astype(np.int64)
     pairs = Pairs.of(topology, pair // count, pair % count)
     several, single = _spreads(topology, pairs)
 

@@ -392,7 +392,7 @@ class _Forest:
     load, rates: bytes of a byte over every resource, and bytes/s. each, longest: seconds of the starts of messages
     there. paths: of sends, seconds per byte; moved: of all of these. waited: seconds that all wait for each piece.
     ends: the longest path of no bytes and that of very many: seconds whatever its bytes, and for each byte.
-    reduced: bytes of a byte that the device adds that adds most.
+    reduced: bytes of a byte that the device adds that adds most. alone: one tree, whose one piece meets no other.
     """
 
     def __init__(self, timed: Schedule | SymmetricSchedule, spread: Spread | None) -> None:
@@ -425,6 +425,7 @@ class _Forest:
         reduces = base.op == REDUCE
         amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
         self.reduced = float((amounts / np.bincount(orbit)).max())
+        self.alone = base is timed and base.chunks == 1
         self.steps, self.names, self.kinds = base.steps, shared.names, shared.kinds
 
     def least(self, size: int) -> float:
@@ -435,6 +436,9 @@ class _Forest:
             path = size * byte
             paced = np.where(path > self.each, 2 * np.sqrt(path * self.each), path + self.each)
             found = max(found, start + float((busy + paced).max()))
+        if self.alone:
+            drain = float((self.load * (size / self.rates)).max())
+            found = min(found, sum(self.paths.longest(1, size, alone=True)) + drain)
         return found * (1 - 1e-9)  # sums in another order may differ in their last digits
 
     def cost(self, size: int, gamma: float, whole_messages: bool = False) -> Cost:
@@ -451,8 +455,9 @@ class _Forest:
         tried, wanted = dict[int, tuple[float, float, float, float]](), {1}
         while wanted - tried.keys():
             for count in sorted(wanted - tried.keys()):
-                lag, tail = self.paths.longest(count, size)
-                further = float((busy + count * each - longest).max()) - drain
+                alone = self.alone and count == 1
+                lag, tail = self.paths.longest(count, size, alone=alone)
+                further = 0.0 if alone else float((busy + count * each - longest).max()) - drain
                 tried[count] = lag + further + tail / count, lag, tail, further
                 # Of the tail, the part that gets shorter with more pieces.
                 by_bytes = tail * moved / (moved + count * self.waited) if moved else 0.0
@@ -536,21 +541,23 @@ class Paths:
         # A chain: every send goes on from where the one before it arrived.
         self.single = len(bounds) == schedule.sends + 1 and np.array_equal(self.source[1:], self.target[:-1])
 
-    def longest(self, pieces: int, size: float = 1) -> tuple[float, float]:
+    def longest(self, pieces: int, size: float = 1, *, alone: bool = False) -> tuple[float, float]:
         """The path that one piece of any chunk takes longest on; size: what `transfer` is multiplied by.
 
         Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest
-        (seconds). What it waits for each piece counts for all pieces.
+        (seconds). What it waits for each piece counts for all pieces; alone: and on all of its hops.
         """
-        transfer = size * self.transfer + pieces * self.waits
+        moved = size * self.transfer
+        transfer = moved + pieces * self.waits
+        hops = moved if alone else transfer
         if self.single:
-            return float(np.cumsum(self.alphas)[-1]), float(np.cumsum(transfer)[-1] - transfer.max())
+            return float(np.cumsum(self.alphas)[-1]), float(np.cumsum(transfer)[-1] - hops.max())
         times, lags, fills, slowest = (np.zeros(self.places) for _ in range(4))
         for first, end in pairwise(self.bounds):
             came, reached = self.source[first:end], self.target[first:end]
             lag = lags[came] + self.alphas[first:end]
             fill = fills[came] + transfer[first:end]
-            peak = np.maximum(slowest[came], transfer[first:end])
+            peak = np.maximum(slowest[came], hops[first:end])
             # Of several arrivals at one place the latest counts, and of equal ones the last.
             time, before = lag + fill / pieces, times[reached]
             np.maximum.at(times, reached, time)

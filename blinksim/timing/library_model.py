@@ -458,7 +458,7 @@ class Library(TimingModel):
                     alone = replace(self.question, relays=NONE, relays_reduce=False, collective=collective)
                     part = alone.part()
             self.contests[collective] = contest(part, collective, sizes=[size], only_best=True)
-        return self.contests[collective].projections(size, best=True)[0]
+        return self.contests[collective].quickest(size)
 
     @cached_property
     def _published(self) -> list[Cell]:

@@ -9,13 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import textbook
-from registry_facts import needs_a_power_of_two
 from textbook import CLOSED_FORMS, Postal
 
 from blinksim import machines
 from blinksim.algorithms import double_binary
 from blinksim.algorithms.building import orders
-from blinksim.algorithms.building.plan import log2_ranks
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -30,16 +28,11 @@ GB = 10**9
 # Those of the textbooks. Others have tests of their own, and tests/schedule/test_every_algorithm.py verifies them all.
 TEXTBOOK = (*CLOSED_FORMS, "hierarchical")
 PAIRS = [(name, collective) for name in TEXTBOOK for collective in REGISTRY[name].collectives]
-POWERS = tuple(name for name in TEXTBOOK if needs_a_power_of_two(name))
-
-
-def runs_on(name: str, ranks: int) -> bool:
-    return name not in POWERS or ranks & (ranks - 1) == 0
 
 
 def flat(*ranks: int) -> list[tuple[str, str, int]]:
     """(algorithm, collective, ranks) of all that run on one node of so many ranks."""
-    return [(*pair, n) for pair in PAIRS for n in ranks if pair[0] != "hierarchical" and runs_on(pair[0], n)]
+    return [(*pair, n) for pair in PAIRS for n in ranks if pair[0] != "hierarchical"]
 
 
 ONE_PORT = Postal(alpha=3e-6, beta=1 / 25e9)
@@ -90,11 +83,6 @@ def execute(schedule: Schedule) -> dict[tuple[int, int], Counter[int]]:
             value = before[chunk, a]
             state[chunk, b] = state.get((chunk, b), Counter()) + value if schedule.op[i] == REDUCE else value
     return state
-
-
-def test_every_algorithm_runs_on_some_number_of_ranks() -> None:
-    assert {name for name, *_ in flat(2, 3)} | {"hierarchical"} == {name for name, _ in PAIRS}
-    assert {name for name, _, n in flat(3) if n == 3} == {name for name, _ in PAIRS} - {"hierarchical", *POWERS}
 
 
 @pytest.mark.parametrize(("name", "collective", "ranks"), flat(2, 3, 4, 6, 8))
@@ -211,18 +199,6 @@ def test_double_binary_trees_span_and_make_every_rank_a_leaf_once(ranks: int) ->
     assert len(shared) <= (ranks % 2 if ranks > 2 else 1)
 
 
-@pytest.mark.parametrize("ranks", [3, 6, 7, 12])
-@pytest.mark.parametrize("name", POWERS)
-def test_powers_of_two_are_asked_for(name: str, ranks: int) -> None:
-    with pytest.raises(InputError, match=f"power of two ranks, not {ranks}"):
-        REGISTRY[name].build(one_port(ranks), Collective("allreduce"))
-    assert log2_ranks(name, 8) == 3
-
-
-def test_doubling_needs_powers_of_two() -> None:
-    assert POWERS == ("recursive_doubling", "halving_doubling")
-
-
 def test_pairs_that_do_not_exist_are_refused() -> None:
     missing = [(e, c) for e in REGISTRY.values() for c in COLLECTIVES if not e.supports(c)]
     assert len(PAIRS) >= 25
@@ -279,7 +255,6 @@ def cluster(nodes: int, local: int) -> Topology:
         (name, nodes, local)
         for name in ("ring", "hierarchical", "chain_tree", "double_binary", "two_shot", "halving_doubling")
         for nodes, local in ((2, 2), (3, 2), (2, 4), (4, 4), (5, 1))
-        if runs_on(name, nodes * local)
     ],
 )
 def test_clusters(name: str, nodes: int, local: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log2
+from math import ceil, log2
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ class Postal:
 # Numbers of pieces that are tried: more than are best for any pipeline of the tests.
 PIECES = np.arange(1, 4097, dtype=np.float64)
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 def pipelined(
@@ -55,30 +56,37 @@ def pipelined(
     one message after another, so the children of a vertex wait for those before them (Pjesivac-Grbovic et al.,
     "Performance analysis of MPI collective operations", Cluster Computing 2007, for binary trees), and every piece of
     every message keeps it busy for alpha. For a chain with C pieces that is (hops + C - 1) (alpha + beta part / C)
-    (Chan et al., CCPE 2007, section 6). pieces: C; without it, the least of all times.
+    (Chan et al., CCPE 2007, section 6). One piece of one tree meets no other: its alphas are those of its path. pieces:
+    C; without it, the least of all times.
     """
     up, down = collective != "broadcast", collective != "reduce"
     counts = PIECES if pieces is None else np.array([float(pieces)])
     part = size / max(1, len(trees))
     transfer = model.beta * part
     out, into, received = Counter[int](), Counter[int](), Counter[int]()
-    path = np.zeros(len(counts))
+    path, alone = np.zeros(len(counts)), (counts == 1) & (len(trees) == 1)
     for parents, downwards in zip(trees, below or trees, strict=True):
         for child, parent in parents.items():
             received[parent] += up
             out.update({child: up, parent: down})
             into.update({parent: up, child: down})
         both = (parents if up else {}, downwards if down else {})
-        path = np.maximum(path, _longest(*both, transfer, model.alpha, counts))
+        path = np.maximum(path, _longest(*both, transfer, model.alpha, counts, alone))
     if not out:
         return 0.0
     sent = max(out.values()) * (transfer + counts * model.alpha) - model.alpha
+    sent = np.where(alone, max(out.values()) * transfer, sent)
     times = path + np.maximum(sent, max(into.values()) * transfer)
     return float(times.min()) + model.gamma * part * max(received.values())
 
 
-def _longest(up: Mapping[int, int], down: Mapping[int, int], transfer: float, alpha: float, counts: Floats) -> Floats:
-    """The longest path from the leaves to the root and down again, without its slowest hop, by number of pieces."""
+def _longest(
+    up: Mapping[int, int], down: Mapping[int, int], transfer: float, alpha: float, counts: Floats, alone: Bools
+) -> Floats:
+    """The longest path from the leaves to the root and down again, without its slowest hop, by number of pieces.
+
+    Of a piece that is alone without the bytes on that hop only.
+    """
     above, below = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for children, parents in ((above, up), (below, down)):
         for child, parent in parents.items():
@@ -86,20 +94,22 @@ def _longest(up: Mapping[int, int], down: Mapping[int, int], transfer: float, al
     # Alphas, the time of one piece on the hops, and on the slowest of these.
     start: Floats = np.zeros((3, len(counts)))
 
-    def hop(state: Floats, piece: Floats) -> Floats:
-        return np.array([state[0] + alpha, state[1] + piece, np.maximum(state[2], piece)])
+    def hop(state: Floats, turn: int, waits: float) -> Floats:
+        moved = (1 + turn) * transfer / counts
+        slowest = np.maximum(state[2], moved + np.where(alone, 0.0, waits))
+        return np.array([state[0] + alpha, state[1] + moved + waits, slowest])
 
     def from_below(vertex: int) -> Floats:
         latest = start
         for turn, child in enumerate(above.get(vertex, [])):
-            found = hop(from_below(child), (1 + turn) * transfer / counts)
+            found = hop(from_below(child), turn, 0.0)
             latest = np.where(found[0] + found[1] >= latest[0] + latest[1], found, latest)
         return latest
 
     def to_below(vertex: int, state: Floats) -> Floats:
         ends = state[0] + state[1] - state[2]
         for turn, child in enumerate(below.get(vertex, [])):
-            ends = np.maximum(ends, to_below(child, hop(state, (1 + turn) * transfer / counts + turn * alpha)))
+            ends = np.maximum(ends, to_below(child, hop(state, turn, turn * alpha)))
         return np.asarray(ends)
 
     roots = ({*above} or {*below}) - ({*up} or {*down})
@@ -159,16 +169,20 @@ def _depth(parents: dict[int, int], vertex: int) -> int:
 
 
 def recursive_doubling(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """log2 n steps, with the whole vector each or a doubling share of it (Thakur et al., IJHPCA 2005, section 4)."""
-    steps = log2(ranks)
+    """log2 n steps, with the whole vector each or a doubling share of it (Thakur et al., IJHPCA 2005, section 4).
+
+    An allreduce of other numbers than powers of two takes one step more before these, which adds, and one after them.
+    """
+    steps, power = int(log2(ranks)), ranks == 2 ** int(log2(ranks))
     if collective == "allreduce":
-        return steps * (model.alpha + (model.beta + model.gamma) * size)
-    return steps * model.alpha + model.beta * size * (ranks - 1) / ranks
+        more = 0 if power else 1
+        return (steps + 2 * more) * (model.alpha + model.beta * size) + (steps + more) * model.gamma * size
+    return ceil(log2(ranks)) * model.alpha + model.beta * size * (ranks - 1) / ranks
 
 
 def halving_doubling(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """log2 n steps and (n-1)/n of the vector, twice for allreduce (Rabenseifner, ICCS 2004)."""
-    one_way = log2(ranks) * model.alpha + model.beta * size * (ranks - 1) / ranks
+    """log2 n steps and (n-1)/n of the vector, twice for allreduce (Rabenseifner, ICCS 2004; Bruck et al., 1997)."""
+    one_way = ceil(log2(ranks)) * model.alpha + model.beta * size * (ranks - 1) / ranks
     return one_way * (2 if collective == "allreduce" else 1) + model.gamma * size * (ranks - 1) / ranks
 
 

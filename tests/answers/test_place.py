@@ -193,7 +193,7 @@ def test_a_traffic_matrix_is_of_ranks_in_file_order_so_that_symmetric_choices_di
     # The ends are slower, so that the mirrored line is the same machine, and the mirrored traffic is not.
     capacities = [4 * GB, 10 * GB, 10 * GB, 4 * GB]
     machine = load("line:5@10GB/s").edit("degrade gpu0-gpu1 bandwidth=4GB/s").edit("degrade gpu3-gpu4 bandwidth=4GB/s")
-    with pytest.raises(InputError, match="the traffic matrix is of 3 ranks, and there are 2"):
+    with pytest.raises(InputError, match="the traffic is of 3 ranks, and there are 2"):
         place(machine, 2, skewed)
     rates = {}
     for row in place(machine, 3, skewed, relays="idle"):

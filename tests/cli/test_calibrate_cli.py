@@ -97,7 +97,7 @@ def test_wild_times_are_listed_with_their_line(capsys: pytest.CaptureFixture[str
     [
         (("{log}",), "name the machine with --machine"),
         ((), "give a log and its machine, as in: blinksim calibrate"),
-        (("{log}.missing", "--machine", "dgx1-v100"), "no such nccl-tests log"),
+        (("{log}.missing", "--machine", "dgx1-v100"), "no such log"),
         (("{log}", "--machine", "k2200-ntb"), "has 8 ranks, but k2200-ntb has"),
         (("{log}", "--machine", "dgx1-v100", "--collective", "allgather"), "no test of allgather, only of allreduce"),
         (("{log}", "--machine", "dgx1-v100", "--collective", "allgater"), "did you mean 'allgather'"),

@@ -306,7 +306,6 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("project dgx1-v100 alreduce 1MB", 2, "did you mean 'allreduce'"),
         ("... --algorithm rnig", 2, "did you mean 'ring'"),
         ("project dgx1-v100 alltoall 1MB --algorithm ring", 3, "there is no ring alltoall"),
-        ("... --members 0,1,2 --algorithm recursive-doubling", 2, "power of two"),
         ("... --algorithm tree", 2, "NCCL's tree is chain_tree here; double_binary has all ranks in its two trees, and "
          "--model nccl-tuner with --algorithm all times NCCL's own"),
         ("... --algorithm pat", 2, "--model nccl-tuner with --algorithm all times it"),

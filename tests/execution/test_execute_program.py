@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hazards import hazards
 from hypothesis import given, settings, strategies as st
-from registry_facts import needs_a_power_of_two
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
@@ -66,7 +65,6 @@ def by_hand(collective: Collective, ranks: int, sends: list[tuple[int, int, int,
         pytest.param(*case, ranks, marks=[pytest.mark.slow] if ranks == 8 else [])
         for case in CASES
         for ranks in (2, 3, 4, 8)
-        if ranks != 3 or not needs_a_power_of_two(case[0])
     ],
 )
 def test_every_algorithm_compiles_to_a_sound_program_that_is_right(name: str, collective: str, ranks: int) -> None:

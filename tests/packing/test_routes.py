@@ -36,7 +36,7 @@ def circling(schedule: Schedule) -> list[list[str]]:
 def test_no_route_of_any_algorithm_passes_a_device_twice() -> None:
     built = Counter[str]()
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=300, deadline=None)
     @given(st.one_of(topologies(max_devices=9, relays=True), clusters_with_nics()), st.data())
     def passes_each_once(topology: Topology, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(QUICK)))

@@ -35,7 +35,6 @@ ELEMENTARY = {
 CASES = [(collective, name) for collective, names in ELEMENTARY.items() for name in names]
 SMALL, LARGE = (KIB, 64 * KIB), (3 * MIB, 48 * MIB)
 PROTOCOLS: tuple[ProtocolName, ...] = ("simple", "ll128")
-POWERS_OF_TWO = ("recursive_doubling", "halving_doubling")
 
 
 def ratios(gpus: int) -> dict[tuple[str, int], list[float]]:
@@ -43,8 +42,6 @@ def ratios(gpus: int) -> dict[tuple[str, int], list[float]]:
     times = ScheduleTimes(H200)
     found = defaultdict(list)
     for collective, name in CASES:
-        if name in POWERS_OF_TWO and gpus & (gpus - 1):
-            continue
         schedule = schedule_of(name, collective, gpus)
         for protocol in PROTOCOLS:
             for size in (*SMALL, *LARGE):

@@ -260,17 +260,6 @@ def _inside(what: str, count: int, *arrays: Ints32) -> None:
             raise InputError(f"there is no {what} {outside[0]}: there are {count}, from 0 on")
 
 
-def log2_ranks(algorithm: str, ranks: int) -> int:
-    """log2 of the number of ranks; raises `InputError` unless that is a whole number."""
-    power = ranks.bit_length() - 1
-    if ranks != 1 << power:
-        raise InputError(
-            f"{algorithm} needs a power of two ranks, not {ranks}; take {1 << power} or {2 << power}, or another "
-            f"algorithm (ring runs on any number)"
-        )
-    return power
-
-
 Parents = dict[int, int]
 """The parent of every rank but the root."""
 
