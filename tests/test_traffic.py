@@ -230,6 +230,17 @@ def test_a_wrong_file_of_numpy_gets_one_message(change: Callable[[bytes], bytes]
         bs.read_traffic(path)
 
 
+@pytest.mark.parametrize("header", [b"{'shape': (4, 1.0e+999), } [", b" 'shape': (4, 4), }", b"{'descr': '|O8',"])
+def test_headers_that_numpy_stumbles_over_are_refused_of_routings_too(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "ids.npy"
+    np.save(path, np.zeros((4, 2), dtype=np.int64))
+    data = path.read_bytes()
+    path.write_bytes(data[:10] + header.ljust(117) + b"\n" + data[128:])
+    for read in (bs.read_traffic, bs.read_routing):
+        with pytest.raises(FileError, match="cannot be read as a file of NumPy"):
+            read(path)
+
+
 def test_too_many_ranks_are_refused_before_tokens_are_drawn() -> None:
     with pytest.raises(InputError, match="8,192 ranks"):
         bs.expert_traffic(10**6)

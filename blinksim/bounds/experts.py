@@ -32,6 +32,7 @@ from blinksim.errors import FileError, InputError
 from blinksim.routing import MOST_EXPERTS, MOST_IDS, Routing, first_of_equals
 from blinksim.schedule.loads import resources
 from blinksim.schedule.step_loads import uses_of_messages
+from blinksim.textio.npy_files import array_in
 from blinksim.textio.text_files import MIB, decode, read_bytes, shown
 from blinksim.textio.whole_files import write_bytes
 from blinksim.topology.cluster import nodes_of
@@ -290,11 +291,9 @@ def read_routing(
     """
     data, name = read_bytes(path, _MOST_BYTES, "routing"), shown(path)
     try:
-        if data.startswith(b"\x93NUMPY"):
-            ids = np.load(BytesIO(data), allow_pickle=False)
-        else:
-            lines = decode(path, data, "routing").splitlines()
-            ids = np.array(_numbers(name, lines), ndmin=2)
+        ids = array_in(name, data)
+        if ids is None:
+            ids = np.array(_numbers(name, decode(path, data, "routing").splitlines()), ndmin=2)
         if ids.ndim == 2:
             if ranks is None or len(ids) % ranks:
                 raise InputError(f"{len(ids):,} tokens are not as many for each of {ranks or '?'} ranks")

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Sequence
 from io import BytesIO
-from math import prod
 from pathlib import Path
-from tokenize import TokenError
 
 import numpy as np
 
 from blinksim.errors import FileError, InputError
+from blinksim.textio.npy_files import array_in
 from blinksim.textio.text_files import MIB, decode, read_bytes, shown
 from blinksim.textio.whole_files import write_bytes, write_text
 from blinksim.traffic import MOST_RANKS, Traffic
 from blinksim.units import parse_size
 
-# The largest matrix in 64 bits, and what stands before it in a file of NumPy.
+# The largest matrix in 64 bits, with a header.
 _MOST_BYTES = 513 * MIB
-_NPY = b"\x93NUMPY"
 _DIGITS, _LONGEST = re.compile(r"[0-9,]*"), 20
 _HEADER = "; leave a header out, or begin its line with #: line i holds the bytes of rank i for every rank"
 
@@ -59,24 +56,13 @@ def read_traffic(path: str | os.PathLike[str]) -> Traffic:
     """
     data = read_bytes(path, _MOST_BYTES, "traffic matrix")
     name = shown(path)
-    if not data.startswith(_NPY):
+    matrix = array_in(name, data)
+    if matrix is None:
         return from_lines(name, decode(path, data, "traffic matrix").splitlines())
-    file = BytesIO(data)
     try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers as Python 2 wrote them
-            shape, fortran, dtype = read(file)
-        # A header may promise more than there is, and NumPy would make room for it.
-        if prod(shape) * dtype.itemsize != len(data) - file.tell():
-            raise ValueError("it is cut off, or has more behind its numbers")
-        matrix = np.frombuffer(data, dtype, offset=file.tell())
-        return Traffic(matrix.reshape(shape, order="F" if fortran else "C"))
+        return Traffic(matrix)
     except InputError as error:
         raise FileError(name, str(error)) from None
-    except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, SystemError, TokenError) as error:
-        raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
 
 
 def from_lines(name: str, lines: Sequence[str]) -> Traffic:

@@ -55,7 +55,10 @@ def read_bytes(path: str | os.PathLike[str], limit: int, what: str = "file") -> 
             path, data = shown(path), standard_input(limit + 1)
         else:
             with place.open("rb") as file:
-                data = file.read(limit + 1)
+                # Room for all that is asked for is taken at once; pipes and devices have more than they say.
+                size = min(limit, os.fstat(file.fileno()).st_size)
+                data = file.read(size + 1)
+                data += file.read(limit - size) if len(data) > size else b""
     except FileNotFoundError:
         raise FileError(path, f"no such {what}{_near(place)}") from None
     except IsADirectoryError:

@@ -1,0 +1,36 @@
+"""Arrays in files of NumPy (``.npy``) that nobody vouches for: no more is taken than the file has, and no objects."""
+
+from __future__ import annotations
+
+import warnings
+from io import BytesIO
+from math import prod
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blinksim.errors import FileError
+
+_NPY = b"\x93NUMPY"
+
+
+def array_in(name: str, data: bytes) -> npt.NDArray[Any] | None:
+    """The array in a file's content; None if it is no file of NumPy. Raises `FileError` with the file's `name`."""
+    if not data.startswith(_NPY):
+        return None
+    file = BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers as Python 2 wrote them
+            shape, fortran, dtype = read(file)
+        # A header may promise more than there is, and NumPy would make room for it.
+        if prod(shape) * dtype.itemsize != len(data) - file.tell():
+            raise ValueError("it is cut off, or has more behind its numbers")
+        found = np.frombuffer(data, dtype, offset=file.tell())
+        return found.reshape(shape, order="F" if fortran else "C")
+    except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, SystemError, TokenError) as error:
+        raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
