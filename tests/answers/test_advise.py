@@ -228,8 +228,8 @@ def test_a_quicker_schedule_that_only_its_loads_describe_stands_back() -> None:
     """The quickest of 1,440 GPUs has four million sends, which no one writes out; a slower one is still advice."""
     found = advise(Question("gb200-nvl72", nodes=20))
     assert found.answer.could is not None
-    assert found.answer.could.best.algorithm == "hierarchical"
-    assert found.best.algorithm != "hierarchical"
+    assert found.answer.could.best.algorithm == "hierarchical_direct"
+    assert found.best.algorithm != "hierarchical_direct"
     assert verify(found.best.schedule).ok
     assert found.best.time_s > found.answer.could.best.time_s
 

