@@ -56,9 +56,9 @@ def read_bytes(path: str | os.PathLike[str], limit: int, what: str = "file") -> 
         else:
             with place.open("rb") as file:
                 # Room for all that is asked for is taken at once; pipes and devices have more than they say.
-                size = min(limit, os.fstat(file.fileno()).st_size)
-                data = file.read(size + 1)
-                data += file.read(limit - size) if len(data) > size else b""
+                there = min(limit, os.fstat(file.fileno()).st_size)
+                data = file.read(there + 1)
+                data += file.read(limit - there) if len(data) > there else b""
     except FileNotFoundError:
         raise FileError(path, f"no such {what}{_near(place)}") from None
     except IsADirectoryError:
