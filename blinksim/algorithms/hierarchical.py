@@ -48,7 +48,7 @@ def fill(plan: Plan) -> None:
 
 def add_shards(plan: Plan) -> None:
     """The chunks: that of local rank l and node k has number l * nodes + k. Raises as `fill` does."""
-    ranks, _ = _table(plan.topology)
+    ranks, _ = _table(plan.topology, plan.algorithm)
     for owner in ranks.T.ravel().tolist():
         plan.add_chunk(Fraction(1, plan.n), *plan.collective.labels(owner, owner))
 
@@ -60,7 +60,7 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
 
 def phases(topology: Topology, collective: Collective, *, direct: bool = False) -> tuple[Round, ...]:
     """The steps inside the nodes and between them: rings, or one step if `direct` or between cards."""
-    ranks, cards = _table(topology)
+    ranks, cards = _table(topology, "hierarchical_direct" if direct else "hierarchical")
     if direct and (messages := ranks.size * len(ranks)) > _MOST_MESSAGES:
         what = f"{messages:,} messages between nodes, more than {_MOST_MESSAGES:,}"
         raise InfeasibleError(f"hierarchical_direct sends {what}; take hierarchical, which has rings")
@@ -80,7 +80,7 @@ def phases(topology: Topology, collective: Collective, *, direct: bool = False) 
     return tuple(phase for phase in found if phase.exchange is not inside or len(a))
 
 
-def _table(topology: Topology) -> tuple[Whole, bool]:
+def _table(topology: Topology, name: str) -> tuple[Whole, bool]:
     """The ranks by node or, of a single one, by card; and whether these are cards."""
     groups = nodes_of(topology, topology.members)
     cards = len(groups) == 1 and all(topology.device(name).kind == "tile" for name in topology.members)
@@ -93,9 +93,8 @@ def _table(topology: Topology) -> tuple[Whole, bool]:
     if len(groups) < 2 or len({len(group) for group in groups}) > 1:
         sizes = " ".join(str(len(group)) for group in groups)
         raise InfeasibleError(
-            "hierarchical and hierarchical_direct need two or more "
-            f"{'cards' if cards else 'nodes'} with the same number of ranks each; these have {sizes}; "
-            "take algorithm=ring, or change nodes= and members="
+            f"{name} needs two or more {'cards' if cards else 'nodes'} with the same number of ranks each; "
+            f"these have {sizes}; take algorithm=ring, or change nodes= and members="
         )
     return np.array(groups, dtype=np.int32), cards
 

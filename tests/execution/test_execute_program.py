@@ -23,10 +23,11 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import fully_connected
 
 INT32 = ELEMENT_TYPES["int32"]
+BETWEEN_NODES = ("hierarchical", "hierarchical_direct", "rail_aligned", "rail_joined", "bruck")
 CASES = [
     (entry.name, collective)
     for entry in REGISTRY.values()
-    if not entry.solver and entry.name not in ("hierarchical", "rail_aligned", "rail_joined", "bruck")
+    if not entry.solver and entry.name not in BETWEEN_NODES
     for collective in entry.collectives
 ]
 
