@@ -305,7 +305,7 @@ def read_routing(
             text = decode(placement, read_bytes(placement, MIB, "placement"), "placement")
             held = _numbers(shown(placement), text.splitlines())
         return Routing(ids, held, **placing)
-    except (InputError, ValueError, EOFError, TypeError, SyntaxError, RecursionError) as error:
+    except (InputError, ValueError, TypeError) as error:
         raise error if isinstance(error, FileError) else FileError(name, str(error)[:200]) from None
 
 

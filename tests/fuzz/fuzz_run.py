@@ -41,6 +41,8 @@ PROGRESS = 1000
 """A line on stderr after this many inputs, so that a run that was ended can go on from there."""
 COMMANDS = "command line"
 STATUSES = (0, 1, 2, 3, 4, 5, 130)
+# The answer is in what was printed: something is wrong, or nobody can tell.
+VERDICTS = (1, 5)
 
 
 class TooLongError(BaseException):
@@ -149,7 +151,10 @@ def _command(folder: Path, random_: random.Random) -> tuple[Callable[[], str], s
             return f"exit status {status}: {said[-300:]}"
         if any(words in said for words in ("Traceback", "not enough memory", "cannot write the answer")):
             return said[-1500:]
-        if status > 1 and f"blinksim: {said}".count("\nblinksim: ") + said.startswith("blinksim: ") != 1:
+        if status in VERDICTS:
+            if not out.getvalue() and not said:
+                return f"exit status {status} and no answer"
+        elif status > 1 and f"blinksim: {said}".count("\nblinksim: ") + said.startswith("blinksim: ") != 1:
             return f"exit status {status} and not one message: {said[-300:]!r}"
         return next((wrong for line in said.splitlines() if (wrong := _unclean(line))), "")
 
