@@ -55,7 +55,7 @@ _ROW = re.compile(
     r"(\w+),([0-9]{1,15}),(\w+),(\w+),(-?[0-9]{1,9}),([0-9]{1,9}),([0-9]{1,15}(?:\.[0-9]{0,15})?(?:e[+-]?0?[0-9])?)",
     re.ASCII,
 )
-_JOB = re.compile(r"# NCCL (\S+) on (.+) \((.*)\): ([0-9]{1,9}) ranks on ([0-9]{1,9}) nodes?")
+_JOB = re.compile(r"# NCCL (\S+) on (.{1,999}) \((.{0,999})\): ([0-9]{1,9}) ranks on ([0-9]{1,9}) nodes?")
 
 Model = Callable[[str, str, str, int], float | None]
 """Seconds of (collective, algorithm, protocol, bytes) with NCCL's own channels; None where NCCL cannot."""

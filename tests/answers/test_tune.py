@@ -211,6 +211,7 @@ def test_a_search_stops_when_nothing_is_left_to_ask() -> None:
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,-1,32,1e308"], ":2: "),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll\r,-1,32,9"], ":2: 'allreduce,1024,ring,ll' is no row"),
         ([",".join(COLUMNS), "x" * 200_000], ":2: "),
+        (["# NCCL 2.28.9 on a" + " (b): 4 ranks on 1 node" * 9000 + "x"], ":1: say '# NCCL 2.28.9 on MACHINE"),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,0,32,9"], ":2: channels=0: give 1 to 64, or -1 for NCCL's own"),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,-2,32,9"], ":2: channels=-2: give 1 to"),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,-1,32,-9"], ":2: 'allreduce,1024,ring,ll,-1,32,-9' is no row"),
