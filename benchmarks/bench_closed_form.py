@@ -23,7 +23,7 @@ import blinksim as bs
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import BlinksimError
 from blinksim.gpu.program_time import simulate_blocks
-from blinksim.gpu.program_time.block_rounds import blocks_of
+from blinksim.gpu.program_time.block_rounds import Blocks
 from blinksim.gpu.program_time.closed_form import ScheduleTimes
 from blinksim.gpu.programs.program import Program
 from blinksim.timing.execution_model import MOST_PACKETS
@@ -56,7 +56,7 @@ def ratios(part: Topology, found: Ratios, shares: list[float]) -> None:
                     found[band, schedule.form].append(one.time.time_s / other.time.time_s)
                     simulated.append((other.time.time_s, times.program(schedule, size, protocol)))
             time_s, program = min(simulated, key=itemgetter(0))
-            launches = simulate_blocks.Launches(blocks_of(program, part.execution), part.execution, 3)
+            launches = simulate_blocks.Launches(Blocks(program, part.execution), part.execution, 3)
             launches.run()
             _, second, third = launches.ends
             shares.append(time_s / mean(after - before for before, after in zip(second, third, strict=True)))

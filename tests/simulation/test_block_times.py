@@ -12,7 +12,7 @@ from h200_rates import H200, US
 
 from blinksim.answers.measurements.execution_fit import with_values
 from blinksim.errors import InputError
-from blinksim.gpu.program_time.block_rounds import blocks_of
+from blinksim.gpu.program_time.block_rounds import Blocks
 from blinksim.gpu.program_time.program_shape import round_bytes
 from blinksim.gpu.program_time.simulate_blocks import Launches, SlowerError, busiest_port, forget, run_time
 from blinksim.gpu.programs.compile import compile_schedule
@@ -190,7 +190,7 @@ ROUND = few_points.GUESSES
 def test_uneven_shares_leave_ports_as_busy(case: tuple[int, str, str, str, int]) -> None:
     """Two slices stand for all instead of one: they carry as much, and no port goes faster than it can."""
     program, even = program_of(*case), replace(ROUND, ports=replace(ROUND.ports, uneven=0.0))
-    one, two = blocks_of(program, even), blocks_of(program, ROUND)
+    one, two = Blocks(program, even), Blocks(program, ROUND)
     assert [len(found) for found in two.rounds] == 2 * [len(found) for found in one.rounds]
     assert sorted(set(two.share)) == [0.5, 1.5]
     carried = [
@@ -242,7 +242,7 @@ def test_pipelines_drift_apart() -> None:
         if (point.gpus, point.row["algorithm"], point.row["protocol"], point.size) == (8, "chain", "ll128", MIB)
         and point.row["collective"] == "broadcast"
     )
-    launches = Launches(blocks_of(program_of(8, "broadcast", "chain", "ll128", MIB), H200), H200, 21)
+    launches = Launches(Blocks(program_of(8, "broadcast", "chain", "ll128", MIB), H200), H200, 21)
     launches.run()
     times = np.diff(np.array(launches.ends), axis=0).mean(axis=1).tolist()
     assert times == pytest.approx(row["times_s"], rel=0.09)

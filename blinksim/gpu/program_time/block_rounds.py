@@ -8,13 +8,12 @@ so slices drift apart: then two slices stand for a half of them each.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
 from blinksim.errors import InputError
 from blinksim.gpu.program_time import program_shape
-from blinksim.gpu.programs.program import END, READY, Program
+from blinksim.gpu.programs.program import READY, Program
 from blinksim.timing.measured_constants import ExecutionRates
 
 
@@ -39,78 +38,49 @@ class Round(NamedTuple):
     flag: int
 
 
-@dataclass(frozen=True)
 class Blocks:
-    """The blocks of one slice or of two halves, with D devices and Q queues.
+    """The blocks of one slice of a program that was cut for a machine with these rates: the last, or two halves.
 
-    rounds (Q): of each block. tail_s (Q): what it looks at after them. device (Q). half (Q): 0 or 1.
-    share (Q): what it gets of a port that is shared. receivers (D): the other devices that each stores to.
-    arrivals: how many there are in a launch, of each half.
+    Of each block, by queue and half: rounds; tail_s: what it looks at after them; device; half: 0 or 1; share:
+    what it gets of a port that is shared. arrivals: how many there are in a launch, of each half.
     """
 
-    rounds: tuple[tuple[Round, ...], ...]
-    tail_s: tuple[float, ...]
-    device: tuple[int, ...]
-    half: tuple[int, ...]
-    share: tuple[float, ...]
-    receivers: tuple[tuple[int, ...], ...]
-    arrivals: int
-    staged: bool
-    packets: bool
-
-
-def blocks_of(program: Program, rates: ExecutionRates) -> Blocks:
-    """The blocks of the last slice of a program that was cut for a machine with these rates."""
-    return _Reader(program, rates).blocks()
-
-
-class _Reader:
     def __init__(self, program: Program, rates: ExecutionRates) -> None:
-        self.program, self.rates, self.shape = program, rates, program_shape.shape_of(program)
-        self.part = program.slices - 1
+        if program.order == READY:
+            raise InputError("queues that take what is ready have no fixed order")
+        self.program, self.rates, self.shape = program, rates, program_shape.Shape(program)
+        self.part, ops = program.slices - 1, self.shape.ops
         # Two slices, each with half of the load; of any two blocks, one gets more of a port than the other.
-        self.uneven = rates.ports.uneven if program.slices > 1 else 0.0
-        self.halves = 2 if self.uneven else 1
+        uneven = rates.ports.uneven if program.slices > 1 else 0.0
+        self.halves = 2 if uneven else 1
         self.far = program_shape.cached_share(program, rates.flags)
         self.ends: dict[tuple[int, int], list[int]] = {}
         self.first: dict[tuple[int, int], int] = {}
         self.flag: dict[tuple[int, int], int] = {}
-
-    def blocks(self) -> Blocks:
-        program, shape = self.program, self.shape
-        if program.order == READY:
-            raise InputError("queues that take what is ready have no fixed order")
-        walks = [list(program.walk(queue, self.part)) for queue in range(program.queues)]
-        arrivals = 0
-        for number, piece, _ in (visit for queue in walks for visit in queue):
-            if number != END and shape.ops[number].targets:
-                op = shape.ops[number]
-                kind = shape.kinds[op.kind]
-                begin, end = program.span(int(program.length[number]), self.part, piece)
-                sizes = program_shape.round_bytes(
-                    (end - begin) * program.kind.itemsize, kind.inboxes + kind.others, program.packets
-                )
-                self.ends[number, piece] = list(accumulate(sizes))
-                self.first[number, piece] = arrivals
-                self.flag[number, piece] = arrivals + len(sizes) * len(op.targets)
-                arrivals = self.flag[number, piece] + 2
-        tails = [queue[-1][2] * self.rates.visit_s if queue and queue[-1][0] == END else 0.0 for queue in walks]
-        rounds = list[tuple[Round, ...]]()
-        for queue in walks:
-            moving = ((shape.ops[number], piece, looks) for number, piece, looks in queue if number != END)
-            rounds.append(tuple(entry for visit in moving for entry in self._rounds(*visit)))
-        numbers = range(self.halves * program.queues)
-        return Blocks(
-            rounds=tuple(rounds) * self.halves,
-            tail_s=tuple(tails) * self.halves,
-            device=shape.device * self.halves,
-            half=tuple(number // program.queues for number in numbers),
-            share=tuple(1 - self.uneven * (-1) ** sum(divmod(number, program.queues)) for number in numbers),
-            receivers=shape.receivers,
-            arrivals=arrivals,
-            staged=program.staged,
-            packets=program.packets,
-        )
+        self.arrivals = 0
+        walks, tails = list[list[tuple[int, int, int]]](), list[float]()
+        for queue in range(program.queues):
+            *visits, (_, _, looks) = program.walk(queue, self.part)
+            walks.append(visits)
+            tails.append(looks * rates.visit_s)
+            for number, piece, _ in visits:
+                op = ops[number]
+                if op.targets:
+                    kind = self.shape.kinds[op.kind]
+                    begin, end = program.span(int(program.length[number]), self.part, piece)
+                    sizes = program_shape.round_bytes(
+                        (end - begin) * program.kind.itemsize, kind.inboxes + kind.others, program.packets
+                    )
+                    self.ends[number, piece] = list(accumulate(sizes))
+                    self.first[number, piece] = self.arrivals
+                    self.flag[number, piece] = self.arrivals + len(sizes) * len(op.targets)
+                    self.arrivals = self.flag[number, piece] + 2
+        rounds = [[entry for op, *visit in walk for entry in self._rounds(ops[op], *visit)] for walk in walks]
+        self.rounds, self.tail_s = rounds * self.halves, tails * self.halves
+        self.device = self.shape.device * self.halves
+        places = [divmod(number, program.queues) for number in range(len(rounds) * self.halves)]
+        self.half = [half for half, _ in places]
+        self.share = [1 - uneven * (-1) ** sum(place) for place in places]
 
     def _rounds(self, op: program_shape.Op, piece: int, looks: int) -> Iterator[Round]:
         program, rates, packets = self.program, self.rates, self.program.packets

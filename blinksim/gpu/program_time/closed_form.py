@@ -22,7 +22,7 @@ from math import inf
 from weakref import WeakKeyDictionary
 
 from blinksim.gpu.program_time import simulate_blocks as timing
-from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, shape_of, sized, wire
+from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, sized, wire
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
@@ -106,9 +106,9 @@ class _Launches:
     """
 
     def __init__(self, shape: Shape, sizes: list[Sized], rates: ExecutionRates) -> None:
-        self.shape, self.sizes, self.rates = shape, sizes, rates
-        protocol = rates.packets if shape.packets else rates.flags
-        fan, ports = rates.ports.fan, range(len(shape.devices))
+        self.shape, self.sizes, self.rates, self.packets = shape, sizes, rates, shape.packets
+        protocol = rates.packets if self.packets else rates.flags
+        fan, ports = rates.ports.fan, range(len(shape.receivers))
         self.out_s = [(1 + fan * max(0, len(others) - 1)) / rates.ports.out for others in shape.receivers]
         # Halves of the slices that get uneven shares of a port drift apart: a block waits for its own half alone.
         own = 0.5 if rates.ports.uneven else 1.0
@@ -123,20 +123,23 @@ class _Launches:
         self.moments, self.tails = shape.walk(tuple(size.pieces for size in sizes))
         self.ends: list[list[float]] = []
         self.looks: list[list[float]] = []
-        self.begun: list[list[float]] = [[0.0] * len(shape.devices)]
+        self.begun: list[list[float]] = [[0.0] * len(ports)]
 
-    def run(self, launches: int) -> None:
-        """So many launches, or as many as until all GPUs take as long for one as for the one before."""
+    def run(self, launches: int) -> tuple[list[list[float]], list[list[float]]]:
+        """So many launches, or as many as until all GPUs take as long for one as for the one before.
+
+        Gives, for each, when each GPU has ended it, and what it looked until then.
+        """
         for launch in range(launches):
             starts = list(self.begun[-1])
-            least = launch - self.shape.staged
+            least = launch - self.shape.program.staged
             if least >= 0:
                 heard = [begun + self.rates.announce_s for begun in self.begun[least]]
                 for device, others in enumerate(self.shape.receivers):
                     starts[device] = max([starts[device], *[heard[other] for other in others]])
             for queue, device in zip(self.queues, self.shape.device, strict=True):
                 queue.begin(starts[device])
-            first, last = (self._first_packets, self._last_packets) if self.shape.packets else (self._first, self._last)
+            moves = (self._first_packets, self._last_packets) if self.packets else (self._first, self._last)
             for moment in self.moments:
                 op = self.shape.ops[moment.op]
                 size, queue = self.sizes[op.kind], self.queues[op.queue]
@@ -147,12 +150,9 @@ class _Launches:
                     self._await(queue, op, self.last_flag, self.last_here)
                     self._spend(queue, size.lead_s)
                     queue.go_on()
-                elif not moment.last:
+                elif size.rest or not moment.last:
                     self._pass(moment, op, queue)
-                    first(op, queue, size)
-                elif size.rest:
-                    self._pass(moment, op, queue)
-                    last(op, queue, size)
+                    moves[moment.last](op, queue, size)
             # All blocks end: all that they sent and needed is there.
             ends, looks = list(starts), [0.0] * len(starts)
             for queue, device, tail in zip(self.queues, self.shape.device, self.tails, strict=True):
@@ -160,7 +160,7 @@ class _Launches:
                 self._spend(queue, tail * self.rates.visit_s)
                 queue.go_on()
                 end = max(queue.time, queue.last)
-                if not self.shape.packets:
+                if not self.packets:
                     end = max(end, queue.fence[1]) + self.rates.flags.fence_s
                 if end >= ends[device]:
                     ends[device], looks[device] = end, queue.look
@@ -170,12 +170,13 @@ class _Launches:
             if launch:
                 times = [b - a for a, b in zip(self.ends[-2], self.ends[-1], strict=True)]
                 if max(times) - min(times) <= _ALIKE * max(times):
-                    return
+                    break
+        return self.ends, self.looks
 
     def _spend(self, queue: _Queue, work_s: float) -> None:
         """The block works; with flags behind the data, it does nothing else meanwhile."""
         queue.work_s += work_s
-        if not self.shape.packets:
+        if not self.packets:
             queue.time += work_s
 
     def _pass(self, moment: Moment, op: Op, queue: _Queue) -> None:
@@ -327,6 +328,7 @@ class ClosedForm:
     def __init__(self, program: Program, rates: ExecutionRates) -> None:
         self.program, self.rates = program, rates
         self.shapes: dict[int, Shape] = {}
+        self.loads = timing.port_loads(program, 1 / program.layout.count)
         self.longest = float(program.length.max(initial=0) / program.layout.count)
         self.queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
 
@@ -344,20 +346,14 @@ class ClosedForm:
         slices, piece = self.cut(size)
         most = min(max(1, rates.blocks // slices), self.queues)
         if most not in self.shapes:
-            self.shapes[most] = shape_of(merge_queues(self.program, most))
+            self.shapes[most] = Shape(merge_queues(program, most))
         shape = self.shapes[most]
         unit = program.unit * program.kind.itemsize
         sizes = [sized(kind, shape, rates, size, slices, piece, unit) for kind in shape.kinds]
-
-        def run(launches: int) -> tuple[list[list[float]], list[list[float]]]:
-            simulated = _Launches(shape, sizes, rates)
-            simulated.run(launches)
-            return simulated.ends, simulated.looks
-
-        time_s, looks_s = timing.timed(run, size, calls, rates.launch_s)
         scale = size * (wire(rates.packets) if program.packets else 1.0)
-        port = timing.busiest([scale * x for x in shape.out], [scale * x for x in shape.into], shape.receivers, rates)
-        return timing.parts(time_s, looks_s, port, rates, program.devices)
+        out, into = ([scale * share for share in way] for way in self.loads)
+        port = timing.busiest(out, into, shape.receivers, rates)
+        return timing.timed(_Launches(shape, sizes, rates).run, size, calls, program, port, rates)
 
 
 _KIND = ELEMENT_TYPES["float32"]

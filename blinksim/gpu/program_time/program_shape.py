@@ -9,7 +9,7 @@ the time that a block spends on them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from blinksim.gpu.programs.program import (
@@ -76,115 +76,64 @@ class Moment(NamedTuple):
     others: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True)
 class Shape:
-    """A program without its size.
+    """A program without its size. It was compiled for some size, the larger the more exact are its shares.
 
-    Parameters
-    ----------
-    order, packets, staged, devices
-        As in `Program`.
-    receivers : tuple of tuple of int
-        The other devices that each stores to.
-    device, queue_ops : tuple
-        Of each queue: its device, and its ops in order.
-    ops : tuple of Op
-    kinds : tuple of Kind
-    keys : tuple of int
-        Of each op.
-    author : tuple of int
-        The op that an arrival comes from.
-    buffers : float
-        Bytes of all buffers of the device with the most, for a byte of the vector.
-    out, into : tuple of float
-        What leaves each device, and what reaches it, for a byte of the vector.
-    walks : dict
-        By how many pieces the kinds have.
+    ops, kinds: of the program. author: the op that an arrival comes from. device, queue_ops: of each queue its
+    device, and its ops in order. receivers: the other devices that each device stores to. buffers: bytes of all
+    buffers of the device with the most, for a byte of the vector.
     """
 
-    order: int
-    packets: bool
-    staged: bool
-    receivers: tuple[tuple[int, ...], ...]
-    device: tuple[int, ...]
-    ops: tuple[Op, ...]
-    kinds: tuple[Kind, ...]
-    keys: tuple[int, ...]
-    author: tuple[int, ...]
-    queue_ops: tuple[tuple[int, ...], ...]
-    devices: tuple[str, ...]
-    buffers: float
-    out: tuple[float, ...]
-    into: tuple[float, ...]
-    walks: dict[tuple[int, ...], tuple[list[Moment], list[int]]] = field(default_factory=dict)
+    def __init__(self, program: Program) -> None:
+        self.program, self.packets, self.keys = program, program.packets, program.key.tolist()
+        self.receivers, self.device = receivers(program), program.queue_device.tolist()
+        devices = program.op_device.tolist()
+        sources, targets = _rows(program, "source"), _rows(program, "destination")
+        waited, signalled = by_flag(program)
+        waits, signals = _rows(program, "wait", waited.tolist()), _rows(program, "signal", signalled.tolist())
+        first = program.destination_start.tolist()
+        author = {
+            (device, offset): first[op] + place
+            for op, rows in enumerate(targets)
+            for place, (device, buffer, offset) in enumerate(rows)
+            # Chunks that are empty lie where the next one begins.
+            if buffer == INBOX and program.length[op]
+        }
+        raiser = {(device, flag): op for op, rows in enumerate(signals) for device, flag in rows}
+        start = program.queue_start.tolist()
+        self.queue_ops = [range(*ends) for ends in pairwise(start)]
+        shares = (program.length / program.layout.count).tolist()
+        kinds: dict[Kind, int] = {}
+        self.ops: list[Op] = []
+        for queue, members in enumerate(self.queue_ops):
+            for number in members:
+                here = devices[number]
+                inboxes = sum(buffer == INBOX for buffer, _ in sources[number])
+                others, waiting = len(sources[number]) - inboxes, bool(waits[number])
+                kind = Kind(round(shares[number], 6), inboxes, others, len(targets[number]), waiting)
+                to = tuple(HERE if device == here else device for device, _, _ in targets[number])
+                for (flag,) in waits[number]:
+                    if (here, flag) not in raiser:
+                        raise ExecutionError(f"no op raises the flag {flag} that op {number} waits for")
+                raised = [raiser[here, flag] for (flag,) in waits[number]]
+                read: list[int] = []
+                if program.packets and program.length[number]:
+                    read = [author[here, offset] for buffer, offset in sources[number] if buffer == INBOX]
+                of_kind, away = kinds.setdefault(kind, len(kinds)), sum(device != HERE for device in to)
+                awaited = tuple((other, devices[other] == here) for other in raised)
+                stored = here, of_kind, to, away, first[number]
+                self.ops.append(Op(number, queue, *stored, awaited, tuple(read), bool(signals[number])))
+        self.kinds = tuple(kinds)
+        self.author = [op.number for op in self.ops for _ in op.targets]
+        elements = program.sizes.sum(axis=1) + program.sizes[:, INBOX]  # an inbox has two halves
+        self.buffers = float(elements.max(initial=0) / program.layout.count)
+        self.walks: dict[tuple[int, ...], tuple[list[Moment], list[int]]] = {}
 
     def walk(self, pieces: tuple[int, ...]) -> tuple[list[Moment], list[int]]:
         """The moments, where the kinds have so many pieces; and what each queue looks at after its last one."""
         if pieces not in self.walks:
-            self.walks[pieces] = _in_waves(self, pieces) if self.order == WAVES else _by_key(self)
+            self.walks[pieces] = _in_waves(self, pieces) if self.program.order == WAVES else _by_key(self)
         return self.walks[pieces]
-
-
-def shape_of(program: Program) -> Shape:
-    """The shape of a program that was compiled for a vector of some size, the larger the more exact are its shares."""
-    devices, sources, targets = program.op_device.tolist(), _rows(program, "source"), _rows(program, "destination")
-    waited, signalled = by_flag(program)
-    waits, signals = _rows(program, "wait", waited.tolist()), _rows(program, "signal", signalled.tolist())
-    first = program.destination_start.tolist()
-    author = {
-        (device, offset): first[op] + place
-        for op, rows in enumerate(targets)
-        for place, (device, buffer, offset) in enumerate(rows)
-        # Chunks that are empty lie where the next one begins.
-        if buffer == INBOX and program.length[op]
-    }
-    raiser = {(device, flag): op for op, rows in enumerate(signals) for device, flag in rows}
-    start = program.queue_start.tolist()
-    queue_ops = tuple(tuple(range(start[queue], start[queue + 1])) for queue in range(program.queues))
-    shares = (program.length / program.layout.count).tolist()
-    kinds: dict[Kind, int] = {}
-    ops = []
-    for queue, members in enumerate(queue_ops):
-        for number in members:
-            here = devices[number]
-            inboxes = sum(buffer == INBOX for buffer, _ in sources[number])
-            others, waiting = len(sources[number]) - inboxes, bool(waits[number])
-            kind = Kind(round(shares[number], 6), inboxes, others, len(targets[number]), waiting)
-            to = tuple(HERE if device == here else device for device, _, _ in targets[number])
-            for (flag,) in waits[number]:
-                if (here, flag) not in raiser:
-                    raise ExecutionError(f"no op raises the flag {flag} that op {number} waits for")
-            raised = [raiser[here, flag] for (flag,) in waits[number]]
-            read: list[int] = []
-            if program.packets and program.length[number]:
-                read = [author[here, offset] for buffer, offset in sources[number] if buffer == INBOX]
-            of_kind, away = kinds.setdefault(kind, len(kinds)), sum(device != HERE for device in to)
-            awaited = tuple((other, devices[other] == here) for other in raised)
-            stored = here, of_kind, to, away, first[number]
-            ops.append(Op(number, queue, *stored, awaited, tuple(read), bool(signals[number])))
-    out, into = [0.0] * len(program.devices), [0.0] * len(program.devices)
-    for op in ops:
-        for device in op.targets:
-            if device != HERE:
-                out[op.device] += shares[op.number]
-                into[device] += shares[op.number]
-    elements = program.sizes.sum(axis=1) + program.sizes[:, INBOX]  # an inbox has two halves
-    return Shape(
-        order=program.order,
-        packets=program.packets,
-        staged=program.staged,
-        receivers=tuple(map(tuple, receivers(program))),
-        device=tuple(program.queue_device.tolist()),
-        ops=tuple(ops),
-        kinds=tuple(kinds),
-        keys=tuple(program.key.tolist()),
-        author=tuple(op.number for op in ops for _ in op.targets),
-        queue_ops=queue_ops,
-        devices=program.devices,
-        buffers=float(elements.max(initial=0) / program.layout.count),
-        out=tuple(out),
-        into=tuple(into),
-    )
 
 
 def _rows(program: Program, table: str, chosen: list[bool] | None = None) -> list[list[tuple[int, ...]]]:

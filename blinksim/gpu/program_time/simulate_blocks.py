@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from blinksim.errors import unknown
-from blinksim.gpu.program_time.block_rounds import Blocks, Round, blocks_of
+from blinksim.gpu.program_time.block_rounds import Blocks, Round
 from blinksim.gpu.program_time.program_shape import HERE, NONE, cached_share, wire
 from blinksim.gpu.programs.program import BY_KEY, INBOX, WAVES, ExecutionError, Longs, Program, receivers
 from blinksim.timing.measured_constants import ExecutionRates
@@ -129,13 +129,13 @@ class Launches:
 
     def __init__(self, blocks: Blocks, rates: ExecutionRates, launches: int, most_s: float = math.inf) -> None:
         self.blocks, self.rates, self.launches, self.most_s = blocks, rates, launches, most_s
-        devices = len(blocks.receivers)
-        self.packets = blocks.packets
-        protocol = rates.packets if blocks.packets else rates.flags
+        self.receivers, self.packets = blocks.shape.receivers, blocks.program.packets
+        devices = len(self.receivers)
+        protocol = rates.packets if self.packets else rates.flags
         self.own_s, self.power = protocol.own_s, protocol.soft
         self.step_s, self.load = rates.packets.step_s, rates.flags.load
         ports = rates.ports
-        self.ports = [_Port((1 + ports.fan * max(0, len(others) - 1)) / ports.out) for others in blocks.receivers]
+        self.ports = [_Port((1 + ports.fan * max(0, len(others) - 1)) / ports.out) for others in self.receivers]
         self.in_s, self.posted_s = 1 / ports.into, ports.posted_s
         self.queue_s, self.drift = ports.queue_s, ports.drift
         self.first_s = ports.first_s if ports.drift else ports.queue_s
@@ -157,8 +157,11 @@ class Launches:
         # Looked up once, for they come in every event.
         self.store, self.next_in_line = self._store, self._next_in_line
 
-    def run(self) -> None:
-        """Runs all launches; raises `ExecutionError` if the program gets stuck, `SlowerError` if slow."""
+    def run(self) -> tuple[list[list[float]], list[list[float]]]:
+        """Runs all launches, and gives `ends` and `looks`.
+
+        Raises `ExecutionError` if the program gets stuck, `SlowerError` if slow.
+        """
         for device in range(len(self.blocks_of)):
             self._push(0.0, self._begin, (device, 0))
         events = self.events
@@ -172,6 +175,7 @@ class Launches:
                 f"launch {stuck.number + 1} is stuck: block {blocks[0].number} waits for arrival {number}, which never "
                 "comes"
             )
+        return self.ends, self.looks
 
     def _push(self, time: float, happen: Callable[[Any, float], None], what: object) -> None:
         heappush(self.events, (time, next(self.order), happen, what))
@@ -189,8 +193,8 @@ class Launches:
         start = self.begun[launch][device]
         if start is None or self.started[device] >= launch:
             return
-        least = launch - self.blocks.staged
-        for other in self.blocks.receivers[device] if least >= 0 else ():
+        least = launch - self.blocks.program.staged
+        for other in self.receivers[device] if least >= 0 else ():
             begun = self.begun[least][other]
             if begun is None:
                 self.unmet.setdefault((least, other), []).append((device, launch))
@@ -526,15 +530,10 @@ def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: in
     key = (b"".join(table.tobytes() for table in content), program.devices, share, calls, nbytes > LARGE, rates)
     time = _times.pop(key, None)
     if time is None:
-        blocks = blocks_of(program, rates)
-
-        def run(launches: int) -> tuple[list[list[float]], list[list[float]]]:
-            events = Launches(blocks, rates, launches, most_s)
-            events.run()
-            return events.ends, events.looks
-
-        time_s, looks_s = timed(run, nbytes, calls, rates.launch_s)
-        time = parts(time_s, looks_s, busiest_port(program, rates), rates, program.devices)
+        blocks, port = Blocks(program, rates), busiest_port(program, rates)
+        time = timed(
+            lambda launches: Launches(blocks, rates, launches, most_s).run(), nbytes, calls, program, port, rates
+        )
     _times[key] = time
     if len(_times) > _MOST_TIMES:
         _times.popitem(last=False)
@@ -551,47 +550,48 @@ def timed(
     run: Callable[[int], tuple[Sequence[Sequence[float]], Sequence[Sequence[float]]]],
     nbytes: int,
     calls: CallsName,
-    launch_s: float,
-) -> tuple[float, float]:
-    """Seconds of a call of `nbytes` bytes, and of looking at ops, from a run of as many launches as it takes.
+    program: Program,
+    port: tuple[str, int, float],
+    rates: ExecutionRates,
+) -> RunTime:
+    """The time of a call of `nbytes` bytes and its parts, from a run of as many launches as it takes.
 
     run: for a number of launches, when each GPU has ended each of them, and what it looked until then. Of
-    successive launches that were not simulated, all take as long as the last one that was.
+    successive launches that were not simulated, all take as long as the last one that was. port: which one is
+    the busiest, and for how long (`busiest`).
     """
     if calls == "apart":
         ends, looks = run(1)
-        return max(ends[0]) + launch_s, max(looks[0])
-    launches, counted = LARGE_LAUNCHES if nbytes > LARGE else LAUNCHES
-    ends, looks = run(launches)
-    times = [mean(b - a for a, b in zip(before, after, strict=True)) for before, after in pairwise(ends)]
-    return median([*times, *times[-1:] * (launches - 1 - len(times))][-counted:]), mean(looks[-1])
-
-
-def parts(
-    time_s: float, looks_s: float, port: tuple[str, int, float], rates: ExecutionRates, devices: Sequence[str]
-) -> RunTime:
-    """A time in parts, of which looking takes so long unless the busiest port fills it.
-
-    port: which one, and for how long (`busiest`).
-    """
+        time_s, looks_s = max(ends[0]) + rates.launch_s, max(looks[0])
+    else:
+        launches, counted = LARGE_LAUNCHES if nbytes > LARGE else LAUNCHES
+        ends, looks = run(launches)
+        times = [mean(b - a for a, b in zip(before, after, strict=True)) for before, after in pairwise(ends)]
+        time_s = median([*times, *times[-1:] * (launches - 1 - len(times))][-counted:])
+        looks_s = mean(looks[-1])
+    # Looking takes so long unless the busiest port fills the time.
     direction, device, busy_s = port
     within_s = time_s - rates.launch_s
     ports_s = min(busy_s, within_s)
     looking_s = min(looks_s, within_s - ports_s)
-    return RunTime(rates.launch_s, looking_s, ports_s, within_s - ports_s - looking_s, f"{direction} {devices[device]}")
+    steps_s = within_s - ports_s - looking_s
+    return RunTime(rates.launch_s, looking_s, ports_s, steps_s, f"{direction} {program.devices[device]}")
 
 
 def busiest_port(program: Program, rates: ExecutionRates) -> tuple[str, int, float]:
     """The port of a program that moves data the longest in a launch: which way, of which device, for how many s."""
+    each = float(program.kind.itemsize) * (wire(rates.packets) if program.packets else 1.0)
+    return busiest(*port_loads(program, each), receivers(program), rates)
+
+
+def port_loads(program: Program, each: float) -> tuple[list[float], list[float]]:
+    """What leaves every device for others, and what reaches it, where an element counts as `each`."""
     source = np.repeat(program.op_device, np.diff(program.destination_start))
-    load = np.repeat(program.length, np.diff(program.destination_start)) * float(program.kind.itemsize)
-    if program.packets:
-        load *= wire(rates.packets)
+    load = np.repeat(program.length, np.diff(program.destination_start)) * each
     away = source != program.destinations[:, 0]
-    devices = len(program.devices)
-    out = np.bincount(source[away], load[away], devices)
-    into = np.bincount(program.destinations[away, 0], load[away], devices)
-    return busiest(out.tolist(), into.tolist(), receivers(program), rates)
+    ways = source[away], program.destinations[away, 0]
+    out, into = (np.bincount(ends, load[away], len(program.devices)).tolist() for ends in ways)
+    return out, into
 
 
 def busiest(

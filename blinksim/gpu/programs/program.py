@@ -315,8 +315,8 @@ class Program:
 
         looks: ops that the block has looked at since the piece before, this one included. In waves it looks
         at every op in every wave, also at one whose first piece comes waves later; by key it looks once at
-        each. What it looks at after the last piece comes with op and piece `END`. Of what is READY, waves are
-        one order among others.
+        each. Last come op and piece `END`, with what it looks at after the last piece. Of what is READY,
+        waves are one order among others.
         """
         ops = range(int(self.queue_start[queue]), int(self.queue_start[queue + 1]))
         pieces = {op: self.pieces(int(self.length[op]), part) for op in ops}
@@ -324,17 +324,13 @@ class Program:
         looks = 0
         if self.order != BY_KEY:
             keys = {op: int(self.key[op]) for op in moving}
-            wave, more = 0, bool(moving)
-            while more:
-                more = False
+            for wave in range(max([1, *(keys[op] + pieces[op] for op in moving)])):
                 for op in moving:
                     looks += 1
                     piece = wave - keys[op]
-                    more |= piece + 1 < pieces[op]
                     if 0 <= piece < pieces[op]:
                         yield op, piece, looks
                         looks = 0
-                wave += 1
         else:
             for op in moving:
                 looks += 1
@@ -348,8 +344,7 @@ class Program:
                 if pieces[op]:
                     yield op, pieces[op] - 1, looks
                     looks = 0
-        if looks:
-            yield END, END, looks
+        yield END, END, looks
 
     def op_pieces(self, queue: int, part: int) -> Iterator[tuple[int, int]]:
         """(op, piece) of `walk`."""
