@@ -11,7 +11,7 @@ from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.gpu.execution.emulate import MOST_CHUNKS, lane_links, lane_loads, lanes_apart
+from blinksim.gpu.execution.emulate import MOST_CHUNKS, lane_links, lanes_apart
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
@@ -46,7 +46,6 @@ def test_lanes_share_the_load_of_their_link(algorithm: str, collective: str, lea
         lanes[link.src, link.dst].append(load)
     for link, load in zip(schedule.topology.links, link_loads(schedule), strict=True):
         assert lanes[link.src, link.dst] == [load / link.lanes] * link.lanes
-    assert max(lane_loads(apart).values()) == max(load for group in lanes.values() for load in group)
     assert apart.chunks <= MOST_CHUNKS or apart.chunks <= 2 * schedule.chunks
 
 

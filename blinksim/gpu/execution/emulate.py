@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from math import gcd, lcm
 
 import numpy as np
@@ -26,6 +25,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ElementType
 from blinksim.gpu.programs.program import READY, SCRATCH, Longs, Program, rows_of, starts
+from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Builder, Schedule
 from blinksim.topology.graph import Link, Topology
 
@@ -89,14 +89,6 @@ def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
             route = builder.add_route([lanes[link][lane]])
             builder.add_sends(chunk=part, src=src, dst=dst, op=op, step=step, route=route, channel=channel)
     return builder.finish()
-
-
-def lane_loads(schedule: Schedule) -> dict[str, Fraction]:
-    """The share of the size on every link that carries something, by name."""
-    from blinksim.schedule.loads import link_loads
-
-    loads = link_loads(schedule)
-    return {link.name: load for link, load in zip(schedule.topology.links, loads, strict=True) if load}
 
 
 # Most ops of one wire: what kernels.cu keeps count of.
@@ -178,7 +170,7 @@ def wire_piece(schedule: Schedule, size_bytes: int, cost_bytes: float = PIECE_CO
 
     cost_bytes: the latter, as `PIECE_COST`. Raises `InfeasibleError` as `emulate` does.
     """
-    load = float(max(lane_loads(lanes_apart(schedule)).values(), default=1))
+    load = float(max(link_loads(lanes_apart(schedule)), default=0) or 1)
     best = math.sqrt(load * size_bytes * cost_bytes / max(1, schedule.steps - 1))
     return min(1 << 20, max(16 << 10, 1 << round(math.log2(best))))
 

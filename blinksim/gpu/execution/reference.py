@@ -18,54 +18,38 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.collective import Collective
+from blinksim.collective import OWN, ROOT, Collective
 from blinksim.gpu.programs.dtypes import Array, ElementType, fold, narrow, widen
 from blinksim.traffic import block_bounds
 
 PERIOD = 1_048_583  # prime
 Span = tuple[int, int, int]
-EVERY = -1
+ALL = -1
 
 
 def input_span(collective: Collective, ranks: int, rank: int, count: int) -> tuple[int, int]:
     """The part of the vector that a rank starts with: (first, last + 1) element."""
-    part = (rank * count // ranks, (rank + 1) * count // ranks)
-    match collective.name:
-        case "allgather" | "gather":
-            return part
-        case "broadcast" | "scatter":
-            return (0, count) if rank == collective.root else (0, 0)
-        case "alltoallv" if collective.traffic is not None:
-            return (0, block_bounds(collective.traffic, count)[rank][-1])
-        case _:
-            return (0, count)
+    if collective.traffic is not None:
+        return (0, block_bounds(collective.traffic, count)[rank][-1])
+    if collective.starts == OWN and not collective.exchanges:
+        return (rank * count // ranks, (rank + 1) * count // ranks)
+    return (0, 0) if collective.starts == ROOT and rank != collective.root else (0, count)
 
 
 def output_spans(collective: Collective, ranks: int, rank: int, count: int) -> list[Span]:
-    """What a rank ends with, in order: (rank it comes from or `EVERY` for the reduction of all, first, last + 1)."""
-    part = (rank * count // ranks, (rank + 1) * count // ranks)
-    gathered = [(other, other * count // ranks, (other + 1) * count // ranks) for other in range(ranks)]
-    at_root = rank == collective.root
-    match collective.name:
-        case "allreduce":
-            return [(EVERY, 0, count)]
-        case "reduce":
-            return [(EVERY, 0, count)] if at_root else []
-        case "reducescatter":
-            return [(EVERY, *part)]
-        case "broadcast":
-            return [(collective.root, 0, count)]
-        case "scatter":
-            return [(collective.root, *part)]
-        case "allgather":
-            return gathered
-        case "gather":
-            return gathered if at_root else []
-        case "alltoallv" if collective.traffic is not None:
-            rows = block_bounds(collective.traffic, count)
-            return [(other, rows[other][rank], rows[other][rank + 1]) for other in range(ranks)]
-        case _:  # alltoall
-            return [(other, *part) for other in range(ranks)]
+    """What a rank ends with, in order: (rank it comes from or `ALL` for the reduction of all, first, last + 1)."""
+    parts = [(other * count // ranks, (other + 1) * count // ranks) for other in range(ranks)]
+    if collective.traffic is not None:
+        rows = block_bounds(collective.traffic, count)
+        return [(other, row[rank], row[rank + 1]) for other, row in enumerate(rows)]
+    if collective.exchanges:
+        return [(other, *parts[rank]) for other in range(ranks)]
+    if collective.ends == ROOT and rank != collective.root:
+        return []
+    if collective.starts == OWN:
+        return [(other, *part) for other, part in enumerate(parts)]
+    source = ALL if collective.reduces else collective.root
+    return [(source, *parts[rank])] if collective.ends == OWN else [(source, 0, count)]
 
 
 @dataclass(frozen=True)
@@ -148,13 +132,13 @@ class Reference:
         if self.collective.reduces:
             exact, allowed = (xp.asarray(part) for part in self.reduced)
         for source, start, stop in output_spans(self.collective, self.ranks, rank, self.count):
-            table = exact if source == EVERY else xp.asarray(self.tables[source])
+            table = exact if source == ALL else xp.asarray(self.tables[source])
             for before, part in self._parts(start, stop):
                 got = output[at + before : at + before + part.stop - part.start]
                 part = slice(part.start, part.start + int(got.size))
-                expected = table[part] if source == EVERY else _real(table[part], self.kind, xp)
+                expected = table[part] if source == ALL else _real(table[part], self.kind, xp)
                 error = xp.abs(_real(got, self.kind, xp) - expected)
-                if source == EVERY and self.kind.floating:
+                if source == ALL and self.kind.floating:
                     # Written so that a NaN counts as wrong.
                     different = ~(error <= allowed[part])
                 else:

@@ -243,9 +243,12 @@ class JobPlan:
     @property
     def fingerprint(self) -> str:
         """Equal for plans that choose the same."""
-        rows = [
-            (rule.collective, rule.up_to, _named(rule.what), rule.protocol, rule.lane_blocks) for rule in self.rules
-        ]
+        from blinksim.formats.schedule_json import to_text
+
+        rows = []
+        for rule in self.rules:
+            what = rule.what if isinstance(rule.what, str) else to_text(rule.what)
+            rows.append((rule.collective, rule.up_to, what, rule.protocol, rule.lane_blocks))
         digest = hashlib.blake2b(repr((self.ranks, rows)).encode(), digest_size=4).hexdigest()
         return f"{self.origin} ({digest})"
 
@@ -342,9 +345,3 @@ def _rule(read: Callable[[Path], Schedule], row: Entry) -> Rule:
         raise
     except InputError as error:
         raise row.wrong(str(error)) from None
-
-
-def _named(what: str | Schedule) -> str:
-    from blinksim.formats.schedule_json import to_text
-
-    return what if isinstance(what, str) else to_text(what)

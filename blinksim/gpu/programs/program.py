@@ -36,6 +36,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -88,21 +89,30 @@ def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = Fals
 
     Raises `InputError` if the shares do not fill the vector, for an alltoall in place and for an alltoallv.
     """
-    name, ranks = schedule.collective.name, schedule.topology.ranks
-    if in_place and schedule.collective.exchanges:
-        raise InputError(f"{name} cannot run in place: every rank still needs what it would overwrite")
+    ranks, starts, ends = schedule.topology.ranks, schedule.collective.starts, schedule.collective.ends
     if schedule.collective.exchanges:
+        if in_place:
+            name = schedule.collective.name
+            raise InputError(f"{name} cannot run in place: every rank still needs what it would overwrite")
         return _lay_out_blocks(schedule, count, itemsize)
-    offset, length = _cut(schedule, count, itemsize)
-    bounds = slice_bounds(count, ranks)
+    slices = list(pairwise(slice_bounds(count, ranks)))
+    parts = [("", [*range(schedule.chunks)], (0, count), Fraction(1))]
+    if OWN in (starts, ends):
+        owned: list[list[int]] = [[] for _ in range(ranks)]
+        for chunk, rank in enumerate((schedule.origin if starts == OWN else schedule.target).tolist()):
+            if rank < 0:
+                raise InputError(f"chunk {chunk} of the {schedule.collective} belongs to no rank")
+            owned[rank].append(chunk)
+        names = [f"of rank {rank} " if ranks > 1 else "" for rank in range(ranks)]
+        parts = [*zip(names, owned, slices, [Fraction(1, ranks)] * ranks, strict=True)]
+    offset, length = _cut(schedule, itemsize, parts)
     root = schedule.collective.root
     source: dict[tuple[int, int], Place] = {}
     result: dict[tuple[int, int], Place] = {}
     sizes, inputs, outputs = [], [], []
     for rank in range(ranks):
-        whole, part, nothing = (0, count), (bounds[rank], bounds[rank + 1]), (0, 0)
-        spans = {EVERY: whole, ROOT: whole if rank == root else nothing, OWN: part}
-        begin, end = spans[schedule.collective.starts], spans[schedule.collective.ends]
+        spans = {EVERY: (0, count), ROOT: (0, count if rank == root else 0), OWN: slices[rank]}
+        begin, end = spans[starts], spans[ends]
         a, b = begin[1] - begin[0], end[1] - end[0]
         shared = in_place and a > 0 and b > 0
         # In place, the larger of the two buffers holds both: the output, unless only a part of the input remains.
@@ -123,80 +133,59 @@ def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = Fals
     return Layout(count, tuple(length), source, result, tuple(sizes), tuple(inputs), tuple(outputs), in_place)
 
 
-def _cut(schedule: Schedule, count: int, itemsize: int) -> tuple[list[int], list[int]]:
-    """Offset and length of each chunk in the vector."""
-    ranks = schedule.topology.ranks
-    owner = schedule.origin if schedule.collective.starts == OWN else schedule.target
-    groups: dict[int, list[int]] = {}
-    if OWN in (schedule.collective.starts, schedule.collective.ends):
-        bounds = slice_bounds(count, ranks)
-        for chunk, rank in enumerate(owner.tolist()):
-            groups.setdefault(rank, []).append(chunk)
-        if -1 in groups:
-            raise InputError(f"chunk {groups[-1][0]} of the {schedule.collective} belongs to no rank")
-        spans = {rank: (bounds[rank], bounds[rank + 1]) for rank in range(ranks)}
-        whole = Fraction(1, ranks)
-    else:
-        groups, spans, whole = {0: list(range(schedule.chunks))}, {0: (0, count)}, Fraction(1)
+def _cut(
+    schedule: Schedule, itemsize: int, parts: Iterable[tuple[str, list[int], tuple[int, int], Fraction]]
+) -> tuple[list[int], list[int]]:
+    """Offset and length of each chunk in the vector.
+
+    parts: what each is, its chunks, the elements that they are cut from, and what their shares must add up to.
+    """
     offset, length = [0] * schedule.chunks, [0] * schedule.chunks
-    for rank, span in spans.items():
-        what = f"of rank {rank} " if len(spans) > 1 else ""
-        _cut_span(schedule, groups.get(rank, []), span, whole, itemsize, offset, length, what)
+    for what, chunks, (start, stop), whole in parts:
+        shares = schedule.share_num[chunks].tolist()
+        total = sum(shares)
+        if Fraction(total, schedule.share_den) != whole:
+            raise InputError(f"the chunks {what}hold {Fraction(total, schedule.share_den)} of the vector, not {whole}")
+        units = (max(1, bytes_ // itemsize) for bytes_ in (LINE_BYTES, 16))
+        unit = next((unit for unit in units if stop - start >= _ALIGNED_FROM * unit * len(chunks)), 1)
+        before, at = 0, start
+        for position, (chunk, share) in enumerate(zip(chunks, shares, strict=True)):
+            before += share
+            end = start + (stop - start) * before // total
+            if position + 1 < len(chunks):
+                end = max(at, end // unit * unit)
+            offset[chunk], length[chunk] = at, end - at
+            at = end
     return offset, length
-
-
-def _cut_span(
-    schedule: Schedule,
-    chunks: list[int],
-    span: tuple[int, int],
-    whole: Fraction,
-    itemsize: int,
-    offset: list[int],
-    length: list[int],
-    what: str,
-) -> None:
-    shares = schedule.share_num[chunks].tolist()
-    total = sum(shares)
-    if Fraction(total, schedule.share_den) != whole:
-        raise InputError(f"the chunks {what}hold {Fraction(total, schedule.share_den)} of the vector, not {whole}")
-    start, stop = span
-    units = (max(1, bytes_ // itemsize) for bytes_ in (LINE_BYTES, 16))
-    unit = next((unit for unit in units if stop - start >= _ALIGNED_FROM * unit * len(chunks)), 1)
-    before, at = 0, start
-    for position, (chunk, share) in enumerate(zip(chunks, shares, strict=True)):
-        before += share
-        end = start + (stop - start) * before // total
-        if position + 1 < len(chunks):
-            end = max(at, end // unit * unit)
-        offset[chunk], length[chunk] = at, end - at
-        at = end
 
 
 def _lay_out_blocks(schedule: Schedule, count: int, itemsize: int) -> Layout:
     """As `lay_out`, for an alltoall or alltoallv: inputs by target, outputs by origin."""
-    ranks, traffic = schedule.topology.ranks, schedule.collective.traffic
-    bounds = [slice_bounds(count, ranks)] * ranks if traffic is None else block_bounds(traffic, count)
-    blocks: dict[tuple[int, int], list[int]] = {}
+    ranks, collective = schedule.topology.ranks, schedule.collective
+    rows = [slice_bounds(count, ranks)] * ranks
+    if collective.traffic is not None:
+        rows = [[*row] for row in block_bounds(collective.traffic, count)]
+    blocks: dict[tuple[int, int], list[int]] = {(a, b): [] for a in range(ranks) for b in range(ranks)}
     for chunk, pair in enumerate(zip(schedule.origin.tolist(), schedule.target.tolist(), strict=True)):
         if -1 in pair:
-            raise InputError(f"chunk {chunk} of the {schedule.collective} lacks its origin or target")
-        blocks.setdefault(pair, []).append(chunk)
-    offset, length = [0] * schedule.chunks, [0] * schedule.chunks
+            raise InputError(f"chunk {chunk} of the {collective} lacks its origin or target")
+        blocks[pair].append(chunk)
+    spans = {(a, b): (rows[a][b], rows[a][b + 1]) for a, b in blocks}
+    parts = (
+        (f"from rank {a} to rank {b} ", chunks, spans[a, b], collective.share(a, b, ranks))
+        for (a, b), chunks in blocks.items()
+    )
+    offset, length = _cut(schedule, itemsize, parts)
     source: dict[tuple[int, int], Place] = {}
     result: dict[tuple[int, int], Place] = {}
     received = [0] * ranks
-    for origin in range(ranks):
-        for target in range(ranks):
-            chunks = blocks.get((origin, target), [])
-            span = (bounds[origin][target], bounds[origin][target + 1])
-            what = f"from rank {origin} to rank {target} "
-            block = schedule.collective.share(origin, target, ranks)
-            _cut_span(schedule, chunks, span, block, itemsize, offset, length, what)
-            for chunk in chunks:
-                source[origin, chunk] = (INPUT, offset[chunk])
-                result[target, chunk] = (OUTPUT, received[target] + offset[chunk] - span[0])
-            received[target] += span[1] - span[0]
-    sizes = tuple((row[-1], size) for row, size in zip(bounds, received, strict=True))
+    for (origin, target), chunks in blocks.items():
+        start, stop = spans[origin, target]
+        for chunk in chunks:
+            source[origin, chunk] = (INPUT, offset[chunk])
+            result[target, chunk] = (OUTPUT, received[target] + offset[chunk] - start)
+        received[target] += stop - start
+    sizes = tuple((row[-1], size) for row, size in zip(rows, received, strict=True))
     inputs, outputs = (tuple((buffer, 0, own[buffer]) for own in sizes) for buffer in (INPUT, OUTPUT))
     return Layout(count, tuple(length), source, result, sizes, inputs, outputs, False)
 
