@@ -167,8 +167,10 @@ def _choice_of_library(found: Facts) -> str:
     for choice, alike in groupby(timed, key=lambda row: row["choice"]):
         run = list(alike)
         low, high = format_size(run[0]["size"]), format_size(run[-1]["size"])
-        rows.append([low if low == high else f"{low} to {high}", choice, f"{run[-1]['own_busbw']:.4g}"])
+        own = run[-1]["own_busbw"]
+        rows.append([low if low == high else f"{low} to {high}", choice, "" if own is None else f"{own:.4g}"])
     note = "An allreduce on one node: algorithm and protocol by size, and the busbw that NCCL expects at the last size."
+    note += "" if rows[-1][2] else " It expects none here: its search finds no path, and it goes on with a placeholder."
     return f"## What does NCCL choose?\n\n{note}\n\n{_table(['size', 'choice', 'busbw, GB/s'], rows, numbers=(2,))}"
 
 
