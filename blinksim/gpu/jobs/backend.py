@@ -318,21 +318,16 @@ def call_table(launch: Launch, rank: int, segments: Sequence[int], own: tuple[in
     table[_INBOX_BYTES] = half
     end = HEAD_WORDS + int(table[0] * table[STRIDE])
     senders = sum(1 << device for device, targets in enumerate(receivers(program)) if rank in targets)
-    gates, posts = _announcements(launch, rank, segments, segment) if launch.rounds > 1 else ([], [])
+    gates, posts = list[int](), list[int]()
+    if launch.rounds > 1:
+        # The words for slice 0 in which all queues announce rounds to this rank, and its queues to all.
+        queues = [len(program.queues_of(device)) for device in range(len(program.devices))]
+        each = 8 * program.slices
+        at = [start + segment.rounds_at for start in segments]
+        gates = [at[rank] + (max(queues) * d + queue) * each for d, of in enumerate(queues) for queue in range(of)]
+        posts = [start + (max(queues) * rank + queue) * each for queue in range(queues[rank]) for start in at]
     about = [segment.flags, senders, alarm, *launch.written, launch.rounds, launch.step, len(gates)]
     return np.concatenate([table[:end], np.array([*about, *segments, *gates, *posts], dtype=np.int64)])
-
-
-def _announcements(launch: Launch, rank: int, segments: Sequence[int], segment: Segment) -> tuple[list[int], list[int]]:
-    """Addresses of the words for slice 0 in which all queues announce rounds to this rank, and its queues to all."""
-    program = launch.program
-    queues = [len(program.queues_of(device)) for device in range(len(program.devices))]
-
-    def word(at: int, device: int, queue: int) -> int:
-        return at + segment.rounds_at + 8 * program.slices * (max(queues) * device + queue)
-
-    gates = [word(segments[rank], device, queue) for device, of in enumerate(queues) for queue in range(of)]
-    return gates, [word(at, rank, queue) for queue in range(queues[rank]) for at in segments]
 
 
 def call_source(kind: ElementType, op: str, packets: bool) -> str:

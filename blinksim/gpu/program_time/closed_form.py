@@ -22,7 +22,7 @@ from math import inf
 from weakref import WeakKeyDictionary
 
 from blinksim.gpu.program_time import simulate_blocks as timing
-from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, sized, wire
+from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, wire
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
@@ -349,7 +349,7 @@ class ClosedForm:
             self.shapes[most] = Shape(merge_queues(program, most))
         shape = self.shapes[most]
         unit = program.unit * program.kind.itemsize
-        sizes = [sized(kind, shape, rates, size, slices, piece, unit) for kind in shape.kinds]
+        sizes = [Sized(kind, shape, rates, size, slices, piece, unit) for kind in shape.kinds]
         scale = size * (wire(rates.packets) if program.packets else 1.0)
         out, into = ([scale * share for share in way] for way in self.loads)
         port = timing.busiest(out, into, shape.receivers, rates)

@@ -23,8 +23,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise, permutations
+from itertools import groupby, pairwise, permutations
 from math import ceil, gcd, lcm
+from typing import TypeVar
 
 import numpy as np
 
@@ -202,11 +203,9 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
             f"the chain of chunk {chunk} has its root in the middle; NCCL's {schedule.collective.name} follows a ring "
             "from one end. Build it with algorithm=chain or algorithm=rings"
         )
-    order, before = [start], ""
+    order = [start]
     while len(order) < len(near):
-        after = next(other for other in near[order[-1]] if other != before)
-        before = order[-1]
-        order.append(after)
+        order.append(next(other for other in near[order[-1]] if other not in order[-2:]))
     if schedule.collective.name == "reduce":
         # A reduction runs along the ring to the root, so the root is last.
         order.reverse()
@@ -240,12 +239,15 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
         yield Line(tuple(order[:-1]), share, ring=True)
 
 
-def repeated(given: list[Line], most: int) -> list[Line]:
-    """The lines with equal shares: each as often as its share needs, since NCCL splits the data evenly over channels.
+Way = TypeVar("Way", Line, Channel)
+
+
+def repeated(given: Sequence[tuple[Way, Fraction]], most: int) -> list[Way]:
+    """Lines or channels, each as often as its share needs, since NCCL splits the data evenly over channels.
 
     Raises `InfeasibleError` if that takes more than `most` channels.
     """
-    shares = [line.share for line in given]
+    shares = [share for _, share in given]
     unit = Fraction(gcd(*(share.numerator for share in shares)), lcm(*(share.denominator for share in shares)))
     total = int(sum(shares) / unit)
     if total > most:
@@ -254,7 +256,7 @@ def repeated(given: list[Line], most: int) -> list[Line]:
             f"the shares of these {len(given)} chains need {total} equal channels, and {most} are allowed; {more}build "
             "the schedule with algorithm=chains, which keeps to few equal channels, or take the format nccl-graph-set"
         )
-    return [line for line in given for _ in range(int(line.share / unit))]
+    return [way for way, share in given for _ in range(int(share / unit))]
 
 
 _BUILD = "Build it with algorithm=chain_tree (chains in the nodes, NCCL's trees between them) or algorithm=ring"
@@ -266,19 +268,14 @@ def ring_on_nodes(topology: Topology, line: Line) -> Channel:
     node = [topology.device(name).node for name in line.devices]
     starts = [i for i in range(len(node)) if node[i] != node[i - 1]]
     rotated = line.devices[starts[0] :] + line.devices[: starts[0]]
-    parts: list[list[str]] = []
-    for name in rotated:
-        if parts and topology.device(parts[-1][-1]).node == topology.device(name).node:
-            parts[-1].append(name)
-        else:
-            parts.append([name])
-    order = [topology.device(part[0]).node for part in parts]
+    runs = [(node, [*run]) for node, run in groupby(rotated, lambda name: topology.device(name).node)]
+    order, parts = [node for node, _ in runs], [run for _, run in runs]
     first = order.index(min(order))
     alike = {tuple(number(topology.device(name)) for name in part) for part in parts}
     rotation = order[first:] + order[:first]
     # Descending order equals ascending order with the nodes renamed.
     one_by_one = rotation == sorted(rotation) or rotation[:1] + rotation[:0:-1] == sorted(rotation)
-    if len(parts) != len(set(node)) or not one_by_one or len(alike) > 1:
+    if len(parts) != len(set(order)) or not one_by_one or len(alike) > 1:
         raise InfeasibleError(
             f"the ring {' '.join(line.devices[:6])} … does not pass the nodes one after another in the same way, and "
             "NCCL's file describes one node for all. Build it with algorithm=ring and alike=True"
@@ -305,10 +302,7 @@ def chains_on_nodes(schedule: Schedule, most: int) -> list[Channel]:
             shares[channel] = [sum(shares[channel], start=Fraction(0)) / 2] * 2
     if any(a != b for a, b in shares.values()):
         raise InfeasibleError(f"NCCL gives both trees between the nodes the same share. {_BUILD}")
-    # `repeated` looks at shares only, so the channel's number stands for its devices.
-    numbered = [Line((str(number),), sum(two, start=Fraction(0))) for number, two in enumerate(shares.values())]
-    channels = list(shares)
-    return [channels[int(line.devices[0])] for line in repeated(numbered, most)]
+    return repeated([(channel, sum(two, start=Fraction(0))) for channel, two in shares.items()], most)
 
 
 def _chain_of_nodes(
@@ -386,12 +380,6 @@ _UNLIMITED = Fraction(10**10)
 """Bytes/s that are written where no link limits a channel."""
 
 Hop = tuple[int, int]
-
-
-def graph_file_of(topology: Topology, channels: Sequence[Channel], nodes: int) -> GraphFile:
-    """The graph file that makes NCCL use these channels for rings and for trees on each of some nodes."""
-    routes = _routes(topology, channels)
-    return GraphFile(tuple((kind, channel_graph(topology, channels, nodes, kind, routes)) for kind in (RING, TREE)))
 
 
 def channel_graph(
@@ -485,17 +473,19 @@ def graphs_for(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> tuple[Graph
                     "its own communicator, or build without relays"
                 )
         rings = orders[0].ring or schedule.collective.rooted
+        equal = repeated([(line, line.share) for line in orders], most)
         if comm.nodes > 1:
-            channels = [ring_on_nodes(topology, line) for line in repeated(orders, most)]
+            channels = [ring_on_nodes(topology, line) for line in equal]
         else:
-            numbers = {name: number(topology.device(name)) for name in topology.members}
-            channels = [Channel(tuple(numbers[name] for name in line.devices)) for line in repeated(orders, most)]
+            channels = [Channel(tuple(number(topology.device(name)) for name in line.devices)) for line in equal]
+    routes = _routes(topology, channels)
     if comm.nodes == 1:
         # Every channel again until none carries more than a thread block moves, or there is no more room.
-        tree = channel_graph(topology, channels, 1, TREE, _routes(topology, channels))
+        tree = channel_graph(topology, channels, 1, TREE, routes)
         times = max(1, min(most // len(channels), ceil(tree.bw_intra / BLOCK_RATE)))
         channels = [channel for channel in channels for _ in range(times)]
-    file = graph_file_of(topology, channels, comm.nodes)
+    graphs = ((kind, channel_graph(topology, channels, comm.nodes, kind, routes)) for kind in (RING, TREE))
+    file = GraphFile(tuple(graphs))
     check(file, comm.gpus, comm.nodes, most=most)
     return file, rings
 

@@ -13,9 +13,10 @@ graph/search.cc, then the rings and trees of graph/connect.cc and trees.cc for e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import ClassVar
 
 from blinksim.errors import InputError
 from blinksim.nccl.families import FAMILY_NAMES, FAMILY_PATTERNS, NVLS, RING, TREE, Pattern, file_path_types
@@ -78,10 +79,6 @@ class Release:
         return self.minor >= 30
 
     @property
-    def single_quotes(self) -> bool:
-        return self.minor >= 27
-
-    @property
     def path_types(self) -> tuple[str, ...]:
         return file_path_types(self.minor)
 
@@ -134,8 +131,11 @@ def c_float(text: str) -> float:
 class _Reader:
     """The characters of a file, taken one after another as NCCL takes them."""
 
-    def __init__(self, text: str, release: Release, places: Mapping[str, tuple[str, ...]]) -> None:
-        self.text, self.release, self.places = text, release, places
+    # What NCCL knows inside each element; the name of the outermost is empty.
+    places: ClassVar = {"": ("graphs",), "graphs": ("graph",), "graph": ("channel",), "channel": ("net", "gpu")}
+
+    def __init__(self, text: str, release: Release) -> None:
+        self.text, self.release = text, release
         self.at = 0
         self.line, self.counted = 1, 0
         self.elements = 0
@@ -162,7 +162,7 @@ class _Reader:
         if not with_value:
             raise LoadError(INTERNAL_ERROR, f"XML Parse : Unexpected value with name {''.join(name)[:80]}")
         quote = self.next()
-        if quote != '"' and not (quote == "'" and self.release.single_quotes):
+        if quote != '"' and not (quote == "'" and self.release.minor >= 27):
             raise LoadError(INTERNAL_ERROR, "XML Parse : Expected (double) quote.")
         end = self.text.find(quote, self.at)
         if end < 0:
@@ -216,53 +216,38 @@ class _Reader:
 
     def roots(self) -> list[Node]:
         """The outermost elements with everything inside them that NCCL knows."""
-        loaded: list[Node] = []
+        root = Node("", 1)
         # A stack instead of recursion, so that deep files end in a message.
-        stack: list[tuple[Node | None, tuple[str, ...], bool]] = [(None, self.places[""], False)]
-        while stack:
+        stack: list[tuple[Node, tuple[str, ...], bool]] = [(root, self.places[""], False)]
+        while True:
             head, known, ignored = stack[-1]
             if self.elements >= self.release.most_elements:
                 limit = self.release.most_elements
                 raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} nodes")
             kind, node = self.node()
             if node is None:
-                if head is not None:
+                if head is not root:
                     raise LoadError(INTERNAL_ERROR, f"XML Parse : unterminated {head.name}")
-                break
-            if head is not None and kind == "close":
+                return root.children
+            if head is not root and kind == "close":
                 # Inside an element that NCCL does not know, names of closing tags are not compared.
                 if not ignored and node.name != head.name:
                     raise LoadError(INTERNAL_ERROR, f"XML Mismatch : {head.name} / {node.name}")
                 stack.pop()
                 continue
-            ignored = node.name not in known or ignored
-            if ignored and known:
+            ignored = node.name not in known
+            if not ignored:
+                if head is not root and len(head.children) == self.release.most_children:
+                    limit = self.release.most_children
+                    raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} subnodes")
+                head.children.append(node)
+                self.elements += 1
+                if head is root and node.integer("version") != 1:
+                    raise LoadError(INVALID_USAGE, f"XML Graph has wrong version {node.integer('version')}, 1 needed")
+            elif known:
                 self.log.append(f"Ignoring element {node.name}")
-            elif not ignored:
-                self.keep(node, loaded if head is None else head.children, outermost=head is None)
             if kind == "open":
-                stack.append((node, () if ignored else self.places[node.name], ignored))
-        return loaded
-
-    def keep(self, node: Node, siblings: list[Node], *, outermost: bool) -> None:
-        """Puts an element behind its siblings."""
-        if not outermost and len(siblings) == self.release.most_children:
-            limit = self.release.most_children
-            raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} subnodes")
-        siblings.append(node)
-        self.elements += 1
-        if outermost and node.integer("version") != 1:
-            raise LoadError(INVALID_USAGE, f"XML Graph has wrong version {node.integer('version')}, 1 needed")
-
-
-GRAPH_PLACES: Mapping[str, tuple[str, ...]] = {
-    "": ("graphs",),
-    "graphs": ("graph",),
-    "graph": ("channel",),
-    "channel": ("net", "gpu"),
-    "net": (),
-    "gpu": (),
-}
+                stack.append((node, () if ignored else self.places.get(node.name, ()), ignored))
 
 
 def load_graphs(text: str, release: Release) -> tuple[Node, list[str]]:
@@ -270,7 +255,7 @@ def load_graphs(text: str, release: Release) -> tuple[Node, list[str]]:
 
     A file without any is an empty one. Raises `LoadError` where NCCL gives up.
     """
-    reader = _Reader(text, release, GRAPH_PLACES)
+    reader = _Reader(text, release)
     loaded = reader.roots()
     return (loaded[0] if loaded else Node("graphs", 1)), reader.log
 

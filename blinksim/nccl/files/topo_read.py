@@ -34,24 +34,29 @@ CURE = (
     "when importing it), or take what NCCL_TOPO_DUMP_FILE writes on it"
 )
 """What to do about a file that leaves things out."""
-# Classes of PCI: a display controller (GPUs of NVIDIA) or a processing accelerator (of AMD), a network controller.
-_GPU_CLASSES, _NIC_CLASS = ("0x03", "0x12"), "0x02"
+# Classes of PCI: display controllers (NVIDIA's GPUs), network controllers, NVSwitches, and CPUs with NVLinks.
+_GPU, _NIC, _SWITCH, _CPU = "0x03", "0x02", "0x068000", "0x068001"
+# AMD's GPUs are processing accelerators.
+_GPU_CLASSES = (_GPU, "0x12")
 _SWITCH_ELSEWHERE = "fffffff:ff:ff.0"
 _GPU_LINKS = ("nvlink", "xgmi", "c2c")
 
 
-@dataclass(frozen=True, slots=True)
 class Gaps:
-    """What a topology file leaves out.
+    """What a topology file leaves out. root: its element <system>.
 
     gpus, adapters: its PCIe devices of a GPU's or a network controller's class with nothing inside. listed: the
     elements <pci> that hold a GPU. linked: some GPU lists a link to others.
     """
 
-    gpus: tuple[Element, ...]
-    adapters: tuple[Element, ...]
-    listed: tuple[Element, ...]
-    linked: bool
+    def __init__(self, root: Element) -> None:
+        devices = [device for device in root.walk() if device.tag == "pci"]
+        bare = [(device, device.attributes.get("class", "").lower()) for device in devices if not device.children]
+        self.gpus = [device for device, kind in bare if kind.startswith(_GPU_CLASSES)]
+        self.adapters = [device for device, kind in bare if kind.startswith(_NIC)]
+        self.listed = [device for device in devices if any(device.named("gpu"))]
+        inside = (child for device in self.listed for gpu in device.named("gpu") for child in gpu.children)
+        self.linked = any(child.tag in _GPU_LINKS for child in inside)
 
     @property
     def words(self) -> list[str]:
@@ -66,19 +71,6 @@ class Gaps:
         return missing
 
 
-def gaps(root: Element) -> Gaps:
-    """What a topology file leaves out. root: its element <system>."""
-    devices = [device for device in root.walk() if device.tag == "pci"]
-    bare = [(device, device.attributes.get("class", "").lower()) for device in devices if not device.children]
-    gpus = [gpu for device in devices for gpu in device.named("gpu")]
-    return Gaps(
-        tuple(device for device, kind in bare if kind.startswith(_GPU_CLASSES)),
-        tuple(device for device, kind in bare if kind.startswith(_NIC_CLASS)),
-        tuple(device for device in devices if any(device.named("gpu"))),
-        any(child.tag in _GPU_LINKS for gpu in gpus for child in gpu.children),
-    )
-
-
 def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]:
     """A topology file with what it leaves out, as one node of `like` has it, and what that is, in words.
 
@@ -86,7 +78,7 @@ def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]
 
     Raises `FileError` if `like` has other GPUs than the file, and `InputError` if they are not NVIDIA's.
     """
-    missing = gaps(root)
+    missing = Gaps(root)
     places = sorted((*missing.listed, *missing.gpus), key=lambda device: _bus_id(path, device, "busid"))
     if len(places) != like.ranks or like.nodes > 1:
         raise FileError(
@@ -226,7 +218,6 @@ _PARENTS = {
     "c2c": ("gpu",),
     "pcilink": ("pci",),
 }
-_GPU, _NIC, _SWITCH, _CPU = "0x03", "0x02", "0x068000", "0x068001"
 _KNOWN = ("system", "xgmi", *_PARENTS)
 # Compute capabilities of GPUs that are mostly sold with NVLinks: V100, A100, H100, B200, B300.
 _HAVE_NVLINK = (70, 80, 90, 100, 103)
@@ -320,7 +311,7 @@ class _Builder:
         for cpu in cpus:
             self.add_cpu(cpu)
         if not self.gpus:
-            lacks = "".join(f"; {gap}" for gap in gaps(root).words)
+            lacks = "".join(f"; {gap}" for gap in Gaps(root).words)
             message = f"names no GPU: a <gpu> inside a <pci> inside a <cpu>{lacks}. {CURE}"
             raise FileError(self.path, message, root.line)
         for gpu in self.gpus.values():

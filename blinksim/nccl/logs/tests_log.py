@@ -144,12 +144,6 @@ class Columns:
     taken: bool = False
     only_in_place: bool = False
 
-    @property
-    def width(self) -> int:
-        """The number of words of a whole row."""
-        behind = (2 if self.stamped else 0) + (len(_TAKEN) if self.taken else 0)
-        return len(self.head) + sum(map(len, self.halves)) + behind
-
     def filled(self, words: list[str]) -> list[str]:
         """The words of a row with the operation and root that alltoall of 2020 to 2022 leaves blank."""
         blank = {"redop": "none", "root": "-1"}
@@ -491,7 +485,7 @@ def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
     line, number = f"{draft.piece}{line}", draft.piece_line or number
     draft.piece, draft.piece_line = "", 0
     words = draft.columns.filled(line.split())
-    if draft.columns.head and len(words) == len(draft.columns.head) < draft.columns.width and _ROW.match(line):
+    if draft.columns.head and len(words) == len(draft.columns.head) and _ROW.match(line):
         # Head and numbers are printed one after the other, and something came between.
         draft.piece, draft.piece_line = f"{line} ", number
         return

@@ -14,10 +14,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from blinksim.errors import InputError, MissingError, unknown
 from blinksim.nccl.tuner.tuner import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES, PROTOCOLS
@@ -143,16 +143,6 @@ PLUGIN = "libnccl-tuner-blinksim.so"
 """What the plugin is called here."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Dialect:
-    head: str
-    row: Callable[[TuningRule], str | None]
-    variable: str
-    proof: str
-    plugin: bool
-    note: str
-
-
 def _ncclx_row(rule: TuningRule) -> str | None:
     """None for a range that holds no multiple of a byte per rank."""
     ranks = max(rule.ranks, 1)
@@ -166,28 +156,6 @@ def _ncclx_row(rule: TuningRule) -> str | None:
     return ",".join((rule.collective, sizes, rule.algorithm, rule.protocol, str(rule.channels), *where, "-1", "-1"))
 
 
-_NCCL = _Dialect(
-    "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff",
-    lambda rule: ",".join(map(str, (*astuple(rule), DEFAULT, DEFAULT))),
-    "NCCL_TUNER_CONFIG_FILE",
-    "TUNER/blinksim: {file}:",
-    True,
-    "NCCL's own example plugin reads the file too, but gives one channel to calls without a row",
-)
-_DIALECTS = {
-    "nccl": _NCCL,
-    "rccl": _NCCL,
-    "ncclx": _Dialect(
-        "collective,bytesPerRank,algorithm,protocol,channels,nNodes,nLocalRanks,numPipeOps,regBuff",
-        _ncclx_row,
-        "NCCLX_TUNER_CONFIG_FILE",
-        "NCCLX TUNER: using built-in tuner",
-        False,
-        "NCCLX reads the file itself; leave NCCL_TUNER_PLUGIN unset",
-    ),
-}
-
-
 def export(
     rules: Sequence[TuningRule], dialect: DialectName, *, head: Sequence[str] = (), least_channels: int | None = None
 ) -> Exported:
@@ -196,24 +164,32 @@ def export(
     head: lines of comment. least_channels: NCCL_MIN_NCHANNELS that the rules need. Raises `InputError` for an unknown
     dialect.
     """
-    if dialect not in _DIALECTS:
-        raise unknown("dialect of tuner files", dialect, _DIALECTS)
-    form = _DIALECTS[dialect]
-    needs = [f"needs NCCL_MIN_NCHANNELS={least_channels}"] if least_channels else []
-    comments = [f"# {line}" for line in (*head, *needs, form.head)]
-    rows = [row for rule in rules if (row := form.row(rule)) is not None]
-    # Without a slash it would be looked for among the system's libraries.
-    environment = {"NCCL_TUNER_PLUGIN": f"./{PLUGIN}"} if form.plugin else {}
-    environment[form.variable] = "{file}"
+    if dialect not in get_args(DialectName):
+        raise unknown("dialect of tuner files", dialect, get_args(DialectName))
+    if dialect == "ncclx":
+        columns = "collective,bytesPerRank,algorithm,protocol,channels,nNodes,nLocalRanks,numPipeOps,regBuff"
+        rows = [row for rule in rules if (row := _ncclx_row(rule)) is not None]
+        environment, proof = {"NCCLX_TUNER_CONFIG_FILE": "{file}"}, "NCCLX TUNER: using built-in tuner"
+        note = "NCCLX reads the file itself; leave NCCL_TUNER_PLUGIN unset"
+    else:
+        columns = "collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff"
+        rows = [",".join(map(str, (*astuple(rule), DEFAULT, DEFAULT))) for rule in rules]
+        # Without a slash it would be looked for among the system's libraries.
+        environment = {"NCCL_TUNER_PLUGIN": f"./{PLUGIN}", "NCCL_TUNER_CONFIG_FILE": "{file}"}
+        proof = "TUNER/blinksim: {file}:"
+        note = "NCCL's own example plugin reads the file too, but gives one channel to calls without a row"
+    needs = []
     if least_channels:
+        needs = [f"needs NCCL_MIN_NCHANNELS={least_channels}"]
         environment["NCCL_MIN_NCHANNELS"] = str(least_channels)
+    comments = [f"# {line}" for line in (*head, *needs, columns)]
     return Exported(
         {"": "\n".join([*comments, *rows]) + "\n"},
         summary=f"{count(len(rows), 'rule')} for {dialect}",
         facts=tuple(head),
         environment=environment,
-        proof=(form.proof,),
-        notes=(form.note,),
+        proof=(proof,),
+        notes=(note,),
     )
 
 
