@@ -381,7 +381,7 @@ class SymmetricRails(Rails):
     @cached_property
     def equal_blocks_time(self) -> float:
         """Seconds for a byte from every rank to every other, over the places of the receivers."""
-        pool, shared = Pool.of(self.group), self.resources
+        pool, shared = Pool(self.group), self.resources
         # Bytes on every link of what the first node sends.
         nodes, local = self.ranks.shape
         count = self.exit.shape[2]

@@ -273,7 +273,6 @@ def single_routes(schedule: Schedule) -> Spread:
     return found
 
 
-@dataclass(frozen=True, eq=False)
 class RouteUses:
     """What each route of a schedule occupies, all of its paths together.
 
@@ -281,11 +280,15 @@ class RouteUses:
     start[r] on.
     """
 
-    start: Ints
-    route: Ints
-    resource: Ints
-    times: Ints
-    count: Ints
+    def __init__(self, spread: Spread, shared: Resources) -> None:
+        routes, width = len(spread.count), len(shared.names)
+        path, link = expand(spread.start, spread.links, np.arange(len(spread.start) - 1))
+        position, resource = expand(shared.starts, shared.members, link)
+        route_of_path = np.repeat(np.arange(routes), spread.count)
+        key, times = np.unique(route_of_path[path[position]] * width + resource, return_counts=True)
+        self.route, self.resource = key // width, key % width
+        self.start = np.concatenate(([0], np.cumsum(np.bincount(self.route, minlength=routes))))
+        self.times, self.count = times.astype(np.int64), spread.count.astype(np.int64)
 
     @cached_property
     def part(self) -> Floats:
@@ -300,14 +303,7 @@ class RouteUses:
     @classmethod
     @lru_cache(maxsize=8)
     def of(cls, spread: Spread, shared: Resources) -> RouteUses:
-        routes, width = len(spread.count), len(shared.names)
-        path, link = expand(spread.start, spread.links, np.arange(len(spread.start) - 1))
-        position, resource = expand(shared.starts, shared.members, link)
-        route_of_path = np.repeat(np.arange(routes), spread.count)
-        key, times = np.unique(route_of_path[path[position]] * width + resource, return_counts=True)
-        route = key // width
-        start = np.concatenate(([0], np.cumsum(np.bincount(route, minlength=routes))))
-        return cls(start, route, key % width, times.astype(np.int64), spread.count.astype(np.int64))
+        return cls(spread, shared)
 
 
 def resource_loads(schedule: Schedule, shared: Resources, spread: Spread | None = None) -> list[Fraction]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Bools, Ints, distinct, places
+from blinksim.graphs.arrays import Bools, distinct, places
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.elements import BRANCHING
 
@@ -80,7 +80,6 @@ def refuse(schedule: Schedule, why: str) -> None:
         raise InfeasibleError(f"{schedule.algorithm} has {names[0]}{more} {what or 'carry data on'}; {why}")
 
 
-@dataclass(frozen=True, eq=False)
 class _Events:
     """The sends of switches that reduce into readers (E), chunk by chunk and switch by switch, in the order of steps.
 
@@ -89,14 +88,7 @@ class _Events:
     switch as one number.
     """
 
-    send: Ints
-    start: Ints
-    away: Bools
-    owner: Ints
-    switch: Ints
-
-    @classmethod
-    def of(cls, schedule: Schedule) -> _Events:
+    def __init__(self, schedule: Schedule) -> None:
         count = len(schedule.topology.devices)
         reading = np.zeros(count, dtype=np.bool_)
         reading[[device for device in switches(schedule) if schedule.topology.devices[device].reads]] = True
@@ -105,9 +97,9 @@ class _Events:
         switch = np.concatenate([schedule.src[out], schedule.dst[into]]).astype(np.int64)
         owner = schedule.chunk[send] * np.int64(count) + switch
         order = np.argsort((owner * (schedule.steps + 1) + schedule.step[send]) * 2 + ~away, kind="stable")
-        send, away, owner, switch = send[order], away[order], owner[order], switch[order]
-        first = np.flatnonzero(np.diff(2 * owner + away, prepend=-1))
-        return cls(send, np.append(first, len(send)), away[first], owner[first], switch[first])
+        first = np.flatnonzero(np.diff((2 * owner + away)[order], prepend=-1))
+        self.send, self.start, head = send[order], np.append(first, len(send)), order[first]
+        self.away, self.owner, self.switch = away[head], owner[head], switch[head]
 
     def answered(self) -> Bools:
         """Whether each run is of arrivals, with the departures that it is for behind it."""
@@ -119,7 +111,7 @@ class _Events:
 
 def operations(schedule: Schedule) -> Iterator[Operation]:
     """The operations of switches that reduce into readers, chunk by chunk: arrivals, then departures, and so on."""
-    events = _Events.of(schedule)
+    events = _Events(schedule)
     runs = [tuple(part.tolist()) for part in np.split(events.send, events.start[1:-1])] if len(events.send) else []
     answered, arrivals = events.answered().tolist(), tuple[int, ...]()
     for run, away, switch, awaits in zip(runs, events.away.tolist(), events.switch.tolist(), answered, strict=True):
@@ -225,7 +217,7 @@ def sums_at(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, 
             yield from ((last[chunk], switch) for chunk in several)
     if any(devices[switch].reads for switch in adding):
         # Of each read as many arrivals as it has readers, the last first.
-        events = _Events.of(schedule)
+        events = _Events(schedule)
         run = np.flatnonzero(events.answered())
         run = run[np.isin(events.switch[run], list(adding)) & (schedule.op[events.send[events.start[run]]] == REDUCE)]
         sizes = np.diff(events.start)

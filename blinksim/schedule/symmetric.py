@@ -228,7 +228,7 @@ class SymmetricSchedule:
     @cached_property
     def pooled(self) -> Pool:
         """The resources of the machine, those of an orbit as one."""
-        return Pool.of(self.group)
+        return Pool(self.group)
 
     @cached_property
     def weighted(self) -> Schedule:
@@ -300,7 +300,6 @@ def as_compact(thing: ScheduleLike) -> Schedule | SymmetricSchedule:
     return compact if isinstance(compact, SymmetricSchedule) else as_schedule(thing)
 
 
-@dataclass(frozen=True, eq=False)
 class Pool:
     """The resources of a machine (`blinksim.schedule.loads.Resources`), each orbit under a group as one.
 
@@ -308,13 +307,7 @@ class Pool:
     orbit: of every resource of the machine.
     """
 
-    shared: loads.Resources
-    size: Ints
-    orbit: Ints
-
-    @classmethod
-    def of(cls, group: CommutingGroup) -> Pool:
-        """From what links the generators take to each other."""
+    def __init__(self, group: CommutingGroup) -> None:
         own = loads.resources(group.topology)
         images = []
         for generator, links in zip(group.generators, group.links, strict=True):
@@ -324,11 +317,11 @@ class Pool:
             for device, number in own.adders.items():
                 goes[number] = own.adders[int(generator[device])]
             images.append(goes)
-        label = orbit_labels(len(own.names), images)
+        self.orbit = label = orbit_labels(len(own.names), images)
         _, first = np.unique(label, return_index=True)
-        size = np.bincount(label)
-        chosen, sizes = first.tolist(), size.tolist()
-        shared = loads.Resources(
+        self.size = np.bincount(label)
+        chosen, sizes = first.tolist(), self.size.tolist()
+        self.shared = loads.Resources(
             tuple(own.names[place] for place in chosen),
             tuple(own.kinds[place] for place in chosen),
             tuple(own.rate[place] * times for place, times in zip(chosen, sizes, strict=True)),
@@ -336,7 +329,6 @@ class Pool:
             label[own.members].astype(np.int32),
             {device: int(label[number]) for device, number in own.adders.items()},
         )
-        return cls(shared, size, label)
 
 
 def _same(parts: Schedule, sends: Ints, generator: Ints, links: Ints) -> bool:

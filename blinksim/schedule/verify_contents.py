@@ -295,12 +295,7 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
             f"{describe(schedule, send)} sends what is not there: {place(schedule, int(schedule.src[send]))} has "
             f"nothing of chunk {schedule.chunk[send]} before step {schedule.step[send]}"
         )
-    yield from _unreached(schedule, arrived)
-
-
-def _unreached(schedule: Schedule, arrived: Ints) -> Iterator[str]:
-    """Chunks that some rank must have and neither starts with nor receives. arrived: chunk * devices + device."""
-    devices = len(schedule.topology.devices)
+    # Chunks that some rank must have and neither starts with nor receives.
     if ends_at_every_rank(schedule):
         chunk, device = (arrived // devices).astype(np.int32), (arrived % devices).astype(np.int32)
         new = (schedule.rank_of[device] >= 0) & ~starts_with(schedule, device, chunk)

@@ -262,7 +262,15 @@ def protocol_for(
     topology = schedule.topology
     needed = len(topology.members) + len(topology.relays)
     chosen = range(min(needed, cupy.cuda.runtime.getDeviceCount())) if gpus is None else gpus
-    protocol = wanted or _quicker(cupy, schedule, size_bytes, chosen)
+    protocol = wanted
+    if protocol is None:
+        # By the model, on GPUs behind a switch that were measured.
+        properties = cupy.cuda.runtime.getDeviceProperties
+        names = {properties(gpu)["name"].decode() for gpu in chosen}
+        rates = execution_rates(names.pop()) if len(names) == 1 else None
+        part = replace(topology, execution=rates)
+        unmeasured = len(set(chosen)) < len(chosen) or schedule.sends > MOST_SENDS or uncovered(part)
+        protocol = (quicker_protocol if unmeasured else Executed().on(part).quicker)(schedule, size_bytes)
     if protocol == "ll128" and not gpu_devices.keeps_lines_whole(cupy, chosen):
         if wanted:
             raise InfeasibleError(
@@ -271,18 +279,6 @@ def protocol_for(
             )
         return "simple"
     return protocol
-
-
-def _quicker(cupy: Any, schedule: Schedule, size_bytes: int, gpus: Sequence[int]) -> str:
-    """The protocol by which the program is predicted to be quicker, on GPUs behind a switch that were measured; else
-    the one that `blinksim.gpu.programs.fit` expects to be."""
-    properties = cupy.cuda.runtime.getDeviceProperties
-    names = {properties(gpu)["name"].decode() for gpu in gpus}
-    rates = execution_rates(names.pop()) if len(names) == 1 else None
-    part = replace(schedule.topology, execution=rates)
-    if len(set(gpus)) < len(gpus) or schedule.sends > MOST_SENDS or uncovered(part):
-        return quicker_protocol(schedule, size_bytes)
-    return Executed().on(part).quicker(schedule, size_bytes)
 
 
 def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:

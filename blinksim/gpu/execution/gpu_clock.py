@@ -131,7 +131,12 @@ class ChoiceClock(_Clock):
     def communicators(self, choice: Choice | None) -> Nccl:
         """Those that run a choice, or NCCL's own for None."""
         if choice not in self.nccl:
-            self.rules.write_text(rules_text(choice), encoding="utf-8")
+            # A file that forces one choice wherever NCCL runs it; for None, one without rules.
+            forced = []
+            if choice is not None:
+                allowed = [name for name in COLLECTIVES if runs(name, *choice[:2])]
+                forced = [TuningRule(name, 0, MOST_BYTES, *choice) for name in allowed]
+            self.rules.write_text(tuner_files.export(forced, "nccl").files[""], encoding="utf-8")
             self.nccl[choice] = Nccl(range(self.gpus))
         return self.nccl[choice]
 
@@ -158,12 +163,3 @@ class ChoiceClock(_Clock):
         """Ends the communicators and removes the plugin."""
         super().close()
         self.folder.cleanup()
-
-
-def rules_text(choice: Choice | None) -> str:
-    """A file that forces one choice wherever NCCL runs it; for None, one without rules."""
-    rules = []
-    if choice is not None:
-        allowed = [name for name in COLLECTIVES if runs(name, *choice[:2])]
-        rules = [TuningRule(name, 0, MOST_BYTES, *choice) for name in allowed]
-    return tuner_files.export(rules, "nccl").files[""]

@@ -131,20 +131,16 @@ class _Machine:
     def _block(self, queue: int, part: int) -> Block:
         program = self.program
         device = int(program.queue_device[queue])
-        if program.order == READY:
-            yield from self._ready_block(queue, part, device)
+        if program.order != READY:
+            for op, piece in program.op_pieces(queue, part):
+                for (flag,) in program.rows("waits", op):
+                    name = (device, flag, part)
+                    while self.flags[name] <= piece:
+                        yield [(op, piece, name)]
+                self._do(op, piece, part)
+                yield None
             return
-        for op, piece in program.op_pieces(queue, part):
-            for (flag,) in program.rows("waits", op):
-                name = (device, flag, part)
-                while self.flags[name] <= piece:
-                    yield [(op, piece, name)]
-            self._do(op, piece, part)
-            yield None
-
-    def _ready_block(self, queue: int, part: int, device: int) -> Block:
-        """As kernels.cu does it: the ready op with the smallest share of its pieces done."""
-        program = self.program
+        # As kernels.cu does it: the ready op with the smallest share of its pieces done.
         ops = range(int(program.queue_start[queue]), int(program.queue_start[queue + 1]))
         count = {op: program.pieces(int(program.length[op]), part) for op in ops}
         done = dict.fromkeys(ops, 0)
