@@ -250,8 +250,16 @@ class _ChunkCompiler:
             matters = any(send[2] == COPY and arrivals[send[1]] > 1 for send in sends)
             self._step(step, sends if matters or self.compiler.schedule.form == "forest" else sorted(sends))
             at = end
-        for device in sorted(self.result):
-            self._finish(device)
+        # Brings every value into the result, or waits for what lands there.
+        last = 2 * self.compiler.schedule.steps
+        for device, target in sorted(self.result.items()):
+            values = self.value[device]
+            if not values or device in self.done:
+                continue
+            if len(values) > 1 or values[0].place != target:
+                self._store_result(device, self._op(device, (last, 0), 0))
+            elif values[0].writer >= 0 and (device, values[0].writer) not in self.awaited:
+                self._after(self._op(device, (last, 1), 0, []), values[0].writer)
 
     def _step(self, step: int, sends: list[_Send]) -> None:
         out: dict[int, list[_Send]] = defaultdict(list)
@@ -338,16 +346,3 @@ class _ChunkCompiler:
         if final and target is not None and all(ancestors >> (r - self.first) & 1 for r in self.readers[device]):
             return target
         return self.compiler.slot(device, self.chunk)
-
-    def _finish(self, device: int) -> None:
-        """Brings the value into the result, or waits for what lands there."""
-        values, target = self.value[device], self.result[device]
-        if not values or device in self.done:
-            return
-        end = 2 * self.compiler.schedule.steps
-        if len(values) > 1 or values[0].place != target:
-            number = self._op(device, (end, 0), 0)
-            self._store_result(device, number)
-        elif values[0].writer >= 0 and (device, values[0].writer) not in self.awaited:
-            self._op(device, (end, 1), 0, [])
-            self._after(len(self.ops) - 1, values[0].writer)

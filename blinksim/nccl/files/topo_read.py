@@ -13,8 +13,10 @@ GPUs without their NVLinks, or adapters without their ports.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -282,7 +284,7 @@ class _Builder:
         self.adapters: dict[tuple[int, BusId], str] = {}
         self.taken: dict[str, int] = {}
         self.ranks: dict[int, int] = {}
-        self.numbers: dict[str, int] = {}
+        self.numbers: defaultdict[tuple[int, str], Iterator[int]] = defaultdict(itertools.count)
         self.nets: list[tuple[str, Fraction, float]] = []
         self.lost_lanes = 0
         self.remarks: list[str] = []
@@ -452,9 +454,7 @@ class _Builder:
 
     def numbered(self, kind: str, host: int) -> str:
         """The next name such as ``pcie3``, counted for each host."""
-        key = f"{host} {kind}"
-        self.numbers[key] = self.numbers.get(key, -1) + 1
-        return f"{kind}{self.numbers[key]}"
+        return f"{kind}{next(self.numbers[host, kind])}"
 
     def pcie(self, element: Element) -> tuple[Fraction, int]:
         """Rate of a lane and number of lanes of the link above a PCIe device."""

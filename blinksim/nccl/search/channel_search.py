@@ -106,15 +106,11 @@ class Reach:
         self.following = self._following if paths.switches else cache(self._following)
         self.order = cache(self._order)
 
-    def between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> Demand | None:
-        """What a channel takes between a GPU and a port; None if the port is too far."""
+    def between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> tuple[Demand | None, int]:
+        """What a channel takes between a GPU and a port, None if too far; and how many links it crosses."""
         a, b = self.gpus[gpu], self.ports[port]
         ends = (b, a) if entering else (a, b)
-        return self.paths.demand(*ends, bandwidth, self.target.type_inter, self.both_ways)
-
-    def port_hops(self, gpu: int, port: int, entering: bool) -> int:
-        a, b = self.gpus[gpu], self.ports[port]
-        return self.paths[(b, a) if entering else (a, b)].hops
+        return self.paths.demand(*ends, bandwidth, self.target.type_inter, self.both_ways), self.paths[ends].hops
 
     # --- GPUs -----------------------------------------------------------------------------------------------------
 
@@ -208,10 +204,9 @@ class Attempt:
     def _next_channel(self) -> None:
         target, laid = self.target, len(self.channels)
         if self.reach.ports:
-            back = (
-                self.count - 1 if target.pattern == Pattern.RING else 1 if target.pattern == Pattern.SPLIT_TREE else 0
-            )
-            self._from_ports(back)
+            # Which GPU visits a port: the last of a ring, the second of a split tree, the first of others.
+            places = {Pattern.RING: self.count - 1, Pattern.SPLIT_TREE: 1}
+            self._from_ports(places.get(Pattern(target.pattern), 0))
             return
         close = self.count - 1 if target.pattern == Pattern.RING else -1
         if self.heads:
@@ -368,10 +363,9 @@ class Attempt:
         return True
 
     def _enter(self, port: int, gpu: int, back: int, order: tuple[int, ...] | None) -> None:
-        demand = self.reach.between(gpu, port, True, self.target.bw_inter)
+        demand, hops = self.reach.between(gpu, port, True, self.target.bw_inter)
         if demand is None or self.visits <= 0 or not self._take(demand):
             return
-        hops = self.reach.port_hops(gpu, port, True)
         self.hops += hops
         self._begin(gpu, back, -1, order)
         self.hops -= hops
@@ -397,10 +391,9 @@ class Attempt:
                 elif port != self.nets[-1][1]:
                     continue
                 bandwidth //= 2
-            demand = reach.between(gpu, port, False, bandwidth)
+            demand, hops = reach.between(gpu, port, False, bandwidth)
             if demand is None or not self._take(demand):
                 continue
-            hops = reach.port_hops(gpu, port, False)
             before, self.nets[-1][1] = self.nets[-1][1], port
             self.hops += hops
             self._visit(gpu, step, back, close, order)

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import takewhile
 
 from blinksim.nccl.families import C2C, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
 from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN, PCI_KIND, PORT_KIND, System
@@ -160,16 +159,11 @@ class Paths:
             return False
         path = self[gpu, port]
         if path.kind == PXN:
-            relay = next(
-                wire.dst
-                for wire in map(self.system.wires.__getitem__, path.wires)
-                if vertices[wire.dst].kind == GPU_KIND
-            )
-            path, gpu = self[relay, port], relay
+            ends = (self.system.wires[i].dst for i in path.wires)
+            gpu = next(end for end in ends if vertices[end].kind == GPU_KIND)
+            path = self[gpu, port]
         cpu = self.local_cpu(gpu)
-        if path.kind == P2C or (path.kind == PHB and cpu is not None and self[gpu, cpu].kind == C2C):
-            return True
-        return path.kind <= PXB
+        return path.kind <= P2C or (path.kind == PHB and cpu is not None and self[gpu, cpu].kind == C2C)
 
     def _beside(self, port: int) -> int | None:
         """The GPU that the port is local to: of its nearest GPUs the one that prefers it on the earliest channel."""
@@ -198,11 +192,8 @@ class Paths:
         index = {port: number for number, port in enumerate(self.ports)}
         ports: dict[int, None] = {}
         for member in gpus:
-            # The ports that a GPU takes in turn repeat from the first on.
-            first = self.port_of(member, 0)
-            others = (self.port_of(member, channel) for channel in range(1, len(self.ports)))
-            rotation = (first, *takewhile(first.__ne__, others))
-            ports |= dict.fromkeys(index[port] for port in rotation if port in index)
+            taken = (self.port_of(member, channel) for channel in range(len(self.ports)))
+            ports |= dict.fromkeys(index[port] for port in taken if port in index)
         for kind in range(worst + 1):
             for member in gpus:
                 ports |= dict.fromkeys(index[port] for port in self.ports if self[member, port].kind == kind)
