@@ -314,6 +314,17 @@ class _Launches:
         return max(begin, through - end_s - self.posted_s) if op.away else begin, out_at
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a program is cut, and the time that it takes."""
+
+    protocol: ProtocolName
+    staged: bool
+    slices: int
+    piece_bytes: int
+    time: timing.RunTime
+
+
 class ClosedForm:
     """The times of a program for vectors of all sizes, by a formula.
 
@@ -332,44 +343,27 @@ class ClosedForm:
         self.longest = float(program.length.max(initial=0) / program.layout.count)
         self.queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
 
-    def cut(self, size: int) -> tuple[int, int]:
-        """Slices, and bytes of a piece, as `blinksim.gpu.programs.fit.fit` cuts the program for `size` bytes."""
-        program, unit = self.program, self.program.unit * self.program.kind.itemsize
+    def run(self, size: int, protocol: ProtocolName, calls: timing.CallsName) -> Run:
+        """The program as `blinksim.gpu.programs.fit.fit` cuts it for `size` bytes, and its time; see `run_time`."""
+        program, rates, unit = self.program, self.rates, self.program.unit * self.program.kind.itemsize
         longest = int(self.longest * size)
-        slices = usual_slices(longest, self.queues, program.order, program.packets, self.rates.blocks)
-        piece = usual_piece(longest, slices, program.order, program.packets, unit)
-        return slices, max(1, piece // unit) * unit
-
-    def run_time(self, size: int, calls: timing.CallsName = "successive") -> timing.RunTime:
-        """The time for a vector of `size` bytes, and its parts; arguments are those of `run_time`."""
-        program, rates = self.program, self.rates
-        slices, piece = self.cut(size)
+        slices = usual_slices(longest, self.queues, program.order, program.packets, rates.blocks)
+        piece = max(1, usual_piece(longest, slices, program.order, program.packets, unit) // unit) * unit
         most = min(max(1, rates.blocks // slices), self.queues)
         if most not in self.shapes:
             self.shapes[most] = Shape(merge_queues(program, most))
         shape = self.shapes[most]
-        unit = program.unit * program.kind.itemsize
         sizes = [Sized(kind, shape, rates, size, slices, piece, unit) for kind in shape.kinds]
         scale = size * (wire(rates.packets) if program.packets else 1.0)
         out, into = ([scale * share for share in way] for way in self.loads)
         port = timing.busiest(out, into, shape.receivers, rates)
-        return timing.timed(_Launches(shape, sizes, rates).run, size, calls, program, port, rates)
+        time = timing.timed(_Launches(shape, sizes, rates).run, size, calls, program, port, rates)
+        return Run(protocol, program.staged, slices, piece, time)
 
 
 _KIND = ELEMENT_TYPES["float32"]
 # Elements of the vector of which closed forms know the shares.
 _LARGE = 1 << 22
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """How a program is cut, and the time that it takes."""
-
-    protocol: ProtocolName
-    staged: bool
-    slices: int
-    piece_bytes: int
-    time: timing.RunTime
 
 
 class ScheduleTimes:
@@ -396,10 +390,7 @@ class ScheduleTimes:
             if handed not in forms:
                 program = compile_schedule(schedule, _LARGE, _KIND, packets=packets, staged=staged)
                 forms[handed] = ClosedForm(program, self.rates)
-            form = forms[handed]
-            slices, piece = form.cut(size)
-            run_time = form.run_time(size, self.calls)
-            known[size, protocol] = Run(protocol, form.program.staged, slices, piece, run_time)
+            known[size, protocol] = forms[handed].run(size, protocol, self.calls)
         return known[size, protocol]
 
     def simulate(self, schedule: Schedule, size: int, protocol: ProtocolName, most_s: float = inf) -> Run:

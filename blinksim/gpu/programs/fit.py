@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.gpu.programs.program import BY_KEY, READY, WAVES, Longs, Program, starts
+from blinksim.gpu.programs.program import BY_KEY, READY, WAVES, Program, rows_of, starts
 from blinksim.schedule.model import Schedule
 
 # Chosen from scans on two to eight H200 (validate/results/full-speed-*-tuning.json).
@@ -80,12 +80,8 @@ def merge_queues(program: Program, most: int) -> Program:
     names = {int(x): "; ".join(np.array(program.queue_name)[label == x].tolist()) for x in labels}
     changes: dict[str, object] = {}
     for table in ("source", "destination", "wait", "signal"):
-        start: Longs = getattr(program, f"{table}_start")
-        rows: Longs = getattr(program, f"{table}s")
-        lengths = np.diff(start)[order]
-        which = np.concatenate([np.arange(start[op], start[op + 1]) for op in order] or [np.zeros(0, np.int64)])
-        changes[f"{table}_start"] = starts(lengths)
-        changes[f"{table}s"] = rows[which.astype(np.int64)]
+        rows = [program.rows(f"{table}s", op) for op in order.tolist()]
+        changes |= rows_of(table, rows, getattr(program, f"{table}s").shape[1])
     return replace(
         program,
         queue_device=labels // most,
