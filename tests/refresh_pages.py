@@ -1,5 +1,7 @@
 """Writes into the pages what their commands print: ``python tests/refresh_pages.py [PAGE ...]``, from the checkout.
 
+The programs of examples/ are copied into their page anew, and the pictures that they draw beside it.
+
 A block whose output is still as the page says is left alone. Where lines are left out (``…``), as many lines as before
 are kept above the first ellipsis, below the last, and between two. Read the difference before you commit it: the
 commands decide what a page shows, not whether its text still fits.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import tempfile
 from difflib import SequenceMatcher
@@ -20,7 +23,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-from test_readme import BLOCK, ELLIPSES, PAGES, ROOT, STATUS, furnish, run_cli, same  # noqa: E402
+from test_readme import BLOCK, ELLIPSES, FILE, PAGES, ROOT, STATUS, furnish, run_command, same  # noqa: E402
 
 
 def renewed(expected: list[str], printed: list[str]) -> list[str]:
@@ -59,7 +62,7 @@ def refresh(page: Path) -> None:
         lines: list[str] = []
         for part in block.removeprefix("$ ").split("\n$ "):
             command, *expected = part.splitlines()
-            ended, printed = run_cli(shlex.split(command, comments=True)[1:], patch)
+            ended, printed = run_command(shlex.split(command, comments=True), patch)
             status = STATUS.search(command)
             if ended != (int(status.group(1)) if status else 0):
                 print(f"{page.name}: $ {command}\nended with status {ended}:\n{printed}", file=sys.stderr)
@@ -69,12 +72,25 @@ def refresh(page: Path) -> None:
     page.write_text(text, encoding="utf-8")
 
 
+def programs_renewed(text: str) -> str:
+    """A page with the programs of examples/ that it shows as they are now."""
+    for name, shown in FILE.findall(text):
+        program = ROOT / "examples" / name
+        if program.exists():
+            text = text.replace(f'title="{name}"\n{shown}```', f'title="{name}"\n{program.read_text()}```')
+    return text
+
+
 def main() -> None:
     for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
         with tempfile.TemporaryDirectory() as folder:
+            page.write_text(programs_renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
             furnish(Path(folder), page.read_text(encoding="utf-8"))
             os.chdir(folder)
             refresh(page)
+            for picture in Path(folder).glob("*.png"):
+                if page.name == "examples.md":
+                    shutil.copy(picture, page.parent / "pictures")
             os.chdir(ROOT)
 
 

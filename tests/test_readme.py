@@ -4,7 +4,7 @@ A block holds `$ blinksim …` lines, each followed by exactly what the command 
 too); a line of only `…` or `...` stands for any lines left out. A command that does not end with status 0 says so in a
 comment: `$ blinksim verify broken.json  # exit 1`. The commands of one page run in order, in one temporary folder in
 which the checkout's data folders can be reached by their names, and where a block with `title="FILE"` is a file.
-`pycon` blocks are doctests; `python` blocks must run.
+`pycon` blocks are doctests; `python` blocks must run. tests/test_examples.py runs the programs of docs/examples.md.
 `python tests/refresh_pages.py` writes the current output into the pages.
 """
 
@@ -14,6 +14,7 @@ import contextlib
 import doctest
 import io
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -86,14 +87,17 @@ def same(expected: list[str], actual: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in actual)) is not None
 
 
-def run_cli(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
-    """Exit status and output of one command, run in this process as the installed script would."""
+def run_command(command: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Exit status and output of blinksim or of a Python file, run in this process as a shell would."""
     from blinksim.cli.main import run
 
-    monkeypatch.setattr(sys, "argv", ["blinksim", *arguments])
+    python = command[0] == "python"
+    monkeypatch.setattr(sys, "argv", command[1:] if python else command)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = run()
+        if python:
+            runpy.run_path(command[1], run_name="__main__")
+        status = 0 if python else run()
     # How long a command takes depends on the computer; what it answers does not.
     said = [line for line in err.getvalue().splitlines(keepends=True) if not PROGRESS.match(line)]
     return status, "".join(said) + out.getvalue()
@@ -104,7 +108,7 @@ def run_cli(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int,
     [
         pytest.param(page, marks=[pytest.mark.slow] if page.parent.name == "docs" else [])
         for page in PAGES
-        if examples(page.read_text())
+        if examples(page.read_text()) and page.name != "examples.md"
     ],
     ids=page_id,
 )
@@ -113,10 +117,10 @@ def test_examples_print_what_the_page_says(page: Path, tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     for line, command, expected, status in examples(page.read_text()):
-        program, *arguments = shlex.split(command, comments=True)
+        words = shlex.split(command, comments=True)
         where = f"{page.relative_to(ROOT)}:{line}: $ {command}"
-        assert program == "blinksim", f"{where}\nonly blinksim runs in console blocks; use a sh block for the rest"
-        ended, printed = run_cli(arguments, monkeypatch)
+        assert words[0] == "blinksim", f"{where}\nonly blinksim runs in console blocks; use a sh block for the rest"
+        ended, printed = run_command(words, monkeypatch)
         assert ended == status, f"{where}\nended with status {ended}, the page says {status}:\n{printed}"
         assert same(expected, printed.splitlines()), f"{where}\nprints:\n{printed}\nnot:\n" + "\n".join(expected)
 

@@ -264,7 +264,8 @@ def test_no_file_is_over_a_mebibyte() -> None:
 
 def test_the_top_level_holds_what_a_newcomer_expects() -> None:
     """Nothing that a command of a page wrote where it was run."""
-    folders = {"blinksim", "topologies", "models", "schedules", "validate", "notebooks", "tests", "docs", "benchmarks"}
+    folders = {"blinksim", "topologies", "models", "schedules", "validate", "notebooks", "examples", "tests", "docs"}
+    folders |= {"benchmarks"}
     files = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "CONTRIBUTING.md", "Makefile", "mkdocs.yml"}
     found = {path.relative_to(ROOT).parts[0] for path in repository_files()}
     assert {name for name in found if not name.startswith(".")} <= folders | files
