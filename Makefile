@@ -12,6 +12,7 @@ PYTHON ?= python3.13 python3.12 python3.11 python3
 JOBS ?= 2
 RUNS ?= 10
 BUDGET ?= 540
+TESTS ?=
 # Seconds after which a test has hung, and fails by itself.
 HUNG ?= 900
 
@@ -97,9 +98,9 @@ quick: lint  ## lint and the tests of what changed since BASE (HEAD)
 
 .PHONY: test-all
 test-all: SLOW := not gpu and not alike
-test-all: lint  ## lint and the slow tests too, the notebooks and the site
+test-all: lint  ## lint and the slow tests too, the notebooks and the site (TESTS='tests/cli …' runs some)
 	@echo 'pytest (all tests, $(JOBS) processes)'
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout $(HUNG) -m '$(SLOW)' --hypothesis-profile thorough --durations=15
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout $(HUNG) -m '$(SLOW)' --hypothesis-profile thorough --durations=15 $(TESTS)
 
 .PHONY: test-every
 test-every: SLOW := not gpu

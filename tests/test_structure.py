@@ -265,7 +265,8 @@ def test_no_file_is_over_a_mebibyte() -> None:
 def test_the_top_level_holds_what_a_newcomer_expects() -> None:
     """Nothing that a command of a page wrote where it was run."""
     folders = {"blinksim", "topologies", "models", "schedules", "validate", "notebooks", "examples", "tests", "docs"}
-    folders |= {"benchmarks"}
+    folders |= {"benchmarks", "packaging"}
     files = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "CONTRIBUTING.md", "Makefile", "mkdocs.yml"}
+    files |= {"CITATION.cff", "Containerfile", "SECURITY.md"}
     found = {path.relative_to(ROOT).parts[0] for path in repository_files()}
     assert {name for name in found if not name.startswith(".")} <= folders | files
