@@ -519,9 +519,9 @@ def across_models(
     ]
     names = tuple(dict.fromkeys(str(name).strip() for name in each(algorithms)))
     found, refused = dict[tuple[int, str, str], Projection](), dict[str, str]()
+    say = report or (lambda _: None)
     for model, name in product(timing, names):
-        if report is not None:
-            report(f"{name} by {model.name}")
+        say(f"{name} by {model.name}")
         try:
             timed = model.times(topology, chosen, ordered, [name], report)
         except InfeasibleError as error:

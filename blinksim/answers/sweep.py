@@ -447,16 +447,15 @@ def sweep(
     keys = {task.key for task in tasks}
     answers = {key: stored.found[key] for key in keys & stored.found.keys()}
     resumed, total = len(answers), len(keys)
-    if report is not None:
-        report(resumed, total)
+    say = report or (lambda _, __: None)
+    say(resumed, total)
     for task, found in worker_pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):
         if found is None:
             answers[task.key] = task.failed(worker_pool.DIED)
         else:
             answers[task.key] = found
             stored.add(task.key, found)
-        if report is not None:
-            report(len(answers), total)
+        say(len(answers), total)
     part_at.cache_clear()
     points, classes = _points(tasks, answers, title, bounds=bounds)
     return Sweep(title, wanted, along, points, resumed, stored.damaged, start, classes)

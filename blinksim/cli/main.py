@@ -9,13 +9,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 
 import click
 
 from blinksim._version import __version__
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.options import built
-from blinksim.cli.terminal import as_typed, escaped_output, still_at_work
+from blinksim.cli.terminal import EscapedStream, as_typed, still_at_work
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import BlinksimError, InputError, nearest_names
 
@@ -141,7 +142,8 @@ def run(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     words = [word for word in given if word != _DEBUG]
     quiet = bool({"-q", "--quiet"} & {*words})
-    with escaped_output(), still_at_work(f"blinksim {words[0]}" if words else "blinksim", quiet=quiet):
+    escaped = redirect_stdout(EscapedStream(sys.stdout)), redirect_stderr(EscapedStream(sys.stderr))
+    with escaped[0], escaped[1], still_at_work(f"blinksim {words[0]}" if words else "blinksim", quiet=quiet):
         try:
             return _run(words)
         except Exception as error:  # The last catch: whatever comes here was foreseen by nobody.

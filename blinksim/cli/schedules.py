@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -31,7 +32,6 @@ from blinksim.units import format_rate, format_size, format_size_about, format_t
 
 if TYPE_CHECKING:
     from blinksim.cli.commands import Export, RulesOptions, Run, Schedules, Simulate, Tune, Verify
-    from blinksim.gpu.execution.gpu_devices import CopyRate
     from blinksim.gpu.execution.run import Execution
 
 # From which part on the sums of alpha and beta are said to differ.
@@ -236,6 +236,7 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
         raise InputError(f"--pairs measures links, on GPUs and in its own way; leave out {named}")
     if options.schedule is not None:
         raise InputError("--pairs measures the links between GPUs; leave the schedule out")
+    from blinksim.answers.measurements.public import grouped
     from blinksim.gpu.execution.gpu_devices import measure_copies, measure_pairs
 
     copies, pairs = measure_copies(), measure_pairs()
@@ -249,11 +250,8 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
             cells = [["-" if value is None else f"{value * scale:.4g}" for value in row] for row in values]
             click.echo(f"{title}\n{table(header, [(f'gpu{i}', *row) for i, row in enumerate(cells)])}\n")
         # One row for each kind of copy and number of blocks, over all GPUs: the slowest and the fastest.
-        groups: dict[tuple[str, int], list[CopyRate]] = {}
-        for rate in copies:
-            groups.setdefault((rate.kind, rate.blocks), []).append(rate)
         rows = []
-        for (name, blocks), group in groups.items():
+        for (name, blocks), group in grouped(copies, attrgetter("kind", "blocks")):
             rates, alphas = [rate.rate / 1e9 for rate in group], [rate.alpha_s * 1e6 for rate in group]
             spread = (f"{min(rates):.4g}", f"{max(rates):.4g}", f"{min(alphas):.3g}", f"{max(alphas):.3g}")
             rows.append((name, str(blocks or "-"), str(len(group)), *spread))

@@ -68,19 +68,12 @@ class EscapedStream:
         self.raw.write(printable(text, getattr(self.raw, "encoding", None) or "utf-8"))
         return len(text)
 
+    def flush(self) -> None:
+        """As of the stream."""
+        self.raw.flush()
+
     def __getattr__(self, name: str) -> object:
         return getattr(self.raw, name)
-
-
-@contextmanager
-def escaped_output() -> Iterator[None]:
-    """Everything printed within goes through an `EscapedStream`."""
-    out, err = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = EscapedStream(out), EscapedStream(err)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = out, err
 
 
 def flagged(name: str) -> bool:

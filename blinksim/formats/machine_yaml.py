@@ -23,6 +23,7 @@ from typing import Any
 from blinksim.errors import InputError, unknown
 from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.rate_tables import LINK_EXAMPLE, LinkClass, Outline, RateTable, read_link_class
+from blinksim.results import keyed
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, decimal_text, dump, rate_text, time_text
 from blinksim.timing.measured_constants import read_section, write_section
@@ -79,22 +80,19 @@ def write(topology: Topology) -> str:
 
 
 def _device(device: Device) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": device.name, "kind": device.kind}
-    if device.node:
-        row["node"] = device.node
-    if device.capacity is not None:
-        row["capacity"] = rate_text(device.capacity)
-    if device.can != Device(device.name, device.kind).can:
-        row["can"] = sorted(device.can)
-    if device.attributes:
-        for key, value in device.attributes.items():
-            plain = isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
-            if not plain and not isinstance(value, str):
-                raise InputError(
-                    f"attribute {key} of {device.name} is {value!r}; a machine file takes numbers and text"
-                )
-        row["attributes"] = dict(device.attributes)
-    return row
+    for key, value in device.attributes.items():
+        plain = isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value))
+        if not plain and not isinstance(value, str):
+            what = f"attribute {key} of {device.name} is {value!r}"
+            raise InputError(f"{what}; a machine file takes numbers and text")
+    return keyed(
+        device,
+        "name kind node? capacity? can? attributes?",
+        node=device.node or None,
+        capacity=None if device.capacity is None else rate_text(device.capacity),
+        can=None if device.can == Device(device.name, device.kind).can else sorted(device.can),
+        attributes=dict(device.attributes) or None,
+    )
 
 
 def _links(links: tuple[Link, ...], classes: Mapping[str, _Numbers]) -> list[dict[str, Any]]:

@@ -536,18 +536,12 @@ def _levels(trace: Trace, sent: Sends, waits: Waits) -> Levels | None:
 
 def is_forest(schedule: Schedule) -> bool:
     """True if every chunk comes together on one tree and spreads on one, as in a schedule in forest form."""
-    ends: dict[tuple[int, int], dict[int, int]] = {}
-    for chunk, src, dst, op in zip(schedule.chunk, schedule.src, schedule.dst, schedule.op, strict=True):
+    import networkx as nx
+
+    trees: dict[tuple[int, int], nx.MultiDiGraph[int]] = defaultdict(nx.MultiDiGraph)
+    columns = (schedule.chunk, schedule.op, schedule.src, schedule.dst)
+    for chunk, op, src, dst in zip(*(column.tolist() for column in columns), strict=True):
         # Each device passes a sum on once, and gets the whole once.
-        own, other = (int(src), int(dst)) if op == REDUCE else (int(dst), int(src))
-        known = ends.setdefault((int(chunk), int(op)), {})
-        if own in known:
-            return False
-        known[own] = other
-    tops: dict[int, set[int]] = {}
-    for (chunk, _), edges in ends.items():
-        roots = {other for other in edges.values() if other not in edges}
-        tops.setdefault(chunk, set()).update(roots)
-        if not roots:
-            return False
-    return all(len(roots) == 1 for roots in tops.values())
+        trees[chunk, op].add_edge(*((dst, src) if op == REDUCE else (src, dst)))
+    tops = {(chunk, top) for (chunk, _), tree in trees.items() for top, into in tree.in_degree() if not into}
+    return all(map(nx.is_arborescence, trees.values())) and len(tops) == len({chunk for chunk, _ in trees})

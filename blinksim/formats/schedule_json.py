@@ -29,6 +29,7 @@ from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
 from blinksim.errors import InputError, unknown
 from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.shipped import ready_schedules
+from blinksim.results import keyed
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.textio.strict_json import Entry, compressed, decompressed, pack, parse, unpack
@@ -48,34 +49,23 @@ _DEVICE_NAME = re.compile(r"[A-Za-z0-9_.:/]{1,80}")
 
 def machine_to_json(topology: Topology) -> dict[str, Any]:
     """The JSON object of a topology; raises `InputError` if a device's attributes are not JSON."""
-    return {
-        **{key: getattr(topology, key) for key in _TEXTS},
-        "nodes": topology.nodes,
-        **{key: list(getattr(topology, key)) for key in _LISTS},
-        "devices": [device_to_json(device) for device in topology.devices],
-        "links": [link_to_json(link) for link in topology.links],
-    }
+    devices, links = [*map(device_to_json, topology.devices)], [*map(link_to_json, topology.links)]
+    keys = (*_TEXTS, "nodes", *_LISTS, "devices", "links")
+    return keyed(topology, " ".join(keys), devices=devices, links=links)
 
 
 def device_to_json(device: Device) -> dict[str, Any]:
     """The JSON object of a device."""
-    result: dict[str, Any] = {"name": device.name, "kind": device.kind, "node": device.node}
-    result["can"] = [ability for ability in ABILITIES if ability in device.can]
-    if device.capacity is not None:
-        result["capacity_Bps"] = str(device.capacity)
-    if device.attributes:
-        result["attributes"] = dict(device.attributes)
-    return result
+    can = [ability for ability in ABILITIES if ability in device.can]
+    capacity = None if device.capacity is None else str(device.capacity)
+    keys, attributes = "name kind node can capacity_Bps? attributes?", dict(device.attributes) or None
+    return keyed(device, keys, can=can, capacity_Bps=capacity, attributes=attributes)
 
 
 def link_to_json(link: Link) -> dict[str, Any]:
     """The JSON object of a link."""
-    result: dict[str, Any] = {"src": link.src, "dst": link.dst, "kind": link.kind}
-    result |= {"lane_bandwidth_Bps": str(link.lane_bandwidth), "lanes": link.lanes}
-    result |= {"latency_s": link.latency, "overhead_s": link.overhead}
-    if link.bus is not None:
-        result["bus"] = link.bus
-    return result
+    keys = "src dst kind lane_bandwidth_Bps lanes latency_s=latency overhead_s=overhead bus?"
+    return keyed(link, keys, lane_bandwidth_Bps=str(link.lane_bandwidth))
 
 
 def machine_from_json(entry: Entry) -> Topology:

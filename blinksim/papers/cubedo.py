@@ -8,6 +8,7 @@ charts are not data.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -261,13 +262,7 @@ def paths_cross(low: HostPath, high: HostPath, chunk: float = _MOST_BYTES) -> in
     def gains(size: int) -> bool:
         return high.time(size, chunk) < low.time(size, chunk)
 
-    small, large = 0, _MOST_BYTES
-    if not gains(large):
-        return None
-    while large - small > 1:
-        middle = (small + large) // 2
-        small, large = (small, middle) if gains(middle) else (middle, large)
-    return large
+    return 1 + bisect_left(range(1, _MOST_BYTES), True, key=gains) if gains(_MOST_BYTES) else None
 
 
 def bootstrap_time(ranks: int) -> float:

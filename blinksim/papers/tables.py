@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from blinksim import data_files
 from blinksim.errors import unknown
-from blinksim.results import Result
+from blinksim.results import Result, keyed
 from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count, table
 
@@ -80,29 +80,13 @@ class Reproduction(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per figure; a range is a list, its upper end None where it has none."""
-        return [
-            {
-                "table": part.name,
-                "what": row.what,
-                "unit": row.unit,
-                "published": list(row.published) if isinstance(row.published, tuple) else row.published,
-                "ours": row.ours,
-                "difference_pct": row.difference_pct,
-                "note": row.note,
-            }
-            for part in self.tables
-            for row in part.rows
-        ]
+        keys = "table what unit published ours difference_pct note"
+        return [keyed(row, keys, table=part.name) for part in self.tables for row in part.rows]
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, the source of each table, and the slips."""
-        return {
-            "document": self.document,
-            "title": self.title,
-            "sources": {part.name: part.source for part in self.tables},
-            "rows": self.rows(),
-            "slips": list(self.slips),
-        }
+        sources = {part.name: part.source for part in self.tables}
+        return keyed(self, "document title sources rows slips", sources=sources, rows=self.rows())
 
     def sentence(self) -> str:
         """The answer in one line."""

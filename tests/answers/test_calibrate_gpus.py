@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,6 @@ from blinksim.answers.measurements.execution_fit import (
     plan,
     predict,
     processes,
-    value_of,
     with_values,
 )
 from blinksim.cli.main import run
@@ -116,7 +116,7 @@ def test_known_constants_come_back(found: GpuCalibration) -> None:
         there = predict(case, TRUTH)
         assert predict(case, rates) == pytest.approx(there, rel=0.06)
         assert abs(predict(case, GUESSES) / there - 1) > abs(predict(case, rates) / there - 1)
-    inside = [one.low <= value_of(TRUTH, one.name) <= one.high for one in found.execution.constants]
+    inside = [one.low <= attrgetter(one.name)(TRUTH) <= one.high for one in found.execution.constants]
     assert sum(inside) >= len(inside) - 2
 
 
@@ -221,7 +221,7 @@ def test_forty_runs_of_two_and_four_gpus_predict_eight() -> None:
     known = H200.execution
     assert known is not None
     for name in CONSTANTS:
-        assert value_of(fitted.rates, name) == pytest.approx(value_of(known, name), rel=0.6), name
+        assert attrgetter(name)(fitted.rates) == pytest.approx(attrgetter(name)(known), rel=0.6), name
     errors = [abs(predict(case, fitted.rates) / time - 1) for case, time in measured().items() if case.gpus == 8]
     assert len(errors) > 200
     assert np.median(errors) < 0.04

@@ -83,12 +83,8 @@ def fit_sums(
     least: Mapping[str, float] | None = None,
 ) -> Fit[str] | None:
     """`fit` of times that are sums of constants, each counted so many times."""
-
-    def counted(names: Sequence[str]) -> Floats:
-        return np.array([[time.counts.get(name, 0.0) for name in names] for time in times], dtype=np.float64)
-
     every = list(start)
-    counts = counted(every)
+    counts = np.array([[time.counts.get(name, 0.0) for name in every] for time in times], dtype=np.float64)
 
     def predict(values: Mapping[str, float], names: Sequence[str]) -> tuple[Floats, Floats]:
         total = counts @ np.array([values[name] for name in every])

@@ -20,6 +20,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import groupby, repeat
 from multiprocessing import get_context
+from operator import attrgetter
 from statistics import median
 from typing import Any, Protocol
 
@@ -160,12 +161,6 @@ _LEAST_GAIN = 0.004
 _LEAST_SHOWN = 0.005
 
 
-def value_of(rates: ExecutionRates, name: str) -> float:
-    """A constant by its name, such as ``launch_s`` or ``ports.out``."""
-    group, _, field = name.rpartition(".")
-    return float(getattr(getattr(rates, group) if group else rates, field))
-
-
 def with_values(rates: ExecutionRates, names: Sequence[str], values: Sequence[float]) -> ExecutionRates:
     """The constants with some of them changed."""
     for name, value in zip(names, values, strict=True):
@@ -224,8 +219,8 @@ def fit_execution(
         name: packets if name.startswith("packets.") else ~packets if name.startswith("flags.") else every
         for name in names
     }
-    free = [name for name in names if touched[name].any() and value_of(start, name) > 0]
-    first = np.log([value_of(start, name) for name in free])
+    free = [name for name in names if touched[name].any() and attrgetter(name)(start) > 0]
+    first = np.log([attrgetter(name)(start) for name in free])
     prior = _PRIOR * np.eye(len(free))
 
     def rates_at(moved: Floats) -> ExecutionRates:

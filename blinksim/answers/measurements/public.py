@@ -357,7 +357,7 @@ class PublicMeasurements(Result):
                 best_of_bound_pct=max((found.of_bound_pct or 0 for found in cells), default=None),
             )
             | _spread([found.error_pct for found in cells if found.error_pct is not None])
-            for _, cells in grouped(self.cells, lambda found: (*_job(found.cell), found.band))
+            for _, cells in grouped(self.cells, lambda found: (*job_of(found.cell)[:4], found.band))
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -423,7 +423,7 @@ class PublicMeasurements(Result):
     def _table(self, cells: Sequence[MeasuredCell]) -> str:
         shown = []
         for (_, collective, nodes, gpus, off), alike in grouped(
-            cells, lambda found: (*_job(found.cell), found.cell.nvls == "off")
+            cells, lambda found: (*job_of(found.cell)[:4], found.cell.nvls == "off")
         ):
             # The largest size and those that are each a sixteenth of the next, of cells that were not fitted,
             # if any.
@@ -463,10 +463,6 @@ def public_measurements(machine: str, quality: str = "ABC", *, predict: bool = T
         expected = jobs.expected(cell, takes) if predict else None
         cells.append(MeasuredCell(cell, jobs.bound(cell), predicted, choice, expected, fitted))
     return PublicMeasurements(machine, tuple(cells))
-
-
-def _job(cell: Cell) -> tuple[Set, str, int, int]:
-    return cell.set, cell.collective, cell.nodes, cell.gpus
 
 
 def _spread(errors: list[float]) -> dict[str, float | None]:

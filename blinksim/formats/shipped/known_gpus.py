@@ -7,7 +7,7 @@ measured to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -162,14 +162,18 @@ def twin_of(recorded: Topology) -> Twin | None:
             fewer = lacking(recorded, whole) if not gone else {}
             beside = _nics(whole) * recorded.ranks // whole.ranks
             if fewer is not None and (not gone or _ports(recorded) <= _ports(whole)):
-                edits = [f"without {member}" for member in whole.members[recorded.ranks :]]
-                for link, lanes in fewer.items():
-                    ends, left = f"{link.src}-{link.dst}", link.lanes - lanes
-                    edits.append(f"degrade {ends} lanes={left}" if left else f"without {ends}")
-                found.append(Twin(name, gone, beside - near if near else 0, fewer, tuple(edits)))
+                edits = *(f"without {member}" for member in whole.members[recorded.ranks :]), *_losing(fewer)
+                found.append(Twin(name, gone, beside - near if near else 0, fewer, edits))
     if not {*_BETWEEN_GPUS} & {*recorded.link_classes}:
         return None
     return min(found, key=lambda one: (one.gpus, sum(one.lanes.values()), abs(one.nics)), default=None)
+
+
+def _losing(fewer: dict[Link, int]) -> Iterator[str]:
+    """The edits that take so many lanes from links."""
+    for link, lanes in fewer.items():
+        ends, left = f"{link.src}-{link.dst}", link.lanes - lanes
+        yield f"degrade {ends} lanes={left}" if left else f"without {ends}"
 
 
 def compare(recorded: Topology) -> list[Finding]:
@@ -198,9 +202,8 @@ def completed(recorded: Topology, like: Topology) -> Topology:
     fewer = lacking(recorded, machine)
     if fewer is None:
         raise InputError(f"{recorded.name} has other NVLinks than {like.name}; name the machine that it is")
-    for link, lanes in fewer.items():
-        ends, left = f"{link.src}-{link.dst}", link.lanes - lanes
-        machine = machine.degrade(ends, lanes=left) if left else machine.without(ends)
+    for edit in _losing(fewer):
+        machine = machine.edit(edit)
     less = f" without {count(sum(fewer.values()), 'lane')}" if fewer else ""
     source = f"{recorded.source.partition('; ')[0]}; completed as {like.name}{less}"
     return replace(machine, name=recorded.name, source=source, edits=())
