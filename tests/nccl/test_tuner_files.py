@@ -136,6 +136,18 @@ def test_the_plugin_follows_the_file_that_is_exported(caller: Callable[..., Call
     assert "rules.csv:4 in force: allreduce of 0 bytes by tree, ll, 4 channels" in said[1]
 
 
+def test_the_plugin_follows_a_file_of_an_earlier_version(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Path(__file__).parents[1] / "data" / "compatibility" / "tuner.csv"
+    monkeypatch.setenv("NCCL_TUNER_CONFIG_FILE", str(file))
+    found = Caller(library, 5, ranks=4)
+    rows = [line.split(",") for line in file.read_text().splitlines() if not line.startswith("#")]
+    assert len(rows) == 10
+    for collective, least, most, algorithm, protocol, channels, *_ in rows:
+        for size in (int(least), int(most)):
+            assert found.ask(collective, size) == (algorithm, protocol, int(channels))
+    found.close()
+
+
 def test_what_nccl_cannot_use_is_passed_over_and_said_once(caller: Callable[..., Caller]) -> None:
     found = caller("allreduce,0,100,nvls,simple,-1,-1,-1\nallreduce,0,100,ring,ll,2,-1,-1,-1,-1\n", 5)
     without = (("nvls", "simple"),)
