@@ -102,14 +102,9 @@ def _links(links: tuple[Link, ...], classes: Mapping[str, _Numbers]) -> list[dic
         link = links[position]
         back = replace(link, src=link.dst, dst=link.src)
         both = position + 1 < len(links) and links[position + 1] == back
-        row: dict[str, Any] = {"between": [link.src, link.dst]} if both else {"from": link.src, "to": link.dst}
-        row["class"] = link.kind
-        if link.lanes != 1:
-            row["lanes"] = link.lanes
-        if link.bus is not None:
-            row["bus"] = link.bus
-        row |= _own((link.lane_bandwidth, link.latency, link.overhead), classes[link.kind])
-        rows.append(row)
+        ends: dict[str, Any] = {"between": [link.src, link.dst]} if both else {"from": link.src, "to": link.dst}
+        row = ends | keyed(link, "class=kind lanes? bus?", lanes=None if link.lanes == 1 else link.lanes)
+        rows.append(row | _own((link.lane_bandwidth, link.latency, link.overhead), classes[link.kind]))
         position += 2 if both else 1
     return rows
 
