@@ -12,6 +12,7 @@ import sys
 from source_tree import ROOT
 
 ALWAYS = ("test_structure.py", "test_code_rules.py", "test_code_size.py", "test_lazy_imports.py", "test_api.py")
+RELEASE = (".github", "packaging", "pyproject.toml", "CITATION.cff", "Containerfile", "SECURITY.md")
 ELSEWHERE = {"gpu": ("execution", "jobs"), "topologies": ("topology", "test_machines.py")}
 
 
@@ -27,7 +28,9 @@ def tests_of(path: str) -> list[str]:
     if top == "tests":
         return [rest] if rest.rpartition("/")[2].startswith("test_") else []
     if top in ("docs", "README.md", "CONTRIBUTING.md", "mkdocs.yml"):
-        return ["test_docs.py", "test_readme.py"] if top == "docs" else ["test_docs.py"]
+        return ["test_docs.py", "test_readme.py", "test_examples.py"] if top == "docs" else ["test_docs.py"]
+    if top in RELEASE:
+        return ["test_release.py"]
     room = rest.partition("/")[0].removesuffix(".py") if top == "blinksim" else top
     return [*ELSEWHERE.get(room, (room, f"test_{room}.py"))]
 
