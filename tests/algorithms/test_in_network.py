@@ -272,13 +272,13 @@ def test_no_format_of_a_runtime_carries_it() -> None:
 
 
 def test_kernels_refuse_it() -> None:
-    from blinksim.gpu.execution.cupy_executor import CupyExecutor
+    from blinksim.gpu.execution import cupy_executor
     from blinksim.gpu.execution.task import RunOptions, Task
     from blinksim.gpu.programs.dtypes import element_type
 
     task = Task(built("nvls", star(4)), 1024, element_type("float32"), "sum", False, RunOptions.gather())
     with pytest.raises(InfeasibleError, match="no GPU kernel here does that"):
-        CupyExecutor().prepare(task)
+        cupy_executor.run(task, check=True)
 
 
 def test_machines_without_such_switches_are_refused() -> None:

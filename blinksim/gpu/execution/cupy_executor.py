@@ -19,7 +19,7 @@ from blinksim.formats.shipped.known_gpus import execution_rates
 from blinksim.gpu.execution import gpu_devices
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.execution.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
-from blinksim.gpu.execution.task import Executor, Outcome, Task
+from blinksim.gpu.execution.task import Outcome, Task
 from blinksim.gpu.programs.compile import MOST_TARGETS
 from blinksim.gpu.programs.dtypes import POISON_BYTE
 from blinksim.gpu.programs.fit import fit, quicker_protocol, worth_staging
@@ -202,39 +202,32 @@ def explain_timeout(program: Program, device: int, report: Sequence[int], timeou
     return f"{program.devices[device]} gave up after {timeout_ns / 1e9:g} s of waiting for {what}"
 
 
-class CupyExecutor(Executor):
-    """Runs a task on GPUs, timed: fit, load, time, load again where that is needed, compare."""
+def run(task: Task, check: bool) -> tuple[Program, Outcome]:
+    """Runs a task on GPUs, timed: fit, load, time, and for a check load again where needed, and compare.
 
-    task: Task
-    runner: Runner
-
-    def prepare(self, task: Task) -> Program:
-        options = task.options
-        refuse(task.schedule, "no GPU kernel here does that (multimem); the NumPy executor carries it out")
-        program = compiled(task)
-        gpus = gpu_devices.map_devices(program, task.schedule.topology, options.gpus)
-        kernels = Kernels(program, task.op, gpus, gpu_devices.THREADS if options.threads is None else options.threads)
-        program = fit(program, kernels.blocks, options.slices, options.piece_bytes)
-        self.task = task
-        self.runner = Runner(program, kernels, gpus, options.timeout_s, options.lane_rate)
-        return program
-
-    def run(self, check: bool) -> Outcome:
-        runner, options = self.runner, self.task.options
-        runner.load(self.task.reference)
-        watch = gpu_devices.Stopwatch(runner.gpus, runner.streams)
-        times = watch.time(runner.launch, runner.synchronize, options.warmup, options.iterations, options.apart)
-        wrong: int | None = None
-        worst: float | None = None
-        if check:
-            if self.task.in_place:
-                # Every iteration has changed its own input.
-                runner.load(self.task.reference)
-                runner.launch()
-                runner.synchronize()
-            wrong, worst = runner.compare(self.task.reference)
-        properties = runner.cupy.cuda.runtime.getDeviceProperties
-        return Outcome(wrong, worst, tuple(times), tuple(properties(gpu)["name"].decode() for gpu in runner.gpus))
+    Raises `MissingError` or `InfeasibleError` if the devices cannot run it, and `ExecutionError` if the
+    program gets stuck.
+    """
+    options = task.options
+    refuse(task.schedule, "no GPU kernel here does that (multimem); the NumPy executor carries it out")
+    program = compiled(task)
+    gpus = gpu_devices.map_devices(program, task.schedule.topology, options.gpus)
+    kernels = Kernels(program, task.op, gpus, gpu_devices.THREADS if options.threads is None else options.threads)
+    program = fit(program, kernels.blocks, options.slices, options.piece_bytes)
+    runner = Runner(program, kernels, gpus, options.timeout_s, options.lane_rate)
+    runner.load(task.reference)
+    watch = gpu_devices.Stopwatch(runner.gpus, runner.streams)
+    times = watch.time(runner.launch, runner.synchronize, options.warmup, options.iterations, options.apart)
+    wrong: int | None = None
+    worst: float | None = None
+    if check:
+        if task.in_place:
+            # Every iteration has changed its own input.
+            runner.load(task.reference)
+            runner.launch()
+            runner.synchronize()
+        wrong, worst = runner.compare(task.reference)
+    return program, Outcome(wrong, worst, tuple(times), gpu_devices.names_of(gpus))
 
 
 def compiled(task: Task) -> Program:
@@ -265,8 +258,7 @@ def protocol_for(
     protocol = wanted
     if protocol is None:
         # By the model, on GPUs behind a switch that were measured.
-        properties = cupy.cuda.runtime.getDeviceProperties
-        names = {properties(gpu)["name"].decode() for gpu in chosen}
+        names = set(gpu_devices.names_of(chosen))
         rates = execution_rates(names.pop()) if len(names) == 1 else None
         part = replace(topology, execution=rates)
         unmeasured = len(set(chosen)) < len(chosen) or schedule.sends > MOST_SENDS or uncovered(part)

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from blinksim.errors import MissingError
-from blinksim.gpu.execution.gpu_devices import COLLECTIVES, ITERATIONS, Nccl, Stopwatch, require_cupy
+from blinksim.gpu.execution.gpu_devices import COLLECTIVES, ITERATIONS, Nccl, Stopwatch, names_of, require_cupy
 from blinksim.gpu.execution.run import execute
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.nccl.tuner import tuner_files
@@ -74,7 +74,7 @@ class GpuClock(_Clock):
         # Switches that reduce are another machine than the one whose rings are fitted; NCCL reads this when it starts.
         os.environ["NCCL_NVLS_ENABLE"] = "0"
         super().__init__(gpus, "a calibration needs")
-        self.hardware = str(self.cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
+        self.hardware = names_of([0])[0]
         self.blocks = int(self.cupy.cuda.Device(0).attributes["MultiProcessorCount"])
         self.driver = ""
         with suppress(OSError, subprocess.TimeoutExpired):

@@ -63,6 +63,12 @@ def require_cupy() -> Any:
     return cupy
 
 
+def names_of(gpus: Sequence[int]) -> tuple[str, ...]:
+    """What the makers call some CUDA devices."""
+    properties = require_cupy().cuda.runtime.getDeviceProperties
+    return tuple(properties(gpu)["name"].decode() for gpu in gpus)
+
+
 def map_devices(program: Program, topology: Topology, gpus: Sequence[int] | None = None) -> list[int]:
     """The CUDA device of each of the program's devices, checked: GPUs, present, and with access to their peers.
 
@@ -263,8 +269,7 @@ def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20
                 samples = _copy_times(cupy, buffers, src, dst, size, repeats)
                 middle = float(np.median(samples))
                 table[i][j] = size / middle / 1e9 if size > 4 else middle
-    names = [runtime.getDeviceProperties(gpu)["name"].decode() for gpu in chosen]
-    return {"gpus": names, "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
+    return {"gpus": list(names_of(chosen)), "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
 
 
 def _copy_times(cupy: Any, buffers: dict[int, Any], src: int, dst: int, size: int, repeats: int) -> list[float]:

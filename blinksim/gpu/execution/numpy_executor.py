@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.gpu.execution.task import Executor, Outcome, Task
+from blinksim.gpu.execution.task import Outcome, Task
 from blinksim.gpu.programs.dtypes import Array, fold, poison
 from blinksim.gpu.programs.fit import fit
 from blinksim.gpu.programs.program import READY, ExecutionError, Program
@@ -31,35 +31,28 @@ Wait = tuple[int, int, Flag]
 Block = Generator[list[Wait] | None]
 
 
-class NumpyExecutor(Executor):
-    """Runs a task on the CPU, once and untimed."""
+def run(task: Task, check: bool) -> tuple[Program, Outcome]:
+    """Runs a task on the CPU, once and untimed, and compares its outputs if `check` is set.
 
-    task: Task
-    program: Program
-
-    def prepare(self, task: Task) -> Program:
-        options = task.options
-        program = task.program(options.wanted or "simple", bool(options.staged))
-        self.task = task
-        self.program = fit(program, _BLOCKS, options.slices or _SLICES, options.piece_bytes or _PIECE_BYTES)
-        return self.program
-
-    def run(self, check: bool) -> Outcome:
-        reference = self.task.reference
-        needed = int(self.program.sizes.sum()) * self.program.kind.itemsize
-        try:
-            # More than there is may be promised, and whoever uses it is then killed.
-            if needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-                raise MemoryError
-            inputs = map(reference.inputs, range(reference.ranks))
-            outputs = interpret(self.program, inputs, reference.op, self.task.options.seed)
-        except MemoryError:
-            buffers = f"the buffers of {reference.ranks} ranks take {format_size_about(needed)}"
-            raise InputError(f"{buffers}, more memory than there is: take a smaller size or fewer ranks") from None
-        if not check:
-            return Outcome()
-        results = [reference.compare(rank, output) for rank, output in enumerate(outputs)]
-        return Outcome(sum(wrong for wrong, _ in results), max((error for _, error in results), default=0.0))
+    Raises `InputError` if memory does not suffice, and `ExecutionError` if the program gets stuck.
+    """
+    options, reference = task.options, task.reference
+    program = task.program(options.wanted or "simple", bool(options.staged))
+    program = fit(program, _BLOCKS, options.slices or _SLICES, options.piece_bytes or _PIECE_BYTES)
+    needed = int(program.sizes.sum()) * program.kind.itemsize
+    try:
+        # More than there is may be promised, and whoever uses it is then killed.
+        if needed > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+            raise MemoryError
+        inputs = map(reference.inputs, range(reference.ranks))
+        outputs = interpret(program, inputs, reference.op, options.seed)
+    except MemoryError:
+        buffers = f"the buffers of {reference.ranks} ranks take {format_size_about(needed)}"
+        raise InputError(f"{buffers}, more memory than there is: take a smaller size or fewer ranks") from None
+    if not check:
+        return program, Outcome()
+    results = [reference.compare(rank, output) for rank, output in enumerate(outputs)]
+    return program, Outcome(sum(wrong for wrong, _ in results), max((error for _, error in results), default=0.0))
 
 
 def interpret(program: Program, inputs: Iterable[Array], op: str = "sum", seed: int | None = None) -> list[Array]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack
 
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import unknown
-from blinksim.gpu.execution.task import Executor, RunKeywords, RunOptions, Task
+from blinksim.gpu.execution.task import RunKeywords, RunOptions, Task
 from blinksim.gpu.programs.dtypes import DtypeName, ReductionName, element_type
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import ScheduleLike, as_schedule
@@ -18,10 +18,10 @@ from blinksim.timing.projection_result import of_part
 from blinksim.units import in_GBps, size_of
 
 ExecutorName = Literal["numpy", "cupy"]
-# By name, the class that runs a task; its module is imported when it is used.
+# By name, the module whose `run` runs a task; it is imported when it is used.
 EXECUTORS = {
-    "numpy": "blinksim.gpu.execution.numpy_executor:NumpyExecutor",
-    "cupy": "blinksim.gpu.execution.cupy_executor:CupyExecutor",
+    "numpy": "blinksim.gpu.execution.numpy_executor",
+    "cupy": "blinksim.gpu.execution.cupy_executor",
 }
 
 
@@ -85,11 +85,8 @@ def execute(
     """
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
-    module, _, name = EXECUTORS[executor].partition(":")
-    backend: Executor = getattr(import_module(module), name)()
     task = Task(as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options))
-    program = backend.prepare(task)
-    outcome = backend.run(check)
+    program, outcome = import_module(EXECUTORS[executor]).run(task, check)
     carried, kind = task.schedule, task.kind
     asked: dict[str, Any] = {"collective": carried.collective, "algorithm": carried.algorithm, "op": op}
     asked |= {"dtype": kind.name, "itemsize": kind.itemsize, "size_bytes": task.size_bytes}

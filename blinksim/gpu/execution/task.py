@@ -1,11 +1,11 @@
 """Tasks of executors, and the options of a run.
 
-What an executor is given, and what it gives back: a task is prepared once, and then run.
+An executor is a module with a function ``run``, which is given a task, and gives back its program and what it
+showed.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -193,21 +193,3 @@ class Outcome:
     max_error: float | None = None
     times_s: tuple[float, ...] = ()
     hardware: tuple[str, ...] = ()
-
-
-class Executor(ABC):
-    """Runs one task: `prepare` it, then `run` it."""
-
-    @abstractmethod
-    def prepare(self, task: Task) -> Program:
-        """Compiles the task for the devices at hand, fits the program to them, and allocates its memory.
-
-        Raises `MissingError` or `InfeasibleError` if the devices cannot run it.
-        """
-
-    @abstractmethod
-    def run(self, check: bool) -> Outcome:
-        """Runs the prepared program, and compares its outputs with the collective's definition if `check` is set.
-
-        Raises `ExecutionError` if the program gets stuck.
-        """

@@ -22,11 +22,10 @@ import ctypes
 import os
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +43,7 @@ from blinksim.units import format_size_about
 Words = npt.NDArray[np.uint64]
 
 
-class Backend(ABC):
+class Backend(Protocol):
     """Allocates and shares a rank's segment, and runs launches over the segments of all ranks.
 
     name: for people. packets: True if the links of this rank keep packets whole. blocks: most blocks of a
@@ -55,41 +54,34 @@ class Backend(ABC):
     packets: bool
     blocks: int
 
-    @abstractmethod
     def allocate(self, segment: Segment) -> str:
         """Allocates this rank's segment, in the state of a new group; returns what another process needs to map it.
 
         Raises `MissingError` if there is not enough memory.
         """
 
-    @abstractmethod
     def connect(self, rank: int, handles: Sequence[str]) -> None:
         """Maps the segments of all other ranks; handles come from their `allocate`. Raises `MissingError`."""
 
-    def settle(self) -> None:  # noqa: B027 - most have nothing to do
+    def settle(self) -> None:
         """Called when all ranks have connected: names that only `connect` needs can go."""
+        return  # most have nothing to do
 
-    @abstractmethod
     def launch(self, launch: Launch, op: str, source: Any, target: Any, timeout_s: float) -> None:
         """Runs a launch, or queues it. source, target: the caller's vectors, as this backend addresses memory."""
 
-    @abstractmethod
     def notes(self) -> Words:
         """A copy of this rank's notes, also while a launch runs."""
 
-    @abstractmethod
     def alarmed(self) -> bool:
         """True once a call has failed here; asked before every call, so it must be quick."""
 
-    @abstractmethod
     def finish(self) -> None:
         """Waits until everything launched has ended."""
 
-    @abstractmethod
     def disconnect(self) -> None:
         """Lets go of the segments of others."""
 
-    @abstractmethod
     def free(self) -> None:
         """Frees this rank's own segment, which no other rank maps any more."""
 

@@ -88,22 +88,6 @@ class FolderStore:
         return self.folder / quote(key, safe="")
 
 
-class Section:
-    """The keys of a store that begin with a prefix."""
-
-    def __init__(self, store: Store, prefix: str) -> None:
-        self.store, self.prefix = store, prefix
-
-    def set(self, key: str, value: str, /) -> None:
-        self.store.set(f"{self.prefix}/{key}", value)
-
-    def get(self, key: str, /) -> bytes:
-        return self.store.get(f"{self.prefix}/{key}")
-
-    def check(self, keys: list[str], /) -> bool:
-        return self.store.check([f"{self.prefix}/{key}" for key in keys])
-
-
 # Another one each time that a computer starts: two hosts may have the same name.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -203,7 +187,7 @@ class Group:
     Parameters
     ----------
     store : Store
-        Seen by all ranks of this group and used by it alone (`rendezvous.Section` makes a part of one).
+        Seen by all ranks of this group and used by it alone (torch's `PrefixStore` makes a part of one).
     rank : int
         This process, from 0.
     plan : JobPlan

@@ -34,7 +34,7 @@ from torch.distributed.distributed_c10d import AllgatherOptions
 from blinksim import machines
 from blinksim.errors import InputError
 from blinksim.gpu.jobs.backend import GpuBackend, SharedMemoryBackend
-from blinksim.gpu.jobs.group import TIMEOUT_S, Group, Hosts, Section
+from blinksim.gpu.jobs.group import TIMEOUT_S, Group, Hosts
 from blinksim.gpu.jobs.job_plan import Call, JobPlan, call_of
 from blinksim.gpu.jobs.launches import Segment
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
@@ -347,7 +347,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self.blocking = self.settings.blocking
         self.fallback = Fallback(store, rank, size, timeout)
         self.group: Group | None = None
-        self.hosts = Hosts(Section(store, "host"), rank, size)
+        self.hosts = Hosts(dist.PrefixStore("host", store), rank, size)
         self.device, self.gpu = torch.device("cpu"), 0
         self.stream: Any = None
         self.backend: SharedMemoryBackend | GpuBackend | None = None
@@ -612,7 +612,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             self.stream = torch.cuda.Stream(device, priority=-1)
             backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)
         timeout_s = min(settings.timeout_s, self.timeout.total_seconds())
-        store = Section(self.store, "group")
+        store = dist.PrefixStore("group", self.store)
         report = partial(print, "blinksim:", file=sys.stderr, flush=True) if settings.log and self.place == 0 else None
         self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
         self.device, self.gpu, self.backend = device, device.index or 0, backend
@@ -621,7 +621,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def _plan(self, device: torch.device) -> JobPlan:
         """The rules that the settings ask for."""
         if self.settings.plan == PREDICT:
-            store = Section(self.store, "gpu")
+            store = dist.PrefixStore("gpu", self.store)
             store.set(str(self.place), str(self.place if device.index is None else device.index))
             gpus = [int(store.get(str(rank))) for rank in range(self.ranks)]
             return JobPlan.predicted(machines.this_machine().select(gpus))
