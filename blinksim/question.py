@@ -10,11 +10,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 from blinksim import machines
 from blinksim.collective import Collective
-from blinksim.errors import InputError, MissingError
+from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, RatesName
 from blinksim.results import keyed
 from blinksim.topology.cluster import place
@@ -218,33 +219,29 @@ def preferring(topology: Topology, rates: str) -> Topology:
 def at_rates(topology: Topology, rates: str) -> Topology:
     """A topology at another table of rates of its machine; as it is where that has none, or it is of no machine.
 
-    Edits stay: a link that has no longer the bandwidth or latency of its class keeps what it has.
+    Edits stay: they are made of that table too; a link that was changed otherwise keeps what it has.
     """
     if topology.loaded_from is None or rates == topology.loaded_from[1]:
         return topology
     name, table = topology.loaded_from
+    load = machines.this_machine if name == machines.HERE else partial(machines.load, name)
     try:
-        before, after = _loaded(name, table), _loaded(name, rates)
-    except (InputError, MissingError):
+        nodes = (load(rates=one) for one in (table, rates))
+        before, after = (machines.assemble(node, topology.nodes or 1, topology.edits) for node in nodes)
+    except BlinksimError:
         return topology
     fabric = after.fabric if topology.fabric == before.fabric else topology.fabric
-    if topology.nodes > 1 and before.fabric is not None:
-        # The links between nodes stand in a cluster only.
-        before, after = before.replicate(topology.nodes), after.replicate(topology.nodes)
-    changed = {_figures(old): new for old, new in zip(before.links, after.links, strict=True)}
+    changed = {a.key: (_figures(a), b) for a, b in zip(before.links, after.links, strict=True)}
     # Edits of links have taken away what was measured of them.
     as_it_is = (topology.execution, topology.nccl_rates) == (before.execution, before.nccl_rates)
     links = []
     for link in topology.links:
-        new = changed.get(_figures(link), link)
+        figures, new = changed.get(link.key, (None, link))
+        new = new if figures == _figures(link) else link
         links.append(replace(link, lane_bandwidth=new.lane_bandwidth, latency=new.latency, overhead=new.overhead))
     now: Any = {"links": tuple(links), "fabric": fabric, "rates": after.rates, "loaded_from": (name, rates)}
     now |= {key: getattr(after, key) if as_it_is else None for key in ("execution", "nccl_rates")}
     return replace(topology, **now)
-
-
-def _loaded(name: str, rates: str) -> Topology:
-    return machines.this_machine(rates) if name == machines.HERE else machines.load(name, rates=rates)
 
 
 def _figures(link: Link) -> tuple[str, Fraction, float, float]:

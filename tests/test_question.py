@@ -11,7 +11,7 @@ import blinksim as bs
 from blinksim.answers.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import BlinksimError, InputError
-from blinksim.question import Question, preferring
+from blinksim.question import Question, at_rates, preferring
 
 # Settings as the command line takes them; what `Topology.select` makes of the same by hand; None where refused.
 PROBES: dict[str, tuple[dict[str, Any], tuple[str, ...] | None, tuple[str, ...] | None]] = {
@@ -110,3 +110,22 @@ def test_edits_stay_at_other_rates() -> None:
     edit = "replace gpu0-gpu3 bandwidth=7GB/s"
     wanted = bs.load("dgx1-v100", rates="nccl", edits=edit)
     assert preferring(bs.load("dgx1-v100", edits=edit), "nccl") == wanted
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "edit", "rates"),
+    [
+        # The first leaves the nominal rate as it is, which is no rate of the other table.
+        ("aurora", 16, "replace xe bandwidth=53GB/s", "seed"),
+        ("aurora", 16, "without n3.nic[0-3]", "seed"),
+        ("hgx-h100", 1, "degrade gpu0-nvswitch lanes=9", "nccl"),
+        ("hgx-h100", 2, "replace nvlink bandwidth=25GB/s", "nccl"),
+        ("dgx1-v100", 1, "without gpu0-gpu3", "measured"),
+    ],
+)
+def test_edits_stay_at_another_table_of_rates(machine: str, nodes: int, edit: str, rates: str) -> None:
+    """As if the machine had been loaded at that table at once."""
+    found = at_rates(bs.load(machine, nodes=nodes, edits=edit), rates)
+    wanted = bs.load(machine, nodes=nodes, edits=edit, rates=rates)
+    assert (found.links, found.devices, found.rates) == (wanted.links, wanted.devices, wanted.rates)
+    assert (found.nccl_rates, found.execution) == (wanted.nccl_rates, wanted.execution)
