@@ -68,8 +68,6 @@ def file_path_types(minor: int) -> tuple[str, ...]:
     return tuple(kind for kind in FILE_PATH_TYPES if minor >= _SINCE.get(kind, 0))
 
 
-GPU_KINDS = ("gpu", "tile")
-"""The kinds of devices that are GPUs in NCCL's files."""
 DEFAULT_SM = 90
 """The compute capability, times ten, that is assumed of GPUs that do not say theirs."""
 BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")

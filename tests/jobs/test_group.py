@@ -81,7 +81,7 @@ def some_calls(ranks: int, counts: tuple[int, ...], kinds: tuple[str, ...], ops:
         for count in counts:
             whole = count * ranks if collective in ("allgather", "reducescatter") else count
             for kind in kinds:
-                for op in ops if Call(collective, whole, ELEMENT_TYPES["int8"]).combines else ops[:1]:
+                for op in ops if Call(collective, whole, ELEMENT_TYPES["int8"]).what.reduces else ops[:1]:
                     for root in (0, ranks - 1) if collective in ("broadcast", "reduce") else (0,):
                         calls.append(Call(collective, whole, ELEMENT_TYPES[kind], op, root))
     return calls

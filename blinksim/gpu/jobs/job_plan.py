@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.collective import OWN, Collective
+from blinksim.collective import OWN, REDUCING, ROOTED, Collective
 from blinksim.errors import FileError, InputError, unknown
 from blinksim.gpu.programs.dtypes import ElementType, check_reduction
 from blinksim.gpu.programs.fit import quicker_protocol
@@ -58,17 +58,9 @@ class Call:
         return self._hash
 
     def __str__(self) -> str:
-        how = f", {self.op}" if self.combines else ""
-        root = f", root {self.root}" if self.rooted else ""
+        how = f", {self.op}" if self.collective in REDUCING else ""
+        root = f", root {self.root}" if self.collective in ROOTED else ""
         return f"{self.collective} of {self.count} {self.kind.name}{how}{root}"
-
-    @property
-    def combines(self) -> bool:
-        return self.collective in ("allreduce", "reducescatter", "reduce")
-
-    @property
-    def rooted(self) -> bool:
-        return self.collective in ("broadcast", "reduce")
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +69,7 @@ class Call:
 
     @property
     def what(self) -> Collective:
-        return Collective(self.collective, self.root if self.rooted else 0)
+        return Collective(self.collective, self.root if self.collective in ROOTED else 0)
 
     def parts(self, ranks: int) -> int:
         """How many parts of equal length the vector has, one for each rank or a single one.

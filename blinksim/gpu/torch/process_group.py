@@ -41,15 +41,9 @@ from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
 from blinksim.topology.shapes import one_switch
 from blinksim.units import size_of
 
-_KINDS = {
-    torch.float32: "float32",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float64: "float64",
-    torch.int8: "int8",
-    torch.uint8: "uint8",
-    torch.int32: "int32",
-    torch.int64: "int64",
+# Of the unsigned types PyTorch computes with bytes only.
+_KINDS: dict[torch.dtype, ElementType] = {
+    getattr(torch, name): kind for name, kind in ELEMENT_TYPES.items() if name not in ("uint32", "uint64")
 }
 _OPS = {
     dist.ReduceOp.SUM: "sum",
@@ -62,8 +56,7 @@ _OPS = {
 
 def kind_to_reduce(tensor: torch.Tensor) -> ElementType | None:
     """The element type in which a tensor can be reduced; None if there is none."""
-    name = _KINDS.get(tensor.dtype)
-    return ELEMENT_TYPES[name] if name else None
+    return _KINDS.get(tensor.dtype)
 
 
 def kind_to_move(tensor: torch.Tensor) -> tuple[ElementType, int]:
@@ -365,34 +358,25 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def getGroupName(self) -> str:  # noqa: N802
         return self.group_name
 
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        self.group_name = name
+    setGroupName = _set_group_name  # noqa: N815
 
     # --- collectives that schedules run ---------------------------------------------------------------------------
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.AllreduceOptions()
-        return self._reduced("allreduce", tensors, opts, "allreduce", tensors, opts)
+        return self._in_place("allreduce", tensors, opts, "allreduce", tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.AllreduceCoalescedOptions()
-        return self._reduced("allreduce", tensors, opts, "allreduce_coalesced", tensors, opts)
+        return self._in_place("allreduce", tensors, opts, "allreduce_coalesced", tensors, opts)
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.ReduceOptions()
-        return self._reduced("reduce", tensors, opts, "reduce", tensors, opts, root=opts.rootRank)
+        return self._in_place("reduce", tensors, opts, "reduce", tensors, opts, root=opts.rootRank)
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
         opts = opts or dist.BroadcastOptions()
-
-        def work(group: Group) -> None:
-            for tensor in tensors:
-                kind, count = kind_to_move(tensor)
-                vector = dense(tensor)
-                self._run(group, call_of("broadcast", count, kind, root=opts.rootRank), vector, vector)
-                put_back(tensor, vector)
-
-        return self._do(tensors, "", work, tensors, opts, False, "broadcast", tensors, opts)
+        return self._in_place("broadcast", tensors, opts, "broadcast", tensors, opts, root=opts.rootRank)
 
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
         opts = opts or AllgatherOptions()
@@ -442,7 +426,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         if not self.cpu and (self.group is None or ids):
             device = torch.device("cuda", ids[0] if ids else torch.cuda.current_device())
         token = torch.zeros(1, device=device)
-        work = self._reduced("allreduce", [token], dist.AllreduceOptions(), "barrier", opts)
+        work = self._in_place("allreduce", [token], dist.AllreduceOptions(), "barrier", opts)
         if isinstance(work, GroupWork):
             work.blocking = True
         return work
@@ -501,16 +485,16 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     # --- how ------------------------------------------------------------------------------------------------------
 
-    def _reduced(self, collective: str, tensors: Tensors, opts: Any, *elsewhere: Any, root: int = 0) -> Any:
-        """An allreduce or reduce, in place."""
-        why, name, average = reduction(tensors, opts.reduceOp)
+    def _in_place(self, collective: str, tensors: Tensors, opts: Any, *elsewhere: Any, root: int = 0) -> Any:
+        """An allreduce, reduce or broadcast."""
+        why, name, average = ("", "sum", False)
+        if collective != "broadcast":
+            why, name, average = reduction(tensors, opts.reduceOp)
 
         def work(group: Group) -> None:
             for tensor in tensors:
-                kind = kind_to_reduce(tensor)
-                assert kind is not None
-                vector = dense(tensor)
-                self._run(group, call_of(collective, vector.numel(), kind, name, root), vector, vector)
+                (kind, count), vector = kind_to_move(tensor), dense(tensor)
+                self._run(group, call_of(collective, count, kind, name, root), vector, vector)
                 if average and (collective == "allreduce" or root == self.place):
                     divide(vector, self.ranks)
                 put_back(tensor, vector)
@@ -529,8 +513,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
         def work(group: Group) -> None:
             for output, given in zip(outputs, inputs, strict=True):
-                kind = kind_to_reduce(output)
-                assert kind is not None
+                kind, _ = kind_to_move(output)
                 source = torch.cat([tensor.reshape(-1) for tensor in given]) if lists else dense(given)
                 target = dense(output)
                 self._run(group, call_of("reducescatter", source.numel(), kind, name), source, target)

@@ -35,7 +35,7 @@ from blinksim.algorithms.double_binary import two_trees
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import distinct
-from blinksim.nccl.families import GPU_KINDS, PATH_TYPES, RING, TREE, Pattern
+from blinksim.nccl.families import PATH_TYPES, RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator, Release, judge
 from blinksim.nccl.files.topo_write import NUMBERED, number
@@ -44,6 +44,7 @@ from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 from blinksim.textio.whole_files import Exported, most_channels
 from blinksim.topology.cluster import nodes_of
+from blinksim.topology.elements import GPU_KINDS
 from blinksim.topology.graph import Device, Topology
 from blinksim.units import exact_GBps
 

@@ -78,10 +78,6 @@ class Release:
         """True if a GPU may be named by its rank, which then wins over its number."""
         return self.minor >= 30
 
-    @property
-    def path_types(self) -> tuple[str, ...]:
-        return file_path_types(self.minor)
-
 
 @dataclass
 class Node:
@@ -420,7 +416,7 @@ def _path_type(graph: Node, name: str, release: Release, log: list[str]) -> str:
     text = graph.attributes.get(name)
     if text is None:
         raise CrashError(f"SIGSEGV: the process dies because <graph> in line {graph.line} has no attribute {name}")
-    for known in release.path_types:
+    for known in file_path_types(release.minor):
         if text.startswith(known):
             return known
     log.append(f"KV Convert to int : could not find value of '{text}' in dictionary, falling back to 0")
@@ -445,7 +441,7 @@ def _accidents(graph: Node, number: int, count: int, comm: Communicator, release
     where = f"line {graph.line}: the {FAMILY_NAMES[number]} graph"
     if count != len(graph.children):
         faults.append(f"{where} says nchannels={count} and has {len(graph.children)} channels")
-    expected = FAMILY_PATTERNS[number]
+    expected, known = FAMILY_PATTERNS[number], file_path_types(release.minor)
     if graph.integer("pattern") not in expected:
         faults.append(f"{where} has pattern {graph.integer('pattern')}; {FAMILY_NAMES[number]}s have {expected[0]}")
     for name in ("speedintra", "speedinter"):
@@ -453,8 +449,8 @@ def _accidents(graph: Node, number: int, count: int, comm: Communicator, release
         if graph.decimal(name) <= 0 or not _parses(float, text):
             faults.append(f"{where} has {name}={text[:20]!r}; the tuner needs a positive number of GB/s")
     for name in ("typeintra", "typeinter"):
-        if graph.text(name) not in release.path_types:
-            faults.append(f"{where} has {name}={graph.text(name)[:20]!r}; known: {', '.join(release.path_types)}")
+        if graph.text(name) not in known:
+            faults.append(f"{where} has {name}={graph.text(name)[:20]!r}; known: {', '.join(known)}")
     if graph.integer("samechannels") not in (0, 1):
         faults.append(f"{where} has samechannels={graph.text('samechannels')[:20]!r}, not 0 or 1")
     if number == NVLS:

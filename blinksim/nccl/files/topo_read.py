@@ -23,11 +23,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from blinksim.errors import FileError, InputError
-from blinksim.nccl.families import BUS_ID, GPU_KINDS
+from blinksim.nccl.families import BUS_ID
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
 from blinksim.textio.text_table import count
-from blinksim.topology.elements import IN_NETWORK_FACTS, UNLIMITED, machine_name, nvswitch
+from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED, machine_name, nvswitch
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -276,7 +276,7 @@ class _Builder:
         self.path, self.rates = path, rates
         self.devices: list[Device] = []
         self.links: dict[tuple[str, str, str], Link] = {}
-        self.hosts: dict[str, int] = {}
+        self.hosts = 1
         self.cpus: dict[int, list[tuple[str, Element]]] = {}
         self.gpus: dict[tuple[int, BusId], _Gpu] = {}
         self.bridges: dict[tuple[int, BusId], tuple[str, Element]] = {}
@@ -308,10 +308,11 @@ class _Builder:
         cpus = list(root.named("cpu"))
         if len(cpus) > _MAX_CPUS:
             raise fault(self.path, cpus[_MAX_CPUS], f"more than {_MAX_CPUS} CPUs; no real file has that many")
-        for cpu in cpus:
-            self.hosts.setdefault(self.host_hash(cpu), len(self.hosts))
-        for cpu in cpus:
-            self.add_cpu(cpu)
+        hashes = [word(self.path, cpu, "host_hash", "0").lower() for cpu in cpus]
+        known = list(dict.fromkeys(hashes))
+        self.hosts = max(1, len(known))
+        for cpu, own in zip(cpus, hashes, strict=True):
+            self.add_cpu(cpu, known.index(own))
         if not self.gpus:
             lacks = "".join(f"; {gap}" for gap in Gaps(root).words)
             message = f"names no GPU: a <gpu> inside a <pci> inside a <cpu>{lacks}. {CURE}"
@@ -330,7 +331,6 @@ class _Builder:
         return self.topology()
 
     def topology(self) -> Topology:
-        hosts = max(1, len(self.hosts))
         links = tuple(self.links.values())
         ranked = [gpu for gpu in self.gpus.values() if gpu.rank is not None]
         members = ranked or list(self.gpus.values())
@@ -345,7 +345,7 @@ class _Builder:
             devices=tuple(self.devices),
             links=links,
             members=tuple(gpu.name for gpu in members),
-            nodes=hosts,
+            nodes=self.hosts,
             rates=self.rates.name,
             source=f"NCCL topology file {Path(self.path).name}{lost}",
         )
@@ -355,7 +355,7 @@ class _Builder:
         enough = own in present and len(direct.components()) == 1
         reach = tuple(kind for kind in ("pcie", UNLIMITED, "cpu", "c2c", "nic") if kind in present)
         fabric = None
-        if self.nets and hosts == 1:
+        if self.nets and self.hosts == 1:
             # One switch that joins the ports of all nodes; a slower port is held back by its link to the adapter. The
             # latency is from node to node; on its way a message takes two of the fabric's links.
             floor, overhead = self.rates.timing["net"]
@@ -376,14 +376,11 @@ class _Builder:
 
     # --- devices and the PCIe tree --------------------------------------------------------------------------------
 
-    def host_hash(self, cpu: Element) -> str:
-        return word(self.path, cpu, "host_hash", "0").lower()
-
     def add_device(
         self, element: Element, host: int, name: str, kind: str, facts: Mapping[str, object] = MappingProxyType({})
     ) -> str:
         """A device with the attributes of its element, `facts` above them; returns its name."""
-        if len(self.hosts) > 1:
+        if self.hosts > 1:
             name = f"n{host}.{name}"
         if name in self.taken:
             raise fault(self.path, element, f"line {self.taken[name]} already describes {name}")
@@ -406,8 +403,7 @@ class _Builder:
         self.add_link(a, b, kind, lane, lanes)
         self.add_link(b, a, kind, lane, lanes)
 
-    def add_cpu(self, element: Element) -> None:
-        host = self.hosts[self.host_hash(element)]
+    def add_cpu(self, element: Element, host: int) -> None:
         numa = integer(self.path, element, "numaid", low=-1, high=65535)
         name = self.add_device(element, host, f"cpu{max(numa, 0)}", "cpu", {"numaid": numa})
         self.cpus.setdefault(host, []).append((name, element))
@@ -525,7 +521,7 @@ class _Builder:
             if "nvswitch" not in self.taken:
                 self.taken["nvswitch"] = entry.line
                 least = min(gpu.sm for gpu in self.gpus.values())
-                self.devices.append(nvswitch(least, 0 if len(self.hosts) == 1 else -1))
+                self.devices.append(nvswitch(least, 0 if self.hosts == 1 else -1))
             self.add_link(gpu.name, "nvswitch", "nvlink", lane, lanes, "nvlink_to_switch")
             self.add_link("nvswitch", gpu.name, "nvlink", lane, lanes, "nvlink_from_switch")
         else:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl.families import BUS_ID, DEFAULT_SM, GPU_KINDS, Element
+from blinksim.nccl.families import BUS_ID, DEFAULT_SM, Element
 from blinksim.textio import link_rates
+from blinksim.topology.elements import GPU_KINDS
 from blinksim.topology.graph import Device, Topology
 
 MOST_ELEMENTS = 256

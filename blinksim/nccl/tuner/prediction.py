@@ -60,9 +60,14 @@ class Prediction:
         return min(self.ring.nchannels, self.tree.nchannels)
 
     @cached_property
+    def model(self) -> tuner.Tuner:
+        """By which NCCL chooses."""
+        return tuner.Tuner(self.job, self.graphs, tuner.load(self.version))
+
+    @property
     def rows(self) -> tuple[tuner.Row, ...]:
         """The tuner's table: latency and bandwidth by collective, algorithm and protocol."""
-        return tuner.table(self.job, self.graphs, tuner.load(self.version))
+        return self.model.rows
 
     @cached_property
     def orders(self) -> dict[str, list[list[str]]]:
@@ -74,9 +79,8 @@ class Prediction:
         }
 
     def times(self, collective: str, size: int) -> list[tuner.Timing]:
-        """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.tuner.times`."""
-        constants = tuner.load(self.version)
-        return tuner.times(self.rows, self.job, self.nchannels, constants, collective, size)
+        """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.tuner.Tuner.times`."""
+        return self.model.times(collective, size)
 
     def best(self, collective: str, size: int) -> tuner.Timing:
         """What NCCL chooses for a collective of `size` bytes: the least predicted time."""

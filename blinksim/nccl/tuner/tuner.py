@@ -8,10 +8,10 @@ the search found (NCCL 2.28.3, graph/tuning.cc).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from blinksim import data_files
@@ -167,65 +167,63 @@ class Timing:
     algbw: float
 
 
-def table(job: Job, graphs: Mapping[str, Graph], constants: Constants) -> tuple[Row, ...]:
-    """Latency and bandwidth of everything that NCCL may choose for a job.
+class Tuner:
+    """What NCCL of some figures expects of a job.
 
-    graphs: ``ring``, ``tree`` and where multicast works ``nvls``. What is not in the table NCCL does not use: CollNet
-    (off by default), NVLS without multicast, LL128 over far paths, PAT with several GPUs per node.
+    graphs: ``ring``, ``tree`` and where multicast works ``nvls``.
     """
-    return tuple(_Tuner(job, graphs, constants).rows())
 
-
-def times(
-    rows: Iterable[Row], job: Job, nchannels: int, constants: Constants, collective: str, size: int
-) -> list[Timing]:
-    """The predicted times of one collective of `size` bytes, least first; of equal ones NCCL takes the first.
-
-    rows: the table of the job. nchannels: channels of the communicator before NCCL doubles them.
-    Raises `InfeasibleError` for a collective that the tuner does not time.
-    """
-    if collective not in COLLECTIVES:
-        raise InfeasibleError(
-            f"NCCL's tuner does not time {collective}, which NCCL runs as plain sends; it times "
-            f"{', '.join(COLLECTIVES)}. advise says what the sends take"
-        )
-    timings = []
-    for row in (row for row in rows if row.collective == collective):
-        latency, bandwidth = row.latency_us, row.bandwidth
-        protocol = PROTOCOLS.index(row.protocol)
-        start = constants.nvls_tree_correction_from
-        late = row.algorithm == "nvls_tree" and 0 < start <= job.sm and job.arch == "x86_64"
-        # The first entry of the correction is that of 64 B.
-        step = max(size >> 6, 1).bit_length() - 1
-        corrected = row.collective == "allreduce" and (row.algorithm == "tree" or late)
-        if corrected and step < len(constants.tree_correction[protocol]):
-            bandwidth *= constants.tree_correction[protocol][step]
-        # Large messages of the ring over the network start more slowly than the table says.
-        slow = row.algorithm == "ring" and row.protocol == "Simple" and collective == "allreduce" and job.nnodes > 1
-        if slow and size // (nchannels * job.ranks) >= 64:
-            latency *= 1.9 if job.sm < 80 else 1.4
-        time = latency + size / (1000 * bandwidth)
-        timings.append(Timing(row.algorithm, row.protocol, time * 1e-6, latency * 1e-6, bandwidth * 1e9))
-    return sorted(timings, key=lambda timing: timing.time_s)
-
-
-class _Tuner:
     def __init__(self, job: Job, graphs: Mapping[str, Graph], constants: Constants) -> None:
         self.job, self.graphs, self.constants = job, graphs, constants
         self.column = min(job.nnodes, 3) - 1
         self.generation = constants.generation(job.sm)
-        # All ranks use as many channels for rings as for trees.
+        # All ranks use as many channels for rings as for trees; NCCL doubles them later.
         self.channels = min(graphs["ring"].nchannels, graphs["tree"].nchannels)
 
-    def rows(self) -> Iterator[Row]:
-        for collective in COLLECTIVES:
-            for algorithm in ALGORITHMS:
-                for number, protocol in enumerate(PROTOCOLS):
-                    if algorithm in ALGORITHMS_OF[collective] and self.enabled(algorithm, number):
-                        bandwidth = self.bandwidth(collective, algorithm, number)
-                        if bandwidth > 0:
-                            latency = self.latency(collective, algorithm, number)
-                            yield Row(collective, algorithm, protocol, latency, bandwidth)
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Latency and bandwidth of everything that NCCL may choose.
+
+        What is not in the table NCCL does not use: CollNet (off by default), NVLS without multicast, LL128 over far
+        paths, PAT with several GPUs per node.
+        """
+        return tuple(
+            Row(collective, algorithm, protocol, self.latency(collective, algorithm, number), bandwidth)
+            for collective in COLLECTIVES
+            for algorithm in ALGORITHMS
+            for number, protocol in enumerate(PROTOCOLS)
+            if algorithm in ALGORITHMS_OF[collective] and self.enabled(algorithm, number)
+            if (bandwidth := self.bandwidth(collective, algorithm, number)) > 0
+        )
+
+    def times(self, collective: str, size: int) -> list[Timing]:
+        """The predicted times of one collective of `size` bytes, least first; of equal ones NCCL takes the first.
+
+        Raises `InfeasibleError` for a collective that the tuner does not time.
+        """
+        if collective not in COLLECTIVES:
+            raise InfeasibleError(
+                f"NCCL's tuner does not time {collective}, which NCCL runs as plain sends; it times "
+                f"{', '.join(COLLECTIVES)}. advise says what the sends take"
+            )
+        job, timings = self.job, []
+        start, correction = self.constants.nvls_tree_correction_from, self.constants.tree_correction
+        for row in (row for row in self.rows if row.collective == collective):
+            latency, bandwidth = row.latency_us, row.bandwidth
+            protocol = PROTOCOLS.index(row.protocol)
+            late = row.algorithm == "nvls_tree" and 0 < start <= job.sm and job.arch == "x86_64"
+            # The first entry of the correction is that of 64 B.
+            step = max(size >> 6, 1).bit_length() - 1
+            corrected = collective == "allreduce" and (row.algorithm == "tree" or late)
+            if corrected and step < len(correction[protocol]):
+                bandwidth *= correction[protocol][step]
+            # Large messages of the ring over the network start more slowly than the table says.
+            slow = row.algorithm == "ring" and row.protocol == "Simple" and collective == "allreduce"
+            if slow and job.nnodes > 1 and size // (self.channels * job.ranks) >= 64:
+                latency *= 1.9 if job.sm < 80 else 1.4
+            time = latency + size / (1000 * bandwidth)
+            timings.append(Timing(row.algorithm, row.protocol, time * 1e-6, latency * 1e-6, bandwidth * 1e9))
+        return sorted(timings, key=lambda timing: timing.time_s)
 
     def graph(self, algorithm: str) -> Graph:
         return self.graphs[{"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}.get(algorithm, "tree")]

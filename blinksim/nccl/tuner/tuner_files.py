@@ -199,11 +199,6 @@ _MOST_BYTES = 8 * MIB
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden")
 
 
-def compile_command(compiler: str, target: str | Path) -> list[str]:
-    """What builds the plugin: one command, also without blinksim."""
-    return [compiler, *_FLAGS, "-o", os.fspath(target), os.fspath(SOURCE)]
-
-
 def build(target: str | Path, *, compiler: str | None = None, force: bool = False) -> Path:
     """Writes the plugin to `target`.
 
@@ -229,7 +224,8 @@ def build(target: str | Path, *, compiler: str | None = None, force: bool = Fals
         raise MissingError(f"there is no C compiler {name!r}; install one (apt install gcc), or name one with CC=…")
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "plugin.so"
-        done = subprocess.run(compile_command(name, built), capture_output=True, text=True, check=False)
+        command = [name, *_FLAGS, "-o", str(built), str(SOURCE)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not built.exists():
             raise MissingError(f"{name} cannot build {SOURCE.name}: {(done.stderr or done.stdout).strip()[:500]}")
         write_bytes(place, read_bytes(built, _MOST_BYTES), force)
