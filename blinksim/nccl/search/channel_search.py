@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 from blinksim.nccl.families import FAMILY_PATTERNS, PIX, TREE, Pattern
 from blinksim.nccl.search.paths import Demand, Paths
@@ -199,6 +200,14 @@ class Attempt:
         for i, amount in demand:
             self.free[i] += amount
 
+    def _cross(self, demand: Demand | None, hops: int, *visit: Any) -> None:
+        """Goes on with `_visit` behind `hops` links that have the demand left, and gives it back."""
+        if demand is not None and self._take(demand):
+            self.hops += hops
+            self._visit(*visit)
+            self.hops -= hops
+            self._give(demand)
+
     # --- channels -------------------------------------------------------------------------------------------------
 
     def _next_channel(self) -> None:
@@ -254,45 +263,27 @@ class Attempt:
         elif self.heads:
             self._head(gpu)
         elif step < self.count - 1:
-            go, free = self.reach.go[gpu], self.free
+            go = self.reach.go[gpu]
             for there in order[step + 1 : step + 2] if order is not None else self._following(gpu, step, back):
                 demand = go[there]
-                if demand is None:
-                    continue
-                for i, amount in demand:
-                    if free[i] < amount:
-                        break
-                else:
-                    for i, amount in demand:
-                        free[i] -= amount
-                    hops = len(demand)
-                    self.hops += hops
+                if demand is not None and self._take(demand):
+                    self.hops += len(demand)
                     self.used ^= 1 << there
                     self._visit(there, step + 1, back, close, order)
                     self.used ^= 1 << there
-                    self.hops -= hops
-                    for i, amount in demand:
-                        free[i] += amount
+                    self.hops -= len(demand)
+                    self._give(demand)
+        elif step != close:
+            self._visit(gpu, self.count, -1, -1, order)
         else:
-            self._end(gpu, step, back, close, order)
+            first = self.channels[-1][0]
+            demand = self.reach.go[gpu][first] if first != gpu else ()
+            self._cross(demand, len(demand or ()), first, step + 1, back, -1, order)
 
     def _following(self, gpu: int, step: int, back: int) -> Sequence[int]:
         """The GPUs to try next, best first; those near the port come first where the channel has yet to leave by it."""
         towards = 0 if back == -1 else 1 if back == step + 1 else -1
         return self.reach.following(gpu, self.used, towards, self.nets[-1][0] if towards else -1)
-
-    def _end(self, gpu: int, step: int, back: int, close: int, order: tuple[int, ...] | None) -> None:
-        """Goes on from the last GPU of a channel: back to the first if it has to close there."""
-        if step != close:
-            self._visit(gpu, self.count, -1, -1, order)
-            return
-        first = self.channels[-1][0]
-        demand = self.reach.go[gpu][first] if first != gpu else ()
-        if demand is not None and self._take(demand):
-            self.hops += len(demand)
-            self._visit(first, step + 1, back, -1, order)
-            self.hops -= len(demand)
-            self._give(demand)
 
     def _head(self, gpu: int) -> None:
         """Places an NVLS channel: every GPU sends to the switches and hears from them once, the head twice."""
@@ -392,11 +383,6 @@ class Attempt:
                     continue
                 bandwidth //= 2
             demand, hops = reach.between(gpu, port, False, bandwidth)
-            if demand is None or not self._take(demand):
-                continue
             before, self.nets[-1][1] = self.nets[-1][1], port
-            self.hops += hops
-            self._visit(gpu, step, back, close, order)
-            self.hops -= hops
+            self._cross(demand, hops, gpu, step, back, close, order)
             self.nets[-1][1] = before
-            self._give(demand)
