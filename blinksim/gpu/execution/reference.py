@@ -136,8 +136,8 @@ class Reference:
             for before, part in self._parts(start, stop):
                 got = output[at + before : at + before + part.stop - part.start]
                 part = slice(part.start, part.start + int(got.size))
-                expected = table[part] if source == ALL else _real(table[part], self.kind, xp)
-                error = xp.abs(_real(got, self.kind, xp) - expected)
+                expected = table[part] if source == ALL else widen(table[part], self.kind).astype(np.float64)
+                error = xp.abs(widen(got, self.kind).astype(np.float64) - expected)
                 if source == ALL and self.kind.floating:
                     # Written so that a NaN counts as wrong.
                     different = ~(error <= allowed[part])
@@ -159,10 +159,3 @@ class Reference:
 
 
 _DOUBLE = ElementType("float64", "float64", 52)
-
-
-def _real(values: Any, kind: ElementType, xp: Any) -> Any:
-    """Storage to float64, on either device."""
-    if kind.name == "bfloat16":
-        return (values.astype(xp.uint32) << xp.uint32(16)).view(xp.float32).astype(xp.float64)
-    return values.astype(xp.float64)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import isfinite
 from statistics import mean, median, pstdev
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import unknown
@@ -19,10 +19,7 @@ from blinksim.units import in_GBps, size_of
 
 ExecutorName = Literal["numpy", "cupy"]
 # By name, the module whose `run` runs a task; it is imported when it is used.
-EXECUTORS = {
-    "numpy": "blinksim.gpu.execution.numpy_executor",
-    "cupy": "blinksim.gpu.execution.cupy_executor",
-}
+EXECUTORS = {name: f"blinksim.gpu.execution.{name}_executor" for name in get_args(ExecutorName)}
 
 
 def execute(

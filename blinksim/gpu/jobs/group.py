@@ -130,10 +130,7 @@ def explain(notes: Words, rank: int, ranks: int, timeout_s: float, name_of: Call
     name_of: what a signature stands for.
     """
     code = int(notes[0])
-    differing = mismatched(notes, rank, ranks)
-    if code == MISMATCH:
-        peer, theirs, ours = (int(word) for word in notes[1:4])
-        differing = [(peer, theirs, ours)]
+    differing = [notes[1:4].tolist()] if code == MISMATCH else mismatched(notes, rank, ranks)
     if differing:
         peer, theirs, ours = differing[0]
         return (

@@ -379,30 +379,12 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self._in_place("broadcast", tensors, opts, "broadcast", tensors, opts, root=opts.rootRank)
 
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
-        opts = opts or AllgatherOptions()
         flat = [tensor for tensors in output_lists for tensor in tensors]
-        why = uneven("an allgather", flat, inputs)
-
-        def work(group: Group) -> None:
-            for outputs, given in zip(output_lists, inputs, strict=True):
-                joint = torch.empty(self.ranks * given.numel(), dtype=given.dtype, device=given.device)
-                self._gather(group, joint, given)
-                for output, part in zip(outputs, joint.chunk(self.ranks), strict=True):
-                    output.copy_(part.view(output.shape))
-
-        return self._do((*inputs, *flat), why, work, flat, opts, True, "allgather", output_lists, inputs, opts)
+        return self._gathered("allgather", uneven("an allgather", flat, inputs), output_lists, inputs, flat, opts)
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
-        opts = opts or AllgatherOptions()
-        why, name = unequal(outputs, inputs, self.ranks), "allgather_into_tensor_coalesced"
-
-        def work(group: Group) -> None:
-            for output, given in zip(outputs, inputs, strict=True):
-                joint = dense(output)
-                self._gather(group, joint, given)
-                put_back(output, joint)
-
-        return self._do((*inputs, *outputs), why, work, outputs, opts, False, name, outputs, inputs, opts)
+        why = unequal(outputs, inputs, self.ranks)
+        return self._gathered("allgather_into_tensor_coalesced", why, outputs, inputs, outputs, opts)
 
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.allgather_into_tensor_coalesced([output], [given], opts)
@@ -501,9 +483,22 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
         return self._do(tensors, why, work, tensors, opts, average, *elsewhere)
 
-    def _gather(self, group: Group, joint: torch.Tensor, given: torch.Tensor) -> None:
-        kind, count = kind_to_move(given)
-        self._run(group, call_of("allgather", count * self.ranks, kind), dense(given), joint)
+    def _gathered(self, form: str, why: str, outputs: Any, inputs: Tensors, flat: Tensors, opts: Any) -> Any:
+        """An allgather of each of `inputs` into a tensor of `outputs`, or a list. form: torch's name."""
+        opts, lists = opts or AllgatherOptions(), form == "allgather"
+
+        def work(group: Group) -> None:
+            for output, given in zip(outputs, inputs, strict=True):
+                kind, count = kind_to_move(given)
+                joint = given.new_empty(self.ranks * given.numel()) if lists else dense(output)
+                self._run(group, call_of("allgather", count * self.ranks, kind), dense(given), joint)
+                if lists:
+                    for one, part in zip(output, joint.chunk(self.ranks), strict=True):
+                        one.copy_(part.view(one.shape))
+                else:
+                    put_back(output, joint)
+
+        return self._do((*inputs, *flat), why, work, flat, opts, lists, form, outputs, inputs, opts)
 
     def _scattered(self, form: str, why: str, outputs: Tensors, inputs: Sequence[Any], flat: Tensors, opts: Any) -> Any:
         """A reduce-scatter into each of `outputs` from a tensor of `inputs`, or a list of them. form: torch's name."""
@@ -589,7 +584,16 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             if device != self.device:
                 raise InputError(f"this group moves tensors on {self.device}, and one is on {device}")
             return self.group
-        settings, plan = self.settings, self._plan(device)
+        settings = self.settings
+        if settings.plan == PREDICT:
+            places = dist.PrefixStore("gpu", self.store)
+            places.set(str(self.place), str(self.place if device.index is None else device.index))
+            gpus = [int(places.get(str(rank))) for rank in range(self.ranks)]
+            plan = JobPlan.predicted(machines.this_machine().select(gpus))
+        elif settings.plan:
+            plan = JobPlan.read(one_switch(self.ranks).select(), settings.plan)
+        else:
+            plan = JobPlan.for_switch(self.ranks)
         backend: SharedMemoryBackend | GpuBackend = SharedMemoryBackend()
         if not self.cpu:
             self.stream = torch.cuda.Stream(device, priority=-1)
@@ -600,17 +604,6 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
         self.device, self.gpu, self.backend = device, device.index or 0, backend
         return self.group
-
-    def _plan(self, device: torch.device) -> JobPlan:
-        """The rules that the settings ask for."""
-        if self.settings.plan == PREDICT:
-            store = dist.PrefixStore("gpu", self.store)
-            store.set(str(self.place), str(self.place if device.index is None else device.index))
-            gpus = [int(store.get(str(rank))) for rank in range(self.ranks)]
-            return JobPlan.predicted(machines.this_machine().select(gpus))
-        if self.settings.plan:
-            return JobPlan.read(one_switch(self.ranks).select(), self.settings.plan)
-        return JobPlan.for_switch(self.ranks)
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:
