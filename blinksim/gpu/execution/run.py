@@ -192,14 +192,11 @@ class Execution(Result):
         return None if self.algbw is None else self.algbw * factor
 
     @property
-    def rate_GBps(self) -> float | None:  # noqa: N802 - GBps is the unit's name
-        """algbw in GB/s; None without a time."""
-        return self.algbw_GBps
-
-    @property
-    def algbw_GBps(self) -> float | None:  # noqa: N802
+    def algbw_GBps(self) -> float | None:  # noqa: N802 - GBps is the unit's name
         """algbw in GB/s; None without a time."""
         return None if self.algbw is None else in_GBps(self.algbw)
+
+    rate_GBps = algbw_GBps  # noqa: N815
 
     @property
     def busbw_GBps(self) -> float | None:  # noqa: N802

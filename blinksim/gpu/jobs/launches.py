@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,6 +46,8 @@ class Segment:
     packets: int = 16 << 20
     data: int = 64 << 20
     scratch: int = 32 << 20
+    # Behind the notes.
+    flags_at: ClassVar[int] = 4096
 
     def __post_init__(self) -> None:
         sizes = (self.flags, self.rounds, self.packets, self.data, self.scratch)
@@ -57,10 +60,6 @@ class Segment:
         standard = cls()
         parts = (standard.flags, standard.rounds, standard.packets, standard.data, standard.scratch)
         return cls(*(max(4096, part * most_bytes // standard.total // 4096 * 4096) for part in parts))
-
-    @property
-    def flags_at(self) -> int:
-        return 4096
 
     @property
     def rounds_at(self) -> int:

@@ -56,12 +56,9 @@ class Release:
         return cls(int(match[1]))
 
     @property
-    def most_children(self) -> int:
-        return 32 if self.minor <= 20 else 128 if self.minor <= 29 else 640
-
-    @property
-    def most_elements(self) -> int:
-        return 1024 if self.minor <= 20 else 4096 if self.minor <= 29 else 65536
+    def most(self) -> tuple[int, int]:
+        """How many elements a file may have, and how many of them one element."""
+        return (1024, 32) if self.minor <= 20 else (4096, 128) if self.minor <= 29 else (65536, 640)
 
     @property
     def most_channels(self) -> int:
@@ -134,7 +131,6 @@ class _Reader:
         self.text, self.release = text, release
         self.at = 0
         self.line, self.counted = 1, 0
-        self.elements = 0
         self.log: list[str] = []
 
     def next(self) -> str:
@@ -212,14 +208,14 @@ class _Reader:
 
     def roots(self) -> list[Node]:
         """The outermost elements with everything inside them that NCCL knows."""
-        root = Node("", 1)
+        root, elements = Node("", 1), 0
+        most, inside = self.release.most
         # A stack instead of recursion, so that deep files end in a message.
         stack: list[tuple[Node, tuple[str, ...], bool]] = [(root, self.places[""], False)]
         while True:
             head, known, ignored = stack[-1]
-            if self.elements >= self.release.most_elements:
-                limit = self.release.most_elements
-                raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} nodes")
+            if elements >= most:
+                raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {most} nodes")
             kind, node = self.node()
             if node is None:
                 if head is not root:
@@ -233,11 +229,10 @@ class _Reader:
                 continue
             ignored = node.name not in known
             if not ignored:
-                if head is not root and len(head.children) == self.release.most_children:
-                    limit = self.release.most_children
-                    raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {limit} subnodes")
+                if head is not root and len(head.children) == inside:
+                    raise LoadError(INTERNAL_ERROR, f"Error : XML parser is limited to {inside} subnodes")
                 head.children.append(node)
-                self.elements += 1
+                elements += 1
                 if head is root and node.integer("version") != 1:
                     raise LoadError(INVALID_USAGE, f"XML Graph has wrong version {node.integer('version')}, 1 needed")
             elif known:
