@@ -94,7 +94,7 @@ def test_rules_come_from_a_model_of_this_machine(tmp_path: Path) -> None:
         assert status == 0, messages
         assert found["right"]
     assert "blinksim: group of 3 ranks by the model auto of dgx1-v100" in ranks[0][2]
-    assert "broadcast of 300000 float32, root 1 (1.14 MiB): " in ranks[0][2]
+    assert "broadcast of 300000 float32, root 1 (1.2 MB): " in ranks[0][2]
 
 
 @needs_torch
