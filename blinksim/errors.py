@@ -52,8 +52,6 @@ class InputError(BlinksimError):
     blinksim.errors.InputError: 'much' is not a size; write it like 256MiB or 2GB
     """
 
-    exit_code = 2
-
 
 class FileError(InputError):
     """A file cannot be used; the place in it comes first, as ``file:line:column: message``.
@@ -93,8 +91,6 @@ class PluginError(InputError):
     ...     print(str(error).partition(": ")[2])
     chunk 0 never reaches gpu1 (rank 1), gpu2 (rank 2), gpu3 (rank 3)
     """
-
-    exit_code = 2
 
 
 class InfeasibleError(BlinksimError):

@@ -184,11 +184,7 @@ class Traffic(Tabular):
         return isinstance(other, Traffic) and np.array_equal(self.matrix, other.matrix)
 
     def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.ranks, self.matrix.tobytes()))
+        return hash(self.digest)
 
     def __repr__(self) -> str:
         moved = np.count_nonzero(self.matrix) - np.count_nonzero(np.diagonal(self.matrix))

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from blinksim.plots import style
-from blinksim.schedule.model import ScheduleLike, as_schedule
-from blinksim.schedule.symmetric import SymmetricSchedule, carried
+from blinksim.schedule.model import ScheduleLike
+from blinksim.schedule.symmetric import as_compact, carried
 from blinksim.textio.text_table import count
 from blinksim.timing.simulator import Spans, Timeline, Use
 from blinksim.units import format_rate, format_size, format_time
@@ -53,8 +53,7 @@ def loads(*schedules: ScheduleLike) -> Figure:
     >>> len(picture.axes)
     2
     """
-    compact = [getattr(one, "compact", one) for one in schedules]
-    given = [one if isinstance(one, SymmetricSchedule) else as_schedule(one) for one in compact]
+    given = [as_compact(one) for one in schedules]
     drawn, row = style.panels(max(1, len(given)), max(6.4, _PANEL_WIDTH * len(given)), _PANEL_HEIGHT, share_y=True)
     for schedule, axes in zip(given, row, strict=False):
         shared, loaded, times = carried(schedule)

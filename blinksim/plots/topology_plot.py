@@ -23,8 +23,8 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.plots import style
 from blinksim.plots.layout import Changes, Line, Point, View, changes, span, view
-from blinksim.schedule.model import COPY, Schedule, ScheduleLike, as_schedule
-from blinksim.schedule.symmetric import SymmetricSchedule
+from blinksim.schedule.model import COPY, Schedule, ScheduleLike
+from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import in_GBps
 
@@ -339,8 +339,7 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     >>> picture = bs.plot.trees(bs.synthesize("dgx1-v100", "broadcast").schedule, most=2)
     """
     # Of a schedule by symmetry the base is drawn; times: how many images every chunk has.
-    compact = getattr(schedule, "compact", schedule)
-    given = compact if isinstance(compact, SymmetricSchedule) else as_schedule(schedule)
+    given = as_compact(schedule)
     whole = given.base if isinstance(given, SymmetricSchedule) else given
     times = given.times.tolist() if isinstance(given, SymmetricSchedule) else [1] * whole.chunks
     shown = view(whole.topology)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from xml.parsers import expat
 
@@ -50,21 +50,13 @@ class Element:
             yield from child.walk()
 
 
-@dataclass(slots=True)
-class _Open:
-    tag: str
-    attributes: dict[str, str]
-    line: int
-    column: int
-    children: list[Element] = field(default_factory=list)
-
-
 class _Builder:
     """Collects elements from the parser's callbacks and enforces the limits as they come."""
 
     def __init__(self, parser: expat.XMLParserType, path: object, root: str, max_elements: int) -> None:
         self.parser, self.path, self.root, self.max_elements = parser, path, root, max_elements
-        self.stack: list[_Open] = []
+        # The elements that are open, with their children so far.
+        self.stack: list[tuple[Element, list[Element]]] = []
         self.count = 0
         self.result: Element | None = None
 
@@ -84,19 +76,18 @@ class _Builder:
         for name, value in attributes.items():
             if len(value) > MAX_VALUE or len(name) > MAX_VALUE:
                 raise self.fail(f"attribute {name[:40]} of <{tag[:40]}> is longer than {MAX_VALUE} characters")
-        self.stack.append(_Open(tag, attributes, self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1))
+        place = self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1
+        self.stack.append((Element(tag, MappingProxyType(attributes), (), *place), []))
 
     def end(self, _tag: str) -> None:
-        done = self.stack.pop()
-        element = Element(done.tag, MappingProxyType(done.attributes), tuple(done.children), done.line, done.column)
+        begun, children = self.stack.pop()
+        self.result = replace(begun, children=tuple(children))
         if self.stack:
-            self.stack[-1].children.append(element)
-        else:
-            self.result = element
+            self.stack[-1][1].append(self.result)
 
     def text(self, data: str) -> None:
         if not data.isspace():
-            inside = self.stack[-1].tag[:40] if self.stack else self.root
+            inside = self.stack[-1][0].tag[:40] if self.stack else self.root
             raise self.fail(f"text {data.strip()[:30]!r} inside <{inside}>; only elements may stand there")
 
     def doctype(self, *_: object) -> None:
@@ -135,7 +126,7 @@ def parse(
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise FileError(path, _explain(error, builder.stack, root), error.lineno, error.offset + 1) from None
+        raise FileError(path, _explain(error, builder), error.lineno, error.offset + 1) from None
     if builder.result is None:
         raise FileError(path, f"holds no <{root}>")
     return builder.result
@@ -152,15 +143,16 @@ def file_text(path: str | os.PathLike[str]) -> str:
     return decode(path, read_bytes(path, MAX_BYTES, "XML file"), "XML file", "utf-8")
 
 
-def _explain(error: expat.ExpatError, stack: list[_Open], root: str) -> str:
+def _explain(error: expat.ExpatError, builder: _Builder) -> str:
     reason = expat.ErrorString(error.code) or "unknown error"
     if error.code in (
         expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS],
         expat.errors.codes[expat.errors.XML_ERROR_UNCLOSED_TOKEN],
     ):
-        if not stack:
-            return f"ends before <{root}> begins or is complete; the file is cut short or is not XML"
-        return f"ends inside <{stack[-1].tag[:40]}> of line {stack[-1].line}; the file is cut short"
+        if not builder.stack:
+            return f"ends before <{builder.root}> begins or is complete; the file is cut short or is not XML"
+        inside, _ = builder.stack[-1]
+        return f"ends inside <{inside.tag[:40]}> of line {inside.line}; the file is cut short"
     return f"not well-formed XML ({reason})"
 
 

@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import Any, NoReturn
 
 from blinksim.errors import FileError, unknown
-from blinksim.textio.text_files import MIB, decode, read_bytes
+from blinksim.textio.text_files import MIB, decode, line_and_column, read_bytes
 
 # Behind a string, the colon that makes it a key. What stands between values is left out.
 _TOKEN = re.compile(r'(?P<text>"(?:[^"\\]|\\.)*")(?P<key>[ \t\n\r]*:)?|[{}\[\]]|[^ \t\n\r{}\[\]:,"]+', re.DOTALL)
@@ -48,11 +48,6 @@ def place_of(text: str, place: str) -> tuple[int, int] | None:
             if found == place:
                 break
     return line_and_column(text, begins) if nearest >= 0 else None
-
-
-def line_and_column(text: str, at: int) -> tuple[int, int]:
-    """Both from 1, of a character by its number from 0."""
-    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
 def _walk(text: str) -> Iterator[tuple[re.Match[str], str, bool]]:

@@ -86,18 +86,18 @@ def decode(path: str | os.PathLike[str], data: bytes, what: str = "file", encodi
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileError(path, "is not UTF-8 text but UTF-16, as PowerShell's > writes it; save it in UTF-8")
     if b"\0" in data:
-        line, column = _place(data, data.index(b"\0"))
-        raise FileError(path, f"is not text (it holds a zero byte), so it is no {what}", line, column)
+        place = line_and_column(data.decode("latin-1"), data.index(b"\0"))
+        raise FileError(path, f"is not text (it holds a zero byte), so it is no {what}", *place)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        line, column = _place(data, error.start)
-        raise FileError(path, "is not UTF-8 text; save it in that encoding", line, column) from None
+        place = line_and_column(data.decode("latin-1"), error.start)
+        raise FileError(path, "is not UTF-8 text; save it in that encoding", *place) from None
 
 
-def _place(data: bytes, offset: int) -> tuple[int, int]:
-    before = data[:offset]
-    return before.count(b"\n") + 1, offset - (before.rfind(b"\n") + 1) + 1
+def line_and_column(text: str, at: int) -> tuple[int, int]:
+    """Both from 1, of a character by its number from 0."""
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
 def _near(place: Path) -> str:

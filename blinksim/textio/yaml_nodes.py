@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import yaml
 
 from blinksim.errors import FileError, InputError, unknown
-from blinksim.textio.text_files import read_text
+from blinksim.textio.text_files import line_and_column, read_text
 from blinksim.units import parse_rate, parse_size, parse_time
 
 Quantity = TypeVar("Quantity", int, float, Fraction)
@@ -254,9 +254,8 @@ def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:
         line, column = _place(error.problem_mark or error.context_mark)
         raise FileError(path, f"is not valid YAML: {problem}{_cure(text, line or 0)}", line, column) from None
     except yaml.reader.ReaderError as error:
-        before = text[: error.position]
-        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        raise FileError(path, "holds a control character, which YAML does not allow", line, column) from None
+        place = line_and_column(text, error.position)
+        raise FileError(path, "holds a control character, which YAML does not allow", *place) from None
     except UnicodeEncodeError:
         raise FileError(path, "holds a lone surrogate, which is not a character") from None
     if node is None:

@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 
 import blinksim as bs
 from blinksim.errors import FileError
-from blinksim.textio.strict_json import Entry, line_and_column, parse, place_of
+from blinksim.textio.strict_json import Entry, parse, place_of
+from blinksim.textio.text_files import line_and_column
 
 MARK = "the value that is looked for"
 NAMES = st.text('ab"\\{}[],: \n\u00e9', min_size=1, max_size=4) | st.sampled_from(["links", "n0:gpu0"])
