@@ -66,7 +66,7 @@ class Option:
         for timed in found.could.projections if found.could else ():
             candidate = built[timed.algorithm]
             with suppress(InfeasibleError):  # too large to write out, as its time needs no sends
-                proved = candidate.whole if candidate.by_symmetry else candidate.schedule
+                proved = candidate.by_symmetry or candidate.schedule
                 if candidate.sends <= MOST_SENDS and verify(proved).ok:
                     return cls(candidate, timed.time_s)
         raise InfeasibleError(f"every schedule here has more than {MOST_SENDS:,} sends; take fewer ranks")

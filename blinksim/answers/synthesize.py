@@ -146,8 +146,8 @@ class Candidates:
         for projection in self.projections:
             candidate = built[projection.algorithm]
             # Many trees that symmetries map to each other are answered as one of each sort.
-            if candidate.by_symmetry and candidate.sends > MOST_SIMULATED:
-                return projection, candidate.whole
+            if candidate.by_symmetry is not None and candidate.sends > MOST_SIMULATED:
+                return projection, candidate.by_symmetry
             if candidate.sends <= _MOST_WRITTEN:
                 return projection, candidate.schedule
         raise InfeasibleError(
@@ -582,6 +582,6 @@ def _by_symmetry(
             return exchange.named(_USUAL)
     if wanted.exchanges and not wanted.traffic:
         compact = said_once(entry, part, wanted, FEW_SENDS)
-        if compact is not None and compact.by_symmetry:
-            return compact.whole
+        if compact is not None and compact.by_symmetry is not None:
+            return compact.by_symmetry
     return None

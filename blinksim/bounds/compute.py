@@ -342,8 +342,15 @@ class _Question:
         """
         best = min(entry.rate for entry in bounds)
         # Trees between members suffice if devices without a rank only forward.
-        relays = more_than_forwards(self.topology)
-        lengths, attained = self._branching(bounds) if relays else self._trees(best, reached)
+        if more_than_forwards(self.topology):
+            from blinksim.bounds.optimum import best_bound
+
+            certificate = min(bounds, key=attrgetter("rate")).certificate
+            guess = Lengths.like(certificate, self.topology, self.collective, self.shares)
+            lengths, exact = best_bound(self.topology, self.collective, self.shares, guess) or (None, False)
+            attained = lengths.rate if lengths is not None and exact else None
+        else:
+            lengths, attained = self._trees(best, reached)
         if attained is not None:
             bounds = [replace(entry, exact=entry.exact or entry.rate <= attained) for entry in bounds]
         if lengths is not None and lengths.rate < best:
@@ -374,15 +381,6 @@ class _Question:
                     return found[0], found[0].rate
         known = [lengths for lengths in (found and found[0], guess) if lengths]
         return min(known, key=attrgetter("rate"), default=None), None
-
-    def _branching(self, bounds: Sequence[Bound]) -> tuple[Lengths | None, Fraction | None]:
-        """As `_trees`, where trees may branch at relays."""
-        from blinksim.bounds.optimum import best_bound
-
-        certificate = min(bounds, key=attrgetter("rate")).certificate
-        guess = Lengths.like(certificate, self.topology, self.collective, self.shares)
-        best = best_bound(self.topology, self.collective, self.shares, guess)
-        return (best[0], best[0].rate if best[1] else None) if best is not None else (None, None)
 
     def best_trees(self, shared: Sequence[SharedCapacity], orbits: NetworkOrbits) -> Iterator[TreeSolution]:
         """The best trees by linear programs, the best last: first with one root of an allreduce, then with any.

@@ -80,15 +80,28 @@ def groupings(topology: Topology) -> tuple[Grouping, ...]:
     links, and nodes below one switch of the fabric.
     """
     members, ranks, size = topology.member_places, np.arange(topology.ranks), len(topology.devices)
-    own, end = _private(topology)
+    # The forwarders that lead, within their node, to one member only, such as the NICs of a GPU and the PCIe switch
+    # that they share: they are private to it.
+    node, (src, dst) = topology.device_nodes, topology.ends
     rank = np.full(size, -1)
     rank[members] = ranks
-    devices, number = np.concatenate([members, own]), np.concatenate([ranks, rank[end]])
+    member = rank >= 0
+    inner = (node[src] == node[dst]) & (node[src] >= 0)
+    between = inner & ~member[src] & ~member[dst]
+    beside = joined_labels(size, src[between], dst[between])
+    out, back = inner & ~member[src] & member[dst], inner & member[src] & ~member[dst]
+    near = beside[np.concatenate([src[out], dst[back]])]
+    near, end = np.divmod(distinct(near * size + np.concatenate([dst[out], src[back]])), size)
+    only = np.full(size, -1)
+    only[near] = rank[end]
+    only[np.bincount(near, minlength=size) > 1] = -1
+    number = np.where(member, rank, only[beside])
+    devices = np.flatnonzero(number >= 0)
     found = [
         Grouping.of("member", members, ranks, topology.members, size),
-        Grouping.of("what is private to a member", devices, number, topology.members, size),
+        Grouping.of("what is private to a member", devices, number[devices], topology.members, size),
     ]
-    if len(set(topology.device_nodes[members].tolist())) > 1:
+    if len(set(node[members].tolist())) > 1:
         hosts = nodes(topology)
         found += [hosts, *_inside_adapters(topology, hosts), *_below_switches(topology)]
     return tuple(found)
@@ -148,29 +161,6 @@ def _below_switches(topology: Topology) -> Iterator[Grouping]:
         found, number = np.unique(joined, return_inverse=True)
         if len(found) > 1:
             yield Grouping("nodes below a switch", number, range(len(found)))
-
-
-def _private(topology: Topology) -> tuple[Ints, Ints]:
-    """The forwarders that lead, within their node, to one member only; and that member.
-
-    Such as the NICs of a GPU, and the PCIe switch that they share.
-    """
-    node, (src, dst) = topology.device_nodes, topology.ends
-    member = np.zeros(len(node), dtype=np.bool_)
-    member[topology.member_places] = True
-    inner = (node[src] == node[dst]) & (node[src] >= 0)
-    between = inner & ~member[src] & ~member[dst]
-    beside = joined_labels(len(node), src[between], dst[between])
-    out, back = inner & ~member[src] & member[dst], inner & member[src] & ~member[dst]
-    near = beside[np.concatenate([src[out], dst[back]])]
-    pairs = distinct(near * len(node) + np.concatenate([dst[out], src[back]]))
-    near, end = np.divmod(pairs, len(node))
-    only = np.full(len(node), -1)
-    only[near] = end
-    only[np.bincount(near, minlength=len(node)) > 1] = -1
-    leads_to = np.where(member, -1, only[beside])
-    found = np.flatnonzero(leads_to >= 0)
-    return found, leads_to[found]
 
 
 # Ranks up to which all their subsets are tried as sides of a cut.

@@ -17,7 +17,7 @@ from itertools import product
 
 import numpy as np
 
-from blinksim.bounds.rails import Rails, Uses, read_rails, symmetric_rails
+from blinksim.bounds.rails import Rails, read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.graphs.arrays import Floats, transport
 from blinksim.graphs.programs import Program, agree
@@ -179,41 +179,29 @@ def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
     open_ = np.logical_and(rails.open[:, None, :], rails.open[None, :, :])
     if bool((by_node[np.sum(open_, axis=2) == 0] > 0).any()):
         return None
-    out, into = route_rates(rails.up_uses, rails), route_rates(rails.down_uses, rails)
-    up, down = np.where(rails.open, out, 0.0), np.where(rails.open, into, 0.0)
-    aim = max(float(_over(by_node.sum(axis=1), up).max()), float(_over(by_node.sum(axis=0), down).max()))
+    # Routes up and then down: (2, N, L), and bytes that leave and enter each node: (2, N).
+    rates = np.stack([uses.rates(rails.rate, rails.ranks.size) for uses in (rails.up_uses, rails.down_uses)])
+    rates = np.where(np.isinf(rates), 0.0, rates).reshape(2, *rails.ranks.shape)
+    factors = np.where(rails.open, rates, 0.0)
+    aim = float(_over(np.stack([by_node.sum(axis=1), by_node.sum(axis=0)]), factors.sum(axis=2)).max())
     best, least = None, np.inf
     for _ in range(_ROUNDS):
-        parts = up[:, None, :] * down[None, :, :] * open_
-        total = parts.sum(axis=2, keepdims=True)
-        parts = np.divide(parts, total, out=np.zeros_like(parts), where=total > 0)
+        parts = factors[0][:, None, :] * factors[1] * open_
+        parts = _over(parts, parts.sum(axis=2, keepdims=True))
         across = by_node[:, :, None] * parts
-        leaving = np.divide(across.sum(axis=1), out, out=np.zeros_like(out), where=out > 0)
-        entering = np.divide(across.sum(axis=0), into, out=np.zeros_like(into), where=into > 0)
-        most = max(float(leaving.max()), float(entering.max()))
-        if most < least:
+        busy = _over(np.stack([across.sum(axis=1), across.sum(axis=0)]), rates)
+        if (most := float(busy.max())) < least:
             best, least = parts, most
         if least <= aim * (1 + 1e-13):
             break
-        up, down = _eased(up, leaving, aim), _eased(down, entering, aim)
+        # Routes that are busy longer get smaller factors.
+        factors = factors * np.minimum(1.0, np.divide(aim, busy, out=np.ones_like(busy), where=busy > aim))
     return best
 
 
-def _over(amount: Floats, rates: Floats) -> Floats:
-    """Seconds that what leaves or enters each node takes on all its routes."""
-    rate = rates.sum(axis=1)
-    return np.asarray(np.divide(amount, rate, out=np.zeros_like(rate), where=rate > 0))
-
-
-def route_rates(uses: Uses, rails: Rails) -> Floats:
-    """Bytes/s (N, L) of the routes of every member, 0 where there is none."""
-    rates = uses.rates(rails.rate, rails.ranks.size)
-    return np.where(np.isinf(rates), 0.0, rates).reshape(rails.ranks.shape)
-
-
-def _eased(factor: Floats, busy: Floats, aim: float) -> Floats:
-    """Smaller factors for the routes that are busy longer than `aim` seconds."""
-    return np.asarray(factor * np.minimum(1.0, np.divide(aim, busy, out=np.ones_like(busy), where=busy > aim)))
+def _over(amounts: Floats, rates: Floats) -> Floats:
+    """Amounts by rates, 0 where there is no rate."""
+    return np.asarray(np.divide(amounts, rates, out=np.zeros_like(amounts), where=rates > 0))
 
 
 def _mixed(times: Floats) -> tuple[float, Floats]:

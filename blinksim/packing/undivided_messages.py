@@ -78,7 +78,6 @@ Place = tuple[int, int]
 # A variable, or a number that is known.
 Entry = cp_model.IntVar | int
 Table = list[list[Entry]]
-Chosen = dict[int, cp_model.IntVar]
 # Of an item: which sends there are, and which of them add up what is sent, if any may.
 _Sends = tuple[dict[Place, cp_model.IntVar], dict[Place, cp_model.IntVar]]
 
@@ -175,33 +174,30 @@ class _Model:
             after: list[list[Entry]] = [
                 [1 if last or rank == other else self._new() for other in ranks] for rank in ranks
             ]
+            # What a rank has after the step: no rank's part twice, and a copy alone.
             for rank in ranks:
-                self._added(has, after, rank, {wire: adds[step, wire] for wire in self.into[rank]}, copies)
+                copied = sum(copies[wire] for wire in self.into[rank])
+                self.model.add(copied <= 1)
+                for wire in self.into[rank]:
+                    self.model.add(copied + adds[step, wire] <= 1)
+                for other in ranks:
+                    parts = []
+                    for wire in self.into[rank]:
+                        known, add = has[self.src[wire]][other], adds[step, wire]
+                        if isinstance(known, int):
+                            parts += [add] if known else []
+                            continue
+                        both = self._new()
+                        self.model.add_implication(both, add)
+                        self.model.add_implication(both, known)
+                        self.model.add_bool_or(both, add.negated(), known.negated())
+                        parts.append(both)
+                    there = has[rank][other] + sum(parts)
+                    self.model.add(there <= 1)
+                    self.model.add(after[rank][other] <= there + copied)
+                    self.model.add(after[rank][other] >= there)
             has = after
         return sends, adds
-
-    def _added(self, has: Table, after: Table, rank: int, adds: Chosen, copies: Chosen) -> None:
-        """What a rank has after a step: no rank's part twice, and a copy alone."""
-        copied = sum(copies[wire] for wire in adds)
-        self.model.add(copied <= 1)
-        for add in adds.values():
-            self.model.add(copied + add <= 1)
-        for other in range(self.wires.ranks):
-            parts = []
-            for wire, add in adds.items():
-                known = has[self.src[wire]][other]
-                if isinstance(known, int):
-                    parts += [add] if known else []
-                    continue
-                both = self._new()
-                self.model.add_implication(both, add)
-                self.model.add_implication(both, known)
-                self.model.add_bool_or(both, add.negated(), known.negated())
-                parts.append(both)
-            before = has[rank][other]
-            self.model.add(before + sum(parts) <= 1)
-            self.model.add(after[rank][other] <= before + sum(parts) + copied)
-            self.model.add(after[rank][other] >= before + sum(parts))
 
     def _take_time(self) -> None:
         """Messages start when what they carry is there; each link carries one at a time, in the order of steps."""

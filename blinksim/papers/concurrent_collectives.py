@@ -147,14 +147,14 @@ def _merged(jobs: Sequence[Job], parts: Sequence[Part], options: Options) -> tup
     for (job, (graph, _)), times in zip(pairs, transfers, strict=True):
         works.append(in_ticks(graph, times, unit, Fraction(job.start_s)))
         shared = graph.shared
-        known: list[tuple[str, str, Fraction | None]] = [*zip(shared.kinds, shared.names, shared.rate, strict=True)]
+        names = map(shared.name, range(len(shared.rate)))
+        known: list[tuple[str, str, Fraction | None]] = [*zip(shared.kinds, names, shared.rate, strict=True)]
         known += [("", f"reduction at {device.name}", None) for device in graph.schedule.topology.devices]
         for kind, name, rate in known:
             if rates.setdefault((kind, name), rate) != rate:
                 raise InputError(f"{name} has another rate in one of the collectives than in the others")
-        here = np.array([numbers.setdefault((kind, name), len(numbers)) for kind, name, _ in known])
-        here = np.append(here, np.zeros(int(graph.timeless.sum()), dtype=np.int64))
-        resource.append(here[graph.resource])
+        here = [numbers.setdefault((kind, name), len(numbers)) for kind, name, _ in known]
+        resource.append(np.array([*here, *[0] * int(graph.timeless.sum())])[graph.resource])
         waits.append((graph.before + first, graph.after + first))
         first, joints = first + graph.count, joints + int(graph.timeless.sum())
     timeless = np.concatenate([graph.timeless for graph, _ in parts])

@@ -47,16 +47,9 @@ class Candidate:
         return self if self.build is None else self.build()
 
     @property
-    def by_symmetry(self) -> bool:
-        """Whether it is a schedule by symmetry: `whole`."""
-        return isinstance(self.timed, SymmetricSchedule)
-
-    @property
-    def whole(self) -> SymmetricSchedule:
-        """The schedule by symmetry."""
-        found = self._written.timed
-        assert isinstance(found, SymmetricSchedule)
-        return found
+    def by_symmetry(self) -> SymmetricSchedule | None:
+        """The schedule by symmetry, if it is one."""
+        return self.timed if isinstance(self.timed, SymmetricSchedule) else None
 
     @property
     def compact(self) -> Schedule:

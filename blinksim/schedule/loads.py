@@ -9,13 +9,13 @@ own, so that every send has one route again. A schedule in forest form is also a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from math import lcm
-from typing import TypeVar, overload
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -37,12 +37,12 @@ class Resources:
     Each is counted by link and name. Flows and programs divide the capacities of arcs instead
     (`blinksim.graphs.programs`).
 
-    names and kinds (resource): for people. rate (resource): bytes/s, exact. starts and members: the resource
-    numbers of each link; link i uses members[starts[i]:starts[i + 1]]. adders: the resource number of the
-    adders of a switch, by device.
+    name and kinds (resource): for people; a name is made when asked for. rate (resource): bytes/s, exact.
+    starts and members: the resource numbers of each link; link i uses members[starts[i]:starts[i + 1]].
+    adders: the resource number of the adders of a switch, by device.
     """
 
-    names: Sequence[str]
+    name: Callable[[int], str]
     kinds: tuple[str, ...]
     rate: tuple[Fraction, ...]
     starts: Ints32
@@ -77,7 +77,7 @@ class Resources:
 
     def of_links(self, amounts: Ints) -> Ints:
         """What passes every resource, from what passes every link."""
-        passing = np.zeros(len(self.names), dtype=np.int64)
+        passing = np.zeros(len(self.rate), dtype=np.int64)
         np.add.at(passing, self.members, np.repeat(amounts, np.diff(self.starts)))
         return passing
 
@@ -111,7 +111,7 @@ def resources(topology: Topology) -> Resources:
     adders = [(place, device) for place, device in enumerate(devices) if "reduction_rate" in device.attributes]
     sums = [(place, device, rate) for place, device in adders if (rate := device.reduction_rate)]
     return Resources(
-        _Names(links, link, side, [f"sums at {device.name}" for _, device, _ in sums]),
+        partial(_name, links, link, side, [f"sums at {device.name}" for _, device, _ in sums]),
         (*kinds, *(device.kind for _, device, _ in sums)),
         (*rates, *(rate for _, _, rate in sums)),
         starts,
@@ -124,28 +124,14 @@ def resources(topology: Topology) -> Resources:
 _OUT = 1
 
 
-class _Names(Sequence[str]):
-    """The names of resources, by a link that uses each, and how, and then of adders; made when asked for."""
-
-    def __init__(self, links: Sequence[Link], link: Ints, side: Ints, sums: Sequence[str]) -> None:
-        self._links, self._link, self._side, self._sums = links, link, side, sums
-
-    def __len__(self) -> int:
-        return len(self._link) + len(self._sums)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        if isinstance(place, slice):
-            return [self[number] for number in range(*place.indices(len(self)))]
-        if place >= len(self._link):
-            return self._sums[place - len(self._link)]
-        link, side = self._links[self._link[place]], self._side[place]
-        if side:
-            return f"out of {link.src}" if side == _OUT else f"into {link.dst}"
-        return f"bus {link.bus}" if link.bus else link.name
+def _name(links: Sequence[Link], link: Ints, side: Ints, sums: Sequence[str], place: int) -> str:
+    """Of a resource, by a link that uses it, and how; or, after all these, of adders."""
+    if place >= len(link):
+        return sums[place - len(link)]
+    one, way = links[link[place]], side[place]
+    if way:
+        return f"out of {one.src}" if way == _OUT else f"into {one.dst}"
+    return f"bus {one.bus}" if one.bus else one.name
 
 
 def sums_formed(schedule: Schedule, shared: Resources) -> tuple[Ints, Ints32]:
@@ -281,7 +267,7 @@ class RouteUses:
     """
 
     def __init__(self, spread: Spread, shared: Resources) -> None:
-        routes, width = len(spread.count), len(shared.names)
+        routes, width = len(spread.count), len(shared.rate)
         path, link = expand(spread.start, spread.links, np.arange(len(spread.start) - 1))
         position, resource = expand(shared.starts, shared.members, link)
         route_of_path = np.repeat(np.arange(routes), spread.count)
@@ -318,7 +304,7 @@ def whole_loads(schedule: Schedule, spread: Spread, shared: Resources) -> tuple[
     parts = lcm(*distinct(spread.count).tolist())
     carried = np.zeros(len(spread.count), dtype=np.int64)
     np.add.at(carried, schedule.route, schedule.share_num[schedule.chunk])
-    total = np.zeros(len(shared.names), dtype=np.int64)
+    total = np.zeros(len(shared.rate), dtype=np.int64)
     np.add.at(total, uses.resource, carried[uses.route] * (parts // uses.count[uses.route]) * uses.times)
     added, adder = sums_formed(schedule, shared)
     np.add.at(total, adder, schedule.share_num[schedule.chunk[added]] * parts)

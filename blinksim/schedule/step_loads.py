@@ -157,7 +157,7 @@ class Outline:
     def loads(self, uses: Sequence[LinkUse]) -> tuple[Ints, int]:
         """What passes each resource in all rounds together, and what stands for the whole size."""
         whole = lcm(*(one.message.denominator * use.parts for one, use in zip(self.rounds, uses, strict=True)))
-        total = np.zeros(len(self.shared.names), dtype=np.int64)
+        total = np.zeros(len(self.shared.rate), dtype=np.int64)
         for one, use in zip(self.rounds, uses, strict=True):
             factor = one.times * one.message * Fraction(whole, use.parts)
             if int(use.units.max(initial=0)) * int(factor) >= 2**60:
@@ -179,7 +179,7 @@ class Outline:
     def step_loads(self) -> StepLoads:
         """Load per step; rounds one after another that send the same are one step that comes again."""
         shared, overhead = self.shared, self.topology.link_columns.overhead
-        resource, count = shared.of_link, len(shared.names)
+        resource, count = shared.of_link, len(shared.rate)
         parts = lcm(*(use.parts for use in self.uses))
         rows, times, channels = list[tuple[Floats, ...]](), list[int](), list[int]()
         # A ring that gathers what it has reduced goes on with the same step.

@@ -311,18 +311,18 @@ class Pool:
         own = loads.resources(group.topology)
         images = []
         for generator, links in zip(group.generators, group.links, strict=True):
-            goes = np.arange(len(own.names))
+            goes = np.arange(len(own.rate))
             # Links that go to each other use equal resources in the same order.
             goes[own.members] = expand(own.starts, own.members, links)[1]
             for device, number in own.adders.items():
                 goes[number] = own.adders[int(generator[device])]
             images.append(goes)
-        self.orbit = label = orbit_labels(len(own.names), images)
+        self.orbit = label = orbit_labels(len(own.rate), images)
         _, first = np.unique(label, return_index=True)
         self.size = np.bincount(label)
         chosen, sizes = first.tolist(), self.size.tolist()
         self.shared = loads.Resources(
-            tuple(own.names[place] for place in chosen),
+            lambda place: own.name(chosen[place]),
             tuple(own.kinds[place] for place in chosen),
             tuple(own.rate[place] * times for place, times in zip(chosen, sizes, strict=True)),
             own.starts,

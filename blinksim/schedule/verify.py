@@ -173,7 +173,7 @@ def _facts(base: Schedule, whole: SymmetricSchedule | None, slots: int, in_place
     rate, worst = min(busy, default=(None, -1))
     return Facts(
         rate=rate,
-        busiest=shared.names[worst] if busy else "",
+        busiest=shared.name(worst) if busy else "",
         busiest_load=loads[worst] / size[worst] if busy else Fraction(0),
         busiest_count=sum(size[number] for other, number in busy if other == rate),
         in_flight=crowd(base)[0] if whole is None else most_in_flight(whole),

@@ -286,7 +286,7 @@ class _Steps:
             carried, whole = whole_loads(timed, spread, shared)
             self.total, alphas = np.array([value / whole for value in carried]), route_alphas(timed, spread)
             kinds, numbers = step_kinds(timed, spread)
-            channels, count = int(timed.channel.max(initial=0)) + 1, len(shared.names)
+            channels, count = int(timed.channel.max(initial=0)) + 1, len(shared.rate)
             for used, share, messages in kinds:
                 passed = crossed(occupied, alphas, used, share, count)
                 arrays.append((*passed, *starts.overheads(used, count, messages)))
@@ -310,7 +310,7 @@ class _Steps:
             listed = zip(range(len(arrays)), loads.channels or ones, loads.times or ones, strict=True)
             runs += [run for run in listed if loads.load[run[0]].any()]
             self.reduced = sum(many * share * into for many, share, into in loads.reduced)
-        self.rates, self.names, self.kinds = shared.rates, shared.names, shared.kinds
+        self.rates, self.name, self.kinds = shared.rates, shared.name, shared.kinds
         self.steps, self.runs = timed.steps, list[tuple[Step, int]]()
         for number, channels, many in runs:
             crossing = np.flatnonzero(arrays[number][0])
@@ -328,7 +328,7 @@ class _Steps:
         terms, pieces = _paced(runs, self.kinds, drain, self.steps, whole_messages)
         terms += (Term("reduction", gamma * size * self.reduced, "gamma"),) if gamma * self.reduced else ()
         time = sum(term.time_s for term in terms)
-        return Cost(terms, self.names[worst], float(busy[worst] / time), self.steps, pieces)
+        return Cost(terms, self.name(worst), float(busy[worst] / time), self.steps, pieces)
 
 
 def _paced(
@@ -403,14 +403,14 @@ class _Forest:
             routes, messages = _symmetric_messages(timed)
         else:
             base, weighted, shared, orbit = timed, timed, own, np.arange(len(timed.topology.devices))
-            images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.names), dtype=np.int64)
+            images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.rate), dtype=np.int64)
             # Every tree sends messages of its own, as a simulation and a program of the schedule do.
             routes, messages = np.unique(timed.route, return_counts=True)
         spread, seconds, share = spread or single_routes(base), 1 / own.rates, _shares(base)
         occupied = RouteUses.of(spread, own)
         carried, whole = whole_loads(weighted, spread, shared)
         self.load, self.rates = np.array([value / whole for value in carried]), shared.rates
-        each, self.longest = Starts.of(base, spread, shared).overheads(routes, len(shared.names), messages)
+        each, self.longest = Starts.of(base, spread, shared).overheads(routes, len(shared.rate), messages)
         self.each = each / many
 
         # A send takes its latencies and overhead, its whole chunk on the slowest resource of its route behind
@@ -426,7 +426,7 @@ class _Forest:
         amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
         self.reduced = float((amounts / np.bincount(orbit)).max())
         self.alone = base is timed and base.chunks == 1
-        self.steps, self.names, self.kinds = base.steps, shared.names, shared.kinds
+        self.steps, self.name, self.kinds = base.steps, shared.name, shared.kinds
 
     def least(self, size: int) -> float:
         """Seconds that no number of pieces falls below, by every resource and by two of the paths."""
@@ -472,7 +472,7 @@ class _Forest:
             Term(f"bandwidth of {kind}", drain, kind),
             *([Term("reduction", reduction, "gamma")] if reduction else []),
         )
-        return Cost(terms, self.names[worst], drain / sum(term.time_s for term in terms), self.steps, count)
+        return Cost(terms, self.name(worst), drain / sum(term.time_s for term in terms), self.steps, count)
 
 
 def _symmetric_messages(whole: SymmetricSchedule) -> tuple[Ints, Counts]:

@@ -133,9 +133,9 @@ class ScheduleGraph(EventGraph):
 
     def resource_name(self, resource: int) -> str:
         """``gpu0->gpu1 (nvlink)``, ``bus …``, ``out of …``, or ``reduction at …``."""
-        first, devices = len(self.shared.names), self.schedule.topology.devices
+        first, devices = len(self.shared.rate), self.schedule.topology.devices
         if resource < first:
-            return self.shared.names[resource]
+            return self.shared.name(resource)
         return f"reduction at {devices[resource - first].name}" if resource < first + len(devices) else "a joint"
 
 
@@ -166,7 +166,7 @@ def event_graph(schedule: Schedule, options: Options = Options()) -> ScheduleGra
     # A stage more, which crosses no link (-1), behind the sends whose switch adds, or whose receiver reduces.
     added, adder = sums_formed(schedule, shared)
     reducing = np.flatnonzero((schedule.op[order] == REDUCE) & (options.gamma > 0))
-    reducer = len(shared.names) + schedule.dst[order[reducing]].astype(np.int64)
+    reducer = len(shared.rate) + schedule.dst[order[reducing]].astype(np.int64)
     position = np.concatenate((position, place[added], reducing))
     sort, further = np.argsort(position, kind="stable"), np.full(len(added) + len(reducing), -1)
     position, resource = position[sort], np.concatenate((resource, adder.astype(np.int64), reducer))[sort]
@@ -175,7 +175,7 @@ def event_graph(schedule: Schedule, options: Options = Options()) -> ScheduleGra
     count, send, begins = len(resource), order[position], _first(position)
     follows = np.append(~begins[1:], np.zeros(min(count, 1), dtype=np.bool_))
     # What arrives at a reducer has arrived whole.
-    into_reducer = np.append(resource[1:] >= len(shared.names), np.zeros(min(count, 1), dtype=np.bool_))
+    into_reducer = np.append(resource[1:] >= len(shared.rate), np.zeros(min(count, 1), dtype=np.bool_))
     cut = follows & (~ends_link | (options.switching == "cut-through")) & ~into_reducer
     at_link = np.flatnonzero(crossing >= 0)
     first_link = at_link[_first(position[at_link])]
@@ -191,7 +191,7 @@ def event_graph(schedule: Schedule, options: Options = Options()) -> ScheduleGra
     before, after, joints = _waits(schedule, head, tail, message, count)
     inside, none = np.flatnonzero(follows), np.zeros(joints)
     return ScheduleGraph(
-        resource=np.concatenate((resource, len(shared.names) + len(devices) + np.arange(joints))),
+        resource=np.concatenate((resource, len(shared.rate) + len(devices) + np.arange(joints))),
         timeless=np.arange(count + joints) >= count,
         before=np.concatenate((inside, before)),
         after=np.concatenate((inside + 1, after)),

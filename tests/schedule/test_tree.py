@@ -51,7 +51,7 @@ def test_heights_and_loads(machine: str, collective: str) -> None:
         assert tree.height == tallest
         for resource, times in tree.loads(shared):
             carried[resource] += times * tree.share  # type: ignore[assignment]
-    assert [carried[number] for number in range(len(shared.names))] == list(resource_loads(schedule, shared))
+    assert [carried[number] for number in range(len(shared.rate))] == list(resource_loads(schedule, shared))
 
 
 @pytest.mark.parametrize("name", ["ring", "double_binary", "packed"])

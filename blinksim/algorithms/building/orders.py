@@ -86,7 +86,7 @@ def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     use, _ = uses_of_messages(topology, *ends)
     shared = resources(topology)
     # What devices carry in all does not count here.
-    amounts = np.zeros(len(shared.names), dtype=np.int64)
+    amounts = np.zeros(len(shared.rate), dtype=np.int64)
     np.add.at(amounts, shared.of_link, use.units)
     return use.parts * len(rings) / shared.longest(amounts)
 

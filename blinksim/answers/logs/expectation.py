@@ -328,7 +328,7 @@ class RingModel:
         """`alpha` and `betas` where link classes have their alpha, or their beta (time per byte), times a factor."""
         shared, first, occupied, starts, seconds = self._figures
         links, schedule = self.topology.links, self.schedule
-        scale, slower = np.array([alphas.get(link.kind, 1.0) for link in links]), np.ones(len(shared.names))
+        scale, slower = np.array([alphas.get(link.kind, 1.0) for link in links]), np.ones(len(shared.rate))
         slower[shared.of_link] = [betas.get(link.kind, 1.0) for link in links]
         starts, seconds = replace(starts, overhead=starts.overhead * scale[first]), seconds * slower
         routes = route_alphas(schedule, scale=scale)
