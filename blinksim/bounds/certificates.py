@@ -24,6 +24,8 @@ from blinksim.units import exact_GBps, format_rate, parse_exact
 
 # Collectives with a block of every rank on one side; the blocks may be unequal.
 _WITH_SHARES = sorted(name for name in COLLECTIVES if Collective(name).block_sides == 1)
+# Links from which on arrays are quicker; a certificate of fewer is checked without NumPy.
+_MANY_LINKS = 2000
 
 
 def known_devices(topology: Topology, names: Iterable[str]) -> set[str]:
@@ -58,6 +60,12 @@ def check_shares(collective: Collective, ranks: int, shares: Sequence[int]) -> t
 
 def crossing_links(topology: Topology, part: Mapping[str, int], *, leaving: int | None = None) -> list[Link]:
     """The links between different parts; with `leaving`, only those out of that part. part: its number by device."""
+    if len(topology.links) < _MANY_LINKS:
+        return [
+            link
+            for link in topology.links
+            if part[link.src] != part[link.dst] and (leaving is None or part[link.src] == leaving)
+        ]
     number = [part[device.name] for device in topology.devices]
     return [topology.links[link] for link in topology.link_columns.crossing(number, leaving)]
 
