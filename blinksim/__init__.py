@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     )
     from blinksim.answers.sweep import Sweep as Sweep, sweep as sweep
     from blinksim.answers.synthesize import Synthesis as Synthesis, synthesize as synthesize
+    from blinksim.answers.together import together as together
     from blinksim.answers.tune import ChoiceTime as ChoiceTime, Tuning as Tuning, tune as tune
     from blinksim.answers.verify import (
         FileVerdict as FileVerdict,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     )
     from blinksim.bounds.sensitivity import Change as Change
     from blinksim.bounds.time.time_bound import TimeBound as TimeBound
+    from blinksim.bounds.together import Together as Together
     from blinksim.collective import Collective as Collective
     from blinksim.errors import (
         BlinksimError as BlinksimError,
@@ -121,12 +123,14 @@ else:
         "answers.project": "Answer Ranking contest project rank",
         "answers.sweep": "Sweep sweep",
         "answers.synthesize": "Synthesis synthesize",
+        "answers.together": "together",
         "answers.tune": "ChoiceTime Tuning tune",
         "answers.verify": "FileVerdict read_schedule verify verify_file",
         "bounds.bound_result": "Bound BoundResult",
         "bounds.experts": "draw_routing expert_traffic read_routing write_routing",
         "bounds.sensitivity": "Change",
         "bounds.time.time_bound": "TimeBound",
+        "bounds.together": "Together",
         "collective": "Collective",
         "errors": "BlinksimError FileError InfeasibleError InputError MissingError PluginError",
         "exports": "export write",

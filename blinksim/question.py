@@ -7,10 +7,12 @@ or numbers, so that a question can be printed, compared, kept in a journal and s
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import partial
+from math import prod
 from typing import Any, Literal
 
 from blinksim import machines
@@ -20,7 +22,7 @@ from blinksim.machines import MachineLike, RatesName
 from blinksim.results import keyed
 from blinksim.topology.cluster import place
 from blinksim.topology.graph import Link, Topology
-from blinksim.topology.selection import IDLE, NONE, Names, class_names, listed, names_text, relay_names
+from blinksim.topology.selection import ALL, IDLE, NONE, Names, class_names, listed, names_text, relay_names
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class Question:
         if self.relays in (None, NONE):
             return ()
         holders = [device.name for device in whole.devices if device.holds]
-        numbered = None if self.relays == IDLE else self._numbered(whole)
+        numbered = None if self.relays in (IDLE, ALL) else self._numbered(whole)
         return tuple(whole.device(name).name for name in relay_names(self.relays, members, holders, numbered))
 
     def link_classes(self, whole: Topology) -> tuple[str, ...] | None:
@@ -247,3 +249,35 @@ def at_rates(topology: Topology, rates: str) -> Topology:
 def _figures(link: Link) -> tuple[str, Fraction, float, float]:
     """What links of a machine that are alike have in common, whatever their lanes."""
     return link.kind, link.lane_bandwidth, link.latency, link.overhead
+
+
+def group_of(question: Question, text: str, collective: Collective) -> tuple[Question, str | None]:
+    """The question of a group such as ``0,1:allreduce:64MiB``, and its size. collective: if it names none."""
+    members, *more = text.split(":")
+    if not members or len(more) > 2:
+        raise InputError(f"group={text}: write members, collective and size, like 0,1:allreduce:64MiB")
+    wanted = Collective.of(more[0]) if more and more[0] else collective
+    return replace(question, members=members, collective=wanted), more[1] if more[1:] else None
+
+
+def mesh_groups(shape: str, ranks: int, axis: int | None = None) -> list[str]:
+    """The members of the groups of a device mesh such as ``2x4``, whose last axis is the innermost.
+
+    axis: only the groups along this axis, counted from 0. Raises `InputError` for a mesh of other than
+    `ranks` ranks.
+
+    >>> mesh_groups("2x4", 8)
+    ['0,4', '1,5', '2,6', '3,7', '0,1,2,3', '4,5,6,7']
+    """
+    sides = [int(side) for side in shape.split("x") if re.fullmatch("[0-9]{1,6}", side)]
+    if "x".join(map(str, sides)) != shape or prod(sides) != ranks:
+        raise InputError(f"mesh={shape}: the product of its sides must be {ranks}, as in 2x{ranks // 2}")
+    if axis is not None and not 0 <= axis < len(sides):
+        raise InputError(f"axis={axis}: a mesh of {shape} has axes 0 to {len(sides) - 1}")
+    groups, apart = list[str](), ranks
+    for number, side in enumerate(sides):
+        apart //= side
+        if side > 1 and axis in (None, number):
+            firsts = (rank for rank in range(ranks) if rank // apart % side == 0)
+            groups += [",".join(str(rank + apart * step) for step in range(side)) for rank in firsts]
+    return groups

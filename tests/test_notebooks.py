@@ -27,7 +27,7 @@ def code(path: Path) -> ast.Module:
 
 def test_all_are_listed() -> None:
     text = (ROOT / "notebooks" / "README.md").read_text()
-    assert len(NOTEBOOKS) == 8
+    assert len(NOTEBOOKS) == 9
     assert [path.name for path in NOTEBOOKS] == re.findall(r"\]\((\d[^)]*\.ipynb)\)", text)
 
 

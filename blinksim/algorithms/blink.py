@@ -9,6 +9,7 @@ trees with 1/n of the data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from blinksim.algorithms.building.claims import with_gap
@@ -20,7 +21,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, Column, Hops, Mix, find_hops, loads
-from blinksim.packing.tree_columns import BOTH, TreeSearch, as_tree, use_of
+from blinksim.packing.tree_columns import BOTH, DOWN, UP, TreeSearch, as_tree, use_of
 from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
@@ -123,6 +124,11 @@ def trees_from(
     total = sum(mix.rates, start=Fraction(0))
     for column, value in zip(mix.columns, mix.rates, strict=True):
         root, arcs = roots[column.group], column.arcs
+        if column.up:
+            root, share = arcs[0][0], value / total
+            away = as_tree(hops, root, share, arcs, DOWN)
+            yield replace(away, up=as_tree(hops, root, share, column.up, UP).up)
+            continue
         if use == BOTH:
             root = top(arcs)
             arcs = hung_from(root, arcs)

@@ -22,7 +22,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import longest_path
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import Arc, find_hops
+from blinksim.packing.columns import Arc, Mix, find_hops
 from blinksim.packing.tree_columns import BOTH, TreeSearch, use_of
 from blinksim.schedule.loads import Edge, Tree, rate
 from blinksim.schedule.model import Schedule
@@ -79,12 +79,17 @@ def helped_trees(
     channels: as in `build`.
     """
     search = tree_search(machine, collective)
-    hops, use, roots, best = search.hops, search.use, search.roots, search.best()
+    hops, roots, best = search.hops, search.roots, search.best()
     loss = Fraction(0)
     if channels is not None:
         allowed = channels * search.hops.lane / search.hops.unit
         loss = max(Fraction(0), 1 - allowed / best.rate)
     mix = search.few(best, limits, loss=loss, cheapest=True)
+    return mix.rate * len(roots) * hops.unit, helper_trees(machine, search, mix)
+
+
+def helper_trees(machine: Topology, search: TreeSearch, mix: Mix) -> list[Tree]:
+    """The trees of a mix with their shares of the data."""
 
     def top(arcs: Sequence[Arc]) -> int:
         """The middle of a longest path, or its end if that only forwards."""
@@ -92,10 +97,10 @@ def helped_trees(
         middle = path[len(path) // 2], path[(len(path) - 1) // 2]
         return next((vertex for vertex in middle if _computes(machine, vertex)), path[0])
 
-    return mix.rate * len(roots) * hops.unit, [
+    return [
         # Without relays that only forward: they lie on the routes of longer hops.
         replace(tree, down=_merged(machine, tree.down, up=False), up=_merged(machine, tree.up, up=True))
-        for tree in trees_from(hops, mix, roots, use, top)
+        for tree in trees_from(search.hops, mix, search.roots, search.use, top)
     ]
 
 

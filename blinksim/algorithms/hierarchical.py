@@ -53,11 +53,13 @@ def add_shards(plan: Plan) -> None:
         plan.add_chunk(Fraction(1, plan.n), *plan.collective.labels(owner, owner))
 
 
-def rounds(topology: Topology, collective: Collective, *, direct: bool = False) -> tuple[Round, ...]:
-    """The steps inside the nodes and between them: rings, or one step if `direct` or between cards.
+def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
+    """What the steps have in common. Raises as `fill` does."""
+    return phases(topology, collective)
 
-    Raises as `fill` does.
-    """
+
+def phases(topology: Topology, collective: Collective, *, direct: bool = False) -> tuple[Round, ...]:
+    """The steps inside the nodes and between them: rings, or one step if `direct` or between cards."""
     ranks, cards = _table(topology, "hierarchical_direct" if direct else "hierarchical")
     if direct and (messages := ranks.size * len(ranks)) > _MOST_MESSAGES:
         what = f"{messages:,} messages between nodes, more than {_MOST_MESSAGES:,}"

@@ -6,8 +6,8 @@ Two steps for each level, and a message for every other node: for small messages
 
 from __future__ import annotations
 
-from blinksim.algorithms import hierarchical
 from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.hierarchical import add_shards, phases
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.step_loads import Round
@@ -24,10 +24,10 @@ ENTRY = Algorithm(
 
 def fill(plan: Plan) -> None:
     """Local ranks l of all nodes exchange their shards. Raises as `hierarchical` does."""
-    hierarchical.add_shards(plan)
+    add_shards(plan)
     plan.add_rounds(rounds(plan.topology, plan.collective))
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
-    return hierarchical.rounds(topology, collective, direct=True)
+    return phases(topology, collective, direct=True)

@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from blinksim.answers.idle_gpus import IDLE_GPUS, idle_gpus
 from blinksim.bounds import Bound, BoundResult, bound as bound_of, in_flight as in_flight_of
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds, link_changes, nic_gain
 from blinksim.bounds.time.time_bound import TimeBound, all_times, least_time
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
+from blinksim.question import Question
+from blinksim.topology.graph import Topology
 from blinksim.units import size_of
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from blinksim.schedule.model import Schedule
 
 
@@ -234,3 +239,9 @@ def from_rates(found: BoundResult, size: int) -> TimeBound:
     granted = found.in_network
     able = None if granted is None else least_time(topology, collective, size, granted.grants)
     return TimeBound(topology, collective, size, (best, *(one for one in others if one.time <= best.time)), able)
+
+
+def idle_lines(question: Question, part: Topology, wanted: Collective, before: Fraction) -> list[str]:
+    """The line of `idle_gpus` with its label; none where there is nothing to say."""
+    found = idle_gpus(question, part, wanted, before)
+    return [] if found is None else [f"{IDLE_GPUS} {found.words()}"]

@@ -42,6 +42,20 @@ from blinksim.units import format_rate
 Matrix = list[list[int]]
 
 
+def least_use(
+    topology: Topology,
+    collective: Collective,
+    lengths: Mapping[str, Fraction],
+    shares: Sequence[int] = (),
+    grants: Sequence[str] = (),
+    most_work: int | None = None,
+) -> Fraction:
+    """Length that any schedule uses per byte, where relays do what they can, and switches what is granted."""
+    if grants or (more_than_forwards(topology) and not collective.personalized):
+        return least_branching(topology, collective, lengths, shares, grants, most_work or MOST_WORK)
+    return least_length(topology, collective, lengths, shares)
+
+
 def least_length(
     topology: Topology, collective: Collective, lengths: Mapping[str, Fraction], shares: Sequence[int] = ()
 ) -> Fraction:
@@ -307,10 +321,7 @@ class Lengths(Certificate):
             if id(length) in negative:
                 raise InputError(f"the length of {name} is negative")
         kept = {name: exact[id(length)] for name, length in lengths.items() if exact[id(length)]}
-        if granted or relays:
-            distance = least_branching(topology, collective, kept, weights, granted, most_work)
-        else:
-            distance = least_length(topology, collective, kept, weights)
+        distance = least_use(topology, collective, kept, weights, granted, most_work)
         if distance <= 0:
             raise InputError("these lengths prove nothing: some schedule uses none of them")
         return cls(tuple(sorted(kept.items())), price(topology, kept), distance, weights, granted, relays=relays)

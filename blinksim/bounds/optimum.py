@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import pairwise, product
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -38,6 +39,14 @@ from blinksim.traffic import Traffic
 
 # Lengths need no common denominator with anything else, so long fractions may be tried last.
 _DENOMINATORS = (*DENOMINATORS, 10**5, 10**7)
+
+
+class _Proof(Protocol):
+    @property
+    def rate(self) -> Fraction: ...
+
+
+Proof = TypeVar("Proof", bound=_Proof)
 
 
 def best_flows(
@@ -84,8 +93,8 @@ def commodities(net: Network, traffic: Traffic) -> list[programs.Commodity]:
 
 
 def shortest_lengths(
-    values: Mapping[str, float], target: float, proved: Callable[[dict[str, Fraction]], Lengths]
-) -> tuple[Lengths, bool] | None:
+    values: Mapping[str, float], target: float, proved: Callable[[dict[str, Fraction]], Proof]
+) -> tuple[Proof, bool] | None:
     """The tightest lengths from duals rounded to short fractions, and whether they prove the program's value.
 
     target: that value, bytes/s. proved: what lengths prove, or an `InputError`. None if no rounding proves
@@ -96,7 +105,7 @@ def shortest_lengths(
         return None
     # Scaled to the smallest length, or to the largest, the lengths of a vertex are short fractions.
     smallest = min(value for value in values.values() if value > 1e-7 * largest)
-    best: Lengths | None = None
+    best: Proof | None = None
     tried: list[dict[str, Fraction]] = []
     for scale, denominator in product((smallest, largest), _DENOMINATORS):
         rounded = {

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import click
 
 from blinksim.answers import bound as study
-from blinksim.answers.bound import in_flight
-from blinksim.answers.idle_gpus import IDLE_GPUS, idle_gpus
+from blinksim.answers.bound import idle_lines, in_flight
 from blinksim.bounds import BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.experts import write_routing
@@ -20,15 +18,14 @@ from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
 from blinksim.bounds.time.time_bound import TimeBound
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, typed_size, written
-from blinksim.collective import Collective, busbw_factor
+from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
-from blinksim.question import Question
+from blinksim.question import Question, mesh_groups
 from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
 from blinksim.timing.experts import routing_of
 from blinksim.topology.elements import BRANCHING
-from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic as Matrix
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
 
@@ -41,6 +38,9 @@ _LOST, _GAINED = "after losing one link", "with one more"
 
 def bound(options: Bound) -> None:
     """How fast a collective can be at best, and why."""
+    if options.groups or options.mesh or options.axis is not None:
+        _at_once(options)
+        return
     question = question_of(options.machine, options.where)
     earlier = unedited(question, options.before)
     size = parse_size(options.size) if options.size else None
@@ -76,6 +76,33 @@ def bound(options: Bound) -> None:
     answer("bound", said, lambda: _show(best, changed, levels, question, was, times, options), rows)
 
 
+def _at_once(options: Bound) -> None:
+    """How fast several groups can be at once."""
+    from blinksim.answers.together import together
+    from blinksim.timing.simulator import simulate
+
+    given = typed_options(options, "root", "traffic", "losses", "gains", "levels", "before")
+    if given := given + typed_options(options.drawing):
+        raise InputError(f"{given.split()[0]} is of a single collective; leave it out for groups")
+    if bool(options.groups) == bool(options.mesh) or (options.size and not options.mesh):
+        raise InputError("give --group, such as 0,1:allreduce:64MiB, or --mesh with --axis and --size")
+    question, groups = question_of(options.machine, options.where), list(options.groups)
+    with Working(f"bounding groups on {options.machine}"):
+        if options.mesh:
+            mesh = mesh_groups(options.mesh, question.whole().ranks, options.axis)
+            groups = [f"{members}::{options.size}" if options.size else members for members in mesh]
+        found = together(question, groups, options.collective or "allreduce")
+        sized = found.groups[0].size is not None
+        time_s = simulate(found, int(sum(found.amounts))).time_s if sized else None
+    helped = replace(question, relays="all", relays_reduce=True) if question.relays is None else question
+    again = command_line(helped, options.collective or "")
+    again += typed_options(options, "groups", "mesh", "axis", "size")
+    more = "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
+    more += "" if helped is question else f"\nnext: blinksim bound {again}"
+    said = found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
+    answer("bound groups", lambda: said, lambda: click.echo(f"{as_typed(found.text())}{more}"), found.rows)
+
+
 def _switch_lines(found: BoundResult) -> Iterator[str]:
     """What else the bound is of: copies, what the machine's switches can do, what they would in flight."""
     if found.collective.data is not None:
@@ -100,13 +127,6 @@ def _switch_lines(found: BoundResult) -> Iterator[str]:
     if able and cuts and found.headline.assumes != NOTHING and not found.collective.personalized:
         words = granted_to_switches([grant for grant in BRANCHING if grant in able])
         yield f"where {words}, at most {exact_GBps(min(cuts))} GB/s algbw, an upper bound that may not be attained"
-
-
-def _idle_lines(question: Question, part: Topology, collective: Collective, most: Fraction) -> Iterator[str]:
-    """What GPUs that idle would add to the best rate of a part."""
-    idle = idle_gpus(question, part, collective, most)
-    if idle is not None:
-        yield f"{IDLE_GPUS} {as_typed(idle.words())}"
 
 
 def _four_digits(value: float) -> str:
@@ -175,7 +195,7 @@ def _show(
     rate = f"{exact} GB/s algbw ({rounded}busbw {format_rate(found.rate * factor)})"
     click.echo(f"{found.collective} on {topology.name}: at most {rate}{limits}, {reach}")
     click.echo(f"  {best.certificate.words(topology)}")
-    idle = _idle_lines(question, topology, found.collective, found.most)
+    idle = map(as_typed, idle_lines(question, topology, found.collective, found.most))
     lines = [f"it assumes: {best.assumes}", *_switch_lines(found), *idle]
     if data := found.collective.data:
         lines.insert(0, f"at least {format_time(found.time(data.size))} for {format_size_about(data.size)}")
@@ -268,8 +288,8 @@ def place(options: Place) -> None:
         rates = [f"{'GB/s' if held else 'all'} at {whole.rates} rates", *map("".join, held.items())]
         click.echo(f"  {', '.join(rates)}")
         chosen = replace(question, members=",".join(best.members))
-        for line in _idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
-            click.echo(f"  {line}")
+        for line in idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
+            click.echo(f"  {as_typed(line)}")
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, traffic=options.traffic)}")
 
     described = question.described(whole)

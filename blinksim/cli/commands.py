@@ -428,7 +428,12 @@ class Bound(TableOptions, run="blinksim.cli.bound:bound"):
       losses: Also the bound after the loss of each link, or of one of its lanes, worst first.
       gains: Also the bound with one lane (or NIC) more, best first.
       levels: Also what GPUs, nodes and each level of switches allow by themselves.
-      size: Also the least time for SIZE: latency, overhead and bandwidth together.
+      size: Also the least time for SIZE: latency, overhead and bandwidth together. Of a mesh: of each group.
+      groups: Several at once: members, collective and size of each, such as 0,1:allreduce:64MiB. With sizes
+          they end together, without any they have the same rate. --relays idle are GPUs of no group, --relays
+          all those of other groups too.
+      mesh: All groups of a device mesh at once, such as 2x4, the last axis innermost.
+      axis: Of the mesh: the groups along this axis only, counted from 0.
 
     Examples:
       blinksim bound hgx-h100 allreduce
@@ -439,13 +444,18 @@ class Bound(TableOptions, run="blinksim.cli.bound:bound"):
       blinksim bound dgx1-v100 allreduce --size 1MiB
       blinksim bound dgx1-v100 allreduce --edit 'without gpu0-gpu3' --before
       blinksim bound hgx-h100 dispatch --nodes 8 --experts 256 --topk 8 --node-limit 4
+      blinksim bound mi355x --group 0,1 --group 2-5:allgather --relays all --relays-reduce
+      blinksim bound hgx-h100 --mesh 2x4 --size 64MiB
     """
 
     machine: str = argument()
-    collective: str = argument()
+    collective: str | None = argument()
     where: MachineOptions = group(MachineOptions, "nominal")
     root: int | None = ROOT
     traffic: str | None = TRAFFIC
+    groups: tuple[str, ...] = option(flags="--group", metavar="GROUP")
+    mesh: str | None = option(metavar="AxB")
+    axis: int | None = option(kind=Whole(0), metavar="N")
     losses: bool = option()
     gains: bool = option()
     levels: bool = option()

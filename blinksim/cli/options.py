@@ -395,6 +395,8 @@ def typed_options(given: object, *names: str) -> str:
 
 def wanted_of(options: Bound | Project, question: Question) -> Collective:
     """The collective of a command that knows dispatch and combine, which have options of their own."""
+    if options.collective is None:
+        raise click.UsageError("Missing argument 'COLLECTIVE'.")
     name, given = options.collective.lower(), typed_options(options.drawing)
     if name in OF_EXPERTS and options.traffic is None and options.root is None:
         from blinksim.timing.experts import expert_collective

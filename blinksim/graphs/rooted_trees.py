@@ -42,8 +42,15 @@ def height(root: int, arcs: Iterable[Arc]) -> int:
 
 def from_parents(parents: Mapping[int, int], root: int) -> tuple[Arc, ...]:
     """The arcs of the tree in which every vertex but the root has a parent: level by level, each in rising order."""
-    parent, child, _ = by_levels(parents, root)
-    return tuple(zip(parent.tolist(), child.tolist(), strict=True))
+    children: dict[int, list[int]] = {}
+    for child, parent in parents.items():
+        children.setdefault(parent, []).append(child)
+    arcs: list[Arc] = []
+    level = [root]
+    while level:
+        level = sorted(child for parent in level for child in children.get(parent, ()))
+        arcs += [(parents[child], child) for child in level]
+    return tuple(arcs)
 
 
 def by_levels(parents: Mapping[int, int], root: int) -> tuple[Ints, Ints, Ints]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise, permutations
-from math import gcd, lcm
+from math import gcd, inf, lcm
 from typing import TypeVar
 
 from blinksim.errors import InfeasibleError
@@ -114,6 +114,33 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
     return Hops(vertices, topology.ranks, routes, loads, tuple(capacity), unit, thinnest)
 
 
+def on_machine(machine: Topology, parts: Sequence[Topology], hops: Sequence[Hops]) -> list[Hops]:
+    """The hops of parts of a machine as uses of the machine's resources: all have the same capacities."""
+    shared, number = resources(machine), {link.name: place for place, link in enumerate(machine.links)}
+    spans = list(pairwise(shared.starts.tolist()))
+    # By part: the machine's resource for each of its own, and how often one use of that counts.
+    places, counts, most = list[dict[int, int]](), list[list[int]](), [1] * len(shared.rate)
+    for part, one in zip(parts, hops, strict=True):
+        own, place = resources(part), dict[int, int]()
+        for (first, last), link in zip(pairwise(own.starts.tolist()), part.links, strict=True):
+            start, end = spans[number[link.name]]
+            place |= zip(own.members[first:last].tolist(), shared.members[start:end].tolist(), strict=True)
+        count = [int(times * one.unit / rate) for times, rate in zip(one.capacity, own.rate, strict=True)]
+        for resource, there in place.items():
+            most[there] = lcm(most[there], count[resource])
+        places.append(place)
+        counts.append(count)
+    capacity, unit = whole(list(zip(shared.rate, most, strict=True)))
+    found = []
+    for one, place, count in zip(hops, places, counts, strict=True):
+        loads = {
+            arc: tuple(sorted((place[r], times * most[place[r]] // count[r]) for r, times in load))
+            for arc, load in one.loads.items()
+        }
+        found.append(replace(one, loads=loads, capacity=tuple(capacity), unit=unit))
+    return found
+
+
 # Shares with a larger common denominator are rounded to multiples of 1/ROUNDED.
 # Both leave room to cut the shares into 2^14 pieces.
 _MOST_DENOMINATOR = 2**26
@@ -125,13 +152,15 @@ _EPSILON = 1e-7
 class Column:
     """Something that one unit of rate can use. load: (resource, times). group: all groups get the same rate.
 
-    arcs: its hops. cost: decides between equally good choices, such as the height of a tree.
+    arcs: its hops. cost: decides between equally good choices, such as the height of a tree. up: the hops of
+    the tree towards the root, if it is another one than away from it, with parents first.
     """
 
     arcs: tuple[Arc, ...]
     load: Load
     cost: int = 0
     group: int = 0
+    up: tuple[Arc, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +168,13 @@ class Mix:
     """Columns with rates, in units of the capacity.
 
     optimum: the rate of each group that the linear program gives for the columns known to it, in floating
-    point.
+    point. prices: of its resources.
     """
 
     columns: tuple[Column, ...]
     rates: tuple[Fraction, ...]
     optimum: float
+    prices: tuple[float, ...] = ()
 
     @property
     def rate(self) -> Fraction:
@@ -165,43 +195,49 @@ def best_mix(
     groups: int = 1,
     price: Price | None = None,
     rounds: int = 200,
+    held: Mapping[int, Fraction] | None = None,
 ) -> Mix:
     """The columns and rates with the largest rate of each group, under the capacities.
+
+    held: groups that keep a rate of their own; at least one does not.
 
     price: given a price per resource, returns the cheapest columns; those worth more than they cost join.
     None if `columns` are all there are. The rates are exact fractions that fit the capacities exactly; where
     the program's numbers cannot be made exact they are lowered until they fit.
     """
-    pool = list(columns)
-    known = {(c.arcs, c.group) for c in pool}
+    pool, own = list(columns), held or {}
+    known = {(c.arcs, c.up, c.group) for c in pool}
     for last in range(rounds, 0, -1):
-        optimum, weights, prices, worth = _solve(pool, capacity, groups)
+        optimum, weights, prices, worth = _solve(pool, capacity, groups, own)
         priced = [] if price is None or last == 1 else price(prices)
         cost = [sum(prices[r] * times for r, times in column.load) for column in priced]
-        better = (c for c, own in zip(priced, cost, strict=True) if own < worth[c.group] - _EPSILON)
-        new = [c for c in better if (c.arcs, c.group) not in known]
+        better = (c for c, least in zip(priced, cost, strict=True) if least < worth[c.group] - _EPSILON)
+        new = [c for c in better if (c.arcs, c.up, c.group) not in known]
         if not new:
             break
-        known |= {(c.arcs, c.group) for c in new}
+        known |= {(c.arcs, c.up, c.group) for c in new}
         pool += new
-    exact = _exact([(c, w) for c, w in zip(pool, weights, strict=True) if w > _EPSILON], capacity, groups)
-    return Mix(tuple(c for c, _ in exact), tuple(rate for _, rate in exact), optimum)
+    used = [(c, w) for c, w in zip(pool, weights, strict=True) if w > _EPSILON]
+    exact = _exact(used, capacity, groups, own)
+    return Mix(tuple(c for c, _ in exact), tuple(rate for _, rate in exact), optimum, tuple(prices))
 
 
 def _solve(
-    pool: Sequence[Column], capacity: Sequence[int], groups: int
+    pool: Sequence[Column], capacity: Sequence[int], groups: int, held: Mapping[int, Fraction]
 ) -> tuple[float, list[float], list[float], list[float]]:
     """(rate, rate of each column, price of each resource, worth of each group) of the linear program."""
     program, scale = Program(), float(max(capacity))
     weights, (rate,) = program.variables(len(pool)), program.variables(1)
     used: dict[int, list[tuple[int, float]]] = {}
-    members: list[list[tuple[int, float]]] = [[(rate, -1.0)] for _ in range(groups)]
+    members: list[list[tuple[int, float]]] = [[(rate, -1.0)] * (g not in held) for g in range(groups)]
     for number, column in zip(weights, pool, strict=True):
         members[column.group].append((number, 1.0))
         for resource, times in column.load:
             used.setdefault(resource, []).append((number, float(times)))
     rows = {r: program.row(terms, at_most=capacity[r] / scale) for r, terms in sorted(used.items())}
-    shares = [program.row(terms, at_most=float("inf"), at_least=0.0) for terms in members]
+    least = [float(held.get(group, 0)) / scale for group in range(groups)]
+    both = zip(members, least, strict=True)
+    shares = [program.row(terms, at_most=inf, at_least=own) for terms, own in both]
     optimum = program.solve([(rate, 1.0)]) * scale
     prices = [max(0.0, float(program.duals[rows[r]])) if r in rows else 0.0 for r in range(len(capacity))]
     worth = [abs(float(program.duals[row])) for row in shares]
@@ -209,25 +245,26 @@ def _solve(
 
 
 def _exact(
-    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int
+    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int, held: Mapping[int, Fraction]
 ) -> list[tuple[Column, Fraction]]:
     """The program's rates in fractions that fit: its vertex solved exactly, or short fractions, lowered.
 
     The common roundings lose a part in 10^9 where a vertex has denominators beyond what a solver's numbers
     can tell.
     """
-    exact = _vertex(chosen, capacity, groups)
+    exact = _vertex(chosen, capacity, groups, held)
     if exact is None:
         rounded = [(c, Fraction(w).limit_denominator(10_000)) for c, w in chosen]
         totals = [sum((w for c, w in rounded if c.group == g), start=Fraction(0)) for g in range(groups)]
-        level = [(c, w * min(totals) / totals[c.group]) for c, w in rounded]
+        free = min(total for g, total in enumerate(totals) if g not in held)
+        level = [(c, w * held.get(c.group, free) / totals[c.group]) for c, w in rounded]
         excess = max((load / capacity[r] for r, load in loads(level).items()), default=Fraction(0))
         exact = [(c, w / max(excess, Fraction(1))) for c, w in level]
     return [(c, w) for c, w in exact if w]
 
 
 def _vertex(
-    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int
+    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], groups: int, held: Mapping[int, Fraction]
 ) -> list[tuple[Column, Fraction]] | None:
     """The rates of the columns of a vertex, from the rows that are full there; None if these do not determine it."""
     width = len(chosen)
@@ -242,7 +279,9 @@ def _vertex(
             if resource in full:
                 full[resource][place] = Fraction(times)
     equal = [{i: Fraction(1) for i, (c, _) in enumerate(chosen) if c.group == g} for g in range(groups)]
-    values = _eliminate([*full.values(), *(row | {width: Fraction(-1)} for row in equal)], width + 1)
+    ends = ({width + 1: held[g]} if g in held else {width: Fraction(-1)} for g in range(groups))
+    rates = (row | end for row, end in zip(equal, ends, strict=True))
+    values = _eliminate([*full.values(), *rates], width + 1)
     if values is None or min(values) < 0:
         return None
     exact = [(c, value) for (c, _), value in zip(chosen, values, strict=False)]

@@ -97,10 +97,11 @@ def cheapest_tree(
     """
     targets = [v for v in terminals if v != root]
     usable = [h for h in helpers if any(h in arc for arc in price)]
-    if not usable:
+    if not usable or not targets:
         return _spanning(price, root, targets, directed)
     if len(targets) <= MOST_TERMINALS:
-        return _dreyfus_wagner(price, root, targets, {root, *targets, *usable})
+        least, below = _dreyfus_wagner(price, targets, {root, *targets, *usable})
+        return _traced(below, root, targets) if root in least else None
     sets = (chosen for size in range(len(usable) + 1) for chosen in combinations(usable, size))
     spanning = [_spanning(price, root, [*targets, *chosen], directed) for chosen in islice(sets, MOST_SETS)]
     trees = [pruned(tree, targets) for tree in spanning if tree is not None]
@@ -140,10 +141,12 @@ def _away(arcs: Iterable[Arc], root: int, targets: Sequence[int]) -> tuple[Arc, 
     return pruned(tree, targets) if came.keys() >= {*targets} else None
 
 
-def _dreyfus_wagner(price: Prices, root: int, targets: Sequence[int], inside: set[int]) -> tuple[Arc, ...] | None:
-    """The exact tree of least price, from a table of the best trees from every vertex to every set of targets."""
-    if not targets:
-        return ()
+Below = Mapping[tuple[int, int], Sequence[tuple[int, int]]]
+LeastTrees = tuple[dict[int, float], Below]
+
+
+def _dreyfus_wagner(price: Prices, targets: Sequence[int], inside: set[int]) -> LeastTrees:
+    """The least prices of trees from every vertex to all targets, and what the best trees consist of."""
     into: dict[int, list[tuple[int, float]]] = {v: [] for v in inside}
     for (a, b), cost in price.items():
         if a in inside and b in inside:
@@ -173,9 +176,12 @@ def _dreyfus_wagner(price: Prices, root: int, targets: Sequence[int], inside: se
                 if cost + step < value.get(u, far):
                     value[u], below[bits, u] = cost + step, [(bits, v)]
                     heappush(queue, (cost + step, u))
-    if root not in best[full]:
-        return None
-    arcs, stack = set[Arc](), [(full, root)]
+    return best[full], below
+
+
+def _traced(below: Below, root: int, targets: Sequence[int]) -> tuple[Arc, ...] | None:
+    """The best tree from `root`."""
+    arcs, stack = set[Arc](), [((1 << len(targets)) - 1, root)]
     for bits, v in stack:
         following = below.get((bits, v), [])
         stack += following
@@ -208,13 +214,14 @@ class TreeSearch:
 
     use: DOWN loads the arcs away from the root, UP those towards it, BOTH both; then the root only names the
     tree. hops_first: a tree's cost, which decides between equals, is its number of hops instead of its
-    height.
+    height. apart: a tree towards a root may be another one than away from it, and any vertex that root.
     """
 
     hops: Hops
     roots: tuple[int, ...]
     use: str
     hops_first: bool = False
+    apart: bool = False
 
     def used(self, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
         """The hops that these arcs of a tree load."""
@@ -238,15 +245,37 @@ class TreeSearch:
     def cheapest(self, cost: Mapping[Arc, float]) -> list[Column]:
         """The cheapest tree of every root that reaches all members."""
         vertices, ranked = self.hops.vertices, self.hops.members
-        members, helpers, prices = vertices[:ranked], vertices[ranked:], self.prices(cost)
+        members, helpers = vertices[:ranked], vertices[ranked:]
+        if self.apart and ranked <= MOST_TERMINALS:
+            pair = self._pair(cost, members)
+            return [] if pair is None else [pair]
+        prices = self.prices(cost)
         trees = [cheapest_tree(prices, root, members, helpers, directed=self.use != BOTH) for root in self.roots]
         return [self.column(arcs, group) for group, arcs in enumerate(trees) if arcs is not None]
 
-    def best(self) -> Mix:
-        """The best mix of all trees; raises `InfeasibleError` if some member cannot be reached."""
-        first, hops = self.cheapest(dict.fromkeys(self.hops.routes, 1.0)), self.hops
+    def _pair(self, cost: Mapping[Arc, float], members: Sequence[int]) -> Column | None:
+        """The cheapest trees away from a vertex to all members, and from these to it."""
+        back, inside = {(b, a): value for (a, b), value in cost.items()}, {*self.hops.vertices}
+        least, below = zip(*(_dreyfus_wagner(one, members, inside) for one in (cost, back)), strict=True)
+        # What helps a pair may only forward.
+        able = (least[0].keys() & least[1].keys()).intersection(members if len(members) == 2 else inside)
+        if not able:
+            return None
+        root = min(able, key=lambda v: (least[0][v] + least[1][v], v))
+        down, up = (_traced(each, root, members) or () for each in below)
+        load = self.hops.load((*down, *((b, a) for a, b in up)))
+        return Column(down, load, len(down) + len(up), 0, up)
+
+    def first(self) -> list[Column]:
+        """A tree of fewest hops for every root; raises `InfeasibleError` if some member cannot be reached."""
+        first = self.cheapest(dict.fromkeys(self.hops.routes, 1.0))
         if len(first) < len(self.roots):
             raise InfeasibleError("some member cannot be reached by hops that pass no other member")
+        return first
+
+    def best(self) -> Mix:
+        """The best mix of all trees; raises `InfeasibleError` if some member cannot be reached."""
+        first, hops = self.first(), self.hops
         return best_mix(
             first, hops.capacity, groups=len(first), rounds=300, price=lambda each: self.cheapest(hops.cost(each))
         )

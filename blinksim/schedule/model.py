@@ -438,6 +438,35 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     )
 
 
+def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machine: Topology) -> Schedule:
+    """Schedules of groups that share a machine as one, which can be simulated but is no collective to verify.
+
+    parts: of the size of all, what each group has of it. Raises `InputError` if the machine lacks a link or
+    device of theirs, or if no common denominator of their shares has 62 bits.
+    """
+    den = lcm(*(s.share_den * part.denominator for s, part in zip(schedules, parts, strict=True)))
+    if den >> 62:
+        raise InputError("the sizes of these groups have no common measure; give rounder ones")
+    columns = {name: [np.zeros(1 if name == "route_start" else 0, dtype=kind)] for name, kind in ARRAYS.items()}
+    before = dict.fromkeys(("chunk", "channel", "route"), 0)
+    for schedule, part in zip(schedules, parts, strict=True):
+        placed = rebase(schedule, machine)
+        if isinstance(placed, tuple):
+            raise InputError("; ".join(placed))
+        own = {name: getattr(placed, name) + before.get(name, 0) for name in ARRAYS}
+        own["share_num"] = placed.share_num * int(part * den / placed.share_den)
+        own["route_start"] = placed.route_start[1:] + len(np.concatenate(columns["route_links"]))
+        for name, values in own.items():
+            columns[name].append(values)
+        ends = (placed.chunks, int(placed.channel.max(initial=0)) + 1, len(placed.route_start) - 1)
+        before = {name: before[name] + count for name, count in zip(before, ends, strict=True)}
+    whole: dict[str, Any] = {name: np.concatenate(values).astype(ARRAYS[name]) for name, values in columns.items()}
+    order = np.argsort(whole["step"], kind="stable")
+    whole |= {name: whole[name][order] for name in ("chunk", "src", "dst", "op", "step", "route", "channel")}
+    first = schedules[0]
+    return Schedule(machine, first.collective, "side by side", first.form, share_den=den, **whole)
+
+
 def _users(sends: Ints) -> str:
     if not len(sends):
         return ""

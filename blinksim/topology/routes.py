@@ -40,7 +40,7 @@ Neighbours = Mapping[int, tuple[Bundle, float]]
 _Ends = Iterable[tuple[int, tuple[Bundle, float]]]
 
 
-class Bundles(dict[int, Neighbours]):
+class Bundles:
     """The neighbours of every device, by its position; in the order in which links to them first occur.
 
     Examples
@@ -56,26 +56,31 @@ class Bundles(dict[int, Neighbours]):
         table, count = topology.link_columns, len(topology.devices)
         self._links = np.argsort(table.src, kind="stable")
         self._start = np.concatenate([[0], np.cumsum(np.bincount(table.src, minlength=count))]).tolist()
+        self._found: dict[int, Neighbours] = {}
+        # The links of a device by the node where they lead.
+        self._sorted: dict[int, tuple[Ints, Ints]] = {}
+        self._into: dict[tuple[int, int], _Ends] = {}
         self._widths = [float(rate) for rate in table.bandwidths]
-        # What searches ask for again and again.
-        self.leading, self._by_node = cache(self._leading), cache(self.links_by_node)
 
-    def __missing__(self, device: int) -> Neighbours:
-        found = self[device] = self._joined(self._links[self._start[device] : self._start[device + 1]])
+    def __getitem__(self, device: int) -> Neighbours:
+        found = self._found.get(device)
+        if found is None:
+            found = self._found[device] = self._joined(self._links[self._start[device] : self._start[device + 1]])
         return found
 
-    def _leading(self, device: int, node: int) -> _Ends:
+    def leading(self, device: int, node: int) -> _Ends:
         """Its neighbours in a node, with the links there."""
-        nodes, own = self._by_node(device)
-        first, last = (np.searchsorted(nodes, node, side=side) for side in ("left", "right"))
-        return self._joined(own[first:last]).items()
-
-    def links_by_node(self, device: int) -> tuple[Ints, Ints]:
-        """The links of a device by the node where they lead, and these nodes."""
-        own = self._links[self._start[device] : self._start[device + 1]]
-        nodes = self._topology.device_nodes[self._topology.link_columns.dst[own]]
-        order = np.argsort(nodes, kind="stable")
-        return nodes[order], own[order]
+        found = self._into.get((device, node))
+        if found is None:
+            if device not in self._sorted:
+                own = self._links[self._start[device] : self._start[device + 1]]
+                nodes = self._topology.device_nodes[self._topology.link_columns.dst[own]]
+                order = np.argsort(nodes, kind="stable")
+                self._sorted[device] = nodes[order], own[order]
+            nodes, own = self._sorted[device]
+            first, last = (np.searchsorted(nodes, node, side=side) for side in ("left", "right"))
+            found = self._into[device, node] = self._joined(own[first:last]).items()
+        return found
 
     def _joined(self, own: Ints) -> Neighbours:
         """Where these links of a device lead: all that it has there."""
@@ -123,11 +128,11 @@ class Neighbourhood:
         outside = of == OUTSIDE
         between = outside[src] & outside[dst]
         # Where links between switches lead, and whichever way they lead.
-        self._inner, beside = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+        self._inner, self._beside = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
         for a, b in dict.fromkeys(zip(src[between].tolist(), dst[between].tolist(), strict=True)):
             self._inner[a].append(b)
-            beside[a].append(b)
-            beside[b].append(a)
+            self._beside[a].append(b)
+            self._beside[b].append(a)
         # Where a node has a port, whichever way its link leads.
         a, b = np.concatenate([src, dst]), np.concatenate([dst, src])
         at = ~outside[a] & outside[b]
@@ -137,7 +142,7 @@ class Neighbourhood:
         self._attached = {
             number: frozenset(part.tolist()) for number, part in zip(numbers.tolist(), parts, strict=True)
         }
-        self._ahead, self._around = (cache(partial(distances, near=near.__getitem__)) for near in (self._inner, beside))
+        self._hops: dict[tuple[int, bool], dict[int, int]] = {}
         self._between: dict[frozenset[Attached], Attached] = {}
 
     def switches(self, a: int, b: int) -> Attached:
@@ -148,8 +153,8 @@ class Neighbourhood:
         key = frozenset(self._attached.get(node, frozenset()) for node in (a, b))
         if key not in self._between:
             ends = frozenset[int]().union(*key)
-            far = max((self._ahead(a).get(b, 0) for a in ends for b in ends), default=0)
-            near = (self._around(end).items() for end in ends)
+            far = max((self._hops_from(a, ahead=True).get(b, 0) for a in ends for b in ends), default=0)
+            near = (self._hops_from(end, ahead=False).items() for end in ends)
             self._between[key] = frozenset(place for found in near for place, hops in found if 2 * hops <= far)
         return self._between[key]
 
@@ -157,6 +162,12 @@ class Neighbourhood:
     def inner_links(self) -> int:
         """How many pairs of switches are linked."""
         return sum(map(len, self._inner.values()))
+
+    def _hops_from(self, switch: int, *, ahead: bool) -> dict[int, int]:
+        if (switch, ahead) not in self._hops:
+            near = self._inner if ahead else self._beside
+            self._hops[switch, ahead] = distances(switch, near.__getitem__)
+        return self._hops[switch, ahead]
 
 
 class Between:

@@ -85,7 +85,7 @@ def _part(part: str, text: str, holders: Sequence[str], argument: str) -> Sequen
 def relay_names(
     relays: Names, members: Sequence[str], holders: Sequence[str], numbered: Sequence[str] | None = None
 ) -> tuple[str, ...]:
-    """The devices that `relays` names: ``none``, ``idle`` for every holder that is no member, or a list.
+    """The devices that `relays` names: ``none``, ``idle`` or ``all`` for holders without a rank, or a list.
 
     numbered: the devices that numbers count, where they are not `holders` (before an edit, say). Raises as
     `listed`.
@@ -94,7 +94,7 @@ def relay_names(
         return listed(relays, numbered or holders, "relays")
     if relays == NONE:
         return ()
-    if relays == IDLE:
+    if relays in (IDLE, ALL):
         taken = frozenset(members)
         return tuple(name for name in holders if name not in taken)
     near = nearest_names(relays.lower(), (IDLE, NONE), 1, 0.7)

@@ -29,6 +29,7 @@ LINES = {
     "bound, with traffic": "bound switch:8 alltoallv --traffic {folder}/t.csv",
     "project, experts": "project hgx-h100 dispatch --nodes 8 --tokens 8",
     "bound, of experts": "bound switch:8 combine --tokens 8",
+    "bound groups": "bound dgx1-v100 --group 0,1:allreduce:1MiB --group 2,3:allgather:2MiB",
     "traffic": "traffic --ranks 8 --tokens 64",
     "place": "place dgx1-v100 2",
     "synth": "synth dgx1-v100 allreduce --members 0-3",

@@ -1,0 +1,269 @@
+"""What several groups can do at once on links that they share, with certificates for all of them.
+
+Give every link a length. A byte of each group's size needs at least a certain length, whatever the schedule
+(`blinksim.bounds.lengths`); all groups together need the sum, and the machine offers capacity times length
+per second. Linear-programming duality, as for one group: any lengths give a valid bound, which is checked
+without a solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from blinksim.bounds.bound_result import ONLY_TREES, RELAYS_BRANCH
+from blinksim.bounds.certificates import listed
+from blinksim.bounds.lengths import least_use, more_than_forwards, price
+from blinksim.collective import Collective
+from blinksim.errors import InputError
+from blinksim.results import Result, keyed
+from blinksim.schedule.model import Schedule, side_by_side
+from blinksim.textio.text_table import count, table
+from blinksim.topology.graph import Topology
+from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, in_GBps
+
+# Ranks from which on least trees through relays are sought among few sets of these.
+MANY = 8
+
+
+@dataclass(frozen=True)
+class Group:
+    """A collective on a part of a machine, beside those of other groups.
+
+    part: its members, and the relays that it may use. size: bytes, None where no group has one. alone, rate:
+    algbw in bytes/s that its trees attain if the other groups do nothing, and beside them. schedule: of these
+    trees.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.together("dgx1-v100", ["0-3", "4-7"]).groups[0].share
+    1.0
+    """
+
+    part: Topology
+    collective: Collective
+    size: int | None = None
+    alone: Fraction = Fraction(0)
+    rate: Fraction = Fraction(0)
+    schedule: Schedule | None = None
+
+    def __post_init__(self) -> None:
+        if self.part.ranks < 2:
+            raise InputError(f"group={','.join(self.part.members)}: a collective needs two GPUs or more")
+        if self.collective.personalized:
+            raise InputError(f"groups have collectives that trees carry, not {self.collective.name}")
+
+    @property
+    def weight(self) -> Fraction:
+        """What its algbw counts: groups whose rates are in this ratio end together."""
+        return Fraction(self.size or 1)
+
+    def distance(self, lengths: Mapping[str, Fraction]) -> Fraction:
+        """The length that a byte of its size needs at least, of those lengths that are in its part."""
+        names = {link.name for link in self.part.links}
+        names |= {f"{device.name} {way}" for device in self.part.devices for way in ("in", "out")}
+        own = {name: length for name, length in lengths.items() if name in names}
+        return least_use(self.part, self.collective, own) if own else Fraction(0)
+
+    @property
+    def work(self) -> int:
+        """About how many additions its least trees through relays take, for given lengths; 0 without any."""
+        gpus, ranks = self.part.ranks + len(self.part.relays), min(self.part.ranks, MANY)
+        return 3**ranks * gpus + 2**ranks * gpus**2 if self.part.relays else 0
+
+    @property
+    def share(self) -> float:
+        """Its rate beside the others, as a part of its rate alone."""
+        return float(self.rate / self.alone)
+
+
+@dataclass(frozen=True)
+class SharedLengths:
+    """Lengths by link name, as in `Lengths`; others are 0.
+
+    price: capacity times length in bytes/s. distances: the length that a byte of each group needs at least.
+    held: the algbw of groups that keep it, bytes/s. rate: bytes/s that another group of weight 1 has at most
+    where all of these have theirs at once.
+    """
+
+    lengths: tuple[tuple[str, Fraction], ...]
+    price: Fraction
+    distances: tuple[Fraction, ...]
+    held: tuple[Fraction | None, ...]
+    rate: Fraction
+    assumes: str
+
+    @classmethod
+    def of(
+        cls,
+        machine: Topology,
+        groups: Sequence[Group],
+        lengths: Mapping[str, Fraction],
+        held: Sequence[Fraction | None],
+    ) -> SharedLengths:
+        """Theorem: the common rate is at most what held groups leave of `price` / sum of weights * distances.
+
+        At the common rate x a group of weight w moves w x bytes/s of its size; each uses its distance of
+        length at least. A held group moves its own rate. Per second the machine offers `price` of length.
+        Raises `InputError` for lengths that prove nothing.
+        """
+        if any(length < 0 for length in lengths.values()):
+            raise InputError("the length of a link is negative")
+        kept = {name: length for name, length in lengths.items() if length}
+        distances, offered = [group.distance(kept) for group in groups], price(machine, kept)
+        used = zip(groups, distances, held, strict=True)
+        uses = [(group.weight * far if rate is None else 0, (rate or 0) * far) for group, far, rate in used]
+        free, taken = (sum(each, start=Fraction(0)) for each in zip(*uses, strict=True))
+        if not free:
+            raise InputError("these lengths prove nothing: some schedules use none of them")
+        assumes = RELAYS_BRANCH if any(more_than_forwards(group.part) for group in groups) else ONLY_TREES
+        rate, links = (offered - taken) / free, tuple(sorted(kept.items()))
+        return cls(links, offered, tuple(distances), tuple(held), rate, assumes)
+
+    def check(self, machine: Topology, groups: Sequence[Group]) -> list[str]:
+        """Reasons why this does not prove the rate; empty if it does."""
+        try:
+            fresh = SharedLengths.of(machine, groups, dict(self.lengths), self.held)
+        except InputError as error:
+            return [str(error)]
+        return [] if fresh == self else ["the sums are not those of these lengths"]
+
+    def words(self, groups: Sequence[Group]) -> str:
+        """The proof in one sentence."""
+        used = [(group, far) for group, far in zip(groups, self.distances, strict=True) if far]
+        needed = " + ".join(str(far) for _, far in used) if len(used) < 5 else str(sum(far for _, far in used))
+        who = listed(used[0][0].part.members) if len(used) == 1 else f"each of {len(used)} groups"
+        links = f"{count(len(self.lengths), 'link')} carry {format_rate(self.price)} together"
+        return f"weighted by the certificate, {links}, and a byte of {who} uses them {needed} times"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: lengths and distances as exact fractions, rates in GB/s."""
+        lengths = {name: str(length) for name, length in self.lengths}
+        distances = [str(distance) for distance in self.distances]
+        held = [None if rate is None else exact_GBps(rate) for rate in self.held]
+        keys = "lengths price_exact=price distances held_exact rate_exact=rate"
+        return keyed(self, keys, lengths=lengths, distances=distances, held_exact=held)
+
+
+@dataclass(frozen=True, repr=False)
+class Together(Result):
+    """What several groups can do at once on a machine: max-min fair, in the ratio of their sizes if known.
+
+    Attributes
+    ----------
+    machine : Topology
+        The links that they share.
+    groups : tuple of Group
+        Each with its ``part``, ``collective`` and ``size``, its algbw ``alone`` and its ``rate`` beside the
+        others (bytes/s, exact), and its ``schedule``.
+    proofs : tuple of SharedLengths
+        Why no group has more unless one with less loses, the least rate first; `check` needs no solver.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> shared = bs.Question("full:8@50GB/s", relays="all", relays_reduce=True)
+    >>> found = bs.together(shared, ["0,1", "2,3", "4,5", "6,7"])
+    >>> [group.rate / 10**9 for group in found.groups], found.exact
+    ([Fraction(200, 1), Fraction(200, 1), Fraction(200, 1), Fraction(200, 1)], True)
+    """
+
+    machine: Topology
+    groups: tuple[Group, ...]
+    proofs: tuple[SharedLengths, ...]
+
+    @property
+    def amounts(self) -> tuple[Fraction, ...]:
+        """What each group moves until all are done: its size, or as much as its rate beside that of others."""
+        return tuple(Fraction(group.size or group.rate) for group in self.groups)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedules of all side by side, for `simulate` of the sum of `amounts`."""
+        found, whole = [group.schedule for group in self.groups if group.schedule], sum(self.amounts)
+        return side_by_side(found, [amount / whole for amount in self.amounts], self.machine)
+
+    @property
+    def exact(self) -> bool:
+        """True if no group can have more unless one with less loses."""
+        return {proof.rate for proof in self.proofs} == {group.rate / group.weight for group in self.groups}
+
+    def check(self) -> list[str]:
+        """Reasons why the certificates do not prove what they claim; empty if they do."""
+        return [reason for proof in self.proofs for reason in proof.check(self.machine, self.groups)]
+
+    def full_links(self, number: int) -> tuple[list[str], list[int]]:
+        """Links that allow this group no more, by a certificate, and the other groups that it counts there."""
+        group = self.groups[number]
+        for proof in self.proofs:
+            if proof.distances[number] and proof.rate * group.weight == group.rate:
+                others = [other for other, far in enumerate(proof.distances) if far and other != number]
+                return [name for name, _ in proof.lengths], others
+        return [], []
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per group; beside: the numbers of the groups that `full_links` counts too."""
+        keys = "collective=collective.name members=part.members relays=part.relays size_bytes=size"
+        keys += " alone_exact=alone alone_GBps=alone rate_exact=rate algbw_GBps=rate share full_links beside"
+        found = map(self.full_links, range(len(self.groups)))
+        both = zip(self.groups, found, strict=True)
+        return [keyed(group, keys, full_links=links, beside=beside) for group, (links, beside) in both]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        first, kind = self.proofs[0], "exact" if self.exact else "upper"
+        gap = 1 - min(group.rate / group.weight for group in self.groups) / first.rate
+        keys = "machine=machine.name rates=machine.rates kind checked gap_exact assumes least_time_s?"
+        return super().to_dict() | keyed(
+            self,
+            f"{keys} certificates",
+            kind=kind,
+            checked=not self.check(),
+            gap_exact=str(gap),
+            assumes=first.assumes,
+            least_time_s=float(1 / first.rate) if self.groups[0].size else None,
+            certificates=[proof.to_dict() for proof in self.proofs],
+        )
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        reach = "which schedules attain" if self.exact else "an upper bound that may not be attained"
+        what = f"{count(len(self.groups), 'group')} on {self.machine.name} at once"
+        rate, most = self.proofs[0].rate, max(group.rate for group in self.groups)
+        if self.groups[0].size:
+            return f"{what}: all done in {format_time(float(1 / rate))} at the earliest, {reach}"
+        rounded = f" ({format_rate(rate)})" if "/" in exact_GBps(rate) else ""
+        more = f", up to {format_rate(most)} where that slows no other" if most > rate else ""
+        return f"{what}: each at most {exact_GBps(rate)} GB/s algbw{rounded}{more}, {reach}"
+
+    def text(self) -> str:
+        """The sentence, its proof, and a line for each group."""
+        cells = [
+            (
+                listed(group.part.members),
+                f"{group.collective}{f' of {format_size_about(group.size)}' if group.size else ''}",
+                f"{in_GBps(group.alone):.4g}",
+                f"{in_GBps(group.rate):.4g}",
+                f"{group.share:.0%}",
+                *_full(*self.full_links(number), self.groups),
+            )
+            for number, group in enumerate(self.groups)
+        ]
+        header = ("group", "collective", "alone, GB/s", "at once, GB/s", "of it", "full links", "shared with")
+        first = self.proofs[0]
+        lines = [self.sentence(), f"  {first.words(self.groups)}", f"  it assumes: {first.assumes}", ""]
+        lines += [table(header, cells, left=(0, 1, 5, 6)), ""]
+        used = {name for group in self.groups for name in group.part.relays}
+        relays = [device.name for device in self.machine.devices if device.name in used]
+        lines += [f"  relays {listed(relays)}"] if relays else []
+        kinds = ", ".join(self.machine.link_classes)
+        return "\n".join([*lines, f"  links {kinds} at {self.machine.rates} rates"])
+
+
+def _full(links: Sequence[str], beside: Sequence[int], groups: Sequence[Group]) -> tuple[str, str]:
+    """Links that are full and the groups that share them, in a few words."""
+    shared = count(len(beside), "other") if len(beside) > 1 else "".join(listed(groups[n].part.members) for n in beside)
+    return ", ".join(links) if len(links) < 3 else f"{links[0]} and {len(links) - 1} more", shared

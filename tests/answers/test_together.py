@@ -1,0 +1,267 @@
+"""Groups that share a machine against a linear program over all trees, and against rates known by hand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+from random import Random
+
+import networkx as nx
+import pytest
+from scipy.optimize import linprog
+
+import blinksim as bs
+from blinksim.answers.together import together
+from blinksim.bounds.together import Together
+from blinksim.question import Question, mesh_groups
+from blinksim.schedule.loads import link_loads, rate as loaded_rate
+from blinksim.topology.graph import Device, Link, Topology
+
+GB = 10**9
+Machine = dict[tuple[int, int], int]
+
+
+def machine_of(random: Random, gpus: int, *, uneven: bool) -> Machine:
+    """A connected machine: GB/s of the links from GPU to GPU, the same both ways unless `uneven`."""
+    pairs = {(random.randrange(b), b) for b in range(1, gpus)}
+    pairs |= {pair for pair in combinations(range(gpus), 2) if random.random() < 0.4}
+    widths = {pair: random.randint(1, 4) for pair in sorted(pairs)}
+    return widths | {(b, a): random.randint(1, 4) if uneven else width for (a, b), width in widths.items()}
+
+
+def topology_of(widths: Machine, gpus: int) -> Topology:
+    links = [Link(f"gpu{a}", f"gpu{b}", "link", Fraction(w * GB), 1, 1e-6) for (a, b), w in widths.items()]
+    names = tuple(f"gpu{i}" for i in range(gpus))
+    return Topology(
+        "drawn", tuple(Device(name, "gpu") for name in names), tuple(links), names, collective_links=("link",)
+    )
+
+
+def trees_of(widths: Machine, members: set[int], helpers: set[int]) -> list[tuple[tuple[int, int], ...]]:
+    """All trees over the members and some helpers, whose leaves are members."""
+    pairs, found = [(a, b) for a, b in widths if a < b and members | helpers >= {a, b}], []
+    for count in range(1, len(members | helpers)):
+        for chosen in combinations(pairs, count):
+            graph = nx.Graph(chosen)
+            ends = {v for v in graph if graph.degree(v) == 1}
+            if members <= set(graph) and ends <= members and nx.is_tree(graph):
+                found.append(chosen)
+    return found
+
+
+def fairest(widths: Machine, gpus: int, groups: list[tuple[set[int], str, Fraction]], relays: bool) -> list[float]:
+    """The max-min fair rates in GB/s by HiGHS: every tree from every root has a rate of its own, each way.
+
+    Variables: the common rate, the rate of every group, the trees.
+    """
+    used: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    equal, count = list[dict[int, float]](), 1 + len(groups)
+    for number, (members, name, _) in enumerate(groups, 1):
+        trees = trees_of(widths, members, {*range(gpus)} - members if relays else set())
+        roots = {v for tree in trees for pair in tree for v in pair} if name == "allreduce" else members
+        roots = {min(members)} if name in ("broadcast", "reduce") else roots
+        ways = {"allreduce": (False, True), "reduce": (True,), "reducescatter": (True,)}.get(name, (False,))
+        whole = dict[int, float]()
+        for root in sorted(roots):
+            sums = list[dict[int, float]]()
+            for inward in ways:
+                sums.append({})
+                for tree in trees:
+                    if root not in nx.Graph(tree):
+                        continue
+                    for a, b in nx.bfs_edges(nx.Graph(tree), root):
+                        used[(b, a) if inward else (a, b)][count] = 1.0
+                    sums[-1][count] = 1.0
+                    count += 1
+            if len(ways) == 2:
+                equal.append({**sums[0], **dict.fromkeys(sums[1], -1.0)})
+            if name in ("allgather", "reducescatter"):
+                equal.append({**sums[0], number: -1.0 / len(roots)})
+            else:
+                whole |= sums[0]
+        if whole:
+            equal.append({**whole, number: -1.0})
+    rows, most = list(used.values()), [float(widths[pair]) for pair in used]
+
+    def largest(variable: int, least: dict[int, float], free: set[int]) -> float:
+        """The most of a variable, where groups have at least so much, and `free` ones the common rate."""
+        more = [{number: -1.0} for number in least] + [{0: float(groups[n - 1][2]), n: -1.0} for n in free]
+        ends = [-rate for rate in least.values()] + [0.0] * len(free)
+        some = [[row.get(v, 0.0) for v in range(count)] for row in [*rows, *more]]
+        same = [[row.get(v, 0.0) for v in range(count)] for row in equal]
+        goal = [-1.0 if v == variable else 0.0 for v in range(count)]
+        found = linprog(goal, some, [*most, *ends], same, [0.0] * len(same))
+        assert found.fun is not None
+        return -float(found.fun)
+
+    held, free = dict[int, float](), {*range(1, len(groups) + 1)}
+    while free:
+        common = largest(0, held, free)
+        now = held | {number: common * float(groups[number - 1][2]) * (1 - 1e-9) for number in free}
+        stuck = {number for number in free if largest(number, now, set()) < now[number] * (1 + 1e-5)}
+        assert stuck
+        held |= {number: now[number] for number in stuck}
+        free -= stuck
+    return [held[number] for number in sorted(held)]
+
+
+def drawn(seed: int, names: tuple[str, ...]) -> tuple[Together, list[float]]:
+    random = Random(seed)
+    while True:
+        gpus = random.randint(4, 5)
+        widths = machine_of(random, gpus, uneven=random.random() < 0.3)
+        if len(widths) > 16:
+            continue
+        relays = random.random() < 0.7
+        groups = []
+        for _ in range(random.randint(2, 3)):
+            members = {*random.sample(range(gpus), random.randint(2, 3))}
+            groups.append((members, random.choice(names), Fraction(random.randint(1, 3))))
+        texts = [f"{','.join(map(str, sorted(m)))}:{name}:{int(w)}" for m, name, w in groups]
+        question = Question(topology_of(widths, gpus))
+        question = replace(question, relays="all", relays_reduce=True) if relays else question
+        try:
+            found = together(question, texts)
+        except bs.InfeasibleError:
+            continue
+        return found, fairest(widths, gpus, groups, relays)
+
+
+def assert_best(found: Together, fair: list[float]) -> None:
+    assert found.check() == []
+    assert found.exact
+    assert [float(group.rate) / GB for group in found.groups] == pytest.approx(fair, rel=1e-5)
+    # The schedules hold what they promise, and no link carries more than it can.
+    carried = defaultdict[str, Fraction](Fraction)
+    for group in found.groups:
+        assert group.schedule is not None
+        assert bs.verify(group.schedule).ok
+        assert (loaded_rate(group.schedule) or 0) >= group.rate
+        for link, load in zip(group.part.links, link_loads(group.schedule), strict=True):
+            carried[link.name] += Fraction(load) * group.rate
+    assert all(carried[link.name] <= link.bandwidth * (1 + Fraction(1, 10**6)) for link in found.machine.links)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_allreduces_on_drawn_machines(seed: int) -> None:
+    assert_best(*drawn(seed, ("allreduce",)))
+
+
+ANY = ("allreduce", "broadcast", "reduce", "allgather", "reducescatter")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_collectives_on_drawn_machines(seed: int) -> None:
+    assert_best(*drawn(1000 + seed, ANY))
+
+
+@pytest.mark.slow
+def test_many_drawn_machines() -> None:
+    for seed in range(200):
+        assert_best(*drawn(2000 + seed, ("allreduce",) if seed % 2 else ANY))
+
+
+@pytest.mark.parametrize(
+    ("groups", "direct", "times"),
+    [
+        (["0,1"], 50, 7),
+        (["0-3"], 100, 3),
+        (["0,1", "2,3", "4,5", "6,7"], 50, 4),
+        (["0-3", "4-7"], 100, 2),
+    ],
+)
+def test_a_full_mesh(groups: list[str], direct: int, times: int) -> None:
+    """Through all other GPUs; without them every group has its own links only."""
+    alone = together("full:8@50GB/s", groups)
+    assert {group.rate for group in alone.groups} == {Fraction(direct * GB)}
+    assert alone.exact
+    found = together(Question("full:8@50GB/s", relays="all", relays_reduce=True), groups)
+    assert {group.rate for group in found.groups} == {Fraction(times * direct * GB)}
+    assert found.exact
+    assert found.check() == []
+
+
+@pytest.mark.parametrize("machine", ["full:8@50GB/s", "hypercube:3@50GB/s", "dgx1-v100", "mi355x", "hgx-h100"])
+@pytest.mark.parametrize("shape", ["2x4", "4x2", "2x2x2"])
+@pytest.mark.parametrize("relays", [{}, {"relays": "all", "relays_reduce": True}], ids=["none", "all"])
+def test_meshes_of_eight(machine: str, shape: str, relays: dict[str, object]) -> None:
+    found = together(Question.of(machine, **relays), mesh_groups(shape, 8))  # type: ignore[arg-type]
+    assert found.check() == []
+    assert found.exact
+    assert all(group.schedule and bs.verify(group.schedule).ok for group in found.groups)
+
+
+def test_sizes_set_the_ratio() -> None:
+    """Twice the bytes, twice the rate: both end together, when their common link has carried all."""
+    line = topology_of({(0, 1): 1, (1, 0): 1, (1, 2): 3, (2, 1): 3}, 3)
+    found = together(Question(line, relays="all", relays_reduce=True), ["0,1:allreduce:1GB", "0,2:allreduce:2GB"])
+    assert [group.rate for group in found.groups] == [Fraction(GB, 3), Fraction(2 * GB, 3)]
+    assert "all done in 3 s at the earliest" in found.sentence()
+
+
+def test_full_links_are_those_of_a_group_alone_or_shared() -> None:
+    """On a line 0-1-2 both groups need the link 0-1; the pair 1-2 beside them has the other."""
+    line = topology_of({(0, 1): 1, (1, 0): 1, (1, 2): 3, (2, 1): 3}, 3)
+    found = together(Question(line, relays="all", relays_reduce=True), ["0,1", "0,2", "1,2"])
+    first = ["gpu0->gpu1 (link)", "gpu1->gpu0 (link)"]
+    assert [found.full_links(n) for n in range(2)] == [(first, [1]), (first, [0])]
+    assert [row["beside"] for row in found.rows()] == [[1], [0], [1]]
+    assert "GPUs 0,2" in found.text()
+
+
+@pytest.mark.parametrize("relays", [{}, {"relays": "all", "relays_reduce": True}], ids=["none", "all"])
+def test_schedules_side_by_side_take_the_time_of_the_bound(relays: dict[str, object]) -> None:
+    """Pieces and hops take their time; apart, each group alone takes what it takes beside the other."""
+    groups = ["0,1:allreduce:1GiB", "2-4:allgather:2GiB"]
+    found = together(Question.of("full:8@50GB/s", **relays), groups)  # type: ignore[arg-type]
+    least = max(group.size / group.rate for group in found.groups if group.size)
+    time_s = bs.simulate(found, sum(group.size for group in found.groups if group.size)).time_s
+    assert least <= time_s <= 1.02 * float(least)
+    if not relays:
+        alone = max(bs.simulate(group.schedule, group.size).time_s for group in found.groups)  # type: ignore[arg-type]
+        assert time_s == pytest.approx(alone, rel=0.01)
+
+
+def test_side_by_side_on_a_link_that_all_need() -> None:
+    """Two broadcasts over one link, 1 and 2 GB at 1 GB/s: 3 s, whichever comes first."""
+    line = topology_of({(0, 1): 1, (1, 0): 1}, 2)
+    for sizes in ((1, 2), (2, 1)):
+        found = together(line, [f"0,1:broadcast:{size}GB" for size in sizes])
+        assert bs.simulate(found, 3 * GB).time_s == pytest.approx(3, rel=1e-4)
+
+
+def test_the_groups_of_a_mesh() -> None:
+    assert mesh_groups("2x4", 8) == ["0,4", "1,5", "2,6", "3,7", "0,1,2,3", "4,5,6,7"]
+    assert mesh_groups("2x4", 8, 1) == ["0,1,2,3", "4,5,6,7"]
+    assert mesh_groups("2x2x2", 8, 1) == ["0,2", "1,3", "4,6", "5,7"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        (["0,1", "2,3:allreduce:1MiB"], "a size to all of them or to none"),
+        (["0,1:alltoall"], "not alltoall"),
+        (["0,1:allreduce:1MiB:4"], "write members, collective and size"),
+        ([], "give one or more"),
+        (["0"], "two"),
+    ],
+)
+def test_what_is_refused(groups: list[str], words: str) -> None:
+    with pytest.raises(bs.BlinksimError, match=words):
+        together("dgx1-v100", groups)
+
+
+@pytest.mark.parametrize("shape", ["2x3", "8", "x", "2x4x", "02x4", "-2x-4"])
+def test_meshes_that_are_none(shape: str) -> None:
+    if shape == "8":
+        assert mesh_groups(shape, 8) == ["0,1,2,3,4,5,6,7"]
+    else:
+        with pytest.raises(bs.InputError, match="product of its sides"):
+            mesh_groups(shape, 8)
+
+
+def test_what_would_take_minutes_is_refused() -> None:
+    with pytest.raises(bs.InfeasibleError, match="name fewer GPUs as relays"):
+        together(Question("gb300-nvl72", relays="all", relays_reduce=True), mesh_groups("18x4", 72))
