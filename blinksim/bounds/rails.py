@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise, product, repeat
-from typing import overload
 
 import numpy as np
 
@@ -354,9 +353,6 @@ class SymmetricRails(Rails):
 
     group: CommutingGroup
 
-    def routes(self, lists: Sequence[Sequence[Route]], places: Ints, rotation: int) -> list[Route]:
-        return lists.routes(places, rotation) if isinstance(lists, Images) else super().routes(lists, places, rotation)
-
     @cached_property
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
         """As those of all nodes, but from the switches of the first node only."""
@@ -415,26 +411,11 @@ class Images(Sequence[Sequence[Route]]):
     def __len__(self) -> int:
         return self._nodes * len(self._routes)
 
-    @overload
-    def __getitem__(self, place: int) -> Sequence[Route]: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Sequence[Route]]: ...
-
-    def __getitem__(self, place: int | slice) -> Sequence[Route] | Sequence[Sequence[Route]]:
-        if isinstance(place, slice):
-            return [self[number] for number in range(*place.indices(len(self)))]
+    def __getitem__(self, place: int) -> Sequence[Route]:  # type: ignore[override]
         if not 0 <= place < len(self):
             raise IndexError(place)
         node, number = divmod(place, len(self._routes))
         return [tuple(links[node].tolist()) for links in self._routes[number]]
-
-    def routes(self, places: Ints, rotation: int) -> list[Route]:
-        """As `Rails.routes`, for places of the same list in several nodes."""
-        node, number = np.divmod(places, len(self._routes))
-        routes = self._routes[int(number[0])] if len(number) else [np.zeros((1, 0), dtype=np.int64)]
-        assert len(set(number.tolist())) <= 1
-        return list(map(tuple, routes[rotation % len(routes)][node].tolist()))
 
     def all_routes(self) -> Iterator[Ints]:
         """The links of every route in all nodes, (N, length)."""
@@ -473,10 +454,9 @@ def symmetric_rails(topology: Topology) -> SymmetricRails | None:
     device = np.stack([group.along(elements, np.full(group.size, member)) for member in first.tolist()], axis=1)
     if len(np.unique(node[device[:, 0]])) != group.size:
         return None
-    try:
+    routes = None
+    with suppress(InfeasibleError):
         routes = _first_routes(topology, device[:2])
-    except InfeasibleError:
-        return None
     if routes is None:
         return None
     inside, outward, inward = routes

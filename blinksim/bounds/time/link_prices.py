@@ -20,7 +20,7 @@ import numpy as np
 from blinksim.bounds.time.certificates import Place, Theorem, in_words, last_short, microseconds
 from blinksim.bounds.time.delays import FAR, SECOND, Delays
 from blinksim.bounds.time.message_counts import spreading
-from blinksim.graphs.arrays import Floats, Ints
+from blinksim.graphs.arrays import Floats
 
 Choice = tuple[float, ...]
 # Ranks up to which the sums are done, and those of potentials: with more ranks on the same links, distances differ
@@ -192,12 +192,10 @@ class Searched(Theorem):
 class _Distances(NamedTuple):
     """Classes of distances between ranks: the least time, the next one, and all others.
 
-    away: the least time of each class, femtoseconds. kinds (n, n): the class and 1, from rank to rank; 0 from
-    one to itself. far: how many ranks are so far from the source.
+    away: the least time of each class, femtoseconds. far: how many ranks are so far from the source.
     """
 
     away: tuple[int, ...]
-    kinds: Ints
     far: tuple[int, ...]
 
 
@@ -353,12 +351,13 @@ def _ports(facts: Delays, inside: frozenset[int]) -> tuple[_Distances, Counter[_
     apart = [[facts.apart[a][b] for b in facts.ranks] for a in range(n)]
     outside = [rank for rank in range(n) if rank not in part]
     known = sorted({apart[a][b] for a in range(n) for b in outside if a != b})
+    # The class and 1, from rank to rank; 0 from one to itself.
     kinds = np.zeros((n, n), dtype=np.int64)
     for a, b in ((a, b) for a in range(n) for b in outside if a != b):
         kinds[a, b] = min(known.index(apart[a][b]), _CLASSES - 1) + 1
     near = {b: min(int(kinds[a, b]) for a in part) for b in outside}
     away = tuple(known[min(place, len(known) - 1)] for place in range(_CLASSES))
-    distances = _Distances(away, kinds, tuple([*near.values()].count(kind + 1) for kind in range(_CLASSES)))
+    distances = _Distances(away, tuple([*near.values()].count(kind + 1) for kind in range(_CLASSES)))
     ports = Counter[_Port]()
     for sender, device in enumerate(facts.ranks):
         heard = tuple(sorted(0 if a == sender else apart[a][sender] for a in part))

@@ -178,16 +178,12 @@ def waits(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     """Rates, and how long each has nothing to carry: the k-th contribution and the j-th rank with every link."""
     links, inside = _crossing(facts, part), np.array([device in part for device in facts.ranks])
     takers, givers = np.flatnonzero(inside), np.flatnonzero(~inside)
-    apart = np.array([[min(row[b], _LONG) for b in facts.ranks] for row in facts.apart])
+    far = np.array([[min(time, _LONG) for time in row] for row in facts.apart])
+    apart = far[:, facts.ranks]
     np.fill_diagonal(apart, 0)
     # start (link, rank): from a rank to the link. end (link, rank): from the link to a rank inside.
-    start = [
-        [
-            facts.overhead[link] if device == facts.src[link] else min(row[facts.src[link]], _LONG)
-            for device, row in zip(facts.ranks, facts.apart, strict=True)
-        ]
-        for link in links
-    ]
+    src, overhead = (np.array([column[link] for link in links])[:, None] for column in (facts.src, facts.overhead))
+    start = np.where(src == facts.ranks, overhead, far[:, src[:, 0]].T)
     end = [
         [min(facts.latency[link] + facts.onward(facts.dst[link])[facts.ranks[rank]], _LONG) for rank in takers]
         for link in links
@@ -199,7 +195,7 @@ def waits(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     # inside.
     heard = np.sort(apart[givers], axis=0)
     reached = np.maximum(np.sort(apart[np.ix_(takers, takers)], axis=1), jumps)
-    before = (np.array(start)[:, None, :] + heard).min(axis=2)
+    before = (start[:, None, :] + heard).min(axis=2)
     after = (np.array(end)[:, :, None] + reached).min(axis=1)
     total = np.minimum((before[:, :, None] + after[:, None, :]).reshape(len(links), -1), _LONG)
     found = Counter[int]()
