@@ -143,7 +143,7 @@ def spread_time(rails: Rails, traffic: Traffic, enough: float = 0.0) -> float:
 def _seconds(rails: Rails, there: NodeTraffic, flow: _Flow) -> Floats:
     """How long every resource is busy."""
     moved, across = flow
-    return np.asarray(rails.loads(moved + there.within, across) / rails.rate)
+    return np.asarray(rails.loads(moved + there.within, across) / rails.resources.rates)
 
 
 # Bytes moved inside nodes, from member to member (N, L, L), and across, from node to node over each place (N, N, L).
@@ -180,8 +180,9 @@ def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
     if bool((by_node[np.sum(open_, axis=2) == 0] > 0).any()):
         return None
     # Routes up and then down: (2, N, L), and bytes that leave and enter each node: (2, N).
-    rates = np.stack([uses.rates(rails.rate, rails.ranks.size) for uses in (rails.up_uses, rails.down_uses)])
-    rates = np.where(np.isinf(rates), 0.0, rates).reshape(2, *rails.ranks.shape)
+    each = rails.resources.rates
+    known = [uses.rates(each, rails.ranks.size) for uses in (rails.up_uses, rails.down_uses)]
+    rates = np.where(np.isinf(known), 0.0, known).reshape(2, *rails.ranks.shape)
     factors = np.where(rails.open, rates, 0.0)
     aim = float(_over(np.stack([by_node.sum(axis=1), by_node.sum(axis=0)]), factors.sum(axis=2)).max())
     best, least = None, np.inf
@@ -243,7 +244,7 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
     resource.
     """
     nodes, local = apart.shape[:2]
-    each = prices / rails.rate
+    each = prices / rails.resources.rates
     inside = rails.inside_uses.prices(each, nodes * local * local).reshape(nodes, local, local)
     ways = (uses.prices(each, rails.open.size) for uses in (rails.up_uses, rails.down_uses))
     up, down = (np.where(rails.open, price.reshape(nodes, local), np.inf) for price in ways)

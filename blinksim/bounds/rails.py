@@ -123,11 +123,6 @@ class Rails:
         return resources(self.topology)
 
     @cached_property
-    def rate(self) -> Floats:
-        """Bytes/s of every resource."""
-        return np.array([float(rate) for rate in self.resources.rate])
-
-    @cached_property
     def inside_uses(self) -> Uses:
         return Uses.of(self.inside, self.resources)
 
@@ -167,7 +162,7 @@ class Rails:
         moved: (N, L, L), bytes from member i to member k inside node a. across: (N, N, L), bytes from node a
         to node b over place k.
         """
-        count = len(self.rate)
+        count = len(self.resources.rate)
         total = self.inside_uses.loads(moved, count)
         total += self.up_uses.loads(across.sum(axis=1), count) + self.down_uses.loads(across.sum(axis=0), count)
         if not self.trunks:

@@ -16,10 +16,11 @@ rule solves them with as few pieces as there are totals (Dantzig 1951).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import cycle, pairwise
 from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 
@@ -104,8 +105,7 @@ def _chain(
 _EVEN = (1.0, 0.99, 0.98, 0.96, 0.92, 0.84, 0.68, 0.36, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Pieces:
+class Pieces(NamedTuple):
     """Units on one route: from member `i` of node `a` over `port` of place `k` to member `j` of node `b`."""
 
     a: Ints
@@ -124,7 +124,7 @@ def choose_places(rails: Rails, units: Ints, aim: float) -> Pieces:
     ends. Raises `InfeasibleError` where two nodes have no open place in common.
     """
     parts = place_sums(rails, units, aim, keep=True).pieces
-    return Pieces(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Pieces)))
+    return Pieces(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +183,7 @@ def place_sums(rails: Rails, units: Ints, aim: float, *, keep: bool = False) -> 
             np.add.at(across.reshape(-1), (part.a * nodes + part.b) * local + part.k, part.amount)
             sends += len(part.amount)
         loads = rails.loads((before + after + within).astype(float), across.astype(float))
-        time = float((loads / rails.rate).max())
+        time = float((loads / rails.resources.rates).max())
         if best is None or time < best[0]:
             best = time, Sums(before, across, after, within, sends, tuple(pieces))
         if 1 / time >= aim * (1 - 1e-6):

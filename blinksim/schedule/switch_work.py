@@ -34,11 +34,6 @@ class Operation:
     arrivals: tuple[int, ...]
     departures: tuple[int, ...]
 
-    def owner(self, schedule: Schedule) -> int:
-        """The send that brings the reader the sum, or the writer its own copy; -1 where further switches do that."""
-        senders = {int(schedule.src[send]) for send in self.arrivals}
-        return next((send for send in self.departures if int(schedule.dst[send]) in senders), -1)
-
 
 def switches(schedule: Schedule) -> set[int]:
     """The devices between which data goes and that do more to it than to forward it, GPUs and tiles left out."""
@@ -230,9 +225,9 @@ def own_copies(schedule: Schedule) -> list[int]:
     """The sends that bring readers their sums and writers their own copies, and those of what a reader itself holds."""
     found = []
     for operation in operations(schedule):
-        back = operation.owner(schedule)
-        if back >= 0:
-            found.append(back)
-            owner = int(schedule.dst[back])
-            found += [i for i in operation.arrivals if schedule.op[i] == REDUCE and int(schedule.src[i]) == owner]
+        senders = {int(schedule.src[send]) for send in operation.arrivals}
+        # None where further switches bring the reader the sum, or the writer its own copy.
+        for back in [send for send in operation.departures if int(schedule.dst[send]) in senders][:1]:
+            own = schedule.dst[back]
+            found += [back, *(i for i in operation.arrivals if schedule.op[i] == REDUCE and schedule.src[i] == own)]
     return found

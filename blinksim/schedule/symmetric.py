@@ -108,10 +108,6 @@ class SymmetricSchedule:
         """The same schedule under the name of another algorithm."""
         return replace(self, base=replace(self.base, algorithm=algorithm))
 
-    def claim(self, key: str) -> Fraction | None:
-        """As `Schedule.claim`."""
-        return self.base.claim(key)
-
     def parts(self) -> str:
         """What the data is cut into, in words."""
         what = "path" if self.collective.personalized else "tree" if self.form == "forest" else "chunk"

@@ -202,7 +202,7 @@ def test_the_cheapest_flow_costs_what_each_block_costs_at_least(name: str, price
     rails = read_rails(machine)
     assert rails is not None
     traffic = Traffic(random.integers(0, 50, (machine.ranks, machine.ranks)))
-    prices = np.zeros(len(rails.rate))
+    prices = np.zeros(len(rails.resources.rates))
     some = random.permutation(len(prices))[:priced]
     prices[some] = random.random(len(some))
     apart = NodeTraffic(rails, traffic).apart
@@ -217,14 +217,14 @@ def test_the_cheapest_flow_costs_what_each_block_costs_at_least(name: str, price
             one[node, i, k] += 1
         if k != j:
             one[other, k, j] += 1
-        return float(rails.loads(one, over) / rails.rate @ prices)
+        return float(rails.loads(one, over) / rails.resources.rates @ prices)
 
     least = sum(
         apart[a, i, b, j] * min(price(a, i, k, b, j) for k in range(local))
         for a, i, b, j in np.argwhere(apart).tolist()
     )
     assert across.sum() == pytest.approx(apart.sum())
-    assert float(rails.loads(moved, across) / rails.rate @ prices) == pytest.approx(least, rel=1e-9)
+    assert float(rails.loads(moved, across) / rails.resources.rates @ prices) == pytest.approx(least, rel=1e-9)
 
 
 @pytest.mark.parametrize(

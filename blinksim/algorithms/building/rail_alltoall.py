@@ -118,7 +118,7 @@ def through_others(rails: Rails) -> bool:
 
 def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> StepLoads:
     """Three steps: to the place where data crosses, across, and on from there. size: in the units of `sums`."""
-    count, nodes, local = len(rails.rate), rails.nodes, rails.local
+    count, nodes, local = len(rails.resources.rates), rails.nodes, rails.local
     none, idle = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
     inner = (sums.before + sums.within, sums.after)
     load = np.stack(
@@ -183,7 +183,7 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
     traffic = collective.traffic
     if traffic is None:
         # One unit for each block, or more where adapters carry unequal parts.
-        rates = (rails.rate[uses.resource] for uses in (rails.up_uses, rails.down_uses))
+        rates = (rails.resources.rates[uses.resource] for uses in (rails.up_uses, rails.down_uses))
         even = rails.open.all() and all(len(set(rate.tolist())) == 1 for rate in rates)
         ranks = rails.topology.ranks
         traffic = Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
@@ -191,7 +191,7 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
     crossing, nodes = choose_places(rails, units, aim(rails, traffic)), np.arange(rails.nodes)
     own, i, j = np.nonzero(units[nodes, :, nodes, :])
     inside = own, i, j, np.zeros_like(own), own, j, units[own, i, own, j]
-    return Pieces(*map(np.concatenate, zip(vars(crossing).values(), inside, strict=True))), traffic.size
+    return Pieces(*map(np.concatenate, zip(crossing, inside, strict=True))), traffic.size
 
 
 def aim(rails: Rails, traffic: Traffic) -> float:
@@ -201,7 +201,7 @@ def aim(rails: Rails, traffic: Traffic) -> float:
 
 def alike(rails: Rails) -> bool:
     """True if all members of all nodes have routes to the fabric and back, of one rate each."""
-    rates = (uses.rates(rails.rate, rails.open.size) for uses in (rails.up_uses, rails.down_uses))
+    rates = (uses.rates(rails.resources.rates, rails.open.size) for uses in (rails.up_uses, rails.down_uses))
     return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in rates)
 
 
@@ -216,7 +216,7 @@ def of_pieces(
     (nodes, local), routes = rails.ranks.shape, RailRoutes(rails)
     apart, shift, far = pieces.a != pieces.b, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes
     order = np.lexsort((*(key * apart for key in (pieces.port, pieces.i, shift, far)), ~apart))
-    a, i, k, port, b, j, amount = (column[order] for column in vars(pieces).values())
+    a, i, k, port, b, j, amount = (column[order] for column in pieces)
     device = rails.topology.member_places[rails.ranks]
     # Sends of three sorts: to the place where a piece crosses, across, and on from there; and those inside a node.
     first, over = i != k, np.flatnonzero(a != b)
