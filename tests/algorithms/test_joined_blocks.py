@@ -106,7 +106,7 @@ def test_one_node_and_its_turns_are_the_schedule(module: object, name: str, node
     part = bs.load(name, nodes=nodes, edits=edits).select()
     turned = module.symmetric(part, ALLTOALL)  # type: ignore[attr-defined]
     assert turned is not None
-    whole, schedule = turned.whole, turned.whole.schedule
+    whole, schedule = turned.by_symmetry, turned.schedule
     facts, written = bs.verify(whole), bs.verify(schedule)
     assert facts.ok, facts
     assert written.ok, written

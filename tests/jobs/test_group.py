@@ -162,7 +162,7 @@ def test_calls_that_differ_are_an_error_that_names_both_ranks(tmp_path: Path, fa
     assert any(spoilt for _, _, spoilt, _ in answers)
     named = [message for message, _, _, _ in answers if "must call the same" in message]
     assert named
-    assert all("rank 1" in message and ("rank 0" in message or "rank 2" in message) for message in named)
+    assert all("rank 1" in message and ("rank 0" in message or "rank 2" in message) for message in named), named
     assert all("allreduce of 100 float32" in message for message in named)
 
 
