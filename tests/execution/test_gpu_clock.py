@@ -14,7 +14,7 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import MissingError
-from blinksim.gpu.execution import gpu_clock
+from blinksim.gpu.execution import gpu_clock, gpu_devices
 from blinksim.gpu.execution.gpu_clock import GpuClock
 from blinksim.topology.shapes import one_switch
 
@@ -75,7 +75,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = SimpleNamespace(getDeviceCount=lambda: 4, getDeviceProperties=lambda gpu: {"name": b"NVIDIA T1000"})
     cuda = SimpleNamespace(runtime=runtime, Device=Device)
     fake = SimpleNamespace(cuda=cuda, full=np.full, zeros=np.zeros, float32=np.float32)
-    monkeypatch.setattr(gpu_clock, "require_cupy", lambda: fake)
+    for module in (gpu_clock, gpu_devices):
+        monkeypatch.setattr(module, "require_cupy", lambda: fake)
     monkeypatch.setattr(gpu_clock, "Nccl", FakeNccl)
     monkeypatch.setattr(gpu_clock, "Stopwatch", FakeWatch)
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "1")
