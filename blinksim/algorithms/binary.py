@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Parents, Plan, add_rank_trees
+from blinksim.algorithms.building.plan import Plan, add_rank_trees
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
+from blinksim.graphs.rooted_trees import Parents
 
 ENTRY = Algorithm(
     REDUCE_AND_SPREAD,

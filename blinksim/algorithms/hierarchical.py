@@ -2,14 +2,16 @@
 
 Only 1/g of the vector of a node with g ranks crosses each of its network ports, in g parallel rings (Aurora
 allreduce projection, equation 4; Jia et al., "Highly scalable deep learning training system", 2018, section
-4.2). On a single node of cards with several tiles, cards take the role of nodes, and tiles of equal number
-exchange directly instead of on rings: their links join every pair of cards (projection, section 3.1, the
-scale-up terms).
+4.2). Of cards with several tiles, the tiles exchange first, then tiles of equal number, directly: their
+links join every pair of cards (projection, section 3.1, the scale-up terms). A single node may have cards
+alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from importlib import import_module
 
 import numpy as np
 
@@ -32,25 +34,20 @@ ENTRY = Algorithm(
 )
 
 
-# What is sent between nodes without rings, up to which who sends to whom is written down.
+# Messages of a level between nodes, up to which who sends to whom is written down.
 _MOST_MESSAGES = 4_000_000
 
 
 def fill(plan: Plan) -> None:
-    """Sends in which local rank l of every node is on inter-node ring l.
+    """The steps of the algorithm of this plan; the shard of local rank l and node k has number l * nodes + k.
 
     Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards
     with different numbers of ranks.
     """
-    add_shards(plan)
-    plan.add_rounds(rounds(plan.topology, plan.collective))
-
-
-def add_shards(plan: Plan) -> None:
-    """The chunks: that of local rank l and node k has number l * nodes + k. Raises as `fill` does."""
-    ranks, _ = _table(plan.topology, plan.algorithm)
-    for owner in ranks.T.ravel().tolist():
+    for owner in _places(plan.topology, plan.algorithm).ravel().tolist():
         plan.add_chunk(Fraction(1, plan.n), *plan.collective.labels(owner, owner))
+    module = import_module(f"blinksim.algorithms.{plan.algorithm}")
+    plan.add_rounds(module.rounds(plan.topology, plan.collective))
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
@@ -58,77 +55,85 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     return phases(topology, collective)
 
 
-def phases(topology: Topology, collective: Collective, *, direct: bool = False) -> tuple[Round, ...]:
-    """The steps inside the nodes and between them: rings, or one step if `direct` or between cards."""
-    ranks, cards = _table(topology, "hierarchical_direct" if direct else "hierarchical")
-    if direct and (messages := ranks.size * len(ranks)) > _MOST_MESSAGES:
-        what = f"{messages:,} messages between nodes, more than {_MOST_MESSAGES:,}"
-        raise InfeasibleError(f"hierarchical_direct sends {what}; take hierarchical, which has rings")
-    (a, b), node = round_robin(ranks.shape[1]), np.arange(len(ranks))[:, None]
-    inside = Exchange(ranks[node, a].ravel(), ranks[node, b].ravel())
-    around = Exchange(ranks.ravel(), np.roll(ranks, -1, axis=0).ravel())
-    found = list[Round]()
-    for op in (REDUCE, COPY):
-        within, between = (
-            _inside(ranks, inside, op),
-            _direct(ranks, op) if cards or direct else _rings(ranks, around, op),
-        )
-        if op == REDUCE and collective.reduces:
-            found += [within, between]
-        elif op == COPY and collective.ends == EVERY:
-            found += [between, within]
-    return tuple(phase for phase in found if phase.exchange is not inside or len(a))
+def phases(
+    topology: Topology,
+    collective: Collective,
+    name: str = "hierarchical",
+    radices: Callable[[int], tuple[int, ...]] | None = None,
+) -> tuple[Round, ...]:
+    """Exchanges of tiles, of cards, and between the nodes: on rings, or in levels of exchanges.
 
-
-def _table(topology: Topology, name: str) -> tuple[Whole, bool]:
-    """The ranks by node or, of a single one, by card; and whether these are cards."""
-    groups = nodes_of(topology, topology.members)
-    cards = len(groups) == 1 and all(topology.device(name).kind == "tile" for name in topology.members)
-    if cards:
-        # Ranks by the card that the tiles' names begin with (card0.t1), in rank order.
-        by_card: dict[str, list[int]] = {}
-        for rank, tile in enumerate(topology.members):
-            by_card.setdefault(tile.rpartition(".")[0], []).append(rank)
-        groups = list(by_card.values())
-    if len(groups) < 2 or len({len(group) for group in groups}) > 1:
-        sizes = " ".join(str(len(group)) for group in groups)
-        raise InfeasibleError(
-            f"{name} needs two or more {'cards' if cards else 'nodes'} with the same number of ranks each; "
-            f"these have {sizes}; take algorithm=ring, or change nodes= and members="
-        )
-    return np.array(groups, dtype=np.int32), cards
-
-
-def _inside(ranks: Whole, exchange: Exchange, op: int) -> Round:
-    """Within every node, local rank a sends to (REDUCE) or owns (COPY) the chunks of local rank b or a.
-
-    Chunks go in the order in which the rings want them (REDUCE) or have them (COPY).
+    radices: by the number of nodes, how many groups exchange in each level: first single nodes that are
+    neighbours, then groups of ever more nodes.
     """
-    nodes, local = ranks.shape
-    node, late = np.repeat(np.arange(nodes), local * (local - 1)), 1 if op == REDUCE else 0
-    owner = np.tile(round_robin(local)[late], nodes)
-
-    def chunk(src: Whole, dst: Whole, step: int) -> Ints:
-        return np.asarray(owner * nodes + (node - np.arange(nodes)[:, None] - late) % nodes)
-
-    return Round(exchange, Fraction(1, ranks.size), op, chunks=nodes, chunk=chunk)
-
-
-def _direct(ranks: Whole, op: int) -> Round:
-    """Local rank l of every group sends chunk (l, k) to group k (REDUCE), or group k sends it to all (COPY)."""
-    groups, local = ranks.shape
-    (g, k), l = round_robin(groups), np.arange(local)[:, None]  # noqa: E741
-    ends, chunk = (ranks[g, l].ravel(), ranks[k, l].ravel()), (l * groups + k).ravel()
-    exchange = Exchange(*(ends if op == REDUCE else ends[::-1]))
-    return Round(exchange, Fraction(1, ranks.size), op, chunk=lambda src, dst, step: chunk)
+    places = _places(topology, name)
+    nodes = places.shape[2]
+    levels = radices(nodes)[::-1] if radices else ()
+    if (messages := places.size * (max(levels, default=1) - 1)) > _MOST_MESSAGES:
+        what = f"{messages:,} messages at once between nodes, more than {_MOST_MESSAGES:,}"
+        raise InfeasibleError(f"{name} sends {what}; take hierarchical, which has rings")
+    every = places.reshape(*places.shape[:2], *(levels or (nodes,)))
+    axes = [axis for axis in (1, 0, *range(every.ndim - 1, 1, -1)[: len(levels)]) if every.shape[axis] > 1]
+    exchanges = [_exchange(every, axis, axes[:place]) for place, axis in enumerate(axes)]
+    found = list[Round]()
+    for op in [REDUCE] * collective.reduces + [COPY] * (collective.ends == EVERY):
+        steps = [exchange(op) for exchange in exchanges]
+        steps += [] if levels or nodes == 1 else [_rings(places.reshape(-1, nodes), op)]
+        found += steps if op == REDUCE else steps[::-1]
+    return tuple(found)
 
 
-def _rings(ranks: Whole, exchange: Exchange, op: int) -> Round:
+def _places(topology: Topology, name: str) -> Whole:
+    """The ranks by card, place there, and node; a node without cards of equally many tiles is one card."""
+    nodes = nodes_of(topology, topology.members)
+    by_card: dict[tuple[int, str], list[int]] = {}
+    for node, group in enumerate(nodes):
+        for device, rank in ((topology.device(topology.members[rank]), rank) for rank in group):
+            # Cards are what the names of tiles begin with (card0.t1).
+            card = device.name.rpartition(".")[0] if device.kind == "tile" else ""
+            by_card.setdefault((node, card), []).append(rank)
+    cards = [*by_card.values()]
+    groups = nodes if len(nodes) > 1 else cards
+    if len(groups) < 2 or len({*map(len, groups)}) > 1:
+        what = "nodes" if len(nodes) > 1 or (0, "") in by_card else "cards"
+        raise InfeasibleError(
+            f"{name} needs two or more {what} with the same number of ranks each; "
+            f"these have {' '.join(str(len(group)) for group in groups)}; "
+            f"take algorithm=ring, or change nodes= and members="
+        )
+    even = cards if len({*map(len, cards)}) == 1 else nodes
+    return np.array(even, dtype=np.int32).reshape(len(nodes), -1, len(even[0])).transpose(1, 2, 0)
+
+
+def _exchange(places: Whole, axis: int, before: Sequence[int]) -> Callable[[int], Round]:
+    """What ranks do that differ in their place along one axis alone, for REDUCE or for COPY: all send to all.
+
+    Chunks are those of the receiver (REDUCE) or sender (COPY), and of all that differ from it in other axes
+    than those `before`, over which chunks have been reduced already, or will be copied.
+    """
+    pairs = round_robin(places.shape[axis])
+    exchange = Exchange(*(np.moveaxis(places, axis, 0)[end].ravel() for end in pairs))
+    free = [one != axis and one not in before for one in range(places.ndim)]
+    number = np.arange(places.size).reshape(places.shape)
+    lowest = np.broadcast_to(number[tuple(slice(0, 1) if one else slice(None) for one in free)], places.shape)
+    more = number[tuple(slice(None) if one else slice(0, 1) for one in free)].reshape(-1, 1)
+
+    def of(op: int) -> Round:
+        def chunk(src: Whole, dst: Whole, step: int) -> Ints:
+            return np.asarray(np.moveaxis(lowest, axis, 0)[pairs[op == REDUCE]].ravel() + more)
+
+        return Round(exchange, Fraction(1, places.size), op, chunks=len(more), chunk=chunk)
+
+    return of
+
+
+def _rings(places: Whole, op: int) -> Round:
     """A ring over the nodes for every local rank: chunk k ends its reduction, or starts its route, at node k."""
-    nodes, local = ranks.shape
-    node, l = np.divmod(np.arange(ranks.size), local)  # noqa: E741
+    nodes = places.shape[1]
+    l, node = np.divmod(np.arange(places.size), nodes)  # noqa: E741
+    exchange = Exchange(places.ravel(), np.roll(places, -1, axis=1).ravel())
 
     def chunk(src: Whole, dst: Whole, step: int) -> Ints:
         return np.asarray(l * nodes + (node - step - (op == REDUCE)) % nodes)
 
-    return Round(exchange, Fraction(1, ranks.size), op, nodes - 1, chunk=chunk, channel=l)
+    return Round(exchange, Fraction(1, places.size), op, nodes - 1, chunk=chunk, channel=l)

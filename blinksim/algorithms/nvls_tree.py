@@ -11,9 +11,9 @@ from fractions import Fraction
 from itertools import product
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
-from blinksim.algorithms.double_binary import two_trees
 from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import Collective
+from blinksim.graphs.rooted_trees import two_trees
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 

@@ -16,6 +16,8 @@ from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import breadth_first, cycles, path_to
 
 Arc = tuple[int, int]
+Parents = dict[int, int]
+"""The parent of every vertex but the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,34 @@ def by_levels(parents: Mapping[int, int], root: int) -> tuple[Ints, Ints, Ints]:
         above = above[above]
     order = np.lexsort((child, far[child]))
     return parent[order], child[order], far[child][order]
+
+
+def two_trees(positions: int) -> list[tuple[Parents, int]]:
+    """Two trees and their roots: the in-order tree and its mirror image, or its shift by one if odd.
+
+    In the in-order tree over 0 … positions-1, odd positions are leaves, and 0 is the root with one child.
+    """
+    first = {}
+    for place in range(1, positions):
+        low = place & -place
+        above = (place ^ low) | (low << 1)
+        first[place] = above if above < positions else place ^ low
+
+    def moved(place: int) -> int:
+        return positions - 1 - place if positions % 2 == 0 else (place + 1) % positions
+
+    return [(first, 0), ({moved(a): moved(b) for a, b in first.items()}, moved(0))]
+
+
+def two_trees_from(root: int, ranks: int) -> list[tuple[Parents, int]]:
+    """Two trees over all ranks with `root` on top of both: it feeds the roots of two over the others."""
+    if ranks == 1:
+        return [({}, root)] * 2
+    trees = []
+    for parents, top in two_trees(ranks - 1):
+        name = [(root + 1 + place) % ranks for place in range(ranks - 1)]
+        trees.append(({name[a]: name[b] for a, b in parents.items()} | {name[top]: root}, root))
+    return trees
 
 
 def hung_from(root: int, arcs: Iterable[Arc]) -> tuple[Arc, ...]:

@@ -2,9 +2,10 @@
 
 Broadcast and reduce: the root hands a part of its data to the member of each index; the parts go from node to
 node, each on its own rail, and every member that receives one passes it on in its node as well. So each
-adapter carries its part once in and once out, and all adapters of a node together carry the whole (a
-pipelined chain, Chan et al., CCPE 2007, for each rail). Between groups of nodes, such as those of a
-dragonfly, chains take different routes, so that no link between two groups carries them all.
+adapter carries its part once in and once out, and all adapters of a node together carry the whole (for each
+rail a pipelined chain, Chan et al., CCPE 2007, or two binary trees, in one of which a node is a leaf).
+Between groups of nodes, such as those of a dragonfly, chains take different routes, so that no link between
+two groups carries them all.
 
 Alltoall, in whole units and few pieces: for two nodes the indices get what suits their adapters
 (`blinksim.bounds.rail_flows`). Data for a receiver crosses by its own index as far as that has room, which
@@ -28,14 +29,15 @@ from blinksim.bounds.rail_flows import place_parts
 from blinksim.bounds.rails import Rails, read_rails, symmetric_rails
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, transport
+from blinksim.graphs.rooted_trees import from_parents, two_trees_from
 from blinksim.schedule.loads import Tree
 from blinksim.topology.graph import Topology
 
 Route = tuple[int, ...]
 
 
-def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[Tree] | None:
-    """A tree for each rail, from the member of rank `root`; towards it if `collects`.
+def rail_trees(topology: Topology, root: int, *, collects: bool, low: bool) -> list[Tree] | None:
+    """A chain of nodes for each rail, or two binary trees if `low`: from `root`, or to it if `collects`.
 
     None for a machine that is no cluster of alike nodes, or in which a member lacks an adapter.
     """
@@ -47,13 +49,16 @@ def rail_chains(topology: Topology, root: int, *, collects: bool) -> list[Tree] 
             return None
     start = next((a, i) for a, row in enumerate(rails.ranks.tolist()) for i, rank in enumerate(row) if rank == root)
     top, ports = int(topology.member_places[root]), rails.exit.shape[2]
-    share, orders = Fraction(1, rails.local * ports), _orders(rails, start[0])
-    chains = [
-        _chain(rails, np.array(next(orders)), start[1], (k, port), collects)
+    chain = tuple(pairwise(range(rails.nodes)))
+    shapes = [from_parents(*tree) for tree in two_trees_from(0, rails.nodes)] if low else [chain]
+    share, orders = Fraction(1, rails.local * ports * len(shapes)), _orders(rails, start[0])
+    trees = [
+        _tree(rails, np.array(order), start[1], (k, port), collects, np.array(arcs))
         for k in range(rails.local)
-        for port in range(ports)
+        for port, order in zip(range(ports), orders, strict=False)
+        for arcs in shapes
     ]
-    return [Tree(top, share, up=edges) if collects else Tree(top, share, edges) for edges in chains]
+    return [Tree(top, share, up=edges) if collects else Tree(top, share, edges) for edges in trees]
 
 
 def _orders(rails: Rails, first: int) -> Iterator[list[int]]:
@@ -69,12 +74,13 @@ def _orders(rails: Rails, first: int) -> Iterator[list[int]]:
         yield [node for place in range(len(rows)) for node in rows[place * stride % len(rows)]]
 
 
-def _chain(
-    rails: Rails, order: Ints, root: int, rail: tuple[int, int], collects: bool
+def _tree(
+    rails: Rails, order: Ints, root: int, rail: tuple[int, int], collects: bool, arcs: Ints
 ) -> tuple[tuple[int, int, Route], ...]:
     """The edges of one tree: inside the first node, which is that of the root, then from node to node and in each.
 
-    order: the nodes, from that of the root on. root: its place there. rail: the place and its port.
+    order: the nodes, from that of the root on. root: its place there. rail: the place and its port. arcs:
+    from place to place in the order, a row each.
     """
     (k, port), local, router = rail, rails.local, rails.topology.router
     device = rails.topology.member_places[rails.ranks]
@@ -88,7 +94,7 @@ def _chain(
     # Where the root has sent every other part to somebody here, its own goes from hand to hand.
     pairs = pairwise((k, *others)) if root == k else [(root, k), *((k, j) for j in others)]
     first = [edge for i, j in pairs for edge in inside(order[:1], i, j)]
-    before, node = order[:-1], order[1:]
+    before, node = order[arcs.T]
     a, b = (node, before) if collects else (before, node)
     switches = list(zip(rails.exit[a, k, port].tolist(), rails.entry[b, k, port].tolist(), strict=True))
     trunks = {(x, y): router.routes(x, y)[0] if x != y else () for x, y in dict.fromkeys(switches)}

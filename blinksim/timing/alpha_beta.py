@@ -34,14 +34,13 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import distinct, expand, occurrences
+from blinksim.graphs.arrays import expand, occurrences
 from blinksim.results import Term
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import (
     Resources,
     RouteUses,
     Spread,
-    alike_routes,
     chunk_parts,
     resources,
     single_routes,
@@ -63,8 +62,6 @@ FURTHER = "overhead of further messages"
 _MOST_PIECES = 65536
 # Bytes of which latencies are a millionth of the time at most.
 _VERY_MANY = 2**40
-# Messages of one sort of trees on a link, for every rank, above which trees are taken to send together.
-_MOST_A_RANK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,12 +397,14 @@ class _Forest:
         if isinstance(timed, SymmetricSchedule):
             base, weighted, shared = timed.base, timed.weighted, timed.pooled.shared
             orbit, images, many = timed.group.orbit, timed.times, timed.pooled.size
-            routes, messages = _symmetric_messages(timed)
+            sent = timed.times[base.chunk]
         else:
             base, weighted, shared, orbit = timed, timed, own, np.arange(len(timed.topology.devices))
             images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.rate), dtype=np.int64)
-            # Every tree sends messages of its own, as a simulation and a program of the schedule do.
-            routes, messages = np.unique(timed.route, return_counts=True)
+            sent = np.ones(timed.sends, dtype=np.int64)
+        # Every tree sends messages of its own, as a simulation and a program of the schedule do.
+        routes, where = np.unique(base.route, return_inverse=True)
+        messages = np.bincount(where, sent).astype(np.int64)
         spread, seconds, share = spread or single_routes(base), 1 / own.rates, _shares(base)
         occupied = RouteUses.of(spread, own)
         carried, whole = whole_loads(weighted, spread, shared)
@@ -473,27 +472,6 @@ class _Forest:
             *([Term("reduction", reduction, "gamma")] if reduction else []),
         )
         return Cost(terms, self.name(worst), drain / sum(term.time_s for term in terms), self.steps, count)
-
-
-def _symmetric_messages(whole: SymmetricSchedule) -> tuple[Ints, Counts]:
-    """The routes that messages of a symmetric forest take, and how many take each image of it together.
-
-    Every tree sends messages of its own. Under all symmetries of several levels of switches, a few trees
-    stand for more than anything could send one by one: there what sends over the same route in the same step
-    sends together.
-    """
-    base, pool = whole.base, whole.pooled
-    table, start = base.route_links.astype(np.int64), base.route_start.astype(np.int64)
-    times, first_link = whole.times[base.chunk], table[start[:-1][base.route]]
-    if (times / pool.size[pool.shared.of_link[first_link]]).max(initial=0) <= _MOST_A_RANK * base.topology.ranks:
-        routes, where = np.unique(base.route, return_inverse=True)
-        return routes, np.bincount(where, times).astype(np.int64)
-    _, first, which, _ = alike_routes(whole.group, start, table)
-    messages = distinct(base.step.astype(np.int64) * len(first) + which[base.route]) % len(first)
-    used, counts = np.unique(messages, return_counts=True)
-    route, (tail, head) = first[used], base.topology.ends
-    first_end, last_end = tail[table[start[route]]], head[table[start[route + 1] - 1]]
-    return route.astype(np.int32), counts * whole.group.images(first_end, last_end)
 
 
 def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:

@@ -37,12 +37,12 @@ from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting, of_blocks
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
-from blinksim.graphs.arrays import distinct, per_topology, places
+from blinksim.graphs.arrays import per_topology, places
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
 from blinksim.schedule.step_loads import Outline
-from blinksim.timing.alpha_beta import Paths, cost, least_of_forest, route_alphas
+from blinksim.timing.alpha_beta import cost, least_of_forest
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import BRANCHING, Link
 from blinksim.topology.graph import Topology
@@ -353,9 +353,10 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     """Other packed trees of a cluster, about as good on the links as the best.
 
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
-    Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
+    Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner. From
+    or to one root, binary trees of nodes are lower than chains.
     """
-    from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
+    from blinksim.algorithms.building.symmetric_trees import over_rails, symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import read_hosts
 
@@ -365,10 +366,12 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     if collective.personalized:
         return (Candidate(build(part, collective, templates=False)),) if part.ranks <= _FEW_RANKS else ()
     hosts, found = read_hosts(part), list[Any]()
-    if hosts is not None and len(hosts.fabric.leaves) > 1 and not hosts.fabric.narrow(hosts.rates[0][1]):
+    if collective.rooted:
+        found.append(over_rails(part, collective, low=True))
+    elif hosts is not None and len(hosts.fabric.leaves) > 1 and not hosts.fabric.narrow(hosts.rates[0][1]):
         packed = symmetric_host_trees if best.by_symmetry else from_hosts
         found.append(packed(part, collective, rate, by_leaf=True))
-    if not best.by_symmetry and best.compact.chunks > _FEW_TREES * part.ranks:
+    if not collective.rooted and not best.by_symmetry and best.compact.chunks > _FEW_TREES * part.ranks:
         found.append(from_hosts(part, collective, rate * (1 - _LESS)))
     return tuple(Candidate(other) for other in found if other is not None)
 
@@ -475,9 +478,9 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
     `slower`.
     """
     part, collective = contest.topology, contest.collective
-    brief, rate, smallest = only_best and part.ranks > _MOST_TIMED, float(contest.bound.rate), min(sizes)
+    brief = only_best and part.ranks > _MOST_TIMED
     # Packed trees first where those of one host or device serve all: they then cost less than anything else.
-    packed, floor = REGISTRY["packed"], 0.0
+    packed = REGISTRY["packed"]
     if part.ranks > _MANY and packed.supports(collective.name):
         from blinksim.algorithms.packed import from_hosts
 
@@ -489,13 +492,8 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
         )  # fmt: skip
         if trees is not None:
             _enter(contest, packed, sizes, say, quickest_trees(trees, sizes))
-    ready = contest.candidates.get("packed")
-    if brief and ready is not None and ready.spread is None and ready.held >= ready.sends:
-        # Their time takes long to sum; what they take at least besides passing all bytes is known at once.
-        least = least_of_tree(ready.compact)
-        floor = least if NEARLY * (least + smallest / rate) > smallest / rate else 0.0
-    leader = "" if floor else _leader(contest, sizes)
-    _enter_elementary(contest, sizes, say, leader, floor, brief=brief)
+    leader = _leader(contest, sizes)
+    _enter_elementary(contest, sizes, say, leader, brief=brief)
     _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
     _enter_evened(contest, sizes, say, only_best)
     if not contest.candidates:
@@ -579,16 +577,13 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best:
             reasons.pop(name, None)
 
 
-def _enter_elementary(
-    contest: Contest, sizes: Collection[int], say: Say, leader: str, floor: float, *, brief: bool
-) -> None:
+def _enter_elementary(contest: Contest, sizes: Collection[int], say: Say, leader: str, *, brief: bool) -> None:
     """Enters all that need no solver; last those of which it is known how long they take at least, the quickest first.
 
-    leader: an algorithm that leaves nothing to gain, empty if there is none. floor: seconds that packed trees
-    take at least besides passing all bytes, 0 if they are timed. brief: what loses by its least time is not
-    built.
+    leader: an algorithm that leaves nothing to gain, empty if there is none. brief: what loses by its least time
+    is not built.
     """
-    part, collective, smallest, rate = contest.topology, contest.collective, min(sizes), float(contest.bound.rate)
+    part, collective, smallest = contest.topology, contest.collective, min(sizes)
     entries = candidates(collective.name)
     known = {entry.name: _floor(entry, part, collective) for entry in entries if brief and not leader}
     floors = {name: least for name, least in known.items() if least is not None}
@@ -597,13 +592,10 @@ def _enter_elementary(
         why = leader or ("" if compact else _too_large(entry, part, collective))
         if why:
             contest.left_out[entry.name] = why
-        elif compact is None and entry.name in floors and _loses(contest, floors[entry.name], sizes, floor):
+        elif compact is None and entry.name in floors and _loses(contest, floors[entry.name], sizes):
             contest.slower.append(entry.name)
         else:
             _enter(contest, entry, sizes, say, compact)
-    if floor and _loses(contest, lambda size: floor + size / rate, sizes, floor):
-        del contest.candidates["packed"]
-        contest.slower.append("packed")
     if floors:
         # Names go back into the order of the registry, packed trees first.
         order = ["packed", *(name for name in REGISTRY if name != "packed")]
@@ -672,14 +664,11 @@ def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable
     return lambda size: max(hops, bytes_s * size)
 
 
-def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[int], floor: float) -> bool:
-    """True for what takes longer at all sizes, by its least time, than others that were built.
-
-    floor: where it is above 0, packed trees are not timed.
-    """
+def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[int]) -> bool:
+    """True for what takes longer at all sizes, by its least time, than others that were built."""
     rate, ends = float(contest.bound.rate), (min(sizes), max(sizes))
-    timed = [candidate for name, candidate in contest.candidates.items() if name != "packed" or not floor]
-    quickest = {size: min((cost(other, size).time_s for other in timed), default=inf) for size in sizes}
+    every = contest.candidates.values()
+    quickest = {size: min((cost(one, size).time_s for one in every), default=inf) for size in sizes}
     return all(least(size) > time for size, time in quickest.items()) and any(
         NEARLY * least(size) > size / rate for size in ends
     )
@@ -743,19 +732,6 @@ def least_of_outline(outline: Outline, size: int) -> float:
             into += received * share
         found = max(found, cut.busiest(out, into) * size * _SAFE)
     return found
-
-
-def least_of_tree(schedule: Schedule) -> float:
-    """Seconds that a forest takes at least besides passing its bytes; 0 where a device gets a chunk from several.
-
-    That is what a piece waits for latencies and overheads on its way to the device that it reaches last.
-    """
-    reached = schedule.dst * np.int64(schedule.chunks) + schedule.chunk
-    if schedule.form != "forest" or len(distinct(reached)) < schedule.sends:
-        return 0.0
-    none = np.zeros(schedule.sends)
-    lag, _ = Paths(schedule, route_alphas(schedule)[schedule.route], none, none).longest(1)
-    return lag * _SAFE
 
 
 def least_of_messages(topology: Topology, messages: Messages, size: int) -> float:

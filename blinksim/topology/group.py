@@ -201,25 +201,6 @@ def node_automorphisms(topology: Topology) -> CommutingGroup | None:
     return None if group is None else group.keeping(place)
 
 
-def place_rotation(topology: Topology) -> tuple[CommutingGroup, int] | None:
-    """The generator that takes every member so many places on among those of its node, and how many.
-
-    None if there is none, and where nodes have unequally many members. The places go round.
-    """
-    group, members = commuting_group(topology), topology.member_places
-    node = topology.device_nodes[members]
-    sizes = np.bincount(node[node >= 0])
-    local = int(sizes.max(initial=0))
-    if group is None or (node < 0).any() or not np.isin(sizes, (0, local)).all():
-        return None
-    grid = members[np.argsort(node, kind="stable")].reshape(-1, local)
-    for number, perm in enumerate(group.generators):
-        step = int(np.flatnonzero(grid[0] == perm[grid[0, 0]])[0]) if perm[grid[0, 0]] in grid[0] else 0
-        if step and np.array_equal(perm[grid], np.roll(grid, -step, axis=1)):
-            return group.only([number]), step
-    return None
-
-
 def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints] = ()) -> CommutingGroup | None:
     """Commuting symmetries of a topology that move members, as many as are easily found; None if there are none.
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from fractions import Fraction
+from importlib import import_module
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 import pytest
 import textbook
+from hypothesis import given, strategies as st
 from textbook import CLOSED_FORMS, Postal
 
 from blinksim import machines
-from blinksim.algorithms import double_binary
+from blinksim.algorithms import hierarchical
 from blinksim.algorithms.building import orders
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.rooted_trees import two_trees
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
+from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import cost
 from blinksim.topology import shapes
 from blinksim.topology.graph import Device, Link, Topology
@@ -189,7 +194,7 @@ def test_no_time_beats_the_loads(name: str, collective: str) -> None:
 
 @pytest.mark.parametrize("ranks", range(1, 40))
 def test_double_binary_trees_span_and_make_every_rank_a_leaf_once(ranks: int) -> None:
-    trees = double_binary.two_trees(ranks)
+    trees = two_trees(ranks)
     for parents, root in trees:
         assert set(parents) | {root} == set(range(ranks))
         assert textbook.height(parents) <= max(1, ranks.bit_length())
@@ -275,6 +280,50 @@ def test_hierarchical_time(collective: str, nodes: int, local: int) -> None:
     ]
     expected = textbook.hierarchical(collective, nodes, local, 10**8, *ports)
     assert cost(schedule, 10**8, whole_messages=True).time_s == pytest.approx(expected, rel=1e-9)
+
+
+LEVELS = [("hierarchical_direct", n, 2) for n in (20, 24, 26)] + [
+    ("hierarchical_multiplying", n, local) for n, local in ((9, 2), (16, 1), (24, 2), (17, 1))
+]
+
+
+@pytest.mark.parametrize(("name", "nodes", "local"), LEVELS)
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter"])
+def test_levels_of_exchanges_keep_their_promise_at_the_load_of_a_direct_one(
+    name: str, nodes: int, local: int, collective: str
+) -> None:
+    """However many levels: every port passes what other nodes have, once for each phase, as it would in one step."""
+    topology = cluster(nodes, local)
+    schedule = REGISTRY[name].build(topology, Collective(collective))
+    check_promise(schedule)
+    phases = 2 if collective == "allreduce" else 1
+    loads = [load for link, load in zip(topology.links, link_loads(schedule), strict=True) if "fabric" in link.name]
+    assert set(loads) == {phases * Fraction(nodes - 1, nodes * local)}
+    levels = import_module(f"blinksim.algorithms.{name}").radices(nodes)
+    assert schedule.steps == phases * (len(levels) + (local > 1))
+
+
+@given(nodes=st.integers(2, 5000))
+def test_groups_that_exchange_are_factors_of_the_nodes(nodes: int) -> None:
+    direct = import_module("blinksim.algorithms.hierarchical_direct").radices(nodes)
+    multiplying = import_module("blinksim.algorithms.hierarchical_multiplying").radices(nodes)
+    assert prod(direct) == prod(multiplying) == nodes
+    assert direct[0] >= min(nodes, 10)
+    assert min(*direct, *multiplying) > 1
+    if nodes & (nodes - 1) == 0:
+        assert max(multiplying) <= 8
+        assert len(multiplying) == -(-(nodes.bit_length() - 1) // 3)
+
+
+@pytest.mark.parametrize("size", [2**10, 2**20, 2**30])
+def test_levels_take_less_time_than_rings_or_one_exchange_of_many_nodes(size: int) -> None:
+    part = machines.load("hgx-h100", nodes=64).select()
+    names = "ring", "hierarchical", "hierarchical_direct", "hierarchical_multiplying"
+    times = {n: cost(REGISTRY[n].parallel(part, Collective("allgather")), size).time_s for n in names}
+    one = hierarchical.phases(part, Collective("allgather"), radices=lambda nodes: (nodes,))
+    least = cost(Outline(part, Collective("allgather"), "one exchange", one), size).time_s
+    best = min(times["hierarchical_direct"], times["hierarchical_multiplying"])
+    assert best < min(0.97 * least, times["hierarchical"], times["ring"])
 
 
 def test_hierarchical_needs_equal_nodes() -> None:

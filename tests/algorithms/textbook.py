@@ -14,11 +14,8 @@ from math import ceil, log2
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.algorithms import (
-    chain_tree as chain_tree_module,
-    double_binary as double_binary_module,
-    mxnet as mxnet_module,
-)
+from blinksim.algorithms import chain_tree as chain_tree_module, mxnet as mxnet_module
+from blinksim.graphs.rooted_trees import two_trees, two_trees_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +133,9 @@ def binary(collective: str, ranks: int, size: float, model: Postal, pieces: int 
 def double_binary(collective: str, ranks: int, size: float, model: Postal, pieces: int | None = None) -> float:
     """Two pipelined trees with half the vector each (Sanders, Speck and Träff, Parallel Computing 2009)."""
     if collective == "allreduce":
-        trees = double_binary_module.two_trees(ranks)
+        trees = two_trees(ranks)
     else:
-        trees = double_binary_module.rooted_trees(ranks, 0)
+        trees = two_trees_from(0, ranks)
     return pipelined(collective, size, model, [dict(sorted(parents.items())) for parents, _ in trees], pieces)
 
 

@@ -23,7 +23,10 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import fully_connected
 
 INT32 = ELEMENT_TYPES["int32"]
-BETWEEN_NODES = ("hierarchical", "hierarchical_direct", "rail_aligned", "rail_joined", "bruck")
+BETWEEN_NODES = (
+    *("hierarchical", "hierarchical_direct", "hierarchical_multiplying"),
+    *("rail_aligned", "rail_joined", "bruck"),
+)
 CASES = [
     (entry.name, collective)
     for entry in REGISTRY.values()

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import blinksim as bs
+from blinksim.algorithms.packed import build
 from blinksim.bounds.cuts import strength
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.network import Network
 from blinksim.graphs.rooted_trees import RootedTree
-from blinksim.packing.arborescences import pack
+from blinksim.packing.arborescences import grown_by_flows, pack
 from blinksim.packing.forest import fewest, pack_forest, trimmed
 from blinksim.packing.spanning import pack_spanning
 from blinksim.packing.splitting import RoutedTree, Routes, Split, split_off, usual_sets
@@ -197,6 +199,35 @@ def test_from_an_empty_pool() -> None:
         for root in range(count):
             assert sum(tree.amount for tree in trees if tree.root == root) == best * scale
     assert len(corrections) > 10
+
+
+@SETTINGS
+@given(digraphs())
+def test_trees_by_flows_fit_one_after_another(machine: tuple[int, list[int], Edges]) -> None:
+    """Lovasz: as long as no set is short, there is a tree without which none is."""
+    count, members, edges = machine
+    best = cut_rate(count, members, edges, members)
+    graph, _ = fewest(*network_of(count, members, edges), dict.fromkeys(members, best))
+    split_off(graph, [0] * count, CutPool(graph))
+    wanted = dict(graph.roots)
+    for root, trees in wanted.items():
+        for _ in range(min(trees, 3)):
+            before = {(a, b): c for a, row in enumerate(graph.out) for b, c in row.items()}
+            tree = grown_by_flows(graph, root)
+            assert sorted(b for _, b in tree.edges) == sorted({*members} - {root})
+            assert nx.is_arborescence(nx.DiGraph(tree.edges))
+            after = {(a, b): c for a, row in enumerate(graph.out) for b, c in row.items()}
+            assert Counter(before) - Counter(after) == Counter(tree.edges)
+            assert graph.short_sets() == []
+
+
+@pytest.mark.parametrize("nodes", [8, 9])
+def test_very_many_sets_without_slack_end(nodes: int) -> None:
+    """Trees from one GPU over PCIe trees and NVLinks meet tens of thousands of them."""
+    part = bs.load("dgx1-p100", nodes=nodes).select()
+    found = build(part, bs.Collective("broadcast"))
+    assert bs.verify(found).ok
+    assert found.bound["gap_exact"] == "0"
 
 
 def test_refuses_what_does_not_fit() -> None:

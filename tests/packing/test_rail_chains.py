@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 import blinksim as bs
+from blinksim.algorithms.building.symmetric_trees import over_rails
 from blinksim.algorithms.packed import from_hosts
 from blinksim.schedule.loads import rate
+from blinksim.timing.alpha_beta import cost
 
 GB = 10**9
 SPINE = "fabric shape=tree planes=8 spine_planes=1 leaf_nodes=4 oversubscription=4"
@@ -36,6 +38,32 @@ def test_chains_over_rails_attain_the_bound(
         assert found is not None
         assert bs.verify(found)
         assert rate(found) == due * GB
+
+
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+@pytest.mark.parametrize(("nodes", "edits"), [(2, ()), (5, ()), (12, ()), (40, ())])
+def test_binary_trees_over_rails_are_as_wide_as_chains_and_low(name: str, nodes: int, edits: tuple[str, ...]) -> None:
+    part = bs.load("hgx-h100", nodes=nodes, edits=edits).select()
+    for root in (0, part.ranks // 2 + 1):
+        collective = bs.Collective(name, root)
+        low, chains = (over_rails(part, collective, low=low) for low in (True, False))
+        assert low is not None
+        assert chains is not None
+        assert bs.verify(low)
+        assert rate(low) == rate(chains) == 400 * GB
+        # To a port, to the top of a tree of the other nodes, down that, and inside the last node; or hand to hand.
+        assert low.steps <= max(7, 1 + 1 + (nodes - 1).bit_length() + 1)
+        assert chains.steps >= nodes
+
+
+def test_many_nodes_broadcast_down_low_trees() -> None:
+    """Down a chain of 256 nodes, the last one waits for 256 pieces and latencies."""
+    part = bs.load("hgx-h100", nodes=256).select()
+    chains = over_rails(part, bs.Collective("broadcast"))
+    assert chains is not None
+    best, slow = bs.project(part, "broadcast", "1GiB", model="alpha-beta"), cost(chains, 2**30).time_s
+    assert best.time_s < 0.6 * slow
+    assert best.time_s < bs.simulate(chains, "1GiB").time_s
 
 
 def test_what_comes_not_near_the_bound_is_left_to_a_search() -> None:

@@ -32,26 +32,31 @@ def circling(schedule: Schedule) -> list[list[str]]:
     return found
 
 
+# Nodes that are alike, and all pairs joined, which some algorithms want and the others of these are seldom.
+ALIKE = st.sampled_from(["rails:2x2", "rails:3x2", "rails:9x1", "rails:10x2", "full:4"]).map(
+    lambda name: machines.load(name).select()
+)
+
+
 @pytest.mark.slow
-def test_no_route_of_any_algorithm_passes_a_device_twice() -> None:
+@pytest.mark.parametrize("name", QUICK)
+def test_no_route_of_any_algorithm_passes_a_device_twice(name: str) -> None:
     built = Counter[str]()
 
-    @settings(max_examples=300, deadline=None)
-    @given(st.one_of(topologies(max_devices=9, relays=True), clusters_with_nics()), st.data())
+    @settings(max_examples=25, deadline=None)
+    @given(st.one_of(ALIKE, topologies(max_devices=9, relays=True), clusters_with_nics()), st.data())
     def passes_each_once(topology: Topology, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(QUICK)))
         collective = data.draw(st.sampled_from(QUICK[name].collectives))
         try:
             schedule = QUICK[name].build(topology, Collective(collective))
         except BlinksimError:
             return
-        built[name] += 1
+        built[topology.name] += 1
         assert circling(schedule) == []
         assert verify(schedule).ok
 
     passes_each_once()
-    # These want nodes that are alike, or all pairs joined, which is seldom drawn.
-    assert set(QUICK) - {"direct", "hierarchical_direct", "rail_aligned", "rail_joined"} <= set(built)
+    assert built
 
 
 @pytest.mark.parametrize(

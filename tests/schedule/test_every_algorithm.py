@@ -17,7 +17,10 @@ from blinksim.schedule.verify import verify
 
 # What an algorithm refuses, and why; every other pair of algorithm and machine has a schedule.
 SINGLE_NODES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "switch:6")
-REFUSED = dict.fromkeys(("hierarchical", "hierarchical_direct", "rail_aligned", "rail_joined", "bruck"), SINGLE_NODES)
+REFUSED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("hierarchical", "hierarchical_direct", "rail_aligned", "rail_joined", "bruck"), SINGLE_NODES),
+    "hierarchical_multiplying": (*SINGLE_NODES, "rails:2x4", "rails:4x2"),
+}
 MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
 SMALL = ("full:4", "rails:2x4")
 READS, ADDS = "can=forward,multicast,reduce_into_reader", "can=forward,multicast,reduce"
@@ -29,11 +32,12 @@ IN_NETWORK: dict[str, tuple[tuple[str, int, tuple[str, ...]], ...]] = {
     "nvls_tree": (("hgx-h200", 2, ("without gpu[3-7]",)), ("hgx-h200", 3, ("without gpu[2-7]",))),
     "sharp": (("switch:5", 1, (f"switch {ADDS}",)), ("dgx-a100", 2, ("without gpu[3-7]", f"fabric {ADDS}"))),
 }
+MANY_NODES = {"hierarchical_multiplying": (("rails:12x2", 1, ()), ("rails:9x1", 1, ()))}
 
 
 def schedules(name: str, collective: str) -> Iterator[Schedule]:
     algorithm = REGISTRY[name]
-    for machine, nodes, edits in IN_NETWORK.get(name, ()):
+    for machine, nodes, edits in (IN_NETWORK | MANY_NODES).get(name, ()):
         topology = load(machine, nodes=nodes, edits=edits).select()
         yield from (
             algorithm.build(topology, Collective(collective, root))

@@ -23,7 +23,7 @@ from blinksim import budget
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import Floats, Ints, Ints32
-from blinksim.graphs.rooted_trees import by_levels, depths, from_parents
+from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parents
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.loads import Edge, Route, Tree, pruned
@@ -258,10 +258,6 @@ def _inside(what: str, count: int, *arrays: Ints32) -> None:
         outside = values[(values < 0) | (values >= count)]
         if len(outside):
             raise InputError(f"there is no {what} {outside[0]}: there are {count}, from 0 on")
-
-
-Parents = dict[int, int]
-"""The parent of every rank but the root."""
 
 
 def add_rank_trees(plan: Plan, trees: Sequence[tuple[Parents, int]], share: Fraction) -> None:

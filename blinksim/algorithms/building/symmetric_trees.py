@@ -27,7 +27,7 @@ from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.forest import regular_group, trees_of_first
 from blinksim.packing.hosts import Hosts, LocalTree, Path, Piece, all_pieces, read_hosts, relayed, root_shares
-from blinksim.packing.rails import rail_chains
+from blinksim.packing.rails import rail_trees
 from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.loads import Tree, rate as rate_of
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
@@ -281,12 +281,14 @@ class _Writer:
             self.plan.add_sends(src=src, dst=dst, op=COPY, step=after + depth, route=ahead, **same)
 
 
-def over_rails(topology: Topology, collective: Collective, least: Fraction) -> Schedule | None:
+def over_rails(
+    topology: Topology, collective: Collective, least: Fraction = Fraction(0), *, low: bool = False
+) -> Schedule | None:
     """A broadcast or reduce by chains of nodes over every rail; None below `least` bytes/s of algbw, and without rails.
 
-    They attain the bound where the nodes limit.
+    They attain the bound where the nodes limit. low: by binary trees of nodes, as in `rail_trees`.
     """
-    trees = rail_chains(topology, collective.root, collects=collective.collects)
+    trees = rail_trees(topology, collective.root, collects=collective.collects, low=low)
     if trees is None:
         return None
     plan = Plan(topology, collective, "packed", "forest")

@@ -31,10 +31,10 @@ import numpy as np
 
 from blinksim.algorithms import ring as ring_algorithm
 from blinksim.algorithms.building.plan import Plan, add_chains
-from blinksim.algorithms.double_binary import two_trees
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import distinct
+from blinksim.graphs.rooted_trees import two_trees
 from blinksim.nccl.families import PATH_TYPES, RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator, Release, judge
