@@ -61,13 +61,16 @@ class Option:
 
     @classmethod
     def quickest(cls, rivals: Contest, found: Answer) -> Option:
-        """The quickest schedule that can be written out; raises `InfeasibleError` if there is none."""
-        built = rivals.at(found.size).candidates
+        """The quickest schedule that can be written out; raises `InfeasibleError` if there is none.
+
+        It is verified if it is worth loading.
+        """
+        built, worth = rivals.at(found.size).candidates, own_time(found) / WORTH
         for timed in found.could.projections if found.could else ():
             candidate = built[timed.algorithm]
             with suppress(InfeasibleError):  # too large to write out, as its time needs no sends
-                proved = candidate.by_symmetry or candidate.schedule
-                if candidate.sends <= MOST_SENDS and verify(proved).ok:
+                few, slow = candidate.sends <= MOST_SENDS, timed.time_s > worth
+                if few and (slow or verify(candidate.by_symmetry or candidate.schedule).ok):
                     return cls(candidate, timed.time_s)
         raise InfeasibleError(f"every schedule here has more than {MOST_SENDS:,} sends; take fewer ranks")
 
