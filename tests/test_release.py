@@ -87,7 +87,7 @@ def test_the_tests_run_on_every_python_that_is_named() -> None:
     assert pythons()[0] == PROJECT["requires-python"].removeprefix(">=")
     listed = f"{', '.join(pythons()[:-1])} or {pythons()[-1]}"
     assert all(f"Python {listed}" in (ROOT / page).read_text() for page in ("README.md", "docs/index.md"))
-    assert jobs["quick"]["steps"][-1]["run"] == ".ci/run"
+    assert jobs["quick"]["steps"][-1]["run"] == "make test"
 
 
 def test_every_file_of_tests_is_in_one_shard() -> None:
