@@ -27,7 +27,7 @@ from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
     SHARDED,
-    "direct inside nodes (or cards), rings (or direct) between them",
+    "direct inside nodes (or cards), rings between nodes",
     sends=per_pair,
     source="Jia et al., 2018",
     outlined=True,

@@ -22,7 +22,6 @@ from typing import NamedTuple
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Bools
 from blinksim.graphs.connectivity import distances
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree, from_parents
@@ -73,7 +72,9 @@ def pack(graph: Digraph, pool: CutPool, progress: Callable[[int, int], None] | N
         end = _fill(graph, pool, grown, low, len(grown) + batch)
         if end is None and not graph.roots:
             return grown
-        sets = _short(graph, end)
+        # If a tree is growing, sets that are short for the other trees or for what this one lacks.
+        rest = graph if end is None else _without(graph, end.root, end.edges)
+        sets = [side[: graph.count] for side in rest.short_sets()]
         if end is None and not sets:
             batch, sure = 2 * batch, len(grown)
         else:
@@ -128,13 +129,18 @@ def _fill(graph: Digraph, pool: CutPool, grown: list[RootedTree], low: Mapping[i
             amount = min([amount, *(pool.slack[bit.bit_length() - 1] // times for bit, times in best.extra.items())])
             for bit, times in best.extra.items():
                 pool.pay(bit, times * amount)
-            for a, b in best.edges:
-                graph.take(a, b, amount)
-            graph.roots[root] -= amount
-            if not graph.roots[root]:
-                del graph.roots[root]
-            grown.append(RootedTree(root, amount, tuple(best.edges)))
+            grown.append(_taken_out(graph, root, amount, best.edges))
     return None
+
+
+def _taken_out(graph: Digraph, root: int, amount: int, edges: Sequence[Edge]) -> RootedTree:
+    """Take so many equal trees out of `graph`, as `_take_back` gives them back."""
+    for a, b in edges:
+        graph.take(a, b, amount)
+    graph.roots[root] -= amount
+    if not graph.roots[root]:
+        del graph.roots[root]
+    return RootedTree(root, amount, tuple(edges))
 
 
 def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
@@ -182,29 +188,23 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
 
 def grown_by_flows(graph: Digraph, root: int) -> RootedTree:
     """A tree taken out of `graph`, in which no set is short, and an arc at a time, each of which leaves it so."""
-    rest, reached, edges = _without(graph, root), {root: None}, list[Edge]()
-    queue = [root]
+    rest, edges, queue = _without(graph, root), list[Edge](), [root]
+    reached = rest.out[-1]
     for tail in queue:
         for head in sorted(rest.out[tail], key=rest.out[tail].__getitem__, reverse=True):
             if head in reached:
                 continue
             rest.take(tail, head, 1)
-            rest.out[-1][head] = 1
+            reached[head] = 1
             # Only sets around the head have lost anything.
             rest.members = [head]
             if rest.short_sets():
                 rest.give(tail, head, 1)
-                del rest.out[-1][head]
+                del reached[head]
             else:
-                reached[head] = None
                 queue.append(head)
                 edges.append((tail, head))
-    for a, b in edges:
-        graph.take(a, b, 1)
-    graph.roots = {
-        vertex: trees - (vertex == root) for vertex, trees in graph.roots.items() if trees > (vertex == root)
-    }
-    return RootedTree(root, 1, tuple(edges))
+    return _taken_out(graph, root, 1, edges)
 
 
 def _without(graph: Digraph, root: int, edges: Sequence[Edge] = ()) -> Digraph:
@@ -214,14 +214,6 @@ def _without(graph: Digraph, root: int, edges: Sequence[Edge] = ()) -> Digraph:
     for a, b in edges:
         rest.take(a, b, 1)
     return rest
-
-
-def _short(graph: Digraph, growth: _Growth | None) -> list[Bools]:
-    """Sets that are short in what is left; if a tree is growing, for the other trees and for what this one lacks."""
-    if growth is None:
-        return graph.short_sets()
-    rest = _without(graph, growth.root, growth.edges)
-    return [side[:-1] for side in rest.short_sets()]
 
 
 # Vertices of all trees up to which they are compared, and trees that are looked at for exchanges, again and again.

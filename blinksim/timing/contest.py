@@ -365,13 +365,14 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
         return ()
     if collective.personalized:
         return (Candidate(build(part, collective, templates=False)),) if part.ranks <= _FEW_RANKS else ()
-    hosts, found = read_hosts(part), list[Any]()
     if collective.rooted:
-        found.append(over_rails(part, collective, low=True))
-    elif hosts is not None and len(hosts.fabric.leaves) > 1 and not hosts.fabric.narrow(hosts.rates[0][1]):
+        low = over_rails(part, collective, low=True)
+        return (Candidate(low),) if low is not None else ()
+    hosts, found = read_hosts(part), list[Any]()
+    if hosts is not None and len(hosts.fabric.leaves) > 1 and not hosts.fabric.narrow(hosts.rates[0][1]):
         packed = symmetric_host_trees if best.by_symmetry else from_hosts
         found.append(packed(part, collective, rate, by_leaf=True))
-    if not collective.rooted and not best.by_symmetry and best.compact.chunks > _FEW_TREES * part.ranks:
+    if not best.by_symmetry and best.compact.chunks > _FEW_TREES * part.ranks:
         found.append(from_hosts(part, collective, rate * (1 - _LESS)))
     return tuple(Candidate(other) for other in found if other is not None)
 
@@ -478,7 +479,6 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
     `slower`.
     """
     part, collective = contest.topology, contest.collective
-    brief = only_best and part.ranks > _MOST_TIMED
     # Packed trees first where those of one host or device serve all: they then cost less than anything else.
     packed = REGISTRY["packed"]
     if part.ranks > _MANY and packed.supports(collective.name):
@@ -493,7 +493,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
         if trees is not None:
             _enter(contest, packed, sizes, say, quickest_trees(trees, sizes))
     leader = _leader(contest, sizes)
-    _enter_elementary(contest, sizes, say, leader, brief=brief)
+    _enter_elementary(contest, sizes, say, leader, brief=only_best and part.ranks > _MOST_TIMED)
     _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
     _enter_evened(contest, sizes, say, only_best)
     if not contest.candidates:
