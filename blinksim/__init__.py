@@ -1,8 +1,19 @@
-"""Performance of GPU collectives on a machine: the best rate, the projected time, its causes, what to load.
+"""How long a collective takes on a machine with several GPUs, what limits it, and what to load to be quicker.
 
-The names below are loaded when they are first used, so that ``import blinksim`` costs nothing. Type checkers
-and editors read the imports; a test holds them to the table that Python reads.
+>>> import blinksim as bs
+>>> answer = bs.project("hgx-h100", "allreduce", "256MiB")
+>>> print(answer.sentence())
+allreduce of 256 MiB on 8 GPUs of hgx-h100: 1.092 ms with NCCL, busbw 430.1 GB/s
+
+``print(answer)`` says more. A machine is a name, a file, or what `load` returns, such as
+``bs.load("hgx-h100", nodes=2)`` or ``bs.load("hgx-h100").select([0, 1, 2, 3])``. `bound` gives the limit,
+`compare` the times by size, `synthesize` a schedule, `advise` what to load into NCCL; each explains itself
+with an example, as in ``help(bs.project)``. The pages are in docs/: first-hour.md to begin with, api.md for
+all names, and ``blinksim help WORD`` on the command line for words.
 """
+
+# The names below are loaded when they are first used, so that ``import blinksim`` costs nothing. Type
+# checkers and editors read the imports; a test holds them to the table that Python reads.
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ def main() -> None:
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from blinksim.cli.main import run
+    from blinksim.cli.main import interrupt, run
 
     status = 128 + signal.SIGINT
     try:
         if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, interrupt)
         status = run()
         if ours:
             signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -16,7 +16,7 @@ from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.shipped import machine_names
 from blinksim.formats.shipped.machine_names import MEASURED, MachineName, catalogue_file, measured_rates, shared_rates
-from blinksim.textio import text_files, yaml_nodes
+from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
 from blinksim.topology.elements import regarded
 from blinksim.topology.graph import Topology
@@ -96,8 +96,14 @@ def load(
     changes = (edits,) if isinstance(edits, str) else tuple(edits)
     table = os.fspath(rates).strip()
     name = name if like is not None else _as_catalogued(name)
-    node = regarded(_node(name, table), loaded_from=(name, table)) if like is None else _completed(name, table, like)
-    return assemble(node, nodes, changes)
+    if like is not None:
+        return assemble(_completed(name, table, like), nodes, changes)
+    node = _node(name, table)
+    # What-ifs at the rates of a source document or of a file are in its own terms.
+    both = [node, _node(name, NOMINAL)] if table in ("nccl", "measured") else []
+    pairs = zip(*((one.fabric, *one.links) for one in both), strict=True)
+    shares = {new.kind: new.lane_bandwidth / old.lane_bandwidth for new, old in pairs if new and old}
+    return assemble(regarded(node, loaded_from=(name, table), of_nominal=shares), nodes, changes)
 
 
 def this_machine(rates: RatesName | str = "nominal") -> Topology:
@@ -167,8 +173,8 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
     every = f"n[0-{nodes - 1}]."
     for edit in later:
         # A device without the name of a node stands for those of all: degrade nic7-fabric7 …
-        named = re.sub(r"(?<![\w.\]])[a-zA-Z][\w.]*", lambda name: every * (name[0] in node.index) + name[0], edit)
-        cluster = cluster.edit(named)
+        named = lambda name: every * (node.index.keys() >= {*name_ranges.expand(name[0])}) + name[0]  # noqa: E731
+        cluster = cluster.edit(_NAME.sub(named, edit))
     return cluster
 
 
@@ -235,7 +241,7 @@ def catalogue() -> dict[str, str]:
     >>> bs.catalogue()["dgx1-v100"]
     'NVIDIA DGX-1, eight V100'
     """
-    return {name: machine_names.describe(name) for name in machine_names.names()}
+    return {name: machine_names.outline(name).title for name in machine_names.names()}
 
 
 def assumptions(machine: MachineLike) -> list[str]:
@@ -259,6 +265,8 @@ def remarks(topology: Topology) -> list[str]:
 
 # How nodes will be joined is changed before they are, and what joins them can afterwards.
 _NAMES_A_NODE = re.compile(r"(?:^|[\s>-])(?:n(?:[0-9]+|\[[0-9]+-[0-9]+\])\.|fabric(?!\s+(?!can=)\w+=))")
+# A name or a range of names, whole.
+_NAME = re.compile(r"(?<![\w.\]])[a-zA-Z](?:[\w.]|\[[0-9]+-[0-9]+\])*")
 
 
 def _node(name: str, rates: str) -> Topology:

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 from functools import partial
 from math import prod
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, RatesName
 from blinksim.results import keyed
 from blinksim.topology.cluster import place
-from blinksim.topology.graph import Link, Topology
+from blinksim.topology.graph import Topology
 from blinksim.topology.selection import ALL, IDLE, NONE, Names, class_names, listed, names_text, relay_names
 
 
@@ -51,7 +50,8 @@ class Question:
         The name of a table of rates, or a rates file. Default: ``nominal``; what NCCL chooses is at ``nccl``,
         and a projection that pins its rates is at those.
     edits : tuple of str
-        What-ifs such as ``degrade gpu0-gpu3 lanes=1``.
+        What-ifs such as ``degrade gpu0-gpu3 lanes=1``; bandwidths in them are nominal at the rates ``nccl`` and
+        ``measured``, else in the terms of the table.
     collective : Collective, optional
         What the members must be connected for. Default: for everything, each with each both ways.
 
@@ -233,22 +233,15 @@ def at_rates(topology: Topology, rates: str) -> Topology:
     except BlinksimError:
         return topology
     fabric = after.fabric if topology.fabric == before.fabric else topology.fabric
-    changed = {a.key: (_figures(a), b) for a, b in zip(before.links, after.links, strict=True)}
+    # Whatever their lanes.
+    changed = {replace(a, lanes=1): b for a, b in zip(before.links, after.links, strict=True)}
+    links = tuple(replace(changed.get(replace(x, lanes=1), x), lanes=x.lanes) for x in topology.links)
     # Edits of links have taken away what was measured of them.
     as_it_is = (topology.execution, topology.nccl_rates) == (before.execution, before.nccl_rates)
-    links = []
-    for link in topology.links:
-        figures, new = changed.get(link.key, (None, link))
-        new = new if figures == _figures(link) else link
-        links.append(replace(link, lane_bandwidth=new.lane_bandwidth, latency=new.latency, overhead=new.overhead))
-    now: Any = {"links": tuple(links), "fabric": fabric, "rates": after.rates, "loaded_from": (name, rates)}
+    now: Any = {"links": links, "fabric": fabric, "rates": after.rates, "loaded_from": (name, rates)}
+    now["of_nominal"] = after.of_nominal
     now |= {key: getattr(after, key) if as_it_is else None for key in ("execution", "nccl_rates")}
     return replace(topology, **now)
-
-
-def _figures(link: Link) -> tuple[str, Fraction, float, float]:
-    """What links of a machine that are alike have in common, whatever their lanes."""
-    return link.kind, link.lane_bandwidth, link.latency, link.overhead
 
 
 def group_of(question: Question, text: str, collective: Collective) -> tuple[Question, str | None]:

@@ -82,13 +82,12 @@ def _parse(
 
 
 def parse_size(text: str) -> int:
-    """Bytes from text such as ``256MiB``, ``2GB``, ``256M`` (as nccl-tests writes 256MiB) or ``1000003`` (bytes).
+    """Bytes from text such as ``256MiB``, ``2GB``, ``256M`` (as nccl-tests writes 256MiB) or ``1e9`` (bytes).
 
     Raises `InputError` for anything else, for a size below one byte and for a fraction of a byte.
     """
-    plain = text.strip()
-    if plain.isascii() and plain.isdigit():
-        plain += "B"
+    # A plain number is one of bytes.
+    plain = re.sub(r"^[0-9]+((\.[0-9]+)?e[0-9]{1,2})?$", r"\g<0>B", text.strip())
     size = _parse(plain, _SIZE, "a size", "256MiB or 2GB", _LETTERS)
     if size.denominator != 1 or size < 1:
         raise InputError(f"{text!r} is not a whole, positive number of bytes")

@@ -11,4 +11,5 @@ poor = [choice for choice in found if choice.connected][-1]
 
 print(f"Ask for {', '.join(best.members)}: up to {best.rate_GBps:.0f} GB/s for an allreduce.")
 print(f"The poorest four that NVLink joins are {', '.join(poor.members)}, with {poor.rate_GBps:.0f} GB/s.")
-print(f"{sum(not choice.connected for choice in found)} of {len(found)} choices are not joined at all.")
+parted = sum(not choice.connected for choice in found)
+print(f"{parted} of {len(found)} choices fall into two parts that NVLink does not join.")

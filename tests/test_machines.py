@@ -38,8 +38,8 @@ EVERY = [(name, rates) for name in CATALOGUE for rates in machine_names.rate_nam
 def test_the_catalogue_and_its_titles() -> None:
     assert set(CATALOGUE) >= KEPT
     assert sorted(CATALOGUE) == CATALOGUE
-    assert machine_names.describe("DGX1-V100") == "NVIDIA DGX-1, eight V100"
-    assert len({machine_names.describe(name) for name in CATALOGUE}) == len(CATALOGUE)
+    assert machine_names.outline("DGX1-V100").title == "NVIDIA DGX-1, eight V100"
+    assert len({machine_names.outline(name).title for name in CATALOGUE}) == len(CATALOGUE)
 
 
 @pytest.mark.parametrize(

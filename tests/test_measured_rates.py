@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 import blinksim as bs
+from blinksim import data_files
 from blinksim.answers.measurements.public import with_places
 from blinksim.formats.shipped import machine_names
 from blinksim.timing.measured import public_tables
 from validate.recipes import measured_rates as recipe
 
-TABLES = {path.stem: machine_names.measured_rates(path.stem) for path in machine_names.measured_folder().glob("*.yaml")}
+TABLES = {
+    path.stem: machine_names.measured_rates(path.stem)
+    for path in (data_files.folder("models") / "rates" / "measured").glob("*.yaml")
+}
 # Bus bandwidth of long rings, of others than the cells that were fitted: github.com/stas00/ml-engineering (A100, B200),
 # AMD's blog on RCCL (MI300X), nccl-tests on two nodes (a3-mega), in GB/s of a GPU's own.
 RINGS = {"dgx-a100": (235, 300), "hgx-h100": (366, 450), "hgx-b200": (682, 900), "mi300x": (318, 448)}

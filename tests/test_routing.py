@@ -228,7 +228,7 @@ LINES = (
     ("bound ring:4 dispatch --experts 8 --size 1MiB", "no algorithm has dispatch"),
     ("bound ring:4 dispatch --experts 6 --topk 2", "not equally many on 4 ranks"),
     ("bound ring:4 allreduce --experts 6", "allreduce takes no --experts 6"),
-    ("project ring:4 dispatch 1MiB", "no algorithm has dispatch"),
+    ("project ring:4 dispatch 1MiB", "dispatch takes no size 1MiB, which --tokens gives"),
     ("project ring:4 combine --experts 8 --algorithm ring", "no algorithm has combine"),
     ("project ring:4 dispatch --placement t.csv", "name a file, or say how many"),
     ("project ring:4 dispatch --routing r.npy --skew 1", "skew is of experts that are drawn"),

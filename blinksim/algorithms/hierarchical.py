@@ -60,11 +60,12 @@ def phases(
     collective: Collective,
     name: str = "hierarchical",
     radices: Callable[[int], tuple[int, ...]] | None = None,
+    inside: Callable[[int], tuple[int, ...]] = lambda ranks: (ranks,),
 ) -> tuple[Round, ...]:
     """Exchanges of tiles, of cards, and between the nodes: on rings, or in levels of exchanges.
 
     radices: by the number of nodes, how many groups exchange in each level: first single nodes that are
-    neighbours, then groups of ever more nodes.
+    neighbours, then groups of ever more nodes. inside: the same for the ranks of a node or card.
     """
     places = _places(topology, name)
     nodes = places.shape[2]
@@ -72,8 +73,10 @@ def phases(
     if (messages := places.size * (max(levels, default=1) - 1)) > _MOST_MESSAGES:
         what = f"{messages:,} messages at once between nodes, more than {_MOST_MESSAGES:,}"
         raise InfeasibleError(f"{name} sends {what}; take hierarchical, which has rings")
-    every = places.reshape(*places.shape[:2], *(levels or (nodes,)))
-    axes = [axis for axis in (1, 0, *range(every.ndim - 1, 1, -1)[: len(levels)]) if every.shape[axis] > 1]
+    own = inside(places.shape[1])[::-1]
+    every, inner = places.reshape(-1, *own, *(levels or (nodes,))), len(own)
+    order = *range(inner, 0, -1), 0, *range(every.ndim - 1, inner, -1)[: len(levels)]
+    axes = [axis for axis in order if every.shape[axis] > 1]
     exchanges = [_exchange(every, axis, axes[:place]) for place, axis in enumerate(axes)]
     found = list[Round]()
     for op in [REDUCE] * collective.reduces + [COPY] * (collective.ends == EVERY):
@@ -85,10 +88,10 @@ def phases(
 
 def _places(topology: Topology, name: str) -> Whole:
     """The ranks by card, place there, and node; a node without cards of equally many tiles is one card."""
-    nodes = nodes_of(topology, topology.members)
+    nodes, places = nodes_of(topology, topology.members), topology.member_places.tolist()
     by_card: dict[tuple[int, str], list[int]] = {}
     for node, group in enumerate(nodes):
-        for device, rank in ((topology.device(topology.members[rank]), rank) for rank in group):
+        for device, rank in ((topology.devices[places[rank]], rank) for rank in group):
             # Cards are what the names of tiles begin with (card0.t1).
             card = device.name.rpartition(".")[0] if device.kind == "tile" else ""
             by_card.setdefault((node, card), []).append(rank)

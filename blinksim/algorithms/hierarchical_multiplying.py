@@ -1,8 +1,8 @@
-"""Hierarchical collectives by recursive multiplying: about eight groups of nodes exchange in each level.
+"""Hierarchical collectives by recursive multiplying: about eight groups exchange in each level.
 
-Few steps and few messages, for small and middle sizes: recursive doubling has more steps, a direct exchange
-more messages (Ruefenacht, Bull and Booth, "Generalisation of recursive doubling for AllReduce", Parallel
-Computing 2017).
+Few steps and few messages, for small and middle sizes and for nodes of many GPUs: recursive doubling has more
+steps, a direct exchange more messages (Ruefenacht, Bull and Booth, "Generalisation of recursive doubling for
+AllReduce", Parallel Computing 2017).
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from math import ceil, log
 from blinksim.algorithms import hierarchical
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError
 from blinksim.schedule.step_loads import Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
     SHARDED,
-    "direct inside nodes, between them among few groups in every level",
+    "among few groups in every level, inside nodes and between them",
     sends=per_pair,
     source="Ruefenacht, Bull and Booth, Parallel Computing 2017",
     outlined=True,
@@ -31,9 +30,7 @@ _MOST_GROUPS = 8
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
-    if topology.nodes <= _MOST_GROUPS:
-        raise InfeasibleError(f"hierarchical_multiplying needs more than {_MOST_GROUPS} nodes")
-    return hierarchical.phases(topology, collective, "hierarchical_multiplying", radices)
+    return hierarchical.phases(topology, collective, "hierarchical_multiplying", radices, radices)
 
 
 def radices(nodes: int) -> tuple[int, ...]:

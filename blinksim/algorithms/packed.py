@@ -21,9 +21,9 @@ import numpy as np
 from blinksim.algorithms.blink import MOST_RANKS
 from blinksim.algorithms.blinkplus import helped_trees
 from blinksim.algorithms.building.branching_trees import shared_out
-from blinksim.algorithms.building.claims import LARGE, NEARLY, accepted_gap, in_two_phases, phases_lose, with_gap
+from blinksim.algorithms.building.claims import LARGE, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_trees, over_rails
+from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_trees, rooted_host_trees
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
@@ -146,7 +146,7 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_lea
     if topology.nodes < 2:
         return None
     if collective.name in ("broadcast", "reduce"):
-        return over_rails(topology, collective, (1 - NEARLY) * aim)
+        return rooted_host_trees(topology, collective, aim)
     if collective.name not in ("allgather", "reducescatter", "allreduce"):
         return None
     phases = 2 if collective.name == "allreduce" else 1

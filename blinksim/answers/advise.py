@@ -1,7 +1,7 @@
 """Advice on what to load: a schedule that is quicker than what the library does by itself.
 
-What the library takes, what the collective could take and cannot take less are as in `blinksim.project`; so is
-what NCCL takes with a graph file (`blinksim.answers.project.with_file`).
+What the library takes, what the collective could take and cannot take less are as in `blinksim.project`; so
+is what NCCL takes with a graph file (`blinksim.answers.project.with_file`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from blinksim.schedule.loads import MOST_SENDS
 from blinksim.schedule.verify import verify
 from blinksim.textio.safe_xml import MAX_ELEMENTS
 from blinksim.timing.contest import Contest, ceiling_of
-from blinksim.timing.library_model import Library
+from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.library_time import NCCL
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.nccl_model import SAME
@@ -65,7 +65,7 @@ class Option:
 
         It is verified if it is worth loading.
         """
-        built, worth = rivals.at(found.size).candidates, own_time(found) / WORTH
+        built, worth = rivals.at(found.size).candidates, own_time(found, rivals.topology) / WORTH
         for timed in found.could.projections if found.could else ():
             candidate = built[timed.algorithm]
             with suppress(InfeasibleError):  # too large to write out, as its time needs no sends
@@ -83,10 +83,11 @@ class Option:
         return self.candidate.schedule
 
 
-def own_time(found: Answer) -> float:
+def own_time(found: Answer, part: Topology) -> float:
     """Seconds of the library's algorithm: with the library, or on the links alone if that is less."""
-    picked, timed = str(found.details["choice"]).split()[:1], found.could.projections if found.could else ()
-    return min([found.time_s, *(one.time_s for one in timed if SAME.get(one.algorithm) in picked)])
+    own = {*str(found.details["choice"]).split()[:1], *sent_by(part, found.collective)}
+    timed = found.could.projections if found.could else ()
+    return min([found.time_s, *(p.time_s for p in timed if own & {p.algorithm, SAME.get(p.algorithm)})])
 
 
 def graph_files(question: Question, library: Library, found: Answer) -> list[Option]:
@@ -274,7 +275,7 @@ class Advice(Result):
             return f"{what}, which reads no schedules"
         if not self.large:
             return f"{what}, and latency decides at this size"
-        if best.time_s * WORTH > own_time(found):
+        if best.time_s * WORTH > own_time(found, self.part):
             return f"{what}, and on the links alone no schedule is a tenth quicker than {library}'s own"
         runtimes = " or ".join(dict.fromkeys((library, self.runtime)))
         return f"{what}, and no file makes {runtimes} take the {format_time(best.time_s)} of {best.algorithm}"
@@ -283,7 +284,8 @@ class Advice(Result):
         """The lines below the sentence, as labels and texts. every: also that NVLS changes nothing."""
         nvls = self.nvls if self.nvls and (self.nvls.taken or every) else None
         carried = self.answer.idle.words(carried=True) if self.answer.idle else ""
-        found = [(label, carried if label == IDLE_GPUS else text) for label, text in self.answer.lines()]
+        alone = f" with {self.answer.library} alone" if self.load or self.alternative else ""
+        found = [(label, carried if label == IDLE_GPUS else text) for label, text in self.answer.lines(alone)]
         return found + ([("NVLS", nvls.sentence())] if nvls else [])
 
     def to_dict(self) -> dict[str, Any]:
@@ -401,7 +403,7 @@ def advise(
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
     other = None
     # In a file for MSCCL a send is two steps.
-    if large and runs and best.time_s * WORTH <= own_time(found) and 2 * best.candidate.sends <= MAX_ELEMENTS:
+    if large and runs and best.time_s * WORTH <= own_time(found, chosen) and 2 * best.candidate.sends <= MAX_ELEMENTS:
         with suppress(BlinksimError):  # what the format cannot hold
             other = replace(best, format="msccl-xml", exported=exports.find("msccl-xml").export(best.schedule))
     proved = best_known(chosen, wanted, found.grants).headline

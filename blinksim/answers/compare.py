@@ -20,7 +20,7 @@ from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.answers.project import Answer, answer, contest, gpus_of, held_at, schedules
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.machines import MachineLike, as_topology
+from blinksim.machines import NOMINAL, MachineLike, as_topology
 from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
@@ -171,11 +171,8 @@ class Comparison(Result):
             last = self.answers[-1]
             where = gpus_of(last.machine, len(last.members), last.details["nodes"])
             takes, *others = last.times()
-            known = [
-                f", {head} {time}"
-                for head, time in zip(("could take", "cannot take less than"), others, strict=True)
-                if time != "-"
-            ]
+            heads = last.at_best, "cannot take less than"
+            known = [f", {head} {time}" for head, time in zip(heads, others, strict=True) if time != "-"]
             takes = f"{format_size_about(last.size)} takes {takes} with {last.library}{''.join(known)}"
             return f"{self.collective} on {where}: {takes}"
         best = self.best()
@@ -183,14 +180,20 @@ class Comparison(Result):
         where = f" is quickest at small sizes, {', '.join(changes)}" if changes else " is quickest throughout"
         where = where if len(self.algorithms) > 1 else ""
         rate = f"{best[-1].algbw_GBps:.4g} GB/s at {format_size(best[-1].size)}"
-        return f"{self.collective} on {self.topology.name}: {best[0].algorithm}{where}; {rate}"
+        plain = {(one.model, one.rates) for one in best} == {("alpha-beta", NOMINAL)}
+        how = ", at nominal (data-sheet) rates, without launches" if plain else ""
+        return f"{self.collective} on {self.topology.name}: {best[0].algorithm}{where}; {rate}{how}"
 
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         if self.answers:
-            origins = dict.fromkeys(str(one.details["origin"]) for one in reversed(self.answers))
-            held = ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items()))
-            notes = [*(f"  from {origin}" for origin in [*origins][:3]), f"  {held}"]
+            notes, origins = list[str](), dict[str, list[str]]()
+            for one in reversed(self.answers):
+                origins.setdefault(str(one.details["origin"]), []).append(format_size_about(one.size))
+            for origin, sizes in [*origins.items()][:3]:
+                span = f"{sizes[-1]} to {sizes[0]} ({len(sizes)} sizes)" if sizes[1:] else sizes[0]
+                notes.append(f"  from, {span}: {origin}")
+            notes.append("  " + ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items())))
             # A line for every size: what the library takes, and what the links could and must take.
             head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
             rows = []
@@ -597,8 +600,7 @@ class MachineComparison(Result):
         if not others:
             return f"{asked}: {called[first]} is quickest, {format_time(last[first].time_s)} with {last[first].library}"
         listed = [f"{called[name]} {format_time(last[name].time_s)}" for name in (first, *others)]
-        overlap = "their intervals overlap" if len(others) == 1 else f"each interval overlaps that of {first}"
-        return f"{asked}: {', '.join(listed[:-1])} or {listed[-1]}; {overlap}"
+        return f"{asked}: no clear winner: {', '.join(listed[:-1])} or {listed[-1]}; their intervals overlap"
 
     def text(self) -> str:
         """The sentence, and a table by size."""
@@ -745,7 +747,7 @@ class Buckets(Result):
         if self.best.size == self.bytes:
             good = "none: buckets of every size cost over 10 % more than one call"
         took = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
-        lines = ("one bucket", took), ("all in one call", format_time(whole.time_s)), ("as good", good)
+        lines = ("one bucket", took), ("all in one call", format_time(whole.time_s)), ("nearly as good", good)
         return "\n".join((self.sentence(), *labelled(lines, 17)))
 
 

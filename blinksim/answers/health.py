@@ -11,20 +11,21 @@ from typing import Any
 from blinksim.answers.place import place
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.formats.shipped.known_gpus import Twin, model, twin_of
+from blinksim.formats.shipped.known_gpus import Twin, adapters, model, twin_of
 from blinksim.machines import MachineLike, as_topology, check
 from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
 from blinksim.timing.library_model import Library
+from blinksim.timing.measured.library_time import catalogued
 from blinksim.timing.projection_result import Projection, labelled
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding
 from blinksim.units import format_rate, format_size, format_time
 
 _ASKED, SIZE = Collective("allreduce"), 256 * 2**20
-_NVLINKS = "nvidia-smi nvlink -s; nvidia-smi nvlink -e (errors); dmesg | grep -i xid"
-_CARDS = "lspci | grep -i nvidia; dmesg | grep -i xid; ibstat and rdma link for NICs"
+_NVLINKS = "nvidia-smi nvlink -s, -e (errors); dmesg | grep -i xid; systemctl status nvidia-fabricmanager"
+_CARDS = "lspci | grep -i nvidia; dmesg | grep -i xid; lspci -vv (LnkSta); ibstat and rdma link for NICs"
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,6 +44,11 @@ class Health(Result):
         The same on the best GPUs to take until it is mended.
     findings : tuple of Finding
         What else rules find.
+    missing : tuple of str
+        What is missing, each in words such as ``gpu5 has 12 of 18 lanes``, or slower than its likes.
+    asked : Question, optional
+        About the machine as it is; if that is not connected, about the GPUs to take meanwhile, if there
+        are any.
 
     Examples
     --------
@@ -58,62 +64,57 @@ class Health(Result):
     healthy: Projection | None
     meanwhile: Projection | None
     findings: tuple[Finding, ...]
+    missing: tuple[str, ...]
+    asked: Question | None
 
     @property
     def status(self) -> int:
         """1 if something is missing or wrong, 5 if no machine of the catalogue is like it, else 0."""
         wrong = any(one.severity == "error" for one in self.findings)
-        return 1 if wrong or (self.twin and self.twin.less) else 0 if self.twin else 5
+        return 1 if wrong or self.missing else 0 if self.twin else 5
 
     @property
-    def missing(self) -> list[str]:
-        """What is missing, each in words such as ``gpu5 has 12 of 18 lanes``."""
-        if self.twin is None:
-            return []
-        lanes = []
-        for link, fewer in self.twin.lanes.items():
-            ends = link.src if link.dst not in self.machine.members else f"{link.src}-{link.dst}"
-            lanes.append(f"{ends} has {link.lanes - fewer} of {count(link.lanes, 'lane')}")
-        counts = {"GPU": self.twin.gpus, "NIC": self.twin.nics}
-        return lanes + [f"{count(many, what)} fewer" for what, many in counts.items() if many > 0]
+    def unseen(self) -> list[str]:
+        """What could not be compared, as nothing is said of it."""
+        nics, pcie = any(adapters(self.machine).values()), not self.machine.source.startswith("nvidia-smi")
+        found = ("NICs", nics), ("PCIe", pcie)
+        return [what for what, seen in found if not (seen or catalogued(self.machine))]
 
     def sentence(self) -> str:
         """The answer in one line."""
         first = self.machine.device(self.machine.members[0])
         capability = f" of compute capability {int(sm) / 10}" if (sm := first.attributes.get("sm")) else ""
         gpus = f"{self.machine.ranks} x {model(first) or f'GPU{capability}'}"
+        less = f", but {names(self.missing, ', ', 5)}" if self.missing else ""
         if self.twin is None:
-            return f"{self.machine.name}: {gpus}; cannot tell, none of the catalogue has these GPUs and links"
-        less = f"but {names(self.missing, ', ', 5)}" if self.missing else "nothing missing"
-        return f"{self.machine.name}: like {self.twin.name} ({gpus}), {less}"
+            return f"{self.machine.name}: {gpus}{less}; cannot tell, none of the catalogue has these GPUs and links"
+        seen = ", ".join(what for what in ("GPUs", "NVLinks", "NICs") if what not in self.unseen)
+        none = f"as many {seen}; not compared: {', '.join(self.unseen)}" if self.unseen else "nothing missing"
+        return f"{self.machine.name}: like {self.twin.name} ({gpus}){less or f', {none}'}"
 
     def text(self) -> str:
         """The sentence, what is lost, and what to do: at most nine lines."""
         lines, was, now, other = list[tuple[str, str]](), self.healthy, self.takes, self.meanwhile
         if now is not None:
             asked = f"{_ASKED} of {format_size(SIZE)}: {format_time(now.time_s)}"
-            longer, factor = now.time_s / (was or now).time_s, now.busbw / now.algbw
-            instead = f" in place of {format_time(was.time_s)}, {longer:.3g} times as long" if was else ""
-            library, rate = now.details["library"], format_rate(now.busbw)
-            lines.append((f"{library} takes", f"{asked}{instead}, busbw {rate}"))
-            most = [format_rate(one.bound.rate * factor) for one in (now, was) if one and one.bound]
+            old = f" in place of {format_time(was.time_s)}, {now.time_s / was.time_s:.3g} times as long" if was else ""
+            lines.append((f"{now.details['library']} takes", f"{asked}{old}, busbw {format_rate(now.busbw)}"))
+            most = [format_rate(of.bound.rate * (of.busbw / of.algbw)) for of in (now, was) if of and of.bound]
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}"))
         if other is not None and now is not None:
             few, rate = count(len(other.members), "GPU"), format_rate(other.busbw)
             visible = f"CUDA_VISIBLE_DEVICES={','.join(name.strip('gpu') for name in other.members)}"
             better = f"take {few}, {visible}: busbw {rate}" if other.busbw > now.busbw else ""
             lines.append(("meanwhile", better or f"take all: no {few} do better (busbw {rate})"))
-        if self.missing and self.twin is not None:
-            lines.append(("check", _NVLINKS if self.twin.lanes else _CARDS))
-        for one in self.findings[:2]:
-            lines.append((one.severity, f"{one.message}; {one.cure}"))
+        if self.missing:
+            lines.append(("check", _NVLINKS if self.twin and self.twin.lanes else _CARDS))
+        lines += [(one.severity, f"{one.message}; {one.cure}") for one in self.findings[:2]]
         return "\n".join((self.sentence(), *labelled(lines)))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each link that lacks lanes."""
-        lanes = self.twin.lanes.items() if self.twin else ()
-        keys = "src dst kind lanes of=lanes"
-        return [keyed(link, keys) | {"lanes": link.lanes - fewer} for link, fewer in lanes]
+        keys, fewer = "src dst kind lanes of=lanes", self.twin.lanes if self.twin else {}
+        return [keyed(link, keys) | {"lanes": link.lanes - few} for link, few in fewer.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -152,20 +153,28 @@ def health(machine: MachineLike) -> Health:
     0
     """
     recorded = as_topology(machine)
-    twin = twin_of(recorded)
+    twin = Twin(name) if (name := catalogued(recorded)) else twin_of(recorded)
     # Links that are missing are named by what the machine of the catalogue has.
-    known = ("as-in-catalogue", "missing-link") if twin else ()
-    findings = tuple(one for one in check(recorded) if one.rule not in known)
+    known, every = ("as-in-catalogue", "missing-link", "isolated-device") if twin else (), check(recorded)
+    findings = tuple(one for one in every if one.rule not in (*known, "uneven-class"))
+    missing = *(twin.missing if twin else ()), *(one.message for one in every if one.rule == "uneven-class")
     broken = Question(twin.name, edits=twin.edits) if twin else Question(recorded)
-    takes, healthy, meanwhile = _takes(broken), None, None
+    takes, healthy, best, part = _takes(broken), None, None, None
     if twin is not None and twin.edits:
         healthy = _takes(Question(twin.name))
-        hurt = {end for link in twin.lanes for end in (link.src, link.dst)}
-        sound = sum(name not in hurt for name in recorded.members)
-        if hurt and recorded.ranks > 2:
-            best = place(broken.whole(), max(sound, recorded.ranks // 2, 2))[0]
-            meanwhile = _takes(Question.of(twin.name, members=best.members, edits=twin.edits))
-    return Health(recorded, twin, takes, healthy, meanwhile, findings)
+        if twin.lanes and recorded.ranks > 2:
+            part = _best_part(broken, twin)
+            best = _takes(part)
+    asked = broken if broken.edits and takes else part if best else None
+    # GPUs without NVLink are reached over PCIe, of which the machine itself tells.
+    return Health(recorded, twin, takes or _takes(Question(recorded)), healthy, best, findings, missing, asked)
+
+
+def _best_part(broken: Question, twin: Twin) -> Question:
+    """The same machine on as many of its best GPUs as lack nothing, or on half of them."""
+    hurt, machine = {end for link in twin.lanes for end in (link.src, link.dst)}, broken.whole()
+    best = place(machine, max(sum(name not in hurt for name in machine.members), machine.ranks // 2, 2))[0]
+    return Question.of(twin.name, members=best.members, edits=twin.edits)
 
 
 def _takes(question: Question) -> Projection | None:

@@ -36,7 +36,7 @@ class IdleGpus:
 
     def words(self, *, carried: bool = False) -> str:
         """The line, with what to ask for. carried: what runs such a schedule in place of its rate."""
-        asked = f"as relays {self.times:.2g} times the rate%s: relays=idle relays_reduce=True"
+        asked = f"as relays {self.times:.3g} times the rate%s: relays=idle relays_reduce=True"
         if carried:
             return f"{asked % ''}; {self.carrier}"
         return asked % f" on the links ({format_rate(self.rate)} algbw at {self.part.rates} rates)"

@@ -178,10 +178,7 @@ class Pareto(Result):
         header = ("", "schedule", "latency", "GB/s", *map(format_size, _SHOWN), "the quickest")
         lines = [self.sentence(), "", table(header, cells, left=(1, len(header) - 1)), ""]
         if any(point.candidate.compact.form == "forest" for point in self.points):
-            lines += [
-                "  packed trees and chains pass data on in pieces, and pay for overheads again with every piece;",
-                "  so no size has both of their figures: the latency of one piece and the rate of many",
-            ]
+            lines.append("  packed trees and chains: the latency of one piece, and the rate of many")
         facts = [
             ("at most", f"{format_rate(self.bound.rate)} algbw: {self.bound.words}"),
             ("ranks", f"{self.topology.ranks}: {names(self.topology.members)}"),
@@ -362,10 +359,8 @@ def tradeoffs(
                 few = few_steps.find(topology, collective, chunks=chunks, steps=steps, time_limit=left, seed=seed)
             except BlinksimError:
                 break
-            yield (
-                f"few_steps of {count(chunks, 'chunk')}, {count(few.steps, 'step')}, {count(few.rounds, 'round')}",
-                few.schedule,
-            )
+            name = f"few_steps of {count(chunks, 'chunk')}, {count(few.steps, 'step')}, {count(few.rounds, 'round')}"
+            yield name, few.schedule
             if few.rate == few.bounds.rate:
                 break
             steps = few.steps + phases

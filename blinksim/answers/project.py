@@ -40,7 +40,7 @@ from blinksim.units import format_rate, format_size_about, format_time, size_of
 
 ChoiceName = Literal["best", "nccl"]
 """Names that stand for a choice among algorithms: the quickest, or NCCL's own."""
-BEST, ALL = "best", "all"
+BEST, ALL, COULD_TAKE = "best", "all", "could take"
 # The model that counts neither launches nor steps.
 LINKS_ONLY = "alpha-beta"
 
@@ -394,6 +394,11 @@ class Answer(Projection):
         most = max(shares, key=lambda what: shares[what])
         return f"{most}, {100 * shares[most]:.0f} % of the time of the best schedule"
 
+    @property
+    def at_best(self) -> str:
+        """What the second figure is called; where the library is quicker, nobody would take it."""
+        return COULD_TAKE if self.could is None or self.could.best.time_s <= self.time_s else "best schedule"
+
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints: those of the library's time, and the best schedule under ``could_take``."""
         keys = "cannot_take_less_s?=least.time_s could_take_s?=could.best.time_s"
@@ -429,18 +434,18 @@ class Answer(Projection):
         """The three figures, where the first comes from, and what limits: at most nine lines."""
         return "\n".join((self.sentence(), *labelled(self.lines(), 17)))
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The lines below the sentence, as labels and texts."""
+    def lines(self, alone: str = "") -> list[tuple[str, str]]:
+        """The lines below the sentence, as labels and texts. alone: said of the interval."""
         details, least, at = self.details, self.least, held_at([self.row()])
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
-        found = [("interval", f"{ends}, {details['interval_share']} runs{choice}")]
+        found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{choice}")]
         nobody = "" if self.known else "nobody has published a time of this; "
         found.append(("from", nobody + details["origin"]))
         found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
         if self.could is not None:
-            slower = f"; {self.library} is quicker" if self.could.best.time_s > self.time_s else ""
-            found.append(("could take", self.could.runs_as(at.get("could take", "")) + slower))
+            slower = f"; slower than {self.library}" if self.at_best != COULD_TAKE else ""
+            found.append((self.at_best, self.could.runs_as(at.get(COULD_TAKE, "")) + slower))
         if least is not None:
             granted = "add" if self.collective.reduces else "multicast"
             words = f", with switches that {granted}" if self.grants else ""
@@ -454,14 +459,14 @@ class Answer(Projection):
     def why(self) -> str:
         """All that is known of the three figures: terms, bounds and what they assume, and the schedules considered."""
         lines = [self.text(), "", f"{self.library} takes", self.terms_table()]
-        lines += [f"  the quickest of what NCCL's tuner expects: {self.expects}"] if self.expects else []
+        lines += [f"  NCCL's tuner expects (it picks the first): {self.expects}"] if self.expects else []
         if self.least is not None:
             lines += ["", "cannot take less", f"  {self.least.words}"]
             lines += [f"  it assumes: {self.least.assumes}"] if self.least.assumes else []
-        return "\n".join((*lines, "", *([] if self.could is None else ["could take", self.could.text()])))
+        return "\n".join((*lines, "", *([] if self.could is None else [self.at_best, self.could.text()])))
 
     def __repr__(self) -> str:
-        return f"<Answer {self.text()}>"
+        return self.text()
 
 
 def gpus_of(machine: str, ranks: int, nodes: int) -> str:
@@ -476,7 +481,7 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     Words such as `` at measured rates``; empty where both are at nominal ones, those of data sheets.
     """
     shown, found = list(rows), dict[str, dict[str, None]]()
-    for what in ("could take", "cannot take less"):
+    for what in (COULD_TAKE, "cannot take less"):
         tables = (row.get(f"{what.replace(' ', '_')}_rates") for row in shown)
         found[what] = dict.fromkeys(filter(None, tables))
     plain = {*chain(*found.values())} <= {NOMINAL}
@@ -509,7 +514,7 @@ def answer(
         # One object in place of two that are equal: tables of answers find it without comparing its links.
         part = contest.topology
         if not part.relays:
-            asked.contests[collective] = contest
+            asked.contests[collective, ()] = contest
         asked.parts[collective] = part, grants, bound
     forwarding = ceiling_of(part, collective) if grants else bound
     beside = idle_gpus(asked.question, part, collective, bound.rate)
@@ -546,7 +551,8 @@ def project(
     ----------
     machine : str, path or Topology
         A name of the catalogue, a machine file, or a topology. Of a whole machine the default members and
-        links take part.
+        links take part; `blinksim.load` gives several nodes, or an edited one, and `Topology.select` some of
+        the GPUs.
     collective : str or Collective
         Such as ``"allreduce"``.
     size : int or str
@@ -583,6 +589,10 @@ def project(
     >>> found = bs.project("dgx1-v100", "allreduce", "256MiB")
     >>> found.library, found.least.time_s < found.time_s
     ('NCCL', True)
+    >>> two_nodes = bs.project(bs.load("hgx-h100", nodes=2), "allreduce", "14GB")
+    >>> four_gpus = bs.project(bs.load("hgx-h100").select([0, 1, 2, 3]), "allreduce", "14GB")
+    >>> len(two_nodes.members), len(four_gpus.members)
+    (16, 4)
     >>> ring = bs.project("dgx1-v100", "allreduce", "256MiB", algorithm="ring")
     >>> round(ring.algbw_GBps, 1)
     84.7

@@ -45,7 +45,7 @@ from blinksim.textio.text_files import MIB, read_text, shown
 from blinksim.textio.whole_files import Exported
 from blinksim.timing.measured_constants import NcclRates
 from blinksim.topology.selection import Names
-from blinksim.units import format_size
+from blinksim.units import SIZES, format_size
 
 # Octaves around a measured size in which channels that NCCL would not take by itself keep their factor: how
 # many channels are best depends on the size.
@@ -240,7 +240,6 @@ def times_text(times: Iterable[ChoiceTime], least_channels: int | None, job: Tim
 # What another choice than NCCL's must gain by the model: a part, and more for every octave to the nearest
 # measured sizes of the two.
 _GAIN, _GAIN_PER_OCTAVE = 0.02, 0.005
-SIZES = tuple(2**power for power in range(10, 31))
 MOST_MEASUREMENTS = 40
 # A choice that the model takes to be slower than the best by more everywhere is not timed.
 _HOPELESS = 1.3

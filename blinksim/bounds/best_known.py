@@ -38,7 +38,7 @@ def best_known(topology: Topology, collective: Collective, grants: tuple[str, ..
     Raises `InputError` for tokens of experts, which no schedule is built for.
     """
     if collective.routing is not None:
-        raise InputError(f"no algorithm has {collective}; project_experts has its time, bound its floor")
+        raise InputError(f"no algorithm has {collective}; its time and its floor are known without one")
     quick = quick_bound(topology, collective, grants)
     if grants:
         # What holds for switches that only forward is no higher; beyond that, a search takes long.

@@ -374,8 +374,8 @@ class Lengths(Certificate):
 def more_than_forwards(topology: Topology) -> list[str]:
     """Relays that can do more than forward: multicast or reduce. Switches do so only where that is granted."""
     members, more = set(topology.members), frozenset(("multicast", "reduce"))
-    relays = (device for device in topology.devices if device.name not in members and not device.in_network)
-    return [device.name for device in relays if not more.isdisjoint(device.can)]
+    relays = (device for device in topology.devices if device.name not in members)
+    return [device.name for device in relays if not more.isdisjoint(device.can) and not device.in_network]
 
 
 def checked_grants(topology: Topology, grants: Iterable[str]) -> tuple[str, ...]:

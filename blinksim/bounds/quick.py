@@ -189,10 +189,10 @@ def _sides(topology: Topology, collective: Collective) -> Iterator[tuple[Bools, 
     places, (src, dst), widths = topology.member_places, topology.ends, whole_widths(topology)[0]
     seen = set[bytes]()
     for found in groupings(topology):
-        held = distinct(found.label[places])
+        held, names = distinct(found.label[places]), [*map(str, found.keys)]
         for total in crossing_sums(topology, found.label, widths):
             least = held[total[held] == total[held].min()].tolist()
-            group = found.label == min(least, key=lambda number: str(found.keys[number]))
+            group = found.label == min(least, key=names.__getitem__)
             if group.tobytes() in seen:
                 continue
             seen.add(group.tobytes())

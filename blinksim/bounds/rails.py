@@ -113,11 +113,6 @@ class Rails:
         padded[:-1, :-1] = matrix
         return padded[np.ix_(order, order)].reshape(2 * self.ranks.shape)
 
-    def routes(self, lists: Sequence[Sequence[Route]], places: Ints, rotation: int) -> list[Route]:
-        """One route of each list at these places: of several in round-robin order."""
-        several = (lists[place] for place in places.tolist())
-        return [routes[rotation % len(routes)] for routes in several]
-
     @cached_property
     def resources(self) -> Resources:
         return resources(self.topology)

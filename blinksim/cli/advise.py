@@ -76,14 +76,11 @@ def _show(found: Advice, was: Advice | None, question: Question, output: str | N
         made_for = replace(question, rates=question.rates or (None if taken == "nominal" else taken))
         line = f"{command_line(made_for, traffic=options.traffic)} {collective}"
         _to_load(option, option.exported, output, f"{save}blinksim synth {line} --algorithm {option.algorithm}")
-        tests = "rccl-tests" if takes.library == "RCCL" else "nccl-tests"
-        again = f"diagnose log.txt --machine {command_line(question)}{nvls}"
-        click.echo(f"{more}next: measure with {tests}, then blinksim {again}")
-        return
-    if output:
+    elif output:
         click.echo(f"  not written: {output}, since nothing is worth loading")
-    asked = command_line(question, traffic=options.traffic)
-    click.echo(f"{more}next: {save}blinksim compare {asked} {collective}{nvls}")
+    tests = "rccl-tests" if takes.library == "RCCL" else "nccl-tests"
+    again = f"diagnose log.txt --machine {command_line(question)}{nvls}"
+    click.echo(f"{more}next: measure with {tests}, then {save}blinksim {again}")
 
 
 def _to_load(option: Option, exported: Exported, output: str | None, synth: str) -> None:

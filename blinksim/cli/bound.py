@@ -114,10 +114,10 @@ def _switch_lines(found: BoundResult) -> Iterator[str]:
         factor = busbw_factor(found.collective.name, found.topology.ranks)
         for words, entry in (("", granted), ("if they reduced in flight, ", in_flight(found))):
             if entry is not None:
-                reach = "which a schedule attains" if entry.exact else "an upper bound that may not be attained"
+                reach = "a schedule attains it" if entry.exact else "an upper bound that may not be attained"
                 where = words or f"where {entry.assumes.partition(';')[0]}, "
                 rate = f"{exact_GBps(entry.rate)} GB/s algbw"
-                yield f"{where}at most {rate} (busbw {format_rate(entry.rate * factor)}), {reach}"
+                yield f"{where}at most {rate} (busbw {format_rate(entry.rate * factor)}); {reach}"
         return
     if found.even_granted is not None:
         yield f"the same where {granted_to_switches(found.even_granted.grants)}"
@@ -190,10 +190,10 @@ def _show(
     factor = busbw_factor(found.collective.name, topology.ranks)
     exact = exact_GBps(found.rate)
     rounded = f"{format_rate(found.rate)}, " if "/" in exact else ""
-    reach = "which a schedule attains" if best.exact else "an upper bound that may not be attained"
-    limits = " where switches only forward" if found.in_network else ""
+    reach = "a schedule attains it" if best.exact else "an upper bound that may not be attained"
+    limits = " if switches only forward" if found.in_network else ""
     rate = f"{exact} GB/s algbw ({rounded}busbw {format_rate(found.rate * factor)})"
-    click.echo(f"{found.collective} on {topology.name}: at most {rate}{limits}, {reach}")
+    click.echo(f"{found.collective} on {topology.name}: at most {rate}{limits}; {reach}")
     click.echo(f"  {best.certificate.words(topology)}")
     idle = map(as_typed, idle_lines(question, topology, found.collective, found.most))
     lines = [f"it assumes: {best.assumes}", *_switch_lines(found), *idle]

@@ -17,7 +17,7 @@ from blinksim import machines
 from blinksim.answers.expect import COLLECTIVES, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, jobs_text, small_times
-from blinksim.answers.logs.expectation import Series, check_members, members_of, other_gpus, read_runs
+from blinksim.answers.logs.expectation import Series, check_members, members_of, read_runs
 from blinksim.answers.logs.fit import Fitted
 from blinksim.answers.measurements.public import (
     Measured as Projected,
@@ -87,21 +87,9 @@ def _diagnosed(
     judged = partial(judged, multicast=not options.no_nvls, rates=question.rates, version=options.nccl_version or "")
     figure = {} if runs else {name: getattr(options, name) for name in ("size", "busbw", "time")}
     found = judged(**figure)
-    if runs and (strange := other_gpus(runs[0], whole)):
-        note(strange)
     if runs and not found.complete:
         note(f"{runs[0].path}: ends before nccl-tests' last lines; did the test stop early?")
     return found
-
-
-def _diagnoses(options: Diagnose, question: Question, whole: Topology) -> dict[str, Diagnosis]:
-    """What is said of every log, or of the figure in place of logs."""
-    if options.logs and (options.busbw or options.time or options.size):
-        raise InputError("--busbw, --time and --size are a figure in place of a log; leave one of both out")
-    runs = {log: _runs(log, options.collective) for log in options.logs}
-    if runs:
-        return {log: _diagnosed(options, question, whole, tests) for log, tests in runs.items()}
-    return {"figure": _diagnosed(options, question, whole, None, options.collective or "allreduce")}
 
 
 def diagnose(options: Diagnose) -> None:
@@ -110,7 +98,11 @@ def diagnose(options: Diagnose) -> None:
     whole = question.whole()
     if options.json and len(options.logs) > 1:
         raise InputError("--json takes one log; --csv has a column for the log")
-    by_log = _diagnoses(options, question, whole)
+    if options.logs and (options.busbw or options.time or options.size):
+        raise InputError("--busbw, --time and --size are a figure in place of a log; leave one of both out")
+    runs = {log: _runs(log, options.collective) for log in options.logs}
+    tested = options.collective or "allreduce"
+    by_log = {log: _diagnosed(options, question, whole, runs.get(log), tested) for log in runs or ["figure"]}
     # How many per cent of the bound or the model the largest sizes reach.
     percents = {
         log: 100 * (each.of_bound(each.largest) if options.against == "bound" else each.largest.of_model)
@@ -139,11 +131,10 @@ def diagnose(options: Diagnose) -> None:
             _show_diagnosis(only, question, f"{log}{typed_options(options, 'collective')}", options)
 
     answer("diagnose", said, text, rows)
-    for log, each in by_log.items():
-        if log in behind:
-            before = f"{log}: " * several
-            reached = f"{percents[log]:.3g} % of the {options.against} at {format_size(each.largest.size)}"
-            note(f"{before}below the threshold: {reached}, wanted {options.threshold:g} %")
+    for log in behind:
+        before = f"{log}: " * several
+        reached = f"{percents[log]:.3g} % of the {options.against} at {format_size(by_log[log].largest.size)}"
+        note(f"{before}below the threshold: {reached}, wanted {options.threshold:g} %")
     click.get_current_context().exit(_worst(statuses))
 
 
@@ -189,9 +180,8 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
         for log, _, each in found:
             click.echo(each.sentence())
             for line in each.apart():
-                times = line.time_s, line.expected.time_s, line.expected.high_s
-                rates = [*(line.size / time for time in times), float(each.bound.rate)]
-                shown = [f"{in_GBps(rate * float(each.factor)):.4g}" for rate in rates]
+                times = line.time_s, line.expected.time_s, line.expected.high_s, line.expected.least_s
+                shown = [f"{in_GBps(line.size / time * float(each.factor)):.4g}" for time in times]
                 behind = "slow" * line.behind
                 cells.append([log, each.collective.name, format_size(line.size), *shown, behind])
         heading = ("log", "collective", "size", "busbw", "expected", "floor", "bound", "")

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from typing import NoReturn
 
 import click
 
@@ -45,7 +46,9 @@ _ELSEWHERE = {
 }
 _MACHINE_FIRST = ("project", "compare", "bound", "synth", "sweep", "advise")
 _WITH_SIZE = ("project", "advise")
-_NEEDLESS = ("--dtype", "--datatype", "--op")
+_BYTES = "only bytes count for the time; blinksim run takes --dtype and --op"
+_PRICES = "blinksim compare takes it, of several machines"
+_NOT_HERE = {"--dtype": _BYTES, "--datatype": _BYTES, "--op": _BYTES, "--price": _PRICES}
 
 
 class Commands(click.Group):
@@ -125,14 +128,25 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
     meant = next((option for option in _ELSEWHERE.get(error.option_name, ()) if option in known), None)
     if meant is not None:
         verb, shown = error.option_name.lstrip("-"), f"'{meant}'"
-        if verb in ("without", "degrade") and error.option_name in words:
-            # The value that was given to an option that stands for one of the edits.
-            value = [*words, "-"][list(words).index(error.option_name) + 1]
-            shown = shown if value.startswith("-") else f"{meant} {shlex.quote(f'{verb} {value}')}"
+        # The value that it was given.
+        value = [*words, "-", "-"][[*words, error.option_name].index(error.option_name) + 1]
+        if meant == "--members" and re.fullmatch("[1-9][0-9]?", value):
+            shown = f"--members 0-{int(value) - 1}, or blinksim place, which says which {value} to take"
+        elif verb in ("without", "degrade") and not value.startswith("-"):
+            shown = f"{meant} {shlex.quote(f'{verb} {value}')}"
         return f"{error.message} Did you mean {shown}?"
-    if error.option_name in _NEEDLESS:
-        return f"{error.message.rstrip('.')}: only bytes count for the time; blinksim run takes --dtype and --op"
+    if error.option_name in _NOT_HERE:
+        return f"{error.message.rstrip('.')}: {_NOT_HERE[error.option_name]}"
     return error.format_message()
+
+
+_interrupts: list[int] = []
+
+
+def interrupt(number: int, frame: object) -> NoReturn:
+    """What Ctrl-C calls. It is remembered, as compiled modules make another error of what it raises."""
+    _interrupts.append(number)
+    raise KeyboardInterrupt
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -141,6 +155,8 @@ def run(arguments: list[str] | None = None) -> int:
         return 2  # Started without stdout or stderr.
     given = sys.argv[1:] if arguments is None else arguments
     words = [word for word in given if word != _DEBUG]
+    # The word that is to be explained may be an option.
+    words[1:1] = ["--"] * (words[:1] == ["help"] and "--help" not in words)
     quiet = bool({"-q", "--quiet"} & {*words})
     escaped = redirect_stdout(EscapedStream(sys.stdout)), redirect_stderr(EscapedStream(sys.stderr))
     with escaped[0], escaped[1], still_at_work(f"blinksim {words[0]}" if words else "blinksim", quiet=quiet):
@@ -164,8 +180,7 @@ def _run(arguments: list[str]) -> int:
         return status if isinstance(status, int) else 0
     except BlinksimError as error:
         swapped = _swapped(arguments) if isinstance(error, InputError) else ""
-        print(f"blinksim: {InputError(swapped) if swapped else as_typed(str(error))}", file=sys.stderr)
-        return error.exit_code
+        said, status = str(InputError(swapped)) if swapped else as_typed(str(error)), error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return error.exit_code
@@ -173,26 +188,22 @@ def _run(arguments: list[str]) -> int:
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context is not None else ""
         # As every other message: on one line, and short enough to be read.
-        message = _swapped(arguments) or _words(error, arguments).replace("\n\t", " ").rstrip(".")
-        print(f"blinksim: {InputError(message)}{where}", file=sys.stderr)
-        return error.exit_code
-    except (RuntimeError, ImportError, KeyboardInterrupt) as error:
-        # Python 3.11 makes a RuntimeError of Ctrl-C in the midst of a class, as click does, and C++ modules
-        # make an ImportError of it.
-        if not isinstance(error.__cause__ or error, (click.Abort, KeyboardInterrupt)):
-            raise
-        print("blinksim: interrupted", file=sys.stderr)
-        return 130
+        said = _swapped(arguments) or _words(error, arguments).replace("\n\t", " ").rstrip(".")
+        said, status = f"{InputError(said)}{where}", error.exit_code
     except MemoryError:
-        print("blinksim: not enough memory for this; take a smaller size or fewer ranks", file=sys.stderr)
-        return 2
+        said, status = "not enough memory for this; take a smaller size or fewer ranks", 2
     except (BrokenPipeError, SystemExit):
         # The reader (head, say) has left, perhaps before the answer was known: neither "ok" nor "no" would be true.
         # click ends such a run itself; and Python must not complain at exit that it could not flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
+        said, status = f"cannot write the answer: {error.strerror or error}", 2
         # A full disk behind standard output, say. Python must not try to flush it again at exit.
-        print(f"blinksim: cannot write the answer: {error.strerror or error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 2
+    except (Exception, KeyboardInterrupt) as error:
+        if not (_interrupts or isinstance(error, (click.Abort, KeyboardInterrupt))):
+            raise
+        said, status = "interrupted", 130
+    print(f"blinksim: {said}", file=sys.stderr)
+    return status

@@ -151,10 +151,9 @@ def _plain(
 ) -> T:
     """`value`; refuses text that is not written as `pattern`: ASCII digits, of a length that means something."""
     if isinstance(value, str) and not pattern.fullmatch(value.strip()):
-        shown = repr(value) if len(value) <= 40 else f"{value[:40]!r}…"
         if "," in value and isinstance(param, Option) and param.rates:
             what += f"; for several: blinksim sweep MACHINE COLLECTIVE --vary {param.opts[0][2:]}={value:.40}"
-        raise click.BadParameter(f"{shown} is not a {what}.", ctx, param)
+        raise click.BadParameter(f"{value[:40]!r} is not a {what}.", ctx, param)
     return value
 
 
@@ -348,6 +347,8 @@ def explain(options: Help) -> None:
     formatter = root.make_formatter()
     glossary = text_files.read_text(data_files.folder("docs") / "glossary.md")
     meant = {name: f"the algorithm {name}: {entry.summary}" for name, entry in REGISTRY.items()}
+    for option in [each for name in COMMANDS for each in built(name).params if word[:1] == "-" and word in each.opts]:
+        meant.setdefault(word, f"{word}: {getattr(option, 'help', '')}")
     for entry in re.findall(r"^- (.*(?:\n  .*)*)", glossary, re.MULTILINE):
         meant |= dict.fromkeys(re.findall(r"\*\*(.+?)\*\*", entry), entry)
     # As in all_reduce, all-reduce and links.

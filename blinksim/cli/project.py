@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -78,8 +79,8 @@ def project(options: Project) -> None:
     if options.bytes or options.bucket:
         # The time of many calls.
         each = options.bucket or options.size
-        if not (options.bytes and each):
-            example = "--bytes 14GB --bucket 25MiB"
+        if not (options.bytes and each) or (options.bucket and options.size):
+            example = "--bytes 14GB --bucket 25MiB, and no SIZE"
             raise InputError(f"--bytes is of many calls of --bucket bytes each: give both, such as {example}")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
@@ -95,7 +96,7 @@ def project(options: Project) -> None:
         raise click.UsageError("Missing argument 'SIZE'.")
     if options.algorithm or options.model or options.reduction_rate or options.what_if:
         _by_name(options, question, wanted, size)
-    elif wanted.routing is not None and options.size is None:
+    elif wanted.routing is not None:
         _of_experts(options, question, wanted)
     else:
         _with_library(options, question, wanted, size)
@@ -105,7 +106,8 @@ def _of_experts(options: Project, question: Question, wanted: Collective) -> Non
     """The time of a dispatch or combine, its floor, and what would save."""
     from blinksim.timing.experts import project_experts
 
-    if given := typed_options(options, "why", "before") + typed_options(options.timing):
+    given = f" size {options.size}, which --tokens gives" if options.size else ""
+    if given := given or typed_options(options, "why", "before") + typed_options(options.timing):
         raise InputError(f"{wanted} takes no{given}: its time is that of the busiest link")
     found = project_experts(part := question.part(), wanted, **vars(options.drawing))
     said = {**question.described(part), **found.to_dict()}
@@ -136,7 +138,7 @@ def _with_library(options: Project, question: Question, collective: Collective, 
         held = held_at([found.row()]).get("could take", "")
         rates = " --rates measured" if "measured" in held and not question.rates else ""
         more = "" if options.why else f"why: --why; other algorithms: --algorithm all{rates}\n"
-        click.echo(f"{more}next: blinksim compare {again} --plot {collective.name}-by-size.png")
+        click.echo(f"{more}next: blinksim compare {again} --plot {_picture(found, question)}")
 
     answer("project", said, text, found.rows)
 
@@ -183,7 +185,15 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
         if was is not None:
             earlier = f"{format_time(was.time_s)} ({was.algorithm}), busbw {format_rate(was.busbw)}"
             click.echo(f"  before      {left(was.algbw, best.algbw, earlier)}")
-        _show_changes(changes, question)
+        if changes:
+            set_here = {setting.partition(" ")[0] for c in changes if c.settings for setting in c.settings.split(", ")}
+            constants = sorted(set_here - set(question.whole().link_classes))
+            rows = [(c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x") for c in changes]
+            click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)))
+            if constants:
+                which = "no links, which --edit changes, but constants of the model; to try other"
+                click.echo(f"  {', '.join(constants)}: {which}\n  values, give --model a copy of its file")
+            click.echo("")
         click.echo(f"next: blinksim {_next(best, question, options, algorithm, name)}")
 
     answer("project", said, text, ranking.rows)
@@ -212,19 +222,6 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
     return registry.model(name, **settings)
 
 
-def _show_changes(changes: tuple[Change, ...], question: Question) -> None:
-    if not changes:
-        return
-    set_here = {setting.partition(" ")[0] for c in changes if c.settings for setting in c.settings.split(", ")}
-    constants = sorted(set_here - set(question.whole().link_classes))
-    rows = [(c.change or "as it is", c.settings, format_time(c.time_s), f"{c.ratio:.2f}x") for c in changes]
-    click.echo("\n" + table(("change", "setting", "time", "faster"), rows, left=(0, 1)))
-    if constants:
-        which = "no links, which --edit changes, but constants of the model; to try other"
-        click.echo(f"  {', '.join(constants)}: {which}\n  values, give --model a copy of its file")
-    click.echo("")
-
-
 def _next(best: Projection, question: Question, options: Project, algorithm: str, model: str) -> str:
     """The command to go on with."""
     again = command_line(question, best.collective.name, options.root, options.traffic)
@@ -241,7 +238,13 @@ def _next(best: Projection, question: Question, options: Project, algorithm: str
         return f"sweep {again} --sizes {least}:{size}:x4 --model {timed_by} --plot sizes.png"
     given = options.timing
     by = _of_library(given) if model == registry.DEFAULT else f" --model {timed_by}{typed_options(given)}"
-    return f"compare {again}{by} --plot {best.collective.name}-by-size.png"
+    return f"compare {again}{by} --plot {_picture(best, question)}"
+
+
+def _picture(found: Projection, question: Question) -> str:
+    """A file for the picture of a comparison, named by what it is about."""
+    nodes = f"-x{question.nodes}" if question.nodes > 1 else ""
+    return typed(re.sub(r"[^\w.-]+", "-", f"{found.machine}{nodes}-{found.collective.name}.png"))
 
 
 def compare(options: Compare) -> None:
@@ -365,7 +368,7 @@ def _across(
 
 def _print(found: Comparison | Models, question: Question, options: Compare) -> None:
     again = command_line(question, options.collective, options.root, options.traffic)
-    more = f"next: blinksim project {again} {typed_size(max(found.sizes))}{_of_library(options.timing)} --why"
+    more = f"next: blinksim advise {again} {typed_size(max(found.sizes))}{typed_options(options.timing, 'no_nvls')}"
     described = question.described(found.topology)
     text = f"{as_typed(found.text(question.edits))}\n{more}"
     answer("compare", lambda: {**described, **found.to_dict()}, lambda: click.echo(text), found.rows)

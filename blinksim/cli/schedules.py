@@ -47,9 +47,9 @@ def schedules(options: Schedules) -> None:
         keys = "name collective algorithm machine=topology.name ranks=topology.ranks chunks sends bound_exact"
         bound = schedule.bound.get("rate_exact")
         rows.append(keyed(schedule, keys, name=name, collective=str(schedule.collective), bound_exact=bound))
-    heading = ("schedule", "collective", "algorithm", "machine", "ranks", "at most GB/s")
     columns = ("name", "collective", "algorithm", "machine", "ranks", "bound_exact")
     cells = [tuple(str(row[column] or "-") for column in columns) for row in rows]
+    heading = ("schedule", *columns[1:-1], "at most GB/s")
     text = f"{table(heading, cells, left=(0, 1, 2, 3))}\n\nnext: blinksim verify dgx1-v100-8-allreduce"
     answer("schedules", lambda: {"rows": rows}, lambda: click.echo(text))
 
@@ -86,7 +86,11 @@ def export(options: Export) -> None:
     if output is not None:
         (check_folder if folder else check_target)(output, options.force)
     if form is None:
-        exported = _rules(path, options)
+        if options.machine is None:
+            raise InputError("rules for a tuner are for one machine: name it with --machine")
+        if options.channels is not None:
+            raise InputError("--channels: for schedules; --least-channels is NCCL_MIN_NCHANNELS of the measured times")
+        exported = _with_hints(tuned(options.machine, path, options.job).export(options.job.dialect))
     else:
         plan = read(path)
         verdict = verified(plan)
@@ -109,16 +113,6 @@ def export(options: Export) -> None:
     )
 
     answer("export", lambda: said, lambda: show_export(exported, output))
-
-
-def _rules(times: str, options: Export) -> Exported:
-    """What blinksim tune makes of a file of times."""
-
-    if options.machine is None:
-        raise InputError("rules for a tuner are for one machine: name it with --machine")
-    if options.channels is not None:
-        raise InputError("--channels: for schedules; --least-channels is NCCL_MIN_NCHANNELS of the measured times")
-    return _with_hints(tuned(options.machine, times, options.job).export(options.job.dialect))
 
 
 def _with_hints(exported: Exported, plugin: str | None = None) -> Exported:
@@ -211,8 +205,7 @@ def run(options: Run) -> None:
 
 def _show_run(ran: Execution, options: Run) -> None:
     what = f"{ran.algorithm} {ran.collective} of {format_size(ran.used_bytes)} on {len(ran.members)} ranks"
-    checked = "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
-    state = "not checked" if ran.wrong is None else checked
+    state = "not checked" if ran.wrong is None else "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
     click.echo(f"{what}, {ran.executor}, {ran.dtype}{' ' + ran.op if ran.collective.reduces else ''}: {state}")
     if ran.rounding:
         click.echo(f"  {ran.rounding}")

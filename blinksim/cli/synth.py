@@ -117,8 +117,7 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
 
     for key in _ONE:
         if getattr(options, key) is not None:
-            name = option_name(options, key)
-            raise InputError(f"{name} is for one schedule, and --pareto asks for several; leave one of them out")
+            raise InputError(f"{option_name(options, key)} is for one schedule; --pareto asks for several")
     folder = options.output
     if folder is not None:
         check_folder(folder, options.force)
@@ -163,12 +162,11 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
     schedule, topology = found.compact, found.compact.topology
     more = found.bounds.in_network
     adding = more if more is not None and more.rate > found.bound.rate else None
-    best = "the best where switches only forward" if adding else "the best that is possible"
+    best = "the best if switches only forward" if adding else "the best that is possible"
     gap = best if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
     rounded = f" ({format_rate(found.rate)})" if "/" in exact_GBps(found.rate) else ""
     rate = f"{exact_GBps(found.rate)} GB/s algbw{rounded}, {gap}"
-    for line in _headlines(found, rate):
-        click.echo(line)
+    click.echo("\n".join(_headlines(found, rate)))
     click.echo(f"  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
     if adding:
         click.echo(f"            where {adding.assumes.partition(';')[0]}, at most {exact_GBps(adding.rate)} GB/s")

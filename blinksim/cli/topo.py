@@ -36,7 +36,7 @@ _WIDTH, _MARGIN = 120, 10
 def list_machines(options: TopoList) -> None:
     """The machines that come with blinksim by maker and year, and the shapes that can be generated."""
     heads = {name: machine_names.outline(name) for name in machine_names.names()}
-    also = {name: machine_names.also_called(name) for name in heads}
+    also = {name: machine_names.ALSO.get(name, []) for name in heads}
     keys = "name title maker year aliases"
     rows = [keyed(head, keys, name=name, aliases=also[name]) for name, head in heads.items()]
     forms = {name: example for name, (example, _) in shapes.FORMS.items()}
@@ -85,10 +85,8 @@ def show(options: TopoShow) -> None:
     options.check_files()
     topology = _part(question)
     assumed = machines.assumptions(options.machine)
-    devices = [
-        keyed(device, "name kind node can capacity_GBps?=capacity", can=sorted(device.can))
-        for device in topology.devices
-    ]
+    facts = "name kind node can capacity_GBps?=capacity"
+    devices = [keyed(device, facts, can=sorted(device.can)) for device in topology.devices]
     keys = "machine=name nodes members relays links rates source devices rows assumed"
     of_default = {"links": topology.default_links(), "rows": topology.rows()}
     said = keyed(topology, keys, devices=devices, assumed=assumed, **of_default)
@@ -195,9 +193,11 @@ def health(options: Health) -> None:
     from blinksim.answers.health import SIZE, health as compared
 
     found = compared(options.machine)
-    asked = Question(found.twin.name, edits=found.twin.edits) if found.twin else Question(options.machine)
-    broken = f"project {command_line(asked, f'allreduce {typed_size(SIZE)}')} --before"
-    more = broken if found.healthy else f"expect {command_line(asked)}"
+    asked = found.asked or Question(options.machine, nodes=2 if found.machine.fabric else 1)
+    before = " --before" if asked.edits else ""
+    slower = f"project {command_line(asked, f'allreduce {typed_size(SIZE)}')}{before}"
+    like = Question(found.twin.name if found.twin else options.machine)
+    more = slower if found.missing else f"expect {command_line(like)}"
     answer("health", found.to_dict, lambda: click.echo(f"{found.text()}\nnext: blinksim {more}"))
     click.get_current_context().exit(found.status)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.formats.error_locations import blamed_on
-from blinksim.formats.rate_tables import LINK_EXAMPLE, LinkClass, Outline, RateTable, read_link_class
+from blinksim.formats.rate_tables import LINK_EXAMPLE, LinkClass, Outline, RateTable, apply, read_link_class
 from blinksim.results import keyed
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, decimal_text, dump, rate_text, time_text
@@ -67,13 +67,8 @@ def write(topology: Topology) -> str:
         tail["symmetries"] = [
             {names[old]: names[new] for old, new in enumerate(perm) if old != new} for perm in topology.symmetries
         ]
-    parts: list[dict[str, Any]] = [
-        head,
-        {"devices": [_device(device) for device in topology.devices]},
-        {"link_classes": table},
-        {"links": _links(topology.links, classes)},
-        tail,
-    ]
+    rows, links = [*map(_device, topology.devices)], _links(topology.links, classes)
+    parts: list[dict[str, Any]] = [head, {"devices": rows}, {"link_classes": table}, {"links": links}, tail]
     if topology.execution is not None or topology.nccl_rates is not None:
         parts.append({"execution": write_section(topology.execution, topology.nccl_rates)})
     return "\n".join(dump(part) for part in parts if part)
@@ -114,12 +109,9 @@ def _fabric(fabric: Fabric, numbers: _Numbers) -> dict[str, Any]:
     row |= {"lanes": fabric.lanes, "planes": fabric.planes, "leaf_nodes": fabric.leaf_nodes}
     row["oversubscription"] = decimal_text(fabric.oversubscription)
     if fabric.levels:
-        row["levels"] = [
-            ({} if level.nodes is None else {"nodes": level.nodes})
-            | ({} if level.oversubscription == 1 else {"oversubscription": decimal_text(level.oversubscription)})
-            | {"planes": level.planes}
-            for level in fabric.levels
-        ]
+        over = {one: decimal_text(one.oversubscription) for one in fabric.levels if one.oversubscription != 1}
+        keys = "nodes? oversubscription? planes"
+        row["levels"] = [keyed(level, keys, oversubscription=over.get(level)) for level in fabric.levels]
     if fabric.group_nodes:
         row |= {"group_nodes": fabric.group_nodes, "group_links": fabric.group_links}
     row |= {"can": sorted(fabric.can)} if fabric.can else {}
@@ -174,7 +166,7 @@ def read_text(text: str, path: str | os.PathLike[str], rates: str | RateTable = 
     anything wrong in the file (`path` stands in its message) and `InputError` for rates that it does not have.
     """
     where = os.fspath(path)
-    return _at(text, where, rates) if isinstance(rates, str) else rates.measured(_machine(text, where, rates))
+    return _at(text, where, rates) if isinstance(rates, str) else apply(_at(text, where, "nominal"), rates)
 
 
 def outline(path: str | os.PathLike[str]) -> Outline:
@@ -182,14 +174,12 @@ def outline(path: str | os.PathLike[str]) -> Outline:
     return _head(text_files.read_text(path, what="machine file"), text_files.shown(path))[1]
 
 
-def _machine(text: str, path: str, rates: str | RateTable) -> Topology:
+# Questions name the same machine again and again, and a topology never changes.
+@lru_cache(maxsize=_MOST_CACHED)
+def _at(text: str, path: str, rates: str) -> Topology:
     keys, outline = _head(text, path)
     classes, label = outline.at_rates(rates)
     return _Body(keys, classes).topology(outline, label)
-
-
-# Questions name the same machine again and again, and a topology never changes.
-_at = lru_cache(maxsize=_MOST_CACHED)(_machine)
 
 
 @lru_cache(maxsize=_MOST_CACHED)

@@ -74,9 +74,10 @@ class SmiTable:
 
     labels: of the columns, in order. line: of the heading. cells: by pair of labels.
     affinity: NUMA node (or CPU list) of each GPU. grace: True if a GPU has a NUMA node of its own.
-    names: of the network devices, by label. models: names of GPU models, by number. lane: bytes/s of one NVLink.
-    links: whether each NVLink is active, by its number and that of its GPU. switches: whether NVSwitches join
-    the GPUs, None where the text does not tell.
+    names: of the network devices, by label. models: names of GPU models, by number. lane: bytes/s of the
+    fastest NVLink. links: bytes/s of each NVLink, 0 of an inactive one, by its number and that of its GPU.
+    switches: whether NVSwitches join the GPUs, None where the text does not tell. ports: PCIe rates of GPUs,
+    as multiples of that of 16 lanes of generation 3.
     """
 
     labels: list[str]
@@ -87,8 +88,9 @@ class SmiTable:
     names: dict[str, str] = field(default_factory=dict)
     models: dict[int, str] = field(default_factory=dict)
     lane: Fraction | None = None
-    links: dict[int, dict[int, bool]] = field(default_factory=dict)
+    links: dict[int, dict[int, Fraction]] = field(default_factory=dict)
     switches: bool | None = None
+    ports: dict[str, Fraction] = field(default_factory=dict)
 
     @property
     def gpus(self) -> list[str]:
@@ -127,7 +129,7 @@ class SmiTable:
     def working(self, gpu: str, count: int) -> int:
         """How many of the `count` NVLinks that the table shows of a GPU are active, by the list of its links."""
         links = self.links.get(int(gpu[3:]), {})
-        return min(count, max(count, len(links)) - sum(not active for active in links.values()))
+        return min(count, max(count, len(links)) - sum(not rate for rate in links.values()))
 
     def switch_lanes(self) -> dict[str, int]:
         """NVLinks of every GPU to the NVSwitches that work; empty if NV# counts those of a pair."""
@@ -163,12 +165,13 @@ def parse(text: str, path: str | Path) -> SmiTable:
     """The table in `text`; `path` stands in messages. Raises `FileError` for anything that is no such table."""
     lines = [_ANSI.sub("", line) for line in text.splitlines()]
     start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
+    tables = [str(n) for n, line in enumerate(lines, 1) if _HEADER.match(line) and "CPU Affinity" in line]
+    if len(tables) > 1:
+        raise FileError(path, f"holds tables of several hosts (lines {', '.join(tables)}); give one host's")
     tool = next((tool for words, tool in _VENDORS if words.search(text[:100_000])), "")
     if tool:
-        raise FileError(
-            path,
-            f"is a table of {tool}; only NVIDIA's is read. Write the machine as YAML, or take a name of the catalogue",
-        )
+        cure = "Write the machine as YAML, or take a name of the catalogue"
+        raise FileError(path, f"is a table of {tool}; only NVIDIA's is read. {cure}")
     if start is None:
         return _of_links_alone(_with_links(SmiTable([], 1), lines), path)
     words = lines[start].split()
@@ -224,10 +227,13 @@ def _with_links(table: SmiTable, lines: list[str]) -> SmiTable:
         if model := _MODEL.match(line):
             listed = int(model[1])
             table.models[listed] = model[2]
+        elif "all links are inactive" in line.lower():
+            _, most = table.known(f"GPU{listed}") or (0, _MOST_NVLINKS)
+            table.links[listed] = dict.fromkeys(range(most), Fraction(0))
         elif lane := _LANE.match(line):
             rate = Fraction(lane[2] or 0) * 10**9
-            table.links.setdefault(listed, {})[int(lane[1])] = rate > 0
-            table.lane = table.lane or rate or None
+            table.links.setdefault(listed, {})[int(lane[1])] = rate
+            table.lane = max(table.lane or rate, rate) or None
     return table
 
 
@@ -254,10 +260,12 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
 
     Raises `FileError` with the line for anything that is no such table, and `InputError` for other rates.
     """
-    said, switches = "nvidia-smi topo -m", None
+    said, switches, ports = "nvidia-smi topo -m", None, dict[str, Fraction]()
     if debug_log.looks_like(text):
-        said, (text, switches) = "NCCL's debug log", debug_log.as_table(text, path)
-    table = replace(parse(text, path), switches=switches)
+        said, (text, switches, ports) = "NCCL's debug log", debug_log.as_table(text, path)
+    elif not looks_like(text) and ("NCCL INFO" in text or "out-of-place" in text):
+        raise FileError(path, "has no paths of GPUs: set NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH, or use diagnose")
+    table = replace(parse(text, path), switches=switches, ports=ports)
     found = _Builder(path, table, link_rates.load(rates)).build()
     return replace(found, source="; ".join([f"{said} in {Path(path).name}", *table.assumed()]))
 
@@ -307,6 +315,10 @@ class _Builder:
         for a in gpus:
             lane = self.rates.nvlink_lane(self.table.capability(a))
             assert lane is not None
+            rates = [rate for rate in self.table.links.get(int(a[3:]), {}).values() if rate]
+            if rates and self.table.lane:
+                # Lanes of different rates are alike on average.
+                lane *= sum(rates, Fraction(0)) / len(rates) / self.table.lane
             if ports.get(a):
                 self.add(self.name[a], "nvswitch", "nvlink", lane, ports[a], "nvlink_to_switch")
                 self.add("nvswitch", self.name[a], "nvlink", lane, ports[a], "nvlink_from_switch")
@@ -325,7 +337,7 @@ class _Builder:
     def _pcie(self) -> None:
         """Switches and CPUs from the distances between devices; NVLinks hide that of their pairs."""
         labels, cells = self.table.labels, self.table.cells
-        port = self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes
+        port, lanes = self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes
         affinity = self.table.affinity
 
         def same_node(a: str, b: str) -> bool:
@@ -333,8 +345,8 @@ class _Builder:
             return near or (a in affinity and affinity.get(a) == affinity.get(b))
 
         def pair(above: str, name: str) -> None:
-            self.add(above, name, "pcie", *port)
-            self.add(name, above, "pcie", *port)
+            for ends in ((above, name), (name, above)):
+                self.add(*ends, "pcie", port * self.table.ports.get(name, 1), lanes)
 
         def switch(above: str) -> str:
             name = f"pcie{sum(device.kind == 'pcie' for device in self.devices)}"

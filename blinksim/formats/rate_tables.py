@@ -56,16 +56,6 @@ class RateTable:
     execution: ExecutionRates | None = None
     nccl_rates: NcclRates | None = None
 
-    def measured(self, topology: Topology) -> Topology:
-        """`topology` with what the table has of measured collectives."""
-        tables = {"execution": self.execution, "nccl_rates": self.nccl_rates}
-        return replace(topology, **{key: rates for key, rates in tables.items() if rates is not None})  # type: ignore[arg-type]
-
-    def check_machine(self, name: str) -> None:
-        """Raises `InputError` if the table is for another machine than the one called `name`."""
-        if self.machine and self.machine != name:
-            raise InputError(f"the rates {self.name!r} are for {self.machine}, not for {name}; choose others")
-
 
 def read(path: str | os.PathLike[str]) -> RateTable:
     """The table in the file at `path`; raises `FileError` with line and column for anything amiss."""
@@ -113,9 +103,12 @@ def apply(topology: Topology, table: RateTable) -> Topology:
     Raises `InputError` for a class that the machine does not have, for a table made for another machine, and for a
     bandwidth given to a class whose lanes differ on this machine.
     """
-    table.check_machine(topology.name)
+    if table.machine not in ("", topology.name):
+        of = f"for {table.machine}, not for {topology.name}"
+        raise InputError(f"the rates {table.name!r} are {of}; choose others")
     fabric = topology.fabric
-    kinds = list(dict.fromkeys([*topology.link_classes, *([fabric.kind] if fabric else [])]))
+    kinds = dict.fromkeys([*topology.link_classes, *([fabric.kind] if fabric else [])])
+    numbers: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
     for kind, row in table.classes.items():
         if kind not in kinds:
             raise unknown(f"link class in the rates {table.name!r} for {topology.name}:", kind, kinds)
@@ -124,14 +117,13 @@ def apply(topology: Topology, table: RateTable) -> Topology:
                 f"{kind} lanes of {topology.name} have several bandwidths, which the rates {table.name!r} would make "
                 f"equal; write the machine as YAML with a link class for each"
             )
-
-    by_kind: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
-    for kind, row in table.classes.items():
-        by_kind[kind] = {"lane_bandwidth" if key == "bandwidth" else key: value for key, value in row.stated.items()}
+        numbers[kind] = {key.replace("band", "lane_band"): value for key, value in row.stated.items()}
     return replace(
-        table.measured(topology),
-        links=tuple(replace(link, **by_kind[link.kind]) for link in topology.links),
-        fabric=replace(fabric, **by_kind[fabric.kind]) if fabric else None,
+        topology,
+        execution=table.execution or topology.execution,
+        nccl_rates=table.nccl_rates or topology.nccl_rates,
+        links=tuple(replace(link, **numbers[link.kind]) for link in topology.links),
+        fabric=replace(fabric, **numbers[fabric.kind]) if fabric else None,
         rates=label(table.name, [kind for kind in kinds if kind not in table.classes], topology.rates),
     )
 
@@ -181,22 +173,11 @@ class Outline:
         """Names of the rate tables that the file holds, `nominal` (or what stands in for it) first."""
         return list(dict.fromkeys([self.rates, *(name for c in self.link_classes.values() for name in c.bandwidth)]))
 
-    def at_rates(self, rates: str | RateTable) -> tuple[dict[str, LinkClass], str]:
+    def at_rates(self, rates: str) -> tuple[dict[str, LinkClass], str]:
         """The classes with the one bandwidth in force, under the key `nominal`, and the topology's `rates` text.
 
-        Raises `InputError` for a name or a class that the file does not have.
+        Raises `InputError` for a name that the file does not have.
         """
-        if isinstance(rates, RateTable):
-            rates.check_machine(self.name)
-            classes = dict(self.link_classes)
-            for name, row in rates.classes.items():
-                if name not in classes:
-                    raise unknown(f"link class in the rates {rates.name!r} for {self.name}:", name, classes)
-                stated = row.stated
-                if "bandwidth" in stated:
-                    stated["bandwidth"] = {"nominal": stated["bandwidth"]}
-                classes[name] = replace(classes[name], **stated)
-            return classes, label(rates.name, [c for c in classes if c not in rates.classes], self.rates)
         known = self.rate_names()
         if rates == "nominal" or rates == self.rates:
             return dict(self.link_classes), self.rates

@@ -35,6 +35,7 @@ from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.textio.strict_json import Entry, compressed, decompressed, pack, parse, unpack
 from blinksim.textio.text_files import MIB, read_bytes
 from blinksim.textio.whole_files import write_bytes
+from blinksim.topology.elements import copies
 from blinksim.topology.graph import ABILITIES, Device, Link, Topology
 from blinksim.topology.group import CommutingGroup
 from blinksim.traffic import Traffic
@@ -135,7 +136,7 @@ def unpacked(entry: Entry, dtype: str) -> npt.NDArray[Any]:
 def columns_of(topology: Topology) -> dict[str, Any]:
     """The JSON object of a topology in columns."""
     links, index, (src, dst) = topology.links, topology.index, topology.ends
-    examples = [device_to_json(device.placed("", 0)) for device in topology.devices]
+    examples = [*map(device_to_json, copies(topology.devices, name=[""] * len(index), node=[0] * len(index)))]
     devices, device_sort = _first_of_each([json.dumps(example, sort_keys=True) for example in examples])
     figures = [(link.kind, id(link.lane_bandwidth), link.lanes, link.latency, link.overhead) for link in links]
     link_sorts, link_sort = _first_of_each(figures)
@@ -206,16 +207,15 @@ def from_columns(entry: Entry) -> Topology:
         raise entry.wrong("has link columns of different lengths")
     if any(a == b for a, b in zip(of["link_src"], of["link_dst"], strict=True)):
         raise fields["link_dst"].wrong("joins a device with itself")
-    rows = zip(of["link_sort"], of["link_src"], of["link_dst"], of["link_bus"], strict=True)
+    src, dst = ([names[place] for place in of[key]] for key in ("link_src", "link_dst"))
+    bus = [buses[number] if number >= 0 else None for number in of["link_bus"]]
     given: dict[str, Any] = {key: fields[key].text(10_000) for key in _TEXTS}
     given |= {key: tuple(item.text() for item in fields[key].items()) for key in _LISTS[2:]}
     given |= {key: tuple(names[place] for place in of[key]) for key in _LISTS[:2]}
     with blamed_on(entry.wrong):
         return Topology(
-            devices=tuple(map(Device.placed, map(devices.__getitem__, of["device_sort"]), names, of["device_node"])),
-            links=tuple(
-                links[sort].between(names[a], names[b], buses[bus] if bus >= 0 else None) for sort, a, b, bus in rows
-            ),
+            devices=tuple(copies([devices[sort] for sort in of["device_sort"]], name=names, node=of["device_node"])),
+            links=tuple(copies([links[sort] for sort in of["link_sort"]], src=src, dst=dst, bus=bus)),
             nodes=fields["nodes"].whole(1, _MOST),
             **given,
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from blinksim.errors import FileError, InputError
+from blinksim.formats.error_locations import blamed_on
 from blinksim.textio.npy_files import array_in
 from blinksim.textio.text_files import MIB, decode, read_bytes, shown
 from blinksim.textio.whole_files import write_bytes, write_text
@@ -59,10 +60,8 @@ def read_traffic(path: str | os.PathLike[str]) -> Traffic:
     matrix = array_in(name, data)
     if matrix is None:
         return from_lines(name, decode(path, data, "traffic matrix").splitlines())
-    try:
+    with blamed_on(lambda message: FileError(name, message)):
         return Traffic(matrix)
-    except InputError as error:
-        raise FileError(name, str(error)) from None
 
 
 def from_lines(name: str, lines: Sequence[str]) -> Traffic:
@@ -80,10 +79,8 @@ def from_lines(name: str, lines: Sequence[str]) -> Traffic:
     for number, row in rows:
         if len(row) != len(rows):
             raise FileError(name, f"{len(row)} entries, but {len(rows)} ranks have a line each", number)
-    try:
+    with blamed_on(lambda message: FileError(name, message)):
         return Traffic([row for _, row in rows])
-    except InputError as error:
-        raise FileError(name, str(error)) from None
 
 
 def _row(name: str, number: int, text: str) -> list[int]:

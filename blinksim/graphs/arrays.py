@@ -71,8 +71,8 @@ def occurrences(values: npt.NDArray[Whole]) -> Ints:
     >>> occurrences(np.array([7, 4, 7, 7])).tolist()
     [0, 0, 1, 2]
     """
-    before = np.empty(len(values), dtype=np.int64)
-    before[np.argsort(values, kind="stable")] = places(np.unique(values, return_counts=True)[1])
+    before, order = np.empty(len(values), dtype=np.int64), np.argsort(values, kind="stable")
+    before[order] = places(np.unique(values[order], return_counts=True)[1])
     return before
 
 

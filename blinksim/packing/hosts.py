@@ -233,6 +233,11 @@ class Shape:
     ports: tuple[int, ...]
     feeds: tuple[tuple[int, Path], ...]
 
+    @property
+    def outside(self) -> int:
+        """What stands for the rest of the cluster in the network of one host, after its devices and the gate."""
+        return self.devices + 1
+
 
 @dataclass(frozen=True)
 class Hosts:
@@ -393,17 +398,18 @@ def _feeds(shape: Shape) -> tuple[tuple[int, Path], ...] | None:
     return tuple(feeds)
 
 
-def local_network(hosts: Hosts, host: int, rate: Fraction) -> tuple[Network, list[int]]:
+def local_network(hosts: Hosts, host: int, most: Fraction, rooted: bool) -> tuple[Network, list[int]]:
     """One host, its ports behind a gate (the vertex after its devices), the rest of the cluster behind that (the last).
 
-    The gate lets in what all other members send at `rate` each, so that nothing can enter twice. And for
+    The gate lets in `most` bytes/s, what all other members send, so that nothing can enter twice. And for
     every arc the local link, port (after the links) or the gate (after these): those that the host lacks have
-    none.
+    none. rooted: links from members to the ports that they feed are kept for what leaves there.
     """
     shape = hosts.shape
     links, into, _ = hosts.rates[host]
-    gate, outside = shape.devices, shape.devices + 1
-    rates = (*links, *into, rate * (hosts.ranks - len(shape.members)))
+    gate, outside = shape.devices, shape.outside
+    leaving = {link for _, path in shape.feeds for link in path if rooted}
+    rates = (*(rate * (number not in leaving) for number, rate in enumerate(links)), *into, most)
     present = [number for number, value in enumerate(rates) if value]
     values, unit = whole([(rates[number], 1) for number in present])
     ends = (*shape.tail, *[gate] * len(shape.ports), outside), (*shape.head, *shape.ports, gate)
@@ -415,15 +421,19 @@ def local_network(hosts: Hosts, host: int, rate: Fraction) -> tuple[Network, lis
 
 def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
     """As `stars`; None if a shard's `rate` (bytes/s) is too much for the links inside or the ports."""
+    trees = stars(hosts, host)
+    return trees if trees and fit(hosts, host, trees, rate) else None
+
+
+def fit(hosts: Hosts, host: int, trees: Sequence[LocalTree], rate: Fraction) -> bool:
+    """Whether links inside a host and the ports into it hold these trees; rate: bytes/s for a weight of 1."""
     links, into, _ = hosts.rates[host]
-    trees = stars(hosts, host) or []
     load = Counter[int]()
     for tree in trees:
         entered = [len(links) + tree.port] if tree.port >= 0 else []
         for link in (*entered, *tree.entry, *(link for _, _, path in tree.edges for link in path)):
             load[link] += tree.weight  # type: ignore[assignment]
-    fits = all(load[number] * rate <= most for number, most in enumerate((*links, *into)))
-    return trees if trees and fits else None
+    return all(load[number] * rate <= most for number, most in enumerate((*links, *into)))
 
 
 def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
@@ -474,27 +484,27 @@ def paths_from(shape: Shape, start: int) -> dict[int, Path]:
     return {vertex: tuple(out[a][b] for a, b in pairwise(path)) for vertex, path in paths.items()}
 
 
-def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
+def packed_host(hosts: Hosts, host: int, rate: Fraction, weights: Mapping[int, int]) -> list[LocalTree] | None:
     """The best trees of one host, by the linear program and the packing; None if that is too large.
 
-    rate: bytes/s per shard; more is not needed. Weights are relative: 1 is a whole shard.
+    rate: bytes/s for a weight of 1; more is not needed. weights: by local device, what starts there; what
+    enters by the ports starts at `Shape.outside`. Those of the trees are relative to these.
     """
-    shape = hosts.shape
-    outside, total = shape.devices + 1, hosts.ranks - len(shape.members)
-    weights = {outside: total, **dict.fromkeys(shape.members, 1)}
+    shape, whole = hosts.shape, sum(weights.values())
 
-    def best_at(rate: Fraction) -> tuple[Network, Split | None]:
-        net, _ = local_network(hosts, host, rate)
+    def best_at(rate: Fraction) -> tuple[Network, list[int], Split | None]:
+        net, present = local_network(hosts, host, rate * weights.get(shape.outside, 0), len(weights) == 1)
         shared = [SharedCapacity(((arc, 1.0),), value) for arc, value in enumerate(net.capacity.tolist())]
-        return net, best_split(net, shared, weights, both=False, best=rate * hosts.ranks / net.unit)
+        return net, present, best_split(net, shared, weights, both=False, best=rate * whole / net.unit)
 
-    net, split = best_at(rate)
-    if split is not None and split.rate * net.unit < rate * hosts.ranks:
+    net, present, split = best_at(rate)
+    if split is not None and split.rate * net.unit < rate * whole:
         # The host cannot sustain that rate, so its gate must be narrower.
-        net, split = best_at(split.rate * net.unit / hosts.ranks)
+        net, present, split = best_at(split.rate * net.unit / whole)
     if split is None:
         return None
-    each, (_, present) = split.rates[shape.members[0]], local_network(hosts, host, rate)
+    start, weight_there = next(iter(weights.items()))
+    each, outside = split.rates[start] / weight_there, shape.outside
     forest = pack_forest(net, split.capacity, split.rates)
     trees = []
     for tree in forest.trees:
@@ -510,6 +520,46 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | No
         rest = depth_order(first, [edge for edge in edges if edge[0] != outside])
         trees.append(LocalTree(first, weight, rest, path[1] - len(shape.tail), path[2:]))
     return trees
+
+
+def entering_trees(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
+    """Trees by which all ports of a host together give all its members `rate` bytes/s; None as `packed_host`.
+
+    From the members next to each port straight to all others, unless links inside are too narrow for that.
+    """
+    level, shape, parts = stars(hosts, host) or [], hosts.shape, list[LocalTree]()
+    star = {tree.root: tree.edges for tree in level if tree.port < 0}
+    for tree in (tree for tree in level if tree.port >= 0):
+        reach = paths_from(shape, shape.ports[tree.port])
+        near = [member for member, path in reach.items() if len(path) == len(tree.entry)]
+        share = tree.weight / (hosts.ranks - len(shape.members)) / len(near)
+        parts += [LocalTree(member, share, star[member], tree.port, reach[member]) for member in near]
+    fits = parts and fit(hosts, host, parts, rate)
+    return parts if fits else packed_host(hosts, host, rate, {shape.outside: 1})
+
+
+def leaving_trees(
+    hosts: Hosts, host: int, root: int, entering: Sequence[LocalTree], rate: Fraction
+) -> list[LocalTree] | None:
+    """Trees by which a member gives all others of its host `rate` bytes/s; None as `packed_host`.
+
+    One for each of the trees that are `entering` other hosts: by the member next to its port straight to the
+    others. What starts next to a port of its own goes from hand to hand, or in equal parts by the others.
+    """
+    shape, level = hosts.shape, stars(hosts, host) or ()
+    others = sorted({*shape.members} - {root}, key=lambda member: (member < root, member))
+    paths = {(a, b): path for tree in level for a, b, path in tree.edges}
+    by = {first: [(root, first), *((first, other) for other in others if other != first)] for first in others}
+    for own in ([[*pairwise((root, *others))]], [*by.values()]) if level else ():
+        trees = [
+            LocalTree(root, tree.weight / len(several), tuple((a, b, paths[a, b]) for a, b in edges))
+            for tree in entering
+            for several in [[by[tree.root]] if tree.root in by else own]
+            for edges in several
+        ]
+        if fit(hosts, host, trees, rate):
+            return trees
+    return packed_host(hosts, host, rate, {root: 1})
 
 
 # (member, weight, tree in the member's own host, {kind of host: trees there})
@@ -619,14 +669,15 @@ def spread(hosts: Hosts, trees: Sequence[Sequence[LocalTree]], kind: int) -> tup
 
 def all_pieces(hosts: Hosts, rate: Fraction) -> list[tuple[Piece, ...]] | None:
     """The pieces of the shards of every kind of host; None if some host has no trees. rate: the best of a shard."""
-    kinds, trees = hosts.kinds, list[list[LocalTree]]()
+    kinds, trees, members = hosts.kinds, list[list[LocalTree]](), hosts.shape.members
+    weights = {hosts.shape.outside: hosts.ranks - len(members), **dict.fromkeys(members, 1)}
     for kind in range(max(kinds) + 1):
         packed = straight(hosts, kinds.index(kind), rate)
         if packed is None and max(kinds) == 0 and (level := stars(hosts, 0)):
             wide = with_many_ports(hosts, spread(hosts, [level], 0), rate)
             if wide is not None:
                 return [wide]
-        packed = packed or packed_host(hosts, kinds.index(kind), rate)
+        packed = packed or packed_host(hosts, kinds.index(kind), rate, weights)
         if packed is None:
             return None
         trees.append(packed)

@@ -1,109 +1,25 @@
-"""Rails: chains of nodes for broadcast and reduce, and the rails by which the bytes of an alltoall cross.
+"""Rails: by which of them the bytes of an alltoall cross, in whole units and few pieces.
 
-Broadcast and reduce: the root hands a part of its data to the member of each index; the parts go from node to
-node, each on its own rail, and every member that receives one passes it on in its node as well. So each
-adapter carries its part once in and once out, and all adapters of a node together carry the whole (for each
-rail a pipelined chain, Chan et al., CCPE 2007, or two binary trees, in one of which a node is a leaf).
-Between groups of nodes, such as those of a dragonfly, chains take different routes, so that no link between
-two groups carries them all.
-
-Alltoall, in whole units and few pieces: for two nodes the indices get what suits their adapters
-(`blinksim.bounds.rail_flows`). Data for a receiver crosses by its own index as far as that has room, which
-saves a hop inside its node, and else by those with room left; the sender of that index goes first, which
-saves the other hop. Both are transportation problems between totals; after the diagonal, the northwest-corner
-rule solves them with as few pieces as there are totals (Dantzig 1951).
+For two nodes the indices get what suits their adapters (`blinksim.bounds.rail_flows`). Data for a receiver
+crosses by its own index as far as that has room, which saves a hop inside its node, and else by those with
+room left; the sender of that index goes first, which saves the other hop. Both are transportation problems
+between totals; after the diagonal, the northwest-corner rule solves them with as few pieces as there are
+totals (Dantzig 1951).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import cycle, pairwise
-from math import gcd
 from typing import NamedTuple
 
 import numpy as np
 
 from blinksim.bounds.rail_flows import place_parts
-from blinksim.bounds.rails import Rails, read_rails, symmetric_rails
+from blinksim.bounds.rails import Rails
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, transport
-from blinksim.graphs.rooted_trees import from_parents, two_trees_from
-from blinksim.schedule.loads import Tree
-from blinksim.topology.graph import Topology
 
 Route = tuple[int, ...]
-
-
-def rail_trees(topology: Topology, root: int, *, collects: bool, low: bool) -> list[Tree] | None:
-    """A chain of nodes for each rail, or two binary trees if `low`: from `root`, or to it if `collects`.
-
-    None for a machine that is no cluster of alike nodes, or in which a member lacks an adapter.
-    """
-    rails: Rails | None = symmetric_rails(topology)
-    if rails is None or not np.array_equal(rails.ranks.ravel(), np.arange(topology.ranks)):
-        # By symmetry only where the nodes are in the order of their ranks; else all nodes, if all are open.
-        rails = read_rails(topology)
-        if rails is None or not rails.open.all() or (rails.ranks < 0).any():
-            return None
-    start = next((a, i) for a, row in enumerate(rails.ranks.tolist()) for i, rank in enumerate(row) if rank == root)
-    top, ports = int(topology.member_places[root]), rails.exit.shape[2]
-    chain = tuple(pairwise(range(rails.nodes)))
-    shapes = [from_parents(*tree) for tree in two_trees_from(0, rails.nodes)] if low else [chain]
-    share, orders = Fraction(1, rails.local * ports * len(shapes)), _orders(rails, start[0])
-    trees = [
-        _tree(rails, np.array(order), start[1], (k, port), collects, np.array(arcs))
-        for k in range(rails.local)
-        for port, order in zip(range(ports), orders, strict=False)
-        for arcs in shapes
-    ]
-    return [Tree(top, share, up=edges) if collects else Tree(top, share, edges) for edges in trees]
-
-
-def _orders(rails: Rails, first: int) -> Iterator[list[int]]:
-    """The nodes in the order of one chain after another, those below one switch together."""
-    switch = rails.exit[:, 0, 0].tolist()
-    groups: dict[int, list[int]] = {}
-    for place in range(rails.nodes):
-        node = (first + place) % rails.nodes
-        groups.setdefault(switch[node], []).append(node)
-    rows = list(groups.values())
-    strides = [stride for stride in range(1, len(rows)) if gcd(stride, len(rows)) == 1] or [1]
-    for stride in cycle(strides):
-        yield [node for place in range(len(rows)) for node in rows[place * stride % len(rows)]]
-
-
-def _tree(
-    rails: Rails, order: Ints, root: int, rail: tuple[int, int], collects: bool, arcs: Ints
-) -> tuple[tuple[int, int, Route], ...]:
-    """The edges of one tree: inside the first node, which is that of the root, then from node to node and in each.
-
-    order: the nodes, from that of the root on. root: its place there. rail: the place and its port. arcs:
-    from place to place in the order, a row each.
-    """
-    (k, port), local, router = rail, rails.local, rails.topology.router
-    device = rails.topology.member_places[rails.ranks]
-
-    def inside(nodes: Ints, i: int, j: int) -> list[tuple[int, int, Route]]:
-        x, y = (j, i) if collects else (i, j)
-        routes = rails.routes(rails.inside, (nodes * local + x) * local + y, i + j)
-        return list(zip(device[nodes, i].tolist(), device[nodes, j].tolist(), routes, strict=True))
-
-    others = [j for j in range(local) if j not in (k, root)]
-    # Where the root has sent every other part to somebody here, its own goes from hand to hand.
-    pairs = pairwise((k, *others)) if root == k else [(root, k), *((k, j) for j in others)]
-    first = [edge for i, j in pairs for edge in inside(order[:1], i, j)]
-    before, node = order[arcs.T]
-    a, b = (node, before) if collects else (before, node)
-    switches = list(zip(rails.exit[a, k, port].tolist(), rails.entry[b, k, port].tolist(), strict=True))
-    trunks = {(x, y): router.routes(x, y)[0] if x != y else () for x, y in dict.fromkeys(switches)}
-    ups = rails.routes(rails.up, a * local + k, port)
-    downs = rails.routes(rails.down, b * local + k, port)
-    paths = [(*up, *trunks[pair], *down) for up, pair, down in zip(ups, switches, downs, strict=True)]
-    across = list(zip(device[before, k].tolist(), device[node, k].tolist(), paths, strict=True))
-    rest = zip(across, *(inside(node, k, j) for j in range(local) if j != k), strict=True)
-    return (*first, *(edge for edges in rest for edge in edges))
 
 
 # How much of what crosses goes where adapters have room; the rest keeps to the receivers' places. Tried in this order:

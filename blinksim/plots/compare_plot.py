@@ -113,7 +113,7 @@ def _three_figures(comparison: Comparison, shown_as: style.Measure) -> Figure:
     factor = float(busbw_factor(comparison.collective.name, len(answers[0].members)))
     measured = any(one.details["basis"] == "measured" for one in answers)
     words = f"takes with {answers[0].library}" + (" (dots: measured)" if measured else "")
-    values = _with_library(axes, answers, shown_as, _LIBRARY, words, f"{SHARE} published times")
+    values = _with_library(axes, answers, shown_as, _LIBRARY, words, f"{SHARE} runs")
     could = {one.size: one.could.best.time_s for one in answers if one.could is not None}
     least = {one.size: one.least.time_s for one in answers if one.least is not None}
     values += shown_as.curve(axes, could, factor, label="could take (best schedule)", color=_SEARCHED, linewidth=1.6)
@@ -134,7 +134,7 @@ def _with_library(
     sizes = [one.size for one in answers]
     axes.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0, label=band or None)
     dots = [place for place, one in enumerate(answers) if one.details["basis"] == "measured"]
-    look = {"color": color, "linewidth": 2.2, "marker": "o", "markersize": 5, "markevery": dots}
+    look = {"color": color, "linewidth": 2.2, "marker": "o" if dots else "", "markersize": 5, "markevery": dots}
     times = {one.size: one.time_s for one in answers}
     return [*low, *high, *shown_as.curve(axes, times, factor, label=label, **look)]
 

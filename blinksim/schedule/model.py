@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.collective import Collective
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Ints, Ints32, distinct
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count
@@ -325,10 +325,10 @@ class Builder:
             column.append(array.ravel())
 
     def finish(self) -> Schedule:
-        """The schedule; raises `InputError` if the arrays do not fit together."""
+        """The schedule; raises `InputError` if the arrays do not fit, `InfeasibleError` for too fine shares."""
         den = lcm(*(share.denominator for share in self._shares))
         if den > MOST_DENOMINATOR:
-            raise InputError(f"{self.algorithm}: the shares need the common denominator {den}, more than 2^40")
+            raise InfeasibleError(f"{self.algorithm}: shares need the common denominator {den}, more than 2^40")
         lengths, links = (
             np.concatenate([np.zeros(0, dtype=np.int64), *parts]) for parts in (self._route_lengths, self._route_links)
         )

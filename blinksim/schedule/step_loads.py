@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from math import lcm
 from typing import Any
@@ -21,13 +21,14 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, round_robin
+from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, expand, round_robin
 from blinksim.schedule.loads import Resources, Spread, alternatives_of, resources
 from blinksim.schedule.model import REDUCE
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import NodeGroup, Pairs, alike_nodes
+from blinksim.topology.group import NodeGroup, Pairs, node_group
 
 Whole = npt.NDArray[np.integer[Any]]
+Rows = Floats | Sequence[Floats]
 # Sends from which on the time of steps is found without writing them.
 _MANY_SENDS = 250_000
 
@@ -92,10 +93,10 @@ class StepLoads:
     collective: Collective
     sends: int
     shared: Resources
-    load: Floats
-    alpha: Floats
-    each: Floats
-    longest: Floats
+    load: Rows
+    alpha: Rows
+    each: Rows
+    longest: Rows
     limit: Fraction | None = None
     times: tuple[int, ...] = ()
     channels: tuple[int, ...] = ()
@@ -110,7 +111,7 @@ class StepLoads:
     @property
     def rate(self) -> Fraction | None:
         """algbw in bytes/s that the loads allow, in machine precision where it is not known exactly."""
-        return self.limit or 1 / Fraction(float((self.load.sum(axis=0) / self.shared.rates).max()))
+        return self.limit or 1 / Fraction(float((np.sum(self.load, axis=0) / self.shared.rates).max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,20 +151,20 @@ class Outline:
             if ends.src is None or ends.dst is None:
                 uses[ends] = uses_of_every_pair(self.topology)
             else:
-                uses[ends] = uses_of_messages(self.topology, devices[ends.src], devices[ends.dst])
+                uses[ends] = uses_of_messages(self.topology, devices[ends.src].ravel(), devices[ends.dst].ravel())
         every, single = (tuple(uses[one.exchange][place] for one in self.rounds) for place in (0, 1))
         return every if every == single or self._busiest(every) <= self._busiest(single) else single
 
     def loads(self, uses: Sequence[LinkUse]) -> tuple[Ints, int]:
         """What passes each resource in all rounds together, and what stands for the whole size."""
         whole = lcm(*(one.message.denominator * use.parts for one, use in zip(self.rounds, uses, strict=True)))
-        total = np.zeros(len(self.shared.rate), dtype=np.int64)
+        total = np.zeros(len(self.topology.links), dtype=np.int64)
         for one, use in zip(self.rounds, uses, strict=True):
             factor = one.times * one.message * Fraction(whole, use.parts)
             if int(use.units.max(initial=0)) * int(factor) >= 2**60:
                 raise InputError(f"{self.algorithm}: loads with the denominator {whole} exceed 63 bits")
-            total += self.shared.of_links(use.units) * int(factor)
-        return total, whole
+            total += use.units * int(factor)
+        return self.shared.of_links(total), whole
 
     def _busiest(self, uses: Sequence[LinkUse]) -> Fraction:
         total, whole = self.loads(uses)
@@ -203,14 +204,14 @@ class Outline:
                 most_into = self.topology.ranks - 1 if into is None else int(np.bincount(into.ravel()).max(initial=0))
                 reduced.append((one.times, float(one.message), most_into))
         total, whole = self.loads(self.uses)
-        load, alpha, each, longest = (np.stack(column) for column in zip(*rows, strict=True))
+        loads, alphas, starts, longest = zip(*rows, strict=True)
         return StepLoads(
             self.collective,
             self.sends,
             shared,
-            load,
-            alpha,
-            each,
+            loads,
+            alphas,
+            starts,
             longest,
             limit=self.rate,
             times=tuple(times),
@@ -226,10 +227,9 @@ def worth_it(topology: Topology, collective: Collective, sends: int, every_pair:
         return False
     # `uses_of_every_pair` has routes to look up for a few ranks only.
     pairs = topology.ranks * (topology.ranks - 1)
-    return not every_pair or pairs <= _MOST_PAIRS or isinstance(alike_nodes(topology), NodeGroup)
+    return not every_pair or pairs <= _MOST_PAIRS or node_group(topology) is not None
 
 
-Amounts = npt.NDArray[Any]
 # Pairs of ranks up to which each has its routes looked up.
 _MOST_PAIRS = 20_000
 
@@ -250,46 +250,52 @@ class LinkUse:
     alpha: Floats
 
 
-def uses_of_messages(
-    topology: Topology, src: Ints, dst: Ints, sent: Ints | None = None
-) -> tuple[LinkUse, LinkUse]:  # fmt: skip
+Uses = tuple[LinkUse, LinkUse]
+# What messages put on every link of a topology, by what those that stand for them put on each of their own.
+Total = Callable[[npt.NDArray[Any]], Ints]
+
+
+def uses_of_messages(topology: Topology, src: Ints, dst: Ints, sent: Ints | None = None) -> Uses:
     """What messages between ranks put on links: divided among all equal routes, and on one route each.
 
     src, dst: devices. sent: how often each is; once by default. Raises `InfeasibleError` without a route.
     """
-    count, width = len(topology.devices), len(topology.links)
-    pair, place = np.unique(src * count + dst, return_inverse=True)
-    times = np.bincount(place.ravel(), sent).astype(np.int64)
-    pairs = Pairs.of(topology, pair // count, pair % count)
-    several, single = _spreads(topology, pairs)
+    alike, count, width = node_group(topology), len(topology.devices), len(topology.links)
+    if alike is None:
+        pair, place = np.unique(src * count + dst, return_inverse=True)
+        times = np.bincount(place, sent).astype(np.int64)
+        pairs = Pairs.of(topology, pair // count, pair % count)
 
-    def use(spread: Spread) -> LinkUse:
-        start, links = pairs.images(spread.start[spread.first].astype(np.int64), spread.links.astype(np.int64))
-        weight, begins, alphas = _weights(topology, spread)
-        owner = np.repeat(np.arange(len(pair)), np.diff(start))
-        place = np.arange(len(links)) - start[:-1][owner] + spread.start[spread.first][pairs.which[owner]]
-        units = np.bincount(links, weight[place] * times[owner], width).astype(np.int64)
-        begun = begins[place]
-        first, messages, pieces = links[begun], times[owner[begun]], weight[place[begun]] * times[owner[begun]]
-        started, parted = (np.bincount(first, counted, width).astype(np.int64) for counted in (messages, pieces))
-        alpha = np.zeros(width)
-        np.maximum.at(alpha, links, alphas[pairs.which[owner]])
-        return LinkUse(units, _parts(spread), started, parted, alpha)
+        def by_images(start: Ints, links: Ints) -> Total:
+            _, there = pairs.images(start, links)
+            owner, entry = expand(start, np.arange(len(links)), pairs.which)
+            return lambda amount: np.bincount(there, amount[entry] * times[owner], width).astype(np.int64)
 
-    divided = use(several)
-    return divided, divided if several is single else use(single)
+        return _uses(topology, pairs.src, pairs.dst, by_images)
+    # Alike are messages between the same places of two nodes of which the same one comes first.
+    (a, b), (nodes, size) = alike.node[np.stack((src, dst))], alike.table.shape
+    key = ((np.sign(b - a) + 1) * size + alike.place[src]) * size + alike.place[dst]
+    keys = np.flatnonzero(np.bincount(key))
+    order, start, end = np.unravel_index(keys, (3, size, size))
+    cell, many = np.searchsorted(keys, key) * nodes, 1 if sent is None else sent
+    hosts = (np.minimum(a, b), np.ones(len(a)) * many), (np.maximum(a, b), (a != b) * many)
+    times = np.stack([np.bincount(cell + host, weight, len(keys) * nodes) for host, weight in hosts])
+    rows, kinds = times.astype(np.int64).reshape(2, -1, nodes), dict[bytes, int]()
+    kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows.swapaxes(0, 1)], np.int64)
+    rows = rows[:, np.unique(kind, return_index=True)[1]]
+    stand = alike.table[(order == 0).astype(np.int64), start], alike.table[(order == 2).astype(np.int64), end]
+    return _uses(topology, *stand, partial(_by_nodes, alike, kind, rows))
 
 
-def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
+def uses_of_every_pair(topology: Topology) -> Uses:
     """The same where every member sends to every other.
 
     Raises `InfeasibleError` for very many of them, unless all nodes are alike and may be exchanged as one
     likes.
     """
-    members = topology.member_places
+    members, alike = topology.member_places, node_group(topology)
     ranks = len(members)
-    alike = alike_nodes(topology)
-    if ranks * (ranks - 1) <= _MOST_PAIRS or not isinstance(alike, NodeGroup):
+    if alike is None:
         if ranks * (ranks - 1) > _MOST_PAIRS:
             raise InfeasibleError(f"a route for each of {ranks * (ranks - 1):,} pairs of ranks")
         return uses_of_messages(topology, *_grid(members, members))
@@ -299,38 +305,43 @@ def uses_of_every_pair(topology: Topology) -> tuple[LinkUse, LinkUse]:
     first, second = members[node[members] == 0], members[node[members] == 1]
     grids = (_grid(first, first), _grid(first, second), _grid(second, first))
     src, dst = (np.concatenate(ends) for ends in zip(*grids, strict=True))
-    apart = node[src] != node[dst]
-    own, of, place = alike.links
-    after = np.arange(nodes)[::-1]
-    several, single = _spreads(topology, Pairs(src, dst, np.arange(len(src))))
+    after, one = np.arange(nodes)[::-1], np.ones(nodes, dtype=np.int64)
+    times, apart = np.array(((one, after), (0 * one, after[::-1]))), node[src] != node[dst]
+    return _uses(topology, src, dst, partial(_by_nodes, alike, apart.astype(np.int64), times))
+
+
+def _uses(topology: Topology, src: Ints, dst: Ints, placed: Callable[[Ints, Ints], Total]) -> Uses:
+    """The same of messages for which those from `src` to `dst` stand.
+
+    placed: from where the routes of these start, and their links.
+    """
+    several, single = _spreads(topology, src, dst)
 
     def use(spread: Spread) -> LinkUse:
-        pair = np.repeat(np.arange(len(src)), np.diff(spread.start[spread.first]))
-        far, host, at = apart[pair], of[spread.links], place[spread.links]
-        # Links of the first node, of messages inside it and to others; of the second; and of the fabric.
-        where = (host == 0) & ~far, (host == 0) & far, (host == 1) & far, host < 0
-
-        def moved(amount: Amounts, *, most: bool = False) -> Amounts:
-            """What all messages put on every link: the sum of what each does, or the most."""
-            join = np.maximum if most else np.add
-            total = np.zeros(len(of), dtype=amount.dtype)
-            inside, out, into = (np.zeros(own.shape[1], dtype=amount.dtype) for _ in range(3))
-            for on, here in zip((inside, out, into), where, strict=False):
-                join.at(on, at[here], amount[here])
-            earlier, later = ((times > 0 if most else times)[:, None] for times in (after, after[::-1]))
-            total[own] = join(join(inside, out * earlier), into * later)
-            times = 1 if most else np.where(far[where[3]], nodes * (nodes - 1) // 2, nodes)
-            join.at(total, spread.links[where[3]], amount[where[3]] * times)
-            return total
-
-        weight, begins, alphas = _weights(topology, spread)
-        units, started, pieces = (
-            moved(amount).astype(np.int64) for amount in (weight, begins.astype(np.int64), weight * begins)
-        )
-        return LinkUse(units, _parts(spread), started, pieces, moved(alphas[pair], most=True))
+        start, (weight, begins, alphas) = spread.start[spread.first].astype(np.int64), _weights(topology, spread)
+        total = placed(start, spread.links.astype(np.int64))
+        alpha, slowest = np.zeros(len(topology.links)), np.repeat(alphas, np.diff(start))
+        for seconds in np.unique(alphas):
+            alpha[total(slowest == seconds) > 0] = seconds
+        return LinkUse(total(weight), _parts(spread), total(begins), total(weight * begins), alpha)
 
     divided = use(several)
     return divided, divided if several is single else use(single)
+
+
+def _by_nodes(alike: NodeGroup, kind: Ints, times: Ints, start: Ints, links: Ints) -> Total:
+    """By how often messages of every kind have a node as the first or second one (2, kinds, nodes)."""
+    own, of, place = alike.links
+    host, kinds, (_, many, nodes) = of[links], np.repeat(kind, np.diff(start)), times.shape
+    cell, away = (host * many + kinds) * own.shape[1] + place[links], host < 0
+
+    def total(amount: npt.NDArray[Any]) -> Ints:
+        found = np.bincount(links[away], amount[away] * times[0].sum(axis=1)[kinds[away]], len(of)).astype(np.int64)
+        model = np.bincount(cell[~away], amount[~away], 2 * many * own.shape[1]).astype(np.int64)
+        found[own] = times.reshape(-1, nodes).T @ model.reshape(-1, own.shape[1])
+        return found
+
+    return total
 
 
 def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
@@ -339,16 +350,16 @@ def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     return src[src != dst], dst[src != dst]
 
 
-def _spreads(topology: Topology, pairs: Pairs) -> tuple[Spread, Spread]:
-    """The equal routes of what stands for the pairs, and its single ones; the same object if no others."""
-    single = Spread.of([(route,) for route in searched("its messages", topology, pairs)])
+def _spreads(topology: Topology, src: Ints, dst: Ints) -> tuple[Spread, Spread]:
+    """The equal routes between devices, and single ones; the same object if there are no others."""
+    single = Spread.of([(route,) for route in searched("its messages", topology, src, dst)])
     routes = alternatives_of(topology, single.start.astype(np.int64), single.links.astype(np.int64))
     return (Spread.of(routes) if any(len(several) > 1 for several in routes) else single), single
 
 
-def searched(what: str, topology: Topology, pairs: Pairs) -> list[tuple[int, ...]]:
-    """The routes of what stands for the pairs; raises `InfeasibleError` if they would take minutes to find."""
-    ends = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
+def searched(what: str, topology: Topology, src: Ints, dst: Ints) -> list[tuple[int, ...]]:
+    """The routes between devices; raises `InfeasibleError` if they would take minutes to find."""
+    ends = list(zip(src.tolist(), dst.tolist(), strict=True))
     budget.check_routes(what, topology, ends)
     return [topology.router.route(a, b) for a, b in ends]
 

@@ -301,7 +301,7 @@ class _Steps:
         else:
             loads = timed if isinstance(timed, StepLoads) else timed.step_loads
             shared = loads.shared
-            self.total = loads.load.sum(axis=0) if loads.total is None else loads.total
+            self.total = np.sum(loads.load, axis=0) if loads.total is None else loads.total
             arrays += zip(loads.load, loads.alpha, loads.each, loads.longest, strict=True)
             ones = (1,) * len(arrays)
             listed = zip(range(len(arrays)), loads.channels or ones, loads.times or ones, strict=True)
@@ -345,9 +345,10 @@ def _paced(
         for step, times in runs:
             begin = max(begin + first, float(free[step.resource].max()))
             first = step.first(pieces)
-            begin += (times - 1) * step.again(pieces)
+            again, later = (step.again(pieces), step.next(pieces)) if times > 1 else (0.0, 0.0)
+            begin += (times - 1) * again
             free[step.resource] = begin + step.hold(pieces)
-            done = max(done + (times - 1) * step.next(pieces) + first, begin + float(step.whole(pieces).max()))
+            done = max(done + (times - 1) * later + first, begin + float(step.whole(pieces).max()))
         return done
 
     pieces = 1 if whole or (len(runs) == 1 and runs[0][1] == 1) else climbed(time, 1, 2)
@@ -397,19 +398,17 @@ class _Forest:
         if isinstance(timed, SymmetricSchedule):
             base, weighted, shared = timed.base, timed.weighted, timed.pooled.shared
             orbit, images, many = timed.group.orbit, timed.times, timed.pooled.size
-            sent = timed.times[base.chunk]
         else:
             base, weighted, shared, orbit = timed, timed, own, np.arange(len(timed.topology.devices))
             images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.rate), dtype=np.int64)
-            sent = np.ones(timed.sends, dtype=np.int64)
         # Every tree sends messages of its own, as a simulation and a program of the schedule do.
-        routes, where = np.unique(base.route, return_inverse=True)
-        messages = np.bincount(where, sent).astype(np.int64)
+        messages = np.bincount(base.route, images[base.chunk]).astype(np.int64)
         spread, seconds, share = spread or single_routes(base), 1 / own.rates, _shares(base)
         occupied = RouteUses.of(spread, own)
         carried, whole = whole_loads(weighted, spread, shared)
         self.load, self.rates = np.array([value / whole for value in carried]), shared.rates
-        each, self.longest = Starts.of(base, spread, shared).overheads(routes, len(shared.rate), messages)
+        routes, starts = np.flatnonzero(messages).astype(np.int32), Starts.of(base, spread, shared)
+        each, self.longest = starts.overheads(routes, len(shared.rate), messages[routes])
         self.each = each / many
 
         # A send takes its latencies and overhead, its whole chunk on the slowest resource of its route behind
@@ -514,10 +513,14 @@ class Paths:
             # Most chunks of an alltoall pass a few devices only: number the places that are passed.
             passed, numbers = np.unique(np.concatenate((self.source, self.target)), return_inverse=True)
             self.places, self.source, self.target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
-        bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
-        self.bounds: list[int] = bounds.tolist()
+        # In the order in which they are reached last, what is used together lies together.
+        number = np.full(self.places, -1)
+        number[self.target] = np.arange(schedule.sends)
+        number[np.argsort(number, kind="stable")] = np.arange(self.places)
+        self.source, self.target = number[self.source], number[self.target]
+        self.bounds = [*np.flatnonzero(np.diff(schedule.step, prepend=-1)).tolist(), schedule.sends]
         # A chain: every send goes on from where the one before it arrived.
-        self.single = len(bounds) == schedule.sends + 1 and np.array_equal(self.source[1:], self.target[:-1])
+        self.single = len(self.bounds) > schedule.sends and np.array_equal(self.source[1:], self.target[:-1])
 
     def longest(self, pieces: int, size: float = 1, *, alone: bool = False) -> tuple[float, float]:
         """The path that one piece of any chunk takes longest on; size: what `transfer` is multiplied by.
@@ -525,9 +528,8 @@ class Paths:
         Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest
         (seconds). What it waits for each piece counts for all pieces; alone: and on all of its hops.
         """
-        moved = size * self.transfer
-        transfer = moved + pieces * self.waits
-        hops = moved if alone else transfer
+        transfer = size * self.transfer + pieces * self.waits
+        hops = size * self.transfer if alone else transfer
         if self.single:
             return float(np.cumsum(self.alphas)[-1]), float(np.cumsum(transfer)[-1] - hops.max())
         times, lags, fills, slowest = (np.zeros(self.places) for _ in range(4))

@@ -25,7 +25,7 @@ from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
 from itertools import takewhile
 from math import inf, lcm
-from operator import itemgetter, lt
+from operator import attrgetter, itemgetter, lt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -44,7 +44,7 @@ from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import cost, least_of_forest
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
-from blinksim.topology.elements import BRANCHING, Link
+from blinksim.topology.elements import BRANCHING, Link, copies
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import alike_nodes
 from blinksim.topology.selection import unserved
@@ -59,7 +59,7 @@ Answer = Callable[[int], Projection]
 ON_LINKS = ("alpha-beta", "simulate")
 # Ranks up to which the bound on the time is a matter of a second.
 _MOST_RANKS = 4096
-_WAITS = "waits that these sums leave out"
+_WAITS = "waiting not counted above"
 
 
 @dataclass(repr=False)
@@ -356,7 +356,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner. From
     or to one root, binary trees of nodes are lower than chains.
     """
-    from blinksim.algorithms.building.symmetric_trees import over_rails, symmetric_host_trees
+    from blinksim.algorithms.building.symmetric_trees import rooted_host_trees, symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import read_hosts
 
@@ -365,14 +365,14 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
         return ()
     if collective.personalized:
         return (Candidate(build(part, collective, templates=False)),) if part.ranks <= _FEW_RANKS else ()
-    if collective.rooted:
-        low = over_rails(part, collective, low=True)
-        return (Candidate(low),) if low is not None else ()
     hosts, found = read_hosts(part), list[Any]()
-    if hosts is not None and len(hosts.fabric.leaves) > 1 and not hosts.fabric.narrow(hosts.rates[0][1]):
+    leaves = hosts is not None and len(hosts.fabric.leaves) > 1
+    if collective.rooted:
+        found += [rooted_host_trees(part, collective, rate, low=True)] if leaves else []
+    elif hosts is not None and leaves and not hosts.fabric.narrow(hosts.rates[0][1]):
         packed = symmetric_host_trees if best.by_symmetry else from_hosts
         found.append(packed(part, collective, rate, by_leaf=True))
-    if not best.by_symmetry and best.compact.chunks > _FEW_TREES * part.ranks:
+    if not (collective.rooted or best.by_symmetry) and best.compact.chunks > _FEW_TREES * part.ranks:
         found.append(from_hosts(part, collective, rate * (1 - _LESS)))
     return tuple(Candidate(other) for other in found if other is not None)
 
@@ -490,7 +490,8 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
             "trees of hosts", part, collective,
             lambda: symmetric(part, collective, aim, 0.0) or from_hosts(part, collective, aim),
         )  # fmt: skip
-        if trees is not None:
+        # A search that takes a second finds better ones where these miss the bound.
+        if trees is not None and (part.ranks > _SOLVED.get("packed", 0) or (trees.rate or 0) >= NEARLY * aim):
             _enter(contest, packed, sizes, say, quickest_trees(trees, sizes))
     leader = _leader(contest, sizes)
     _enter_elementary(contest, sizes, say, leader, brief=only_best and part.ranks > _MOST_TIMED)
@@ -539,11 +540,11 @@ def _common_links(topology: Topology) -> tuple[Link, ...]:
             key = local[link.src], local[link.dst], link.kind
             wires[*key, times[owner, *key]][place] = link
             times[owner, *key] += 1
-    for same in wires.values():
-        if len(same) == topology.nodes:
-            slow = {of: max(getattr(link, of) for link in same.values()) for of in ("latency", "overhead")}
-            worst = replace(min(same.values(), key=lambda link: link.bandwidth), **slow)
-            links |= {place: worst.between(link.src, link.dst, link.bus) for place, link in same.items()}
+    for same in (those for those in wires.values() if len(those) == topology.nodes):
+        slow = {of: max(getattr(link, of) for link in same.values()) for of in ("latency", "overhead")}
+        worst = replace(min(same.values(), key=lambda link: link.bandwidth), **slow)
+        own = {of: map(attrgetter(of), same.values()) for of in ("src", "dst", "bus")}
+        links |= zip(same, copies([worst] * len(same), **own), strict=True)
     return tuple(links[place] for place in sorted(links))
 
 
@@ -644,7 +645,7 @@ def _enter(
 
 def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable[[int], float] | None:
     """How long an algorithm takes at least, by the size, before its routes are known; None for some."""
-    from blinksim.algorithms.building.plan import Sketch
+    from blinksim.algorithms.building.plan import Plan
 
     if entry.fill is not None or _too_large(entry, part, collective):
         return None
@@ -656,18 +657,17 @@ def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable
         fill = getattr(import_module(f"blinksim.algorithms.{entry.name}"), "fill", None)
         if fill is None:
             return None
-        sketch = Sketch(part, collective, entry.name, "forest")
-        fill(sketch)
+        plan = Plan(part, collective, entry.name, "forest")
+        fill(plan)
     except BlinksimError:  # entering it says why
         return None
-    bytes_s = least_of_messages(part, sketch.messages(), 1)
+    bytes_s = least_of_messages(part, plan.messages(), 1)
     return lambda size: max(hops, bytes_s * size)
 
 
 def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[int]) -> bool:
     """True for what takes longer at all sizes, by its least time, than others that were built."""
-    rate, ends = float(contest.bound.rate), (min(sizes), max(sizes))
-    every = contest.candidates.values()
+    rate, ends, every = float(contest.bound.rate), (min(sizes), max(sizes)), contest.candidates.values()
     quickest = {size: min((cost(one, size).time_s for one in every), default=inf) for size in sizes}
     return all(least(size) > time for size, time in quickest.items()) and any(
         NEARLY * least(size) > size / rate for size in ends
@@ -689,10 +689,10 @@ def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
 
 def _leader(contest: Contest, sizes: Collection[int]) -> str:
     """Which algorithm nearly takes the least time that any could, for all sizes; empty if there is none."""
-    rate, ends = float(contest.bound.rate), {min(sizes), max(sizes)}
+    rate, where = float(contest.bound.rate), "" if contest.on_links else " on the links"
     for name, candidate in contest.candidates.items():
-        if all(size / rate >= NEARLY * cost(candidate, size).time_s for size in ends):
-            return f"{name} comes within 1.5 % of what any algorithm can reach"
+        if all(size / rate >= NEARLY * cost(candidate, size).time_s for size in (min(sizes), max(sizes))):
+            return f"{name} comes within 1.5 % of what any algorithm can reach{where}"
     return ""
 
 

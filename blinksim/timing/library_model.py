@@ -3,10 +3,10 @@
 One source for all commands. Where somebody published the time of this very job, that is the figure; between
 and near the published sizes of the job the model below is scaled to them. That model is, in this order:
 constants that were fitted to published tables (`blinksim.timing.measured.library_time`); the time that NCCL's
-own model states; the best schedule on the links. The last two are multiplied by the factor that published
-times are above them. An edited machine takes as many times longer as the channels that NCCL would choose, or
-the links, carry less. No figure is below the bound on the time, and none but a published one below that of
-fewer bytes. Intervals hold eight in ten of the published times that they were not made from
+own model states; the best schedule on the links, of those that libraries have. The last two are multiplied by
+the factor that published times are above them. An edited machine takes as many times longer as the channels
+that NCCL would choose, or the links, carry less. No figure is below the bound on the time, and none but a
+published one below that of fewer bytes. Intervals hold eight in ten of the published times that they were not made from
 (``models/usable/spreads.csv``).
 """
 
@@ -18,10 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 
+from blinksim.algorithms.registry import algorithm
+from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, unknown
 from blinksim.machines import NOMINAL, RatesName, load
@@ -31,13 +33,13 @@ from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing, vers
 from blinksim.question import Question, at_rates
 from blinksim.results import Term
 from blinksim.textio.text_table import count
-from blinksim.timing.contest import Contest, able_of, ceiling_of, least_time_of
+from blinksim.timing.contest import MOST_SENDS, Contest, able_of, ceiling_of, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import EXPECTED, LINKS, PREDICTED, TURNS, Spread
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.model_registry import schedule_model
-from blinksim.timing.nccl_model import CHOICE, FAMILY, MOST_CHANNELS, NcclTuner
+from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of_links
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
@@ -49,7 +51,6 @@ ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place"
 
 MODEL = "library"
 _ENDS = "interval_low_s", "interval_high_s"
-_Figures: TypeAlias = tuple[float, float, float]
 SHARE = "8 in 10"
 """The share of published times that the intervals hold."""
 # What libraries are called in answers, by the attribute of GPUs.
@@ -124,7 +125,7 @@ class Library(TimingModel):
         self.healthy: Library | None = None
         self._times: dict[tuple[Collective, int], _Modelled] = {}
         self._beside: dict[int, Library] = {}
-        self.contests: dict[Collective, Contest] = {}
+        self.contests: dict[tuple[Collective, tuple[str, ...]], Contest] = {}
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
 
     def at(self, question: Question) -> tuple[Library, Topology]:
@@ -303,25 +304,33 @@ class Library(TimingModel):
             what, spreads = "between", [self._spread(library_rates.BETWEEN, size, self._known_as)]
             origin = f"between sizes that were measured: {_sources(sets)}"
         elif nearest > 0:
-            origin += f"; scaled to the nearest size that was measured: {_sources(sets)}"
+            origin += f"; scaled from the nearest size that was measured: {_sources(sets)}"
         # Another run of the job is as far away between and near its sizes, and by a model, as at one of them.
         spreads.append(self._spread(library_rates.AGAIN, size))
         time = median(ratios) * model.time_s
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
         figures = time, min(time, *ends), max(time, *ends)
-        if nearest <= 1:
-            figures = self._capped(collective, size, figures)
+        for most, why in self._caps(collective, size) if nearest <= 1 else ():
+            origin += why * (most.time_s < figures[0])
+            low, high = (most.details[end] for end in _ENDS)
+            figures = min(figures[0], most.time_s), min(figures[1], low), min(figures[2], high)
         return self._projection(collective, size, replace(model, origin=origin), *figures, what)
 
-    def _capped(self, collective: Collective, size: int, figures: _Figures) -> _Figures:
-        """A time and the ends of its interval, none above what was published of the next larger size."""
-        more = min((s for s in self._known(collective) if s > size), default=0)
-        if not more:
-            return figures
-        published = self._taken(collective, more)
-        time, low, high = figures
-        most_low, most_high = (published.details[end] for end in _ENDS)
-        return min(time, published.time_s), min(low, most_low), min(high, most_high)
+    def _caps(self, collective: Collective, size: int) -> Iterator[tuple[Projection, str]]:
+        """What no unpublished time, and no end of its interval, is above: that of the next published size.
+
+        Times are of calls in a row, and those of a broadcast or reduce do not wait for the last rank: they are
+        not above those of an allreduce either.
+        """
+        if more := min((s for s in self._known(collective) if s > size), default=0):
+            yield self._taken(collective, more), ""
+        if collective.name in ("broadcast", "reduce"):
+            whole = Collective("allreduce")
+            # Links that lead one way carry none.
+            with suppress(InfeasibleError):
+                # Its published times may fall as the size grows; no others do.
+                found = [self._risen(whole, s) for s in (size, *(s for s in self._known(whole) if s > size))]
+                yield min(found, key=lambda one: one.time_s), "; no more than an allreduce takes"
 
     def _edited(self, collective: Collective, size: int) -> Projection:
         """The time without the edits, times what NCCL's model says of them, or else the links.
@@ -334,7 +343,9 @@ class Library(TimingModel):
         stated, by = [one.stated(collective, size) for one in (self, healthy)], "NCCL's channels"
         times = [one._at_width(found) for one, found in zip((self, healthy), stated, strict=True) if found]
         if len(times) < 2:
-            times, by = [one.links(collective, size).time_s for one in (self, healthy)], "the links"
+            # Likes are compared: rails that an edit makes unlike carry neither.
+            names = min((sent_by(one.bounded(collective)[0], collective) for one in (self, healthy)), key=len)
+            times, by = [one.links(collective, size, names).time_s for one in (self, healthy)], "the links"
         factor = times[0] / times[1]
         details, cause = before.details, "edits" if self.machine.edits else "rates"
         change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"
@@ -420,13 +431,15 @@ class Library(TimingModel):
         what = LINKS if stated is None else PREDICTED
         base = stated or self.links(collective, size)
         spread = self._spread(what, size, self._known_as if self.constants else "")
-        middle, by = spread.middle, "NCCL's own model" if stated else "the best schedule on the links"
+        middle, schedule = spread.middle, base.algorithm if collective.personalized else "the best schedule"
+        by = "NCCL's own model" if stated else f"{schedule} on the links"
         origin = f"{by}, and how {count(spread.cells, 'published time')} of other jobs compare with it"
         about = replace(spread, low=spread.low / middle, middle=1.0, high=spread.high / middle)
         return _Modelled(base.time_s, base.terms, what, origin, about).times(middle)
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:
-        return library_rates.spread_at(machine, what, library_rates.scope_of(self.nodes, self.ranks), size)
+        scope = library_rates.scope_of(self.nodes, self.ranks)
+        return library_rates.spread_at(machine, self.library, what, scope, size)
 
     def _choice(self, collective: Collective, size: int) -> Timing | None:
         """What NCCL takes, by its own model."""
@@ -442,23 +455,24 @@ class Library(TimingModel):
         return None if found.details["channel_GBps"] == in_GBps(NO_SOLUTION) else found
 
     def _at_width(self, stated: Projection) -> float:
-        """Seconds of NCCL's choice with channels as wide as links allow: its steps only serve the choice."""
+        """Seconds of the best with channels as wide as links allow, unless these hold up what NCCL takes."""
         assert self.prediction is not None
-        latency, over_channels, *beyond = (term.time_s for term in stated.terms)
-        graph = self.prediction.graphs[FAMILY.get(stated.details["nccl_algorithm"], "tree")]
-        return stated.time_s if beyond else latency + over_channels / float(graph.wider)
+        quickest = self.prediction.at_width.times(stated.collective.name, stated.size)[0]
+        return stated.time_s if stated.terms[2:] else quickest.time_s
 
-    def links(self, collective: Collective, size: int) -> Projection:
-        """The time of the best schedule on the links alone."""
-        if collective not in self.contests:
-            part, contest = self.bounded(collective)[0], schedule_model("alpha-beta").contest
+    def links(self, collective: Collective, size: int, names: Sequence[str] | None = None) -> Projection:
+        """The time of the best schedule on the links, among those named, else those that a library sends by."""
+        part, contest = self.bounded(collective)[0], schedule_model("alpha-beta").contest
+        names = sent_by(part, collective) if names is None else tuple(names)
+        if (collective, names) not in self.contests:
             if part.relays:
                 # No library sends through GPUs without a rank, but where only these connect the others.
                 with suppress(InfeasibleError):
                     alone = replace(self.question, relays=NONE, relays_reduce=False, collective=collective)
                     part = alone.part()
-            self.contests[collective] = contest(part, collective, sizes=[size], only_best=True)
-        return self.contests[collective].quickest(size)
+            entered = contest(part, collective, names or None, sizes=[size], only_best=True)
+            self.contests[collective, names] = entered
+        return self.contests[collective, names].quickest(size)
 
     @cached_property
     def _published(self) -> list[Cell]:
@@ -531,6 +545,18 @@ class Library(TimingModel):
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, tuner.nodes or 1, relays=(), **asked)
         return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
+
+
+def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:
+    """What a library sends every block to its rank by, the quicker of which it takes; else none.
+
+    Straight, or equal blocks by the GPU on the receiver's rail (PXN, since NCCL 2.12), where rails are alike.
+    Between nodes of 8 H100 and A100, the published alltoalls of 64 MiB and more take 1.1 to 1.4 times what
+    that takes on the links, and 0.6 to 0.75 times what straight sends do.
+    """
+    rails = symmetric_rails(part) if collective.name == "alltoall" else None
+    straight = collective.personalized and algorithm("direct").sends_on(part, collective.name) <= MOST_SENDS
+    return ("direct",) * straight + ("rail_aligned",) * (rails is not None and rails.alike)
 
 
 _BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links"}

@@ -109,7 +109,7 @@ class Origin:
         'measured on 2 to 8 NVIDIA H200, 2026-11-20'
         """
         if self.band is not None:
-            return f"not measured on {hardware}: {self.source}, {100 * self.band:.0f} % more or less"
+            return f"not measured on {hardware}: {self.source}; may be off by {100 * self.band:.0f} %"
         count = f"{gpus[0]} to {gpus[-1]}" if len(gpus) > 1 else str(gpus[0])
         return f"measured on {count} {hardware}, {self.date or self.source}"
 

@@ -275,6 +275,8 @@ class Projection(Rates, Result):
         if self.bound is None:
             return []
         reached = 100 * self.algbw / float(self.bound.rate)
+        if round(reached, 1) > 100:  # at rates that were measured of links, which programs may exceed
+            return []
         most = f"{format_rate(self.bound.rate)} algbw, of which this is {reached:.1f} %:"
         lines = [("at most", most), ("", self.bound.words)]
         lines += [("", f"it assumes: {self.bound.assumes}")] if self.bound.assumes else []

@@ -11,8 +11,6 @@ from fractions import Fraction
 from functools import cache, cached_property
 from html import escape
 from math import inf
-from numbers import Real
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -38,7 +36,7 @@ from blinksim.timing.simulation_options import (
     ServiceName,
     SwitchingName,
 )
-from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_size
+from blinksim.units import format_rate, format_size, format_size_about, format_time, size_of
 
 Whole = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -497,15 +495,13 @@ def simulate(
     >>> round(bs.simulate(schedule, "256MiB").algbw_GBps)
     85
     """
-    schedule, size = as_schedule(schedule), whole_bytes(size)
+    schedule, size = as_schedule(schedule), size_of(size)
     options = Options(service, offer, protocol, gamma, launch, switching, messages)
-    if size < 1:
-        raise InputError(f"a size of {size} bytes moves nothing; give at least 1 byte")
     if chunk is not None and pieces is not None:
         raise InputError("chunk= and pieces= both set how chunks are cut; give one of them")
     graph = event_graph(schedule, options)
     tried: dict[int, float] = {}
-    count = pieces if chunk is None else pieces_of(schedule, size, whole_bytes(chunk, "chunk"))
+    count = pieces if chunk is None else pieces_of(schedule, size, size_of(chunk))
     if count is None:
         count = _best_pieces(graph, size, options, most_events, tried)
     if not 1 <= count <= MOST_PIECES:
@@ -532,23 +528,8 @@ def simulate(
     return timeline
 
 
-def whole_bytes(size: int | float | str, what: str = "size") -> int:
-    """Bytes from a whole number or text such as ``256MiB``; raises `InputError` for anything else.
-
-    A float counts if it is whole (1e6). The result may be 0 or less: callers say what they need.
-    """
-    if isinstance(size, str):
-        return parse_size(size)
-    whole = isinstance(size, Real) and not isinstance(size, bool) and size == size // 1
-    if not whole:
-        raise InputError(f"{size!r} is not a {what}; give whole bytes, or text such as 256MiB")
-    return index(size) if hasattr(size, "__index__") else int(size)
-
-
 def pieces_of(schedule: Schedule, size: int, chunk: int) -> int:
     """The fewest pieces of every chunk such that none has more than `chunk` bytes."""
-    if chunk < 1:
-        raise InputError(f"a chunk of {chunk} bytes: give at least 1")
     return max(1, -(-(size * int(schedule.share_num.max(initial=0))) // (schedule.share_den * chunk)))
 
 

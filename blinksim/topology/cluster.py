@@ -17,13 +17,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Ints, fixed
-from blinksim.topology.elements import Device, Link, regarded
+from blinksim.topology.elements import Device, Link, copies, regarded
 from blinksim.topology.fabric import Fabric, Switch, join, switches
 from blinksim.topology.link_columns import LinkColumns
 from blinksim.topology.symmetry import block_generators
@@ -72,7 +73,8 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
     if nodes == 1:
         return node
     if fabric is None:
-        raise InfeasibleError(f"{node.name} describes no fabric to join {nodes} nodes with; add `fabric:` to its file")
+        cure = "add `fabric:` to its file, or complete it with blinksim topo import and like='hgx-h200'"
+        raise InfeasibleError(f"{node.name} describes no fabric to join {nodes} nodes with; {cure}")
     for port in fabric.ports:
         node.device(port)
     if nodes * len(node.devices) > MOST_DEVICES:
@@ -80,12 +82,14 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         raise InputError(f"nodes={nodes}: up to {most:,} of these are built; take fewer, or model=projection")
     for d in node.devices:
         replace(d, name=f"n{nodes - 1}.{d.name}")  # raises for a name that grows too long
-    devices = [d.placed(f"n{i}.{d.name}", i) for i in range(nodes) for d in node.devices]
-    links = [
-        link.between(f"{prefix}{link.src}", f"{prefix}{link.dst}", None if link.bus is None else f"{prefix}{link.bus}")
-        for prefix in (f"n{i}." for i in range(nodes))
-        for link in node.links
-    ]
+    names, src, dst = (
+        on_every_node(tuple(map(attrgetter(of), things)), nodes)
+        for of, things in (("name", node.devices), ("src", node.links), ("dst", node.links))
+    )
+    place = np.repeat(np.arange(nodes), len(node.devices)).tolist()
+    devices = copies(node.devices * nodes, name=names, node=place)
+    buses = [link.bus and f"n{i}.{link.bus}" for i in range(nodes) for link in node.links]
+    links = copies(node.links * nodes, src=src, dst=dst, bus=buses)
     more_devices, more_links = join(fabric, nodes)
     parts: dict[str, Any] = {
         "devices": (*devices, *more_devices),

@@ -17,7 +17,7 @@ from blinksim.errors import InputError, in_runs, unknown
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.topology.elements import ABILITIES, LINK_PROPERTIES, Link
 from blinksim.topology.fabric import FABRIC, Fabric, rewired
-from blinksim.units import format_rate, parse_rate, parse_time
+from blinksim.units import format_rate, parse_rate, parse_time, whole
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -47,6 +47,10 @@ def _pairs(topology: Topology, target: str) -> tuple[bool, list[tuple[str, str]]
     if len(parts) != 2:
         return None
     first, second = (_devices(topology, part) for part in parts)
+    for few, many in ((first, second), (second, first)):
+        # Switches between the nodes stand beside the ports of each node: n[0-1].nic[0-7]-fabric[0-7].
+        if len(few) > 1 and {topology.device(name).kind for name in few} == {FABRIC}:
+            few *= max(1, len(many) // len(few))
     try:
         return not arrow, paired(first, second)
     except InputError as error:
@@ -175,27 +179,16 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
     return _cut(topology, chosen, {d.name for d in topology.devices if d.holds and d.name not in chosen})
 
 
-def _count(value: Any) -> int:
-    """Lanes from a number or from ASCII digits; raises `InputError` for anything that is no whole number."""
-    try:
-        lanes = int(value) if not isinstance(value, str) or re.fullmatch(r"-?[0-9]{1,18}", value) else None
-    except (TypeError, ValueError, OverflowError):
-        lanes = None
-    if lanes is None or (not isinstance(value, str) and lanes != value):
-        shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}…"
-        raise InputError(f"lanes={shown} is not a whole number")
-    return lanes
-
-
-def _changed(link: LinkLike, changes: dict[str, Any]) -> LinkLike:
+def _changed(topology: Topology, link: LinkLike, changes: dict[str, Any]) -> LinkLike:
     values: dict[str, Any] = {}
     for key, value in changes.items():
         match key:
             case "lanes":
-                values["lanes"] = _count(value)
+                values["lanes"] = whole(value, "lanes")
             case "bandwidth":
                 try:
-                    values["lane_bandwidth"] = parse_rate(value) if isinstance(value, str) else Fraction(value)
+                    nominal = parse_rate(value) if isinstance(value, str) else Fraction(value)
+                    values["lane_bandwidth"] = nominal * topology.of_nominal.get(link.kind, 1)
                 except (ValueError, OverflowError):
                     raise InputError(f"bandwidth={value!r} is not a number of bytes/s") from None
             case "latency" | "overhead":
@@ -208,17 +201,17 @@ def _changed(link: LinkLike, changes: dict[str, Any]) -> LinkLike:
 def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     """`topology` with other properties for the links of a pair or a class, the fabric's included.
 
-    Changes: lanes (count), bandwidth (of one lane and direction: bytes/s or text), latency and overhead (s or
-    text).
+    Changes: lanes (count), nominal bandwidth (of one lane and direction: bytes/s or text), latency and
+    overhead (s or text). At other rates a link loses the same share of what it has there.
     """
     if not changes:
         raise InputError(f"replace {target}: say what becomes different, as in {VERBS['replace']}")
     keys = _matching(topology, target, classes=True)
-    links = tuple(_changed(link, changes) if link.key in keys else link for link in topology.links)
+    links = tuple(_changed(topology, link, changes) if link.key in keys else link for link in topology.links)
     _check_buses(topology.links, links, target)
     fabric, of_class = topology.fabric, target in topology.link_classes
     if fabric is not None and target == fabric.kind:
-        fabric, of_class = _changed(fabric, changes), True
+        fabric, of_class = _changed(topology, fabric, changes), True
         fabric.pairs([("port", "fabric")])  # refuses what no link can have
     edited = replace(
         unmeasured(topology), links=links, fabric=fabric, symmetries=topology.symmetries if of_class else ()
@@ -243,14 +236,12 @@ def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
     if not changes:
         raise InputError(f"degrade {target}: say what is left, as in {VERBS['degrade']}")
     edited = replace_links(topology, target, **changes)
-    fabrics = topology.fabric, edited.fabric
-    ports = [[] if fabric is None else fabric.pairs([("port", "fabric")]) for fabric in fabrics]
+    ports = [one.pairs([("port", "fabric")]) if one else [] for one in (topology.fabric, edited.fabric)]
     for before, after in zip((*topology.links, *ports[0]), (*edited.links, *ports[1]), strict=True):
         if after.bandwidth > before.bandwidth:
-            raise InputError(
-                f"degrade {target} would raise {before.name} from {format_rate(before.bandwidth)} "
-                f"to {format_rate(after.bandwidth)}; use replace for that"
-            )
+            share = topology.of_nominal.get(before.kind, 1)
+            raised = " to ".join(format_rate(link.bandwidth / share) for link in (before, after))
+            raise InputError(f"degrade {target} would raise {before.name} from {raised}; use replace for that")
     return _noted(topology, edited, "degrade", target, **changes)
 
 
@@ -268,7 +259,7 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
     for pair in pairs:
         bus = f"{pair[0]}-{pair[1]} {kind}" if example.bus is not None and both else None
         for a, b in (pair, pair[::-1]) if both else (pair,):
-            new[a, b, kind] = _changed(replace(example, src=a, dst=b, lanes=1, bus=bus), changes)
+            new[a, b, kind] = _changed(topology, replace(example, src=a, dst=b, lanes=1, bus=bus), changes)
     grown = []
     for link in topology.links:
         more = new.pop(link.key, None)
@@ -298,16 +289,12 @@ def apply(topology: Topology, text: str) -> Topology:
         return rewire(topology, **changes)
     if verb not in VERBS:
         raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {ABILITY_EDIT})")
-    for key in changes:
-        if key not in LINK_PROPERTIES:
-            raise unknown("property of a link", key, LINK_PROPERTIES)
+    for key in sorted(changes.keys() - {*LINK_PROPERTIES}):
+        raise unknown("property of a link", key, LINK_PROPERTIES)
     if len(changes) < len(given):
         raise InputError(f"the edit {text!r} gives a property twice")
     targets = [word for word in words if "=" not in word]
-    expected = {"add": 2}.get(verb, 1)
-    if len(targets) != expected or (verb == "without" and changes):
+    if len(targets) != 1 + (verb == "add") or (verb == "without" and changes):
         raise InputError(f"cannot read the edit {text!r}; write it as in: {VERBS[verb]}")
-    carry_out: dict[str, Callable[..., Topology]] = {
-        "without": without, "degrade": degrade, "replace": replace_links, "add": add
-    }  # fmt: skip
-    return carry_out[verb](topology, *targets, **changes)
+    carry_out: Sequence[Callable[..., Topology]] = without, degrade, replace_links, add
+    return dict(zip(VERBS, carry_out, strict=True))[verb](topology, *targets, **changes)

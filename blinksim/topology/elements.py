@@ -7,13 +7,15 @@ one.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import cache
 from math import isfinite
 from numbers import Rational
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, unknown
 from blinksim.units import parse_rate
@@ -52,6 +54,12 @@ def _rate(value: object, what: str) -> Fraction:
     if value <= 0:
         raise InputError(f"{what} must be positive")
     return value if isinstance(value, Fraction) else Fraction(value)
+
+
+@cache
+def rate_of_sums(text: str) -> Fraction:
+    """Bytes/s of sums as switches state them, the same object for thousands of alike ones."""
+    return _rate(text, "it")
 
 
 def check_machine_name(name: str) -> None:
@@ -125,14 +133,6 @@ class Device:
         if "reduce_into_reader" in self.can and {"hold", "reduce"} & self.can:
             raise InputError(f"device {self.name}: what reduces into readers neither holds data nor reduces in flight")
 
-    def placed(self, name: str, node: int) -> Device:
-        """The same device under another name in another node; the name is not checked again."""
-        copy = object.__new__(Device)
-        for put, value in zip(_DEVICE_PUTS, (name, self.kind, node, self.capacity, self.can, self.attributes),
-                              strict=True):  # fmt: skip
-            put(copy, value)
-        return copy
-
     @property
     def holds(self) -> bool:
         """True if the device can hold a rank's data."""
@@ -174,7 +174,7 @@ class Device:
         if "reduction_rate" not in self.attributes or not self.in_network & {"reduce", "reduce_into_reader"}:
             return None
         try:
-            return _rate(str(self.attributes["reduction_rate"]), "it")
+            return rate_of_sums(str(self.attributes["reduction_rate"]))
         except InputError as error:
             raise InputError(f"device {self.name}: reduction_rate: {error}") from None
 
@@ -256,17 +256,8 @@ class Link:
             raise InputError(f"link {self.name}: latency and overhead must lie between 0 and 3600 s")
 
     def between(self, src: str, dst: str, bus: str | None) -> Link:
-        """The same link between two other devices, on another bus; its figures are not checked again."""
-        copy = object.__new__(Link)
-        _put_src(copy, src)
-        _put_dst(copy, dst)
-        _put_kind(copy, self.kind)
-        _put_rate(copy, self.lane_bandwidth)
-        _put_lanes(copy, self.lanes)
-        _put_latency(copy, self.latency)
-        _put_overhead(copy, self.overhead)
-        _put_bus(copy, bus)
-        return copy
+        """The same link between two other devices, on another bus."""
+        return copies([self], src=[src], dst=[dst], bus=[bus])[0]
 
     @property
     def bandwidth(self) -> Fraction:
@@ -284,11 +275,17 @@ class Link:
         return (self.src, self.dst, self.kind)
 
 
-# Writing a slot through its descriptor is what a frozen dataclass allows at the least cost.
-_DEVICE_PUTS = tuple(getattr(Device, field.name).__set__ for field in fields(Device))
-_put_src, _put_dst, _put_kind, _put_rate, _put_lanes, _put_latency, _put_overhead, _put_bus = (
-    getattr(Link, field.name).__set__ for field in fields(Link)
-)
+Thing = TypeVar("Thing", Device, Link)
+
+
+def copies(originals: Sequence[Thing], **changes: Iterable[Any]) -> list[Thing]:
+    """The same devices or links, with other values of some fields, one each; nothing is checked again."""
+    found: list[Thing] = [*map(object.__new__, map(type, originals))]
+    for field_ in fields(originals[0]) if originals else ():
+        values = changes.get(field_.name, map(attrgetter(field_.name), originals))
+        # Writing a slot through its descriptor is what a frozen dataclass allows at the least cost.
+        deque(map(getattr(type(originals[0]), field_.name).__set__, found, values), maxlen=0)
+    return found
 
 
 # Cached properties of a topology that its members and relays do not change.

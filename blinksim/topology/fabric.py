@@ -17,12 +17,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations, pairwise
+from itertools import accumulate, combinations, pairwise
 from math import prod
+from operator import mod
 from typing import Any
 
 from blinksim.errors import InputError, unknown
-from blinksim.topology.elements import Device, Link
+from blinksim.topology.elements import Device, Link, copies
+from blinksim.units import whole
 
 SHAPES = ("switch", "tree", "levels", "dragonfly", "direct")
 MOST_LEVELS = 8
@@ -118,11 +120,7 @@ class Fabric:
 
     def planes_of(self, port: int) -> list[int]:
         """The plane of the port with this number on every level."""
-        found, plane = [], port
-        for level in self.tiers():
-            plane %= level.planes
-            found.append(plane)
-        return found
+        return [*accumulate((level.planes for level in self.tiers()), mod, initial=port)][1:]
 
     def with_ports(self, ports: Sequence[str]) -> Fabric:
         """The fabric of nodes that have only these ports left."""
@@ -134,7 +132,8 @@ class Fabric:
         # Files tell links apart by the object that their rate is.
         rate = self.lane_bandwidth if times == 1 else self.lane_bandwidth * times
         one = Link("port", "switch", self.kind, rate, self.lanes, self.latency, self.overhead)
-        return [one.between(*way, None) for a, b in ends for way in ((a, b), (b, a))]
+        ways = [way for a, b in ends for way in ((a, b), (b, a))]
+        return copies([one] * len(ways), src=[a for a, _ in ways], dst=[b for _, b in ways])
 
     def uplink(self, level: int, plane: int) -> Fraction:
         """Bandwidth from a switch of a level to the next one up, as a multiple of a port's."""
@@ -229,7 +228,7 @@ def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
     shape = changes.get("shape", fabric.shape)
     if shape not in _SHAPES:
         raise unknown("shape of a fabric", shape, _SHAPES, hint="(other levels are written in a machine file)")
-    given: dict[str, Any] = {key: _count(key, changes[key]) for key in COUNTS if key in changes}
+    given: dict[str, Any] = {key: whole(changes[key], key) for key in COUNTS if key in changes}
     if "oversubscription" in changes:
         text = changes["oversubscription"]
         match = re.fullmatch(r"([1-9][0-9]{0,3})(?:[:/]([1-9][0-9]{0,3}))?", text)
@@ -249,9 +248,3 @@ def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
         return found
     leaves = Level(found.leaf_nodes, found.planes, found.oversubscription)
     return replace(plain, can=fabric.can, shape="levels", levels=(leaves, Level(None, spines)))
-
-
-def _count(key: str, text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        raise InputError(f"{key}={text:.40} is not a whole number of at least 1")
-    return int(text)

@@ -8,7 +8,7 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -58,9 +58,10 @@ class Topology(Tabular):
         How copies of this node are joined by `replicate`.
     symmetries : tuple of tuple of int
         Permutations of the device indices that map the machine onto itself (checked before use).
-    loaded_from, edits, execution, nccl_rates : optional
+    loaded_from, edits, execution, nccl_rates, of_nominal : optional
         What `blinksim.load` read and at which table of rates; what was changed, as on the command line; what
-        it costs the GPUs to run a program, and NCCL, as measured. No part of what makes topologies equal.
+        it costs the GPUs to run a program, and NCCL, as measured; the share that the table gives each link
+        class of its nominal bandwidth, in which edits speak. No part of what makes topologies equal.
 
     Raises
     ------
@@ -99,6 +100,7 @@ class Topology(Tabular):
     edits: tuple[str, ...] = field(default=(), compare=False)
     execution: ExecutionRates | None = field(default=None, compare=False)
     nccl_rates: NcclRates | None = field(default=None, compare=False)
+    of_nominal: Mapping[str, Fraction] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         check_devices(self)
@@ -285,7 +287,7 @@ class Topology(Tabular):
         return edits.without(self, *targets)
 
     def degrade(self, target: str, **changes: Any) -> Topology:
-        """The machine with less of a link (``lanes=1``, ``bandwidth=...``); more is refused.
+        """The machine with less of a link (``lanes=1``, nominal ``bandwidth=...``); more is refused.
 
         >>> import blinksim as bs
         >>> bs.bound(bs.load("dgx1-v100").degrade("gpu0-gpu3", lanes=1), "allreduce").rate / 10**9
@@ -294,7 +296,7 @@ class Topology(Tabular):
         return edits.degrade(self, target, **changes)
 
     def replace(self, target: str, **changes: Any) -> Topology:
-        """The machine with other lanes, bandwidth (of a lane), latency or overhead of a link or link class.
+        """The machine with other lanes, nominal lane bandwidth, latency or overhead of a link or class.
 
         >>> import blinksim as bs
         >>> bs.bound(bs.load("dgx1-p100").replace("nvlink", bandwidth=10 * 10**9), "broadcast").rate_GBps

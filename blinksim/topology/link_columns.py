@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
@@ -45,24 +46,20 @@ class LinkColumns:
     def of(cls, links: Sequence[Link], index: Mapping[str, int]) -> LinkColumns:
         """The columns of links read one by one. index: the position of each device."""
         place, count = index.__getitem__, len(links)
-        src = np.fromiter((place(link.src) for link in links), dtype=np.int64, count=count)
-        dst = np.fromiter((place(link.dst) for link in links), dtype=np.int64, count=count)
+        src, dst = (
+            np.fromiter(map(place, map(attrgetter(end), links)), dtype=np.int64, count=count) for end in ("src", "dst")
+        )
         # Fractions hash slowly and few of them are different objects, so figures are told apart by identity first.
+        lanes, more = map(attrgetter("lane_bandwidth"), links), attrgetter("lanes", "kind", "latency", "overhead")
+        keys = [*zip(map(id, lanes), map(more, links), strict=True)]
         rows: dict[Figures, int] = {}
-        quick: dict[tuple[int, int, str, float, float], int] = {}
-
-        def row(link: Link) -> int:
-            lane = link.lane_bandwidth
-            key = id(lane), link.lanes, link.kind, link.latency, link.overhead
-            found = quick.get(key)
-            if found is None:
-                found = quick[key] = rows.setdefault((lane, *key[1:]), len(rows))
-            return found
-
-        figure, figures = np.fromiter(map(row, links), dtype=np.int64, count=len(links)), tuple(rows)
-        names: dict[str | None, int] = {None: -1}
-        number = (names.setdefault(link.bus, len(names) - 1) for link in links)
-        return cls(src, dst, figure, figures, np.fromiter(number, dtype=np.int64, count=count))
+        alike = dict(zip(keys, links, strict=True)).items()
+        quick = {key: rows.setdefault((one.lane_bandwidth, *more(one)), len(rows)) for key, one in alike}
+        figure = np.fromiter(map(quick.__getitem__, keys), dtype=np.int64, count=count)
+        buses = [*map(attrgetter("bus"), links)]
+        names = {bus: number for number, bus in enumerate(dict.fromkeys([None, *buses]), -1)}
+        bus = np.fromiter(map(names.__getitem__, buses), dtype=np.int64, count=count)
+        return cls(src, dst, figure, tuple(rows), bus)
 
     def repeated(self, times: int, devices: int) -> LinkColumns:
         """The columns of so many copies one after another, each of so many devices."""

@@ -7,7 +7,7 @@ consistency checks.)
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
@@ -15,7 +15,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blinksim.errors import BlinksimError
-from blinksim.graphs.connectivity import breadth_first
+from blinksim.graphs.connectivity import UnionFind, breadth_first
 from blinksim.textio.text_table import count
 from blinksim.topology.elements import GPU_KINDS, UNLIMITED, Link
 from blinksim.topology.selection import neighbours
@@ -211,6 +211,8 @@ def _node_numbers(topology: Topology) -> Iterator[str]:
         yield f"{listed(outside)} in a node beyond 0 to {topology.nodes - 1}"
 
 
+# Kinds of devices from GPUs to what joins nodes.
+_INWARDS = ("gpu", "tile", "nic", "pcie", "cpu", "switch", "fabric")
 FORWARDERS = ("switch", "pcie", "fabric")
 SLOWEST, FASTEST = 10**8, 4 * 10**12
 """Bytes/s of a link's direction that hardware plausibly has: 0.1 GB/s to 4 TB/s."""
@@ -290,8 +292,8 @@ def _forwarder_balance(topology: Topology) -> Iterator[str]:
 @rule("isolated-device", "warning", "link it or leave it out")
 def _isolated(topology: Topology) -> Iterator[str]:
     """Every device has a link."""
-    linked = {end for link in topology.links for end in (link.src, link.dst)}
-    alone = [d.name for d in topology.devices if d.name not in linked]
+    linked = topology.link_columns.touched(len(topology.devices))
+    alone = [device.name for device, joined in zip(topology.devices, linked, strict=True) if not joined]
     if alone and len(topology.devices) > 1:
         yield f"{listed(alone)} without any link"
 
@@ -327,17 +329,40 @@ def _plausible_latency(topology: Topology) -> Iterator[Breach]:
                 yield Breach(f"{link.kind} links with {name} {format_time(time)}", ("link_classes", link.kind, name))
 
 
-@rule("uneven-class", "warning", "write parallel links as lanes, and give links of another sort a class of their own")
+@rule("uneven-class", "warning", "see what has come down (lspci -vv, ibstat), or give it a class of its own")
 def _uneven_class(topology: Topology) -> Iterator[str]:
-    """Within a node, a lane of a class has one bandwidth."""
-    node = {device.name: device.node for device in topology.devices}
-    lanes: dict[str, Counter[str]] = {}
+    """Most links of a class between parts of two sorts are not faster than others; GPUDirect is on."""
+    kind, beside = {device.name: device.kind for device in topology.devices}, beside_gpus(topology)
+    direct = {one.name: str(one.attributes.get("gdr", 0)) for one in topology.devices}
+    noted = [(name, name, "GPUDirect", Fraction(on != "0")) for name, on in direct.items()]
+    # How many lanes other links have, other rules compare.
+    noted += [(x.src, x.dst, x.kind, x.bandwidth if x.kind == "pcie" else x.lane_bandwidth) for x in topology.links]
+    rates = defaultdict[tuple[str, ...], dict[tuple[str, ...], tuple[Fraction, str]]](dict)
+    for a, b, what, rate in noted:
+        near, far = sorted((a, b), key=lambda name: (_INWARDS.index(kind[name]), name))
+        if near in beside:
+            # Of adapters the best beside a GPU: others there may be for storage.
+            place = (beside[near],) if kind[near] == "nic" else (near, far)
+            name = f"{near}-{far}" if near != far and kind[far] in GPU_KINDS else near
+            some = rates[what, kind[near], kind[far]]
+            some[place] = max((rate, name), some.get(place, (rate, name)))
+    for (what, *_), found in rates.items():
+        most, others = max(Counter(rate for rate, _ in found.values()).items(), key=lambda row: row[::-1])
+        few = {name: rate for rate, name in found.values() if rate < most}
+        if 0 < len(few) < others:
+            less, more = (format_rate(rate) if rate > 1 else str(rate) for rate in (max(few.values()), most))
+            yield f"{listed(few)}: {what} {less}, the other {others} {more}"
+
+
+def beside_gpus(topology: Topology) -> dict[str, str]:
+    """GPUs, and PCIe switches and adapters that no CPU parts from them: by name one of those together."""
+    kind = {device.name: device.kind for device in topology.devices if device.kind in _INWARDS[:4]}
+    together = UnionFind(kind)
     for link in topology.links:
-        if node[link.src] >= 0 and node[link.dst] >= 0:
-            lanes.setdefault(link.kind, Counter())[format_rate(link.lane_bandwidth)] += 1
-    for kind, counts in lanes.items():
-        if len(counts) > 1:
-            yield f"{kind} lanes of {listed(f'{rate} ({times} links)' for rate, times in counts.most_common())}"
+        if {link.src, link.dst} <= kind.keys() and not {kind[link.src], kind[link.dst]} <= {*GPU_KINDS}:
+            together.join(link.src, link.dst)
+    held = {together.find(name) for name in kind if kind[name] in GPU_KINDS}
+    return {name: root for name in kind if (root := together.find(name)) in held}
 
 
 @rule("missing-link", "warning", "see whether a link between them was forgotten")
@@ -357,7 +382,10 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
     columns, node, members = topology.link_columns, topology.device_nodes, topology.member_places.tolist()
     rate = np.array([float(rate) for rate in columns.bandwidths])[columns.figure]
     nodes, every = dict.fromkeys(node[members].tolist()), np.arange(len(node))
-    adapters = [place for place, own in enumerate(topology.devices) if own.kind == "nic" and own.node in nodes]
+    # An adapter that nothing of its node is joined to has lost its GPU, and is no reason of its own.
+    inside = np.unique(columns.src[node[columns.src] == node[columns.dst]])
+    near = inside[np.isin(node[inside], [*nodes])].tolist()
+    adapters = [place for place in near if topology.devices[place].kind == "nic"]
     sorts = ("adapter", every, adapters), ("node", node, [*nodes]), ("GPU", every, members)
     for (sort, group, chosen), kind in product(sorts, topology.default_links()):
         apart = (columns.kind == columns.classes.index(kind)) & (group[columns.src] != group[columns.dst])
@@ -503,9 +531,6 @@ def _text(name: str, value: float) -> str:
     if name.endswith("_s"):
         return format_time(value)
     return format_size(int(value)) if name.endswith("_bytes") else f"{value:.4g}"
-
-
-__all__ = ["RULES", "Finding", "Rule", "check"]
 
 
 def check(topology: Topology, place: Callable[[tuple[str, ...]], str] = lambda keys: "") -> list[Finding]:

@@ -242,8 +242,7 @@ def rail_cluster(
     of a NIC on both sides, by default the same.
     """
     _check_cluster("rails", nodes, gpus, gpus, 0)
-    nic = bandwidth if nic_bandwidth is None else nic_bandwidth
-    fabric = Fabric("switch", _nics(gpus), "rail", nic, 1, *times, planes=gpus)
+    fabric = Fabric("switch", _nics(gpus), "rail", nic_bandwidth or bandwidth, 1, *times, planes=gpus)
     return _cluster("rails", nodes, gpus, bandwidth, fabric, ", a rail per GPU")
 
 

@@ -43,7 +43,7 @@ def facts(name: str) -> Facts:
         "title": head.title,
         "maker": head.maker,
         "year": head.year,
-        "also": machine_names.also_called(name),
+        "also": machine_names.ALSO.get(name, []),
         "source": head.source,
         "assumed": machines.assumptions(name),
         "gpus": part.ranks,

@@ -163,7 +163,7 @@ def test_a_cause_is_named_where_one_fits(tmp_path: Path) -> None:
     machine = load("dgx1-v100", rates="nccl")
     pcie = RingModel(machine.select(None, (), ("pcie", "qpi")), Collective("allreduce"))
     found = dgx1(tmp_path, [Point(size, 1e6 * pcie.time(size), None) for size in SIZES])
-    assert found.resembles.startswith("rings over pcie, qpi ")
+    assert found.resembles.startswith("traffic over pcie or the host ")
     prediction = predict(machine)
     slow = [
         Point(size, 1e6 * next(t.time_s for t in prediction.times("allreduce", size)
@@ -207,7 +207,7 @@ def test_bounds_are_those_of_the_bound_command(tmp_path: Path) -> None:
     found = dgx1(tmp_path, slowed("dgx1-v100", lambda _, time: time))
     assert found.bound.rate == bound(load("dgx1-v100").select(), Collective("allreduce")).rate
     row = found.rows()[-1]
-    assert row["percent_of_bound"] == pytest.approx(100 * row["algbw_GBps"] / (600 / 7))
+    assert row["percent_of_bound"] == pytest.approx(100 * row["algbw_GBps"] / (600 / 7), rel=1e-2)
     assert row["busbw_GBps"] == pytest.approx(row["algbw_GBps"] * 14 / 8)
     assert row["percent_of_model"] == pytest.approx(100, rel=1e-3)
     assert list(found.to_frame()["size_bytes"]) == SIZES
@@ -289,7 +289,7 @@ def test_logs_of_many_nodes_are_held_against_the_same_bound(tmp_path: Path, slow
     points = [Point(size, slower * 1e6 * size / 185e9, None) for size in (2**28, 2**30, 2**32)]
     found = diagnose(run_of(tmp_path, "allreduce", 128, points), load("hgx-h100", nodes=16))
     assert found.bound.rate == Fraction(640 * 10**9, 3)
-    assert found.of_bound(found.largest) == pytest.approx(185e9 / slower / (640e9 / 3), rel=1e-4)
+    assert found.of_bound(found.largest) == pytest.approx(185e9 / slower / (640e9 / 3), rel=1e-2)
     # PCIe carries 48 GB/s and InfiniBand 50, one after the other; what leaves the node is named first.
     assert found.to_dict()["link_classes"] == ["ib", "pcie"]
     assert ("on ib or pcie: " in found.sentence()) == (slower > 1)
@@ -338,3 +338,46 @@ def test_rings_in_place_of_switches_that_add_are_slow() -> None:
         found = bs.diagnose(None, "hgx-h100", size="1GiB", busbw=busbw)
         assert not found.as_expected
         assert "slow, as with NVLS off" in found.sentence()
+
+
+@pytest.mark.parametrize(("machine", "nodes"), [("p5", 1), ("p5", 8), ("hgx-h100", 1), ("mi300x", 2)])
+def test_no_figure_above_what_project_allows_is_possible(machine: str, nodes: int) -> None:
+    """At every size: a tenth less than the least time of `project` cannot be, and a tenth more can."""
+    part = load(machine, nodes=nodes)
+    for said in answer(part, Collective("allreduce"), [1, 2**10, 2**20, 2**30]):
+        assert said.least is not None
+        for share, impossible in ((0.9, True), (1.1, False)):
+            found = diagnose(None, part, size=said.size, time=share * said.least.time_s)
+            assert found.impossible is impossible
+            assert found.of_bound(found.largest) == pytest.approx(1 / share)
+            assert ("faster than this machine can be" in found.sentence()) is impossible
+            assert (found.status() == 1) >= impossible
+
+
+def test_the_gpus_that_a_log_names_are_part_of_the_answer(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "allreduce", 8, captured("allreduce"))
+    for name, strange in (("NVIDIA H200", False), ("NVIDIA A100-SXM4-80GB", True)):
+        places = tuple(RankPlace(rank, "here", rank, "", name) for rank in range(8))
+        found = diagnose(replace(run, places=places), load("hgx-h200"), multicast=False)
+        assert (f"ran on {name}, and the GPUs of hgx-h200 are H200" in found.sentence()) is strange
+        assert bool(found.to_dict()["other_gpus"]) is strange
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "words"),
+    [
+        ("hgx-h100", 1, "traffic over pcie or the host (peer access off: NCCL_P2P_DISABLE"),
+        ("dgx-a100", 1, "traffic over pcie or the host (peer access off: NCCL_P2P_DISABLE"),
+        ("p5", 4, "sockets in place of efa (NET/Socket in NCCL_DEBUG=INFO; EFA plugin not loaded?)"),
+        ("hgx-h100", 4, "sockets in place of ib (NET/Socket in NCCL_DEBUG=INFO?)"),
+    ],
+)
+def test_what_is_slower_than_other_ways_may_have_taken_them(machine: str, nodes: int, words: str) -> None:
+    """5 GB/s is less than a PCIe port or an adapter carries; two thirds of what is expected is more."""
+    part = load(machine, nodes=nodes)
+    slow = diagnose(None, part, size=2**33, busbw=5)
+    assert slow.resembles.startswith(words)
+    assert f"slow, as with {words}" in slow.sentence()
+    expected = slow.largest.expected
+    for times in (1.1, 1.5):
+        assert not diagnose(None, part, size=2**33, time=times * expected.high_s).resembles.startswith(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ def test_recorded_machines(capsys: pytest.CaptureFixture[str], path: Path) -> No
     if path.name == "vm-a100x4.xml":
         assert shown[0].endswith("like dgx-a100 (4 x A100), but 4 GPUs fewer")
     elif path in (SMI, LOG):
-        assert "nothing missing" in shown[0]
+        assert "as many GPUs, NVLinks; not compared: NICs" in shown[0]
 
 
 @pytest.mark.parametrize(
@@ -153,3 +154,123 @@ def test_what_says_too_little_is_refused(
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
     assert message in captured.err
+
+
+XML = (DATA / "nccl_topo" / "hgx-h100-8nic.xml").read_text()
+GPU2 = 'busid="0000:32:00.0" class="0x030200" vendor="0x10de" device="0x2330" '
+NIC2 = 'busid="0000:38:00.0" class="0x020700" '
+WIDE = 'link_speed="32.0 GT/s PCIe" link_width="16"'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        # A lane of generation 5 carries 4 GB/s, of generation 1 0.25.
+        (GPU2 + WIDE, GPU2 + WIDE.replace("16", "1"), "gpu2: pcie 4 GB/s, the other 7 64 GB/s"),
+        (GPU2 + WIDE, GPU2 + WIDE.replace("16", "8"), "gpu2: pcie 32 GB/s, the other 7 64 GB/s"),
+        (GPU2 + WIDE, GPU2 + WIDE.replace("32.0", "2.5"), "gpu2: pcie 4 GB/s, the other 7 64 GB/s"),
+        (NIC2 + WIDE, NIC2 + WIDE.replace("16", "4"), "nic2: pcie 16 GB/s, the other 7 64 GB/s"),
+        ('name="mlx5_2" dev="2" latency="0" speed="400000"', 'name="mlx5_2" dev="2" latency="0" speed="200000"',
+         "net2: nic 25 GB/s, the other 7 50 GB/s"),
+        ('<gpu dev="2" sm="90" rank="2" gdr="1">', '<gpu dev="2" sm="90" rank="2" gdr="0">',
+         "gpu2: GPUDirect 0, the other 7 1"),
+    ],
+)  # fmt: skip
+def test_what_is_slower_than_its_likes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, before: str, after: str, words: str
+) -> None:
+    path = tmp_path / "topo.xml"
+    path.write_text(XML.replace(before, after))
+    assert XML.count(before) == 1
+    shown = ask(capsys, path, 1)
+    assert shown[0] == f"topo: like hgx-h100 (8 x H100), but {words}"
+    assert shown[-1] == f"next: blinksim project {path} allreduce 256MiB --nodes 2"
+
+
+def box(*, dead: str = "", nvlinks: int = 18, nics: str = "01234567", far: str = "", seen: str = "01234567") -> str:
+    """What nvidia-smi prints of an HGX H100. dead: GPUs without an active link; far: whose NIC is over the CPUs."""
+    labels = [*(f"GPU{n}" for n in seen), *(f"NIC{n}" for n in nics)]
+
+    def cell(a: str, b: str) -> str:
+        if a[0] == b[0] == "G":
+            return f"NV{nvlinks}" if nvlinks else "SYS"
+        return "PIX" if a[3] == b[3] and a[3] not in far else "SYS"
+
+    lines = [f"GPU {n}: NVIDIA H100 80GB HBM3 (UUID: GPU-{n})" for n in seen]
+    lines.append("\t".join(["", *labels, "CPU Affinity", "NUMA Affinity"]))
+    lines += ["\t".join([a, *("X" if a == b else cell(a, b) for b in labels)]) for a in labels]
+    lines.append("")
+    for gpu in seen if nvlinks else "":
+        lines.append(f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-{gpu})")
+        down = "NVML: Unable to retrieve NVLink information as all links are inActive"
+        lines += [down] if gpu in dead else [f"\t Link {link}: 26.562 GB/s" for link in range(18)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "last"),
+    [
+        (box(nics="0123567"), "gpu4: 1 NIC fewer on its side of the CPU", "allreduce 256MiB"),
+        (box(nics="01234"), "gpu[5-7]: 1 NIC fewer on its side of the CPU", "allreduce 256MiB"),
+        (box(far="2"), "gpu2: 1 NIC fewer on its side of the CPU", "allreduce 256MiB"),
+        (box(nvlinks=0), "no GPU has NVLink", "allreduce 256MiB"),
+        (box().replace("26.562", "12.5", 1), "gpu0: nvlink 24.26 GB/s, the other 7 25 GB/s", "allreduce 256MiB"),
+        (box(nics="").replace("NV18", "NV9"), "gpu[0-7] have 9 of 18 lanes",
+         "--edit 'degrade gpu[0-7]-nvswitch lanes=9' --before"),
+        (box(seen="0123456"), "1 GPU fewer", "--edit 'without gpu7' --before"),
+        (box(dead="3"), "gpu3 has 0 of 18 lanes",
+         "--members gpu0,gpu1,gpu2,gpu4,gpu5,gpu6,gpu7 --edit 'without gpu3-nvswitch' --before"),
+    ],
+)  # fmt: skip
+def test_what_text_of_nvidia_smi_shows_to_be_gone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, words: str, last: str
+) -> None:
+    """(17 x 26.562 + 12.5) / 18 of 26.562 is 24.26 of 25; the bound of seven GPUs is 3/2 x 450, of eight 14/9 x 450."""
+    path = tmp_path / "box.txt"
+    path.write_text(text)
+    shown = ask(capsys, path, 1)
+    assert shown[0].startswith("box: like hgx-h100 (")
+    assert shown[0].endswith(f", but {words}")
+    assert shown[-1].endswith(last)
+    assert run([*shlex.split(shown[-1])[2:], "-q"]) == 0
+    capsys.readouterr()
+    if "1 GPU" in words:
+        assert "busbw 675 GB/s in place of 700 GB/s" in shown[2]
+    if "gpu3" in words:
+        assert "CUDA_VISIBLE_DEVICES=0,1,2,4,5,6,7" in shown[3]
+    if "NVLink" in words:
+        assert "nvidia-fabricmanager" in shown[3]
+
+
+@pytest.mark.parametrize(
+    "name", ["l40s-pcie", "rtx-pro-6000-pcie", "aurora", "gaudi3", "trn2.48xlarge", "tpu-v5p", "dgx-spark"]
+)
+def test_machines_of_the_catalogue_are_like_themselves(name: str) -> None:
+    found = bs.health(name)
+    assert (found.status, found.twin and found.twin.name) == (0, name)
+    assert found.sentence().endswith(", nothing missing")
+
+
+def test_ports_of_pcie_in_the_log_of_nccl(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """NCCL gives 48 GB/s to 16 lanes of generation 5, which carry 64."""
+    path = tmp_path / "nccl.log"
+    path.write_text(LOG.read_text().replace("PCI[48.0] - GPU/0-b0", "PCI[6.0] - GPU/0-b0"))
+    assert ask(capsys, path, 1)[0].endswith("but gpu5: pcie 8 GB/s, the other 7 64 GB/s")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LOG.read_text() + LOG.read_text().replace("vm:", "vm2:"), "not those of one node (vm, vm2)"),
+        (box() + box(dead="3"), "holds tables of several hosts (lines 9, "),
+        ("\n".join(line for line in LOG.read_text().splitlines() if "GPU/" not in line), "NCCL_DEBUG_SUBSYS=GRAPH"),
+        ("#  out-of-place  in-place\n 1024 256 float sum -1 9.0 0.1 0.2 0\n", "or use diagnose"),
+    ],
+)
+def test_texts_of_several_hosts_or_without_a_machine(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "box.log"
+    path.write_text(text)
+    assert run(["health", str(path)]) == 2
+    assert message in capsys.readouterr().err

@@ -180,7 +180,7 @@ def test_the_command_prints_levels_as_text_csv_and_json(capsys: pytest.CaptureFi
         ("fabric foo=1", "unknown property of a fabric 'foo'"),
         ("fabric oversubscription=2", "goes with shape=tree"),
         ("fabric shape=tree oversubscription=1:2", "not a ratio of at least 1"),
-        ("fabric shape=tree leaf_nodes=0", "not a whole number of at least 1"),
+        ("fabric shape=tree leaf_nodes=0", "must be at least 1"),
         ("fabric", "unknown edit 'fabric'"),
     ],
 )

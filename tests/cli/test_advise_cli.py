@@ -125,7 +125,9 @@ def test_this_computers_gpus(
     smi(tmp_path, monkeypatch, f'if [ "$1" = topo ]; then cat {CAPTURES}/h200x8/smi_topo.txt; else exit 9; fi')
     out, _ = ask(capsys, "--no-nvls")
     assert " on 8 GPUs of nvidia-smi: " in out
-    assert out.splitlines()[-1].startswith("next: nvidia-smi topo -m > topo.txt && blinksim compare topo.txt ")
+    assert out.splitlines()[-1].endswith(
+        "nvidia-smi topo -m > topo.txt && blinksim diagnose log.txt --machine topo.txt --no-nvls"
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,6 +175,7 @@ def test_errors_are_one_line(
 def test_a_schedule_slower_than_nccls_choice_is_not_worth_loading(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = ask(capsys, "hgx-h100", "--why")
     assert "and no schedule is a tenth quicker" in out.splitlines()[0]
-    assert "; NCCL is quicker" in out
+    assert "  best schedule  " in out
+    assert "; slower than NCCL\n" in out
     assert "\nNCCL takes\n" in out
     assert "\nwhy: --why" not in out

@@ -77,9 +77,15 @@ def test_help_shows_common_options_and_where_the_others_are(capsys: pytest.Captu
 
 def test_help_of_help(capsys: pytest.CaptureFixture[str]) -> None:
     listed = answer(capsys, "help").removeprefix(answer(capsys, "--help"))
-    assert listed.startswith("\nWords:\n  algbw  ")
+    assert listed.startswith("\nWords:\n  8 in 10  ")
     assert {"busbw", "NCCL", "world size", "halving_doubling"} <= set(re.split(r" {2,}|\n", listed))
     assert "did you mean 'project'" in refusal(capsys, "help", "projet")
+
+
+@pytest.mark.parametrize("name", ["--relays", "--price", "--ranks-per-node"])
+def test_help_of_an_option(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert answer(capsys, "help", name).startswith(f"{name}: ")
+    assert f"unknown word '{name}x'" in refusal(capsys, "help", f"{name}x")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +123,9 @@ WORDS = (
     "algbw busbw bottleneck latency overhead bandwidth share ranks links rates nominal nccl channel Simple LL128 "
     "scope exact upper tree-optimum cut partition gap step chunk tree chain ring relay NIC rail fabric in-network "
     "multicast NVLS SHARP launch alpha-beta execution simulate nccl-tuner projection preset packed lane "
-    "gradient overlap theorem Edmonds Tutte Nash-Williams weakest expected behind resembles interval EFA GDR RoCE ib"
+    "gradient overlap theorem Edmonds Tutte Nash-Williams weakest expected behind resembles interval EFA GDR RoCE ib "
+    "port start waiting pieces hops executor calls constants height loads cell quality held-out NVB picks idle "
+    "NCCL_ALGO NCCL_PROTO NCCL_NVLS_ENABLE NCCL_P2P_DISABLE NCCL_GRAPH_FILE NCCL_TUNER_PLUGIN NCCL_DEBUG"
 )
 # As `bound --size` lists them (docs/bounds.md).
 THEOREMS = re.findall(r"^\| `([a-z-]+)` \| ", Path("docs/bounds.md").read_text(), re.MULTILINE)
@@ -130,7 +138,16 @@ def test_every_theorem_that_a_bound_names_is_on_the_page_of_bounds(capsys: pytes
     assert {*named} <= {*THEOREMS}
 
 
-PHRASES = "switches that add", "limited by", "could take", "cannot take less", "left out", "at most", "at least"
+PHRASES = (
+    "switches that add",
+    "limited by",
+    "could take",
+    "cannot take less",
+    "left out",
+    "at most",
+    "at least",
+    "8 in 10",
+)
 
 
 @pytest.mark.parametrize("word", [*COLLECTIVES, *REGISTRY, *WORDS.split(), *THEOREMS, *PHRASES])
@@ -312,6 +329,11 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("... --algorithm CollnetDirect", 2, "reduces in the network's switches"),
         ("compare dgx1-v100 allreduce --algorithms ring,tree", 2, "NCCL's tree is chain_tree here"),
         ("... --gpus 0,1", 2, "Did you mean '--members'?"),
+        ("... --gpus 4", 2, "Did you mean --members 0-3, or blinksim place"),
+        ("... --price 3", 2, "blinksim compare takes it"),
+        ("... --bytes 14GB --bucket 25MiB", 2, "and no SIZE"),
+        ("project p5 dispatch 1GiB", 2, "takes no size 1GiB, which --tokens gives"),
+        ("project tests/data/captures/h200x8/smi_topo.txt allreduce 1MiB --nodes 2", 3, "import and --like hgx-h200"),
         ("compare dgx1-v100 allreduce --algo ring", 2, "Did you mean '--algorithms'?"),
         ("... --dtype bf16", 2, "only bytes count for the time"),
         ("project dgx1-v100 allreduce 100 MB", 2, "a size has no blank; write 100MB"),

@@ -75,8 +75,8 @@ def test_the_python_of_an_export_can_be_typed(capsys: pytest.CaptureFixture[str]
             marks=pytest.mark.slow,
         ),
         ("bound switch:3 allgather --size 64KiB", ["synth", "switch:3", "--size", "64KiB"]),
-        ("compare dgx1-v100 allreduce --sizes 1KiB,64KiB --members 0-3", ["project", "64KiB", "--why"]),
-        ("compare ring:4 allgather --sizes 1KiB,64KiB --algorithms ring", ["project", "ring:4", "64KiB"]),
+        ("compare dgx1-v100 allreduce --sizes 1KiB,64KiB --members 0-3", ["advise", "dgx1-v100", "64KiB"]),
+        ("compare ring:4 allgather --sizes 1KiB,64KiB --algorithms ring", ["advise", "ring:4", "64KiB"]),
         ("project hgx-h100 allreduce --bytes 1GiB --bucket 25MiB", ["project", "hgx-h100", "--why"]),
         ("project dgx1-v100 allreduce 1MiB --algorithm nccl", ["compare", "dgx1-v100", "--plot"]),
         ("project dgx1-v100 allreduce 1MiB --members 0,3 --no-nvls --nccl-version 2.30.7",
@@ -85,8 +85,7 @@ def test_the_python_of_an_export_can_be_typed(capsys: pytest.CaptureFixture[str]
         ("project dgx1-v100 allreduce 1MiB --members 0,3 --model nccl-tuner --algorithm all --no-nvls",
          ["compare", "--model", "nccl-tuner", "--no-nvls"]),
         ("project dgx-a100 allreduce --bytes 1GiB --bucket 25MiB --no-nvls", ["project", "--no-nvls", "--why"]),
-        ("compare dgx1-v100 allreduce --sizes 1KiB --members 0,3 --no-nvls", ["project", "1KiB", "--no-nvls", "--why"]),
-        ("advise dgx1-v100 --members 0,3 --no-nvls", ["compare", "--no-nvls"]),
+        ("compare dgx1-v100 allreduce --sizes 1KiB --members 0,3 --no-nvls", ["advise", "1KiB", "--no-nvls"]),
         ("diagnose --busbw 230 --size 1GiB --machine dgx-a100 --no-nvls", ["advise", "dgx-a100", "--no-nvls"]),
         ("traffic --ranks 6 --experts-per-rank 2 -o t.csv", ["bound", "switch:6", "alltoallv", "--traffic", "t.csv"]),
         ("simulate dgx1-v100-2-allreduce 64KiB", ["verify", "dgx1-v100-2-allreduce"]),
@@ -100,6 +99,21 @@ def test_the_next_command_stays_in_the_question(capsys: pytest.CaptureFixture[st
         if word.startswith("--"):
             assert words[words.index(word) + 1] == value
     assert run(words) == 0
+
+
+def test_the_next_commands_end_and_name_a_picture_for_each_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """From project by way of compare to what to load, and from there to a measurement, not back."""
+    pictures = set()
+    for machine in ("dgx1-v100", "switch:4@50GB/s", "dgx1-v100 --nodes 2"):
+        words = following(capsys, "project", *machine.split()[:1], "allreduce", "1MiB", *machine.split()[1:])
+        assert words[0] == "compare"
+        pictures.add(words[words.index("--plot") + 1])
+    assert pictures == {"dgx1-v100-allreduce.png", "switch-4-50GB-s-allreduce.png", "dgx1-v100-x2-allreduce.png"}
+    words = following(capsys, "compare", "dgx1-v100", "allreduce", "--sizes", "64KiB", "--members", "0,3")
+    assert words[0] == "advise"
+    assert run(words) == 0
+    end = "next: measure with nccl-tests, then blinksim diagnose log.txt --machine dgx1-v100 --members 0,3"
+    assert capsys.readouterr().out.splitlines()[-1] == end
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_a_schedule_is_the_best_only_where_switches_could_do_no_more(
 ) -> None:
     line = ["synth", "switch:4@50GB/s", "allreduce", "--edit", f"switch can=forward,multicast,{abilities}"]
     said = answer(capsys, line)
-    assert "100/3 GB/s algbw (33.33 GB/s), the best where switches only forward\n" in said
+    assert "100/3 GB/s algbw (33.33 GB/s), the best if switches only forward\n" in said
     assert f"at most {more} GB/s\n" in said
     found = as_json(capsys, *line)
     assert (found["gap_exact"], found["bounds"][-1]["rate_exact"]) == ("0", str(more))

@@ -126,6 +126,23 @@ def test_what_is_behind_is_said_of_whole_links(capsys: pytest.CaptureFixture[str
     assert re.search(f"  behind      {words}", out)
 
 
+def test_a_comparison_says_of_which_sizes_its_sources_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each size is under one source, and the spans hold all that were asked for."""
+    out = printed(capsys, "compare", "hgx-h100", "allreduce", "--sizes", "128MiB,256MiB,512MiB,1GiB")
+    spans = re.findall(r"^  from, (.*?)(?: \((\d) sizes\))?: ", out, re.MULTILINE)
+    assert sum(int(sizes or 1) for _, sizes in spans) == 4
+    assert {end for span, _ in spans for end in span.split(" to ")} >= {"128 MiB", "1 GiB"}
+
+
+@pytest.mark.parametrize(("rates", "said"), [([], True), (["--rates", "measured"], False)])
+def test_a_comparison_of_algorithms_says_when_it_leaves_launches_out(
+    capsys: pytest.CaptureFixture[str], rates: list[str], said: bool
+) -> None:
+    names = ("--algorithms", "ring,double_binary", "--sizes", "1MiB")
+    first = printed(capsys, "compare", "hgx-h100", "allreduce", *names, *rates).splitlines()[0]
+    assert first.endswith("at nominal (data-sheet) rates, without launches") == said
+
+
 def test_one_algorithm_is_not_called_the_quickest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "hgx-h100", "allreduce", "--algorithms", "nccl", "--sizes", "1MiB,1GiB"]) == 0
     out = capsys.readouterr().out

@@ -70,7 +70,7 @@ def given(case: Mapping[str, Any], version: str) -> Prediction:
         machine=case["topo"],
         members=tuple(members(case)),
         version=version,
-        job=job_of([found], load(version)),
+        job=job_of([found], len(found.gpus) * found.nnodes, load(version)),
         ring=graph(facts["ring"]),
         tree=graph(facts["tree"]),
         nvls=graph(facts["nvls"]) if facts.get("nvls") else None,

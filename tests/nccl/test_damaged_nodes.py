@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import blinksim as bs
+from blinksim.answers.project import answer
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.nccl.families import PATH_TYPES
@@ -122,8 +123,32 @@ def test_switches_of_one_node_that_cannot_add_stop_all() -> None:
     assert "nvls" not in predict(bs.load("hgx-h100", nodes=4, rates="nccl", edits="n2.nvswitch can=forward")).graphs
 
 
-def test_nodes_without_a_port_or_with_other_gpus_are_refused() -> None:
+def test_a_node_without_a_port_is_refused() -> None:
     with pytest.raises(InfeasibleError, match=r"^n3 names no network port"):
         predict(bs.load("hgx-h100", nodes=4, edits="without n3.nic[0-7]"))
-    with pytest.raises(InfeasibleError, match="use the same GPUs"):
-        predict(bs.load("hgx-h100", nodes=4, edits="without n3.gpu2"))
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu"), [("hgx-h100", "gpu3"), ("p5", "gpu0"), ("p4d", "gpu5"), ("dgx1-v100", "gpu6")]
+)
+def test_nodes_with_other_gpus_have_the_channels_of_the_poorest(machine: str, gpu: str) -> None:
+    """Every node plans for itself, and all take the least: more nodes that lack a GPU cost no more channels."""
+    one, two, each = (
+        predict(bs.load(machine, nodes=4, rates="nccl", edits=edits))
+        for edits in ([f"without n2.{gpu}"], [f"without n1.{gpu}", f"without n2.{gpu}"], [f"without {gpu}"])
+    )
+    assert [found.job.ranks for found in (one, two, each)] == [31, 30, 28]
+    for found in (one, two):
+        assert found.graphs.keys() == each.graphs.keys()
+        for family, graph in each.graphs.items():
+            assert (found.graphs[family].nchannels, found.graphs[family].bw_inter) == (graph.nchannels, graph.bw_inter)
+
+
+@pytest.mark.parametrize(("machine", "gpu"), [("hgx-h100", "gpu3"), ("p4d", "gpu5")])
+def test_two_dead_gpus_are_no_quicker_than_one(machine: str, gpu: str) -> None:
+    """By the rate of a rank, as fewer ranks have less to send; and a dead GPU leaves no adapter to blame."""
+    lost = [(), (f"without n2.{gpu}",), (f"without n1.{gpu}", f"without n2.{gpu}"), (f"without {gpu}",)]
+    found = [answer(Question(machine, nodes=4, edits=edits), Collective("allreduce"), [2**30])[0] for edits in lost]
+    busbw = [one.busbw for one in found]
+    assert all(rate == pytest.approx(busbw[1], rel=0.01) and rate < 1.001 * busbw[0] for rate in busbw[1:])
+    assert not any(one.weakest for one in found)

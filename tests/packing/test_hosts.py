@@ -268,7 +268,8 @@ def test_one_host_alone() -> None:
     hosts = read_hosts(cluster(5, "degrade n0.gpu0-n0.nvswitch lanes=2"))
     assert hosts is not None
     assert straight(hosts, 0, Fraction(5 * GB)) is None
-    trees = packed_host(hosts, 0, Fraction(5 * GB))
+    members = hosts.shape.members
+    trees = packed_host(hosts, 0, Fraction(5 * GB), {hosts.shape.outside: 32, **dict.fromkeys(members, 1)})
     assert trees is not None
     assert sum(tree.weight for tree in trees if tree.port >= 0) == 32
     for member in hosts.shape.members:

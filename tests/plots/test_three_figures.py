@@ -32,6 +32,15 @@ def test_it_draws_what_the_answers_say(measure: str) -> None:
     assert "allreduce on 8 GPUs of hgx-h100" in (axes.get_title(), axes.get_title(loc="left"))
 
 
+def test_the_legend_promises_no_dots_and_no_published_times_where_there_are_none() -> None:
+    found = bs.compare(bs.load("dgx1-v100").select([0, 3]), "allreduce", ["1MiB", "64MiB"])
+    assert {one.details["basis"] for one in found.answers}.isdisjoint({"measured"})
+    axes: Any = bs.plot.compare(found).axes[0]
+    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    assert "8 in 10 runs" in handles
+    assert handles["takes with NCCL"].get_marker() in ("", "None", None)
+
+
 def test_named_algorithms_are_drawn_as_before() -> None:
     found = bs.compare("hgx-h100", "allreduce", ["1MiB", "1GiB"], ["ring", "direct"])
     axes: Any = bs.plot.compare(found).axes[0]

@@ -66,6 +66,18 @@ def ceiling(part: bs.Topology, name: str) -> Fraction:
     return quick_bound(part, Collective(name)).rate
 
 
+@pytest.mark.parametrize(("machine", "edit"), [("p5", "without n3.efa0"), ("hgx-h100", "without n3.nic0")])
+@pytest.mark.parametrize("nodes", [24, 64])
+def test_a_damaged_node_leaves_trees_of_all_shares(machine: str, edit: str, nodes: int) -> None:
+    """Shares are rounded as far as their sum lets them be, by next to nothing."""
+    part = part_of(machine, nodes, edit)
+    found = made(part, "allreduce")
+    assert found is not None
+    assert found.base.share_den <= 2**40
+    assert found.rate is not None
+    assert found.rate >= Fraction(85, 100) * ceiling(part, "allreduce")
+
+
 @pytest.mark.parametrize("name", ["allgather", "reducescatter", "allreduce"])
 @pytest.mark.parametrize("machine", PARTS)
 def test_it_is_what_it_is_written_out(machine: str, name: str) -> None:

@@ -254,16 +254,16 @@ def test_options_that_do_not_go_together_are_refused() -> None:
         ({"messages": "many"}, "unknown kind of messages"),
         ({"protocol": "ll64"}, "unknown protocol"),
         ({"chunk": 10, "pieces": 10}, "one of them"),
-        ({"chunk": 0}, "at least 1"),
+        ({"chunk": 0}, "whole, positive number"),
         ({"pieces": 0}, "give 1 to"),
         ({"gamma": -1.0}, "gamma"),
         ({"launch": 7200.0}, "launch"),
-        ({"chunk": 0.5}, "0.5 is not a chunk"),
+        ({"chunk": 0.5}, "0.5 is not a whole, positive number of bytes"),
     )
     for options, text in refused:
         with pytest.raises(InputError, match=text):
             bs.simulate(schedule, 10**6, **options)
-    with pytest.raises(InputError, match="at least 1 byte"):
+    with pytest.raises(InputError, match="0 is not a whole, positive number of bytes"):
         bs.simulate(schedule, 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -123,6 +124,49 @@ def test_a_gpu_with_fewer_lanes_takes_as_many_times_longer(lanes: int) -> None:
     [healthy], [damaged] = (answer(replace(question, edits=edits), allreduce, [size]) for edits in ((), question.edits))
     assert damaged.details["choice"] == "nvls Simple"
     assert damaged.time_s / healthy.time_s == pytest.approx(18 / lanes, rel=0.02)
+
+
+# A link of each machine, how many lanes it has, and what one carries by its data sheet (GB/s).
+WIDE = [
+    ("hgx-h100", 1, "gpu5-nvswitch", 18, 25),
+    ("p5", 2, "n0.gpu5-n0.nvswitch", 18, 25),
+    ("dgx-a100", 1, "gpu0-nvswitch", 12, 25),
+    ("hgx-b200", 1, "gpu5-nvswitch", 18, 50),
+    ("dgx1-v100", 1, "gpu0-gpu3", 2, 25),
+]
+
+
+@pytest.mark.parametrize(("machine", "nodes", "link", "lanes", "lane"), WIDE)
+def test_half_of_a_link_is_the_same_by_lanes_and_by_nominal_bandwidth(
+    machine: str, nodes: int, link: str, lanes: int, lane: int
+) -> None:
+    edits = f"degrade {link} lanes={lanes // 2}", f"degrade {link} bandwidth={lane / 2}GB/s"
+    size, allreduce = 2**28, Collective("allreduce")
+    fewer, slower = (answer(bs.Question(machine, nodes=nodes, edits=(edit,)), allreduce, [size])[0] for edit in edits)
+    assert (slower.time_s, slower.low_s, slower.high_s) == (fewer.time_s, fewer.low_s, fewer.high_s)
+    assert slower.terms == fewer.terms
+    assert slower.weakest == fewer.weakest
+    for table in ("nominal", "nccl", "measured"):
+        try:
+            links = [bs.load(machine, nodes, table, edit).links for edit in edits]
+        except bs.InputError:
+            continue
+        widths = [{one.key: one.bandwidth for one in found} for found in links]
+        assert widths[0] == widths[1]
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "kind", "lane"),
+    [("hgx-h100", 1, "nvlink", 25), ("dgx1-v100", 1, "nvlink", 25), ("p4d", 1, "nvlink", 25), ("p5", 2, "efa", 12.5)],
+)
+@pytest.mark.parametrize("size", [2**20, 2**28])
+def test_slower_links_are_never_quicker(machine: str, nodes: int, kind: str, lane: float, size: int) -> None:
+    """Edits speak of nominal bandwidth; that of today changes nothing, and less of it takes no less time."""
+    edits = [(), *((f"replace {kind} bandwidth={share * lane}GB/s",) for share in (1, 0.98, 0.9, 0.75, 0.5, 0.25))]
+    questions = [bs.Question(machine, nodes=nodes, edits=edit) for edit in edits]
+    times = [answer(question, Collective("allreduce"), [size])[0].time_s for question in questions]
+    assert times[1] == pytest.approx(times[0])
+    assert all(richer <= poorer * (1 + 1e-9) for richer, poorer in pairwise(times)), times
 
 
 def test_a_node_without_an_adapter_carries_what_the_others_do() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+import blinksim as bs
 from blinksim import machines
 from blinksim.answers.project import rank
 from blinksim.errors import FileError, InfeasibleError, InputError
@@ -485,3 +487,13 @@ def test_every_number_of_the_models_has_a_source() -> None:
     for preset in known.values():
         assert preset.source
         assert all(change.source for change in preset.what_if)
+
+
+@pytest.mark.parametrize("rates", ["nominal", "measured"])
+@pytest.mark.parametrize("machine", ["hgx-h100", "hgx-h200"])
+def test_no_time_stands_beside_a_bound_that_it_beats(machine: str, rates: str) -> None:
+    """Programs may exceed what others measured of links: then these are no bound."""
+    text = bs.project(bs.load(machine, rates=rates), "allreduce", "256MiB", algorithm="ring").text()
+    shares = re.findall("of which this is ([0-9.]+) %", text)
+    assert all(float(share) <= 100 for share in shares)
+    assert shares or rates == "measured"

@@ -11,7 +11,7 @@ from small_schedules import forests
 from strategies import topologies
 
 import blinksim as bs
-from blinksim.algorithms.building.plan import Sketch
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import BlinksimError
@@ -54,7 +54,7 @@ def check_sketches(part: Topology) -> int:
             continue
         for name in entry.collectives:
             wanted = Collective(name, part.ranks // 2 if name in ROOTED else 0)
-            sketch = Sketch(part, wanted, entry.name, "forest")
+            sketch = Plan(part, wanted, entry.name, "forest")
             fill(sketch)
             built = entry.parallel(part, wanted)
             hops = entry.hops(part.ranks, name)

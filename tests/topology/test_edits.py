@@ -191,7 +191,7 @@ def test_a_range_may_count_nodes() -> None:
         ("add gpu0-gpu5 nvlink =1", "unknown property of a link ''"),
         ("replace gpu0-gpu1 lanes=1 lanes=2", "gives a property twice"),
         ("replace gpu0-gpu1 lanes=1000001", "has more than 1,000,000 lanes"),
-        ("replace gpu0-gpu1 lanes=1" + 400 * "0", "… is not a whole number"),
+        ("replace gpu0-gpu1 lanes=1" + 400 * "0", "is not a whole number; write it like lanes=4"),
         ("replace gpu0-gpu3 latency=-1us", "is not a latency"),
         ("replace gpu0-gpu9 lanes=1", "unknown device 'gpu9'"),
         ("add gpu0-gpu5", "cannot read the edit"),
@@ -266,6 +266,16 @@ def test_an_adapter_of_every_node_may_be_named_beside_the_fabric() -> None:
         for adapter in ("nic7", "n[0-2].nic7")
     )
     assert short.links == long.links != load("hgx-h100", nodes=3).links
+    # A range of adapters goes with as long a range of switches, in every node or in those that are named.
+    each = load("hgx-h100", nodes=2, edits=[f"degrade nic{k}-fabric{k} bandwidth=25GB/s" for k in range(8)])
+    for adapters, switches in (("nic[0-7]", "fabric[0-7]"), ("n[0-1].nic[0-7]", "fabric[0-7]")):
+        for target in (f"{adapters}-{switches}", f"{switches}-{adapters}"):
+            assert load("hgx-h100", nodes=2, edits=[f"degrade {target} bandwidth=25GB/s"]).links == each.links
+    first = load("hgx-h100", nodes=2, edits=["without n1.nic[2-3]-fabric[2-3]"])
+    assert not first.links_between("n1.nic3", "fabric3")
+    assert first.links_between("n0.nic3", "fabric3")
+    with pytest.raises(InputError, match="ranges of equal length"):
+        load("hgx-h100", nodes=2, edits=["without nic[0-6]-fabric[0-3]"])
     (one,) = (
         link for link in load("hgx-h100", nodes=3, edits=["without nic7->fabric7"]).links_between("fabric7", "n2.nic7")
     )

@@ -250,7 +250,7 @@ def _by_scope(cells: Cells, key: Callable[[str], str]) -> list[tuple[Any, Any]]:
 
 
 def _generation(machine: str) -> str:
-    title = machine_names.describe(machine)
+    title = machine_names.outline(machine).title
     return next(name for name in GENERATIONS if name in title)
 
 

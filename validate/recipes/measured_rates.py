@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from blinksim import data_files
 from blinksim.answers.logs.calibrate import calibrate
 from blinksim.answers.logs.expectation import Sample, Series
 from blinksim.answers.measurements.public import Jobs, grouped, job_of, question_of, with_places
@@ -126,7 +127,7 @@ def _in_file(name: str, kind: str) -> Rate | None:
 
 def folder() -> Path:
     """Where the tables are."""
-    return machine_names.measured_folder()
+    return data_files.folder("models") / "rates" / MEASURED
 
 
 def tables() -> dict[str, RateTable]:

@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from blinksim.answers.tune import SIZES
 from blinksim.gpu.execution.gpu_clock import ChoiceClock, GpuClock
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.nccl.tuner.tuner_files import DEFAULT, runs
+from blinksim.units import SIZES
 from validate.recipes.arguments import arguments, script
 
 TURNS = 3

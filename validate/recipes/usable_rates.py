@@ -64,14 +64,18 @@ def measurements() -> list[PublicMeasurements]:
 
 
 def spreads() -> list[dict[str, Any]]:
-    """The rows of ``spreads.csv``: quantiles by machine, and of all of them, each of which counts as much."""
+    """The rows of ``spreads.csv``: quantiles by machine, and of all of them, each of which counts as much.
+
+    Of schedules on the links also of the machines of a library: others of theirs are nearer to what it does.
+    """
     ratios = defaultdict[tuple[str, str, str, str], list[tuple[float, float]]](list)
     for machine in public_tables.machines():
-        found = list(_ratios(machine))
+        found, library = list(_ratios(machine)), Library().at(Question(machine))[0].library
         cells = Counter(where for where, _ in found)
         for where, ratio in found:
             ratios[machine, *where].append((ratio, 1.0))
-            ratios[EVERY, *where].append((ratio, 1 / cells[where]))
+            for together in (EVERY, library)[: 1 + (where[0] == LINKS)]:
+                ratios[together, *where].append((ratio, 1 / cells[where]))
     order = {name: place for place, (_, name) in enumerate(library_rates.SIZE_STEPS)}
     rows = []
     for key, values in sorted(ratios.items(), key=lambda one: (*one[0][:3], order[one[0][3]])):

@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from blinksim import budget
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import Floats, Ints, Ints32
@@ -38,8 +37,6 @@ from blinksim.topology.group import Pairs
 _OPS = {"copy": COPY, "reduce": REDUCE}
 # Sends of one call: more of them would take gigabytes before anything could end the call.
 _MOST_AT_ONCE = 2**26
-# Parts of which shares are made where their own denominators are out of reach.
-_PARTS = 2**28
 
 
 class Plan(Builder):
@@ -72,6 +69,8 @@ class Plan(Builder):
         # Pairs of devices that have sent, src * devices + dst, sorted, and their routes.
         self._known = np.array([-1]), np.array([-1])
         self._devices = topology.member_places.astype(np.int32)
+        # Of calls of `send` the pairs of ranks, src * n + dst, whose routes are not known yet.
+        self._pairs: dict[int, Ints] = {}
         # Channels that each pair of devices has used, as bits.
         self._busy: dict[Hashable, int] = {}
 
@@ -109,16 +108,14 @@ class Plan(Builder):
         itself = np.flatnonzero(a == b)
         if len(itself):
             raise InputError(f"rank {a[itself[0]]} sends to itself")
-        keys = a.astype(np.int64) * self.n + b
-        if self.n * self.n > 4 * len(keys):
-            pairs, where = np.unique(keys, return_inverse=True)
-        else:
-            used = np.zeros(self.n * self.n, dtype=np.bool_)
-            used[keys] = True
-            pairs, where = np.flatnonzero(used), (np.cumsum(used) - 1)[keys]
-        route = self.routes(self._devices[pairs // self.n], self._devices[pairs % self.n])[where]
+        self._pairs[len(self._columns[0])] = a.astype(np.int64) * self.n + b
         src, dst = self._devices[a], self._devices[b]
-        self.add_sends(chunk=chunks, src=src, dst=dst, op=op, step=steps, route=route, channel=channels)
+        self.add_sends(chunk=chunks, src=src, dst=dst, op=op, step=steps, route=-1, channel=channels)
+
+    def messages(self) -> tuple[Ints32, Ints32, Floats]:
+        """The devices that send, those that receive, and the share of the size; no route is looked for."""
+        chunk, src, dst = (np.concatenate([np.zeros(0, np.int32), *self._columns[place]]) for place in range(3))
+        return src, dst, np.array([float(share) for share in self._shares])[chunk]
 
     def routes(self, src: Whole, dst: Whole) -> Ints:
         """The numbers of the routes between devices, by the router; new ones are numbered in the order of their use."""
@@ -128,20 +125,19 @@ class Plan(Builder):
         if not len(new):
             return np.asarray(routes[place])
         new = new[np.sort(np.unique(keys[new], return_index=True)[1])]
-        added = self._routes_of(Pairs.of(self.topology, src[new].astype(np.int64), dst[new].astype(np.int64)))
+        # Of many pairs, one is searched for all that symmetries take it to.
+        pairs = Pairs.of(self.topology, src[new].astype(np.int64), dst[new].astype(np.int64))
+        paths = searched(self.algorithm, self.topology, pairs.src, pairs.dst)
+        if pairs.group is None:
+            added = np.array(self.add_routes(paths), dtype=np.int64)
+        else:
+            # Pairs that have not sent yet have routes that nobody added.
+            start, links = np.cumsum([0, *map(len, paths)]), np.array([link for path in paths for link in path])
+            added = self.add_new_routes(*pairs.images(start, links))
         known, routes = np.concatenate([known, keys[new]]), np.concatenate([routes, added])
         order = np.argsort(known, kind="stable")
         known, routes = self._known = known[order], routes[order]
         return np.asarray(routes[np.searchsorted(known, keys)])
-
-    def _routes_of(self, pairs: Pairs) -> Ints:
-        """Of many pairs, one is searched for all that symmetries take it to."""
-        paths = searched(self.algorithm, self.topology, pairs)
-        if pairs.group is None:
-            return np.array(self.add_routes(paths), dtype=np.int64)
-        # Pairs that have not sent yet have routes that nobody added.
-        start, links = np.cumsum([0, *map(len, paths)]), np.array([link for route in paths for link in route])
-        return self.add_new_routes(*pairs.images(start, links))
 
     def add_trees(self, trees: Iterable[Tree]) -> None:
         """One chunk per tree. A chunk of an allgather starts from its root, one of a reducescatter ends there.
@@ -212,35 +208,40 @@ class Plan(Builder):
     def finish(self, *, rounded: bool = False) -> Schedule:
         """The schedule.
 
-        rounded: shares without a common denominator in reach are rounded, by less than 2^-28 of their sum,
-        where they are refused otherwise. Chunks that begin and end alike keep their sum; the largest takes
-        what is over.
+        rounded: shares without a common denominator in reach are rounded, by less than 2^-28 of their sum if
+        that has a short one, where they are refused otherwise. Chunks that begin and end alike keep their sum;
+        the largest takes what is over. Routes of all that was sent are found at once.
         """
+        if self._pairs:
+            keys, calls = np.concatenate([*self._pairs.values()]), np.cumsum([*map(len, self._pairs.values())])
+            if self.n * self.n > 4 * len(keys):
+                pairs, first, where = np.unique(keys, return_index=True, return_inverse=True)
+            else:
+                seen = np.full(self.n * self.n, len(keys))
+                seen[keys[::-1]] = np.arange(len(keys))[::-1]
+                pairs = np.flatnonzero(seen < len(keys))
+                first, seen[pairs] = seen[pairs], np.arange(len(pairs))
+                where = seen[keys]
+            # Numbered call by call, and in rising order in each.
+            order = np.lexsort((pairs, np.searchsorted(calls, first, side="right")))
+            route = np.empty(len(pairs), dtype=np.int32)
+            route[order] = self.routes(*self._devices[np.stack(np.divmod(pairs[order], self.n))])
+            for call, routes in zip(self._pairs, np.split(route[where], calls[:-1]), strict=True):
+                self._columns[5][call] = routes
+            self._pairs.clear()
         if rounded and lcm(*(share.denominator for share in self._shares)) > MOST_DENOMINATOR:
             alike: dict[tuple[int, int], list[int]] = {}
             for chunk, ends in enumerate(zip(self._origin, self._target, strict=True)):
                 alike.setdefault(ends, []).append(chunk)
-            for chunks in alike.values():
-                total = sum((self._shares[chunk] for chunk in chunks), start=Fraction(0))
-                parts = {chunk: max(1, int(self._shares[chunk] / total * _PARTS)) for chunk in chunks}
-                parts[max(chunks, key=lambda chunk: parts[chunk])] += _PARTS - sum(parts.values())
+            totals = [sum((self._shares[chunk] for chunk in chunks), start=Fraction(0)) for chunks in alike.values()]
+            # Parts as fine as what the chunks of each kind have together lets them be.
+            many = min(2**28, MOST_DENOMINATOR // lcm(*(total.denominator for total in totals)) or 1)
+            for total, chunks in zip(totals, alike.values(), strict=True):
+                parts = {chunk: max(1, int(self._shares[chunk] / total * many)) for chunk in chunks}
+                parts[max(chunks, key=lambda chunk: parts[chunk])] += many - sum(parts.values())
                 for chunk, part in parts.items():
-                    self._shares[chunk] = total * part / _PARTS
+                    self._shares[chunk] = total * part / many
         return super().finish()
-
-
-class Sketch(Plan):
-    """A plan without routes: who sends how much to whom. It raises what a `Plan` raises, but looks for no route."""
-
-    def _routes_of(self, pairs: Pairs) -> Ints:
-        ends = list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True))
-        budget.check_routes(self.algorithm, self.topology, ends)
-        return np.zeros(len(pairs.which), dtype=np.int64)
-
-    def messages(self) -> tuple[Ints32, Ints32, Floats]:
-        """The devices that send, those that receive, and the share of the size."""
-        chunk, src, dst = (np.concatenate([np.zeros(0, np.int32), *self._columns[place]]) for place in range(3))
-        return src, dst, np.array([float(share) for share in self._shares])[chunk]
 
 
 def _whole(what: str, values: npt.ArrayLike) -> Ints32:
@@ -262,21 +263,16 @@ def _inside(what: str, count: int, *arrays: Ints32) -> None:
 
 def add_rank_trees(plan: Plan, trees: Sequence[tuple[Parents, int]], share: Fraction) -> None:
     """One chunk per tree of ranks (parents, root): up to reduce, down to distribute, up and then down for allreduce."""
-    collective, sends = plan.collective, list[tuple[Ints, Ints, int, int, Ints, int]]()
+    collective = plan.collective
     for channel, (parents, root) in enumerate(trees):
         chunk = plan.add_chunk(share)
         parent, child, depth = by_levels(parents, root)
         tall = int(depth.max(initial=0)) if collective.reduces else 0
         if collective.reduces:
             up = np.argsort(-depth, kind="stable")
-            sends.append((child[up], parent[up], chunk, REDUCE, tall - depth[up], channel))
+            plan.send(child[up], parent[up], chunk=chunk, op=REDUCE, step=tall - depth[up], channel=channel)
         if collective.ends == EVERY:
-            sends.append((parent, child, chunk, COPY, tall + depth - 1, channel))
-    # All routes at once: of many pairs, one is searched for all that symmetries take it to.
-    hops = [np.stack((src, dst))[:, np.lexsort((dst, src))] for src, dst, *_ in sends]
-    plan.routes(*plan.topology.member_places[np.concatenate(hops, axis=1)])
-    for src, dst, chunk, op, step, channel in sends:
-        plan.send(src, dst, chunk=chunk, op=op, step=step, channel=channel)
+            plan.send(parent, child, chunk=chunk, op=COPY, step=tall + depth - 1, channel=channel)
 
 
 def add_chains(plan: Plan, orders: Sequence[Order]) -> None:

@@ -12,10 +12,11 @@ not assumed but follows from the loads of all images together.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import lcm
+from itertools import cycle
+from math import gcd, lcm
 
 import numpy as np
 
@@ -23,13 +24,23 @@ from blinksim.algorithms.building.claims import accepted_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
-from blinksim.graphs.arrays import Ints, distinct
-from blinksim.graphs.rooted_trees import depths
+from blinksim.graphs.arrays import Ints, distinct, side_by_side
+from blinksim.graphs.rooted_trees import depths, from_parents, two_trees_from
 from blinksim.packing.forest import regular_group, trees_of_first
-from blinksim.packing.hosts import Hosts, LocalTree, Path, Piece, all_pieces, read_hosts, relayed, root_shares
-from blinksim.packing.rails import rail_trees
+from blinksim.packing.hosts import (
+    Hosts,
+    LocalTree,
+    Path,
+    Piece,
+    all_pieces,
+    entering_trees,
+    leaving_trees,
+    read_hosts,
+    relayed,
+    root_shares,
+)
 from blinksim.packing.spanning import pairs_of_links
-from blinksim.schedule.loads import Tree, rate as rate_of
+from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
@@ -206,8 +217,40 @@ class _Writer:
             for tree in trees:
                 start = depth[self.hosts.shape.feeds[tree.port][0]]
                 self.across(host, there, tree, start)
-                last |= self.inside(there, tree, start + 1)
+                last |= {member: start + 1 + at for member, at in self.inside(there, tree, start + 1).items()}
         return last or depth
+
+    def from_host_to_host(self, home: int, own: LocalTree, trees: Sequence[LocalTree], arcs: Ints) -> None:
+        """The tree in the root's own host, those of all others, and what goes from node to node along `arcs`.
+
+        trees: of every host. arcs: (A, 2), parents first.
+        """
+        hosts = self.hosts
+        ends, first = np.array(hosts.fabric.ends), np.zeros(hosts.count, dtype=np.int64)
+        several = {id(tree): tree for tree in (own, *trees)}
+        depth = {key: depths(tree.root, [edge[:2] for edge in tree.edges]) for key, tree in several.items()}
+        for a, b in arcs.tolist():
+            there = depth[id(own if a == home else trees[a])]
+            first[b] = first[a] + there[hosts.shape.feeds[trees[b].port][0]] + 1
+        self.inside(np.array([home]), own, 0)
+        for tree in several.values():
+            a, b = arcs[[trees[b] is tree for b in arcs[:, 1].tolist()]].T
+            self.inside(b, tree, first[b])
+            pairs, pair = np.unique(ends[[a, b], tree.port], axis=1, return_inverse=True)
+            for place, (here, there) in enumerate(pairs.T.tolist()):
+                of = pair.ravel() == place
+                routes = self._both(self._crossing(a[of], b[of], tree, hosts.fabric.route(here, there) or ()))
+                feeder, _ = hosts.shape.feeds[tree.port]
+                ends_of = hosts.device[a[of], feeder], hosts.device[b[of], tree.root]
+                self._put(*ends_of, first[b[of]] - 1, (routes[:, 0], routes[:, 1]))
+
+    def _crossing(self, a: Ints, b: Ints, tree: LocalTree, mid: Path) -> Ints:
+        """The links from the members that feed a tree's port to where it enters other hosts, a row for each two."""
+        hosts, port = self.hosts, tree.port
+        out = hosts.link[a][:, list(hosts.shape.feeds[port][1])], hosts.outof[a, port, None]
+        after = hosts.into[b, port, None], hosts.link[b][:, list(tree.entry)]
+        parts = (*out, np.array([mid], dtype=np.int64), *after)
+        return np.concatenate([np.broadcast_to(part, (len(b), part.shape[1])) for part in parts], axis=1)
 
     def _both(self, routes: Ints) -> Ints:
         """The numbers of routes of equal length, one a row, and of their reverses; 0 where not needed.
@@ -228,9 +271,9 @@ class _Writer:
         for column, values in zip(self._columns, (src, dst, depth, *routes), strict=True):
             column.append(values.ravel())
 
-    def inside(self, there: Ints, tree: LocalTree, first: int) -> dict[int, int]:
-        """The tree's edges in all these hosts, whose root has the data at step `first`; returns each member's step."""
-        depth = depths(tree.root, [edge[:2] for edge in tree.edges], first)
+    def inside(self, there: Ints, tree: LocalTree, first: int | Ints) -> dict[int, int]:
+        """The tree's edges in all these hosts, whose root has the data at step `first`; returns members' depths."""
+        depth = depths(tree.root, [edge[:2] for edge in tree.edges])
         if not tree.edges:
             return depth
         for _, _, path in tree.edges:
@@ -239,7 +282,8 @@ class _Writer:
         routes = np.stack([self._local[path][there] for _, _, path in tree.edges], axis=1)
         device = self.hosts.device[there]
         children = [b for _, b, _ in tree.edges]
-        steps = np.broadcast_to(np.array([depth[b] - 1 for b in children]), (len(there), len(children)))
+        relative = np.array([depth[b] - 1 for b in children])
+        steps = np.broadcast_to(np.reshape(first, (-1, 1)) + relative, (len(there), len(children)))
         ends = device[:, [a for a, _, _ in tree.edges]], device[:, children]
         self._put(*ends, steps, (routes[:, :, 0], routes[:, :, 1]))
         return depth
@@ -257,14 +301,11 @@ class _Writer:
             known = self._across.get(key)
             if known is None:
                 hosts, whole = self.hosts, self.hosts.fabric.leaves[leaf]
-                out = [*hosts.link[host, list(hosts.shape.feeds[port][1])].tolist(), int(hosts.outof[host, port])]
                 known = self._across[key] = np.zeros((len(whole), 2), dtype=np.int64)
                 others = np.array([other for other in whole if other != host], dtype=np.int64)
                 mid = hosts.fabric.route(hosts.fabric.ends[host][port], hosts.fabric.ends[whole[0]][port])
                 if len(others) and mid is not None:
-                    first = np.broadcast_to(np.array([*out, *mid], dtype=np.int64), (len(others), len(out) + len(mid)))
-                    after = (hosts.into[others, port][:, None], hosts.link[others][:, list(tree.entry)])
-                    known[self._place[others]] = self._both(np.concatenate([first, *after], axis=1))
+                    known[self._place[others]] = self._both(self._crossing(np.array([host]), others, tree, mid))
             routes[here] = known[self._place[there[here]]]
         src = np.full(len(there), self.hosts.device[host, feeder])
         self._put(src, self.hosts.device[there, tree.root], np.full(len(there), step), (routes[:, 0], routes[:, 1]))
@@ -281,20 +322,49 @@ class _Writer:
             self.plan.add_sends(src=src, dst=dst, op=COPY, step=after + depth, route=ahead, **same)
 
 
-def over_rails(
-    topology: Topology, collective: Collective, least: Fraction = Fraction(0), *, low: bool = False
+def rooted_host_trees(
+    topology: Topology, collective: Collective, aim: Fraction, *, low: bool | None = None
 ) -> Schedule | None:
-    """A broadcast or reduce by chains of nodes over every rail; None below `least` bytes/s of algbw, and without rails.
+    """A broadcast or reduce by trees of nodes over every port; None if nodes differ in more than bandwidth.
 
-    They attain the bound where the nodes limit. low: by binary trees of nodes, as in `rail_trees`.
+    The root hands a part of its data to the member of each port, and every member that receives one passes it
+    on to the next nodes and in its own. So each port carries its part once in and once out, and all ports
+    together carry the whole. aim: algbw, bytes/s. low: two binary trees of nodes for each port, in one of
+    which a node is a leaf. Else pipelined chains (Chan et al., CCPE 2007), which cross once between nodes of
+    different switches, in groups of a dragonfly by different routes. Default: chains if there are such.
     """
-    trees = rail_trees(topology, collective.root, collects=collective.collects, low=low)
-    if trees is None:
+    hosts, pairs = read_hosts(topology), pairs_of_links(topology)
+    if hosts is None or hosts.lacking or (collective.collects and pairs is None):
         return None
-    plan = Plan(topology, collective, "packed", "forest")
-    plan.add_trees(trees)
-    schedule = plan.finish(rounded=True)
-    return schedule if (rate_of(schedule) or 0) >= least else None
+    plan, kinds = Plan(topology, collective, "packed", "forest"), hosts.kinds
+    ((home, root),) = np.argwhere(hosts.device == topology.member_places[collective.root]).tolist()
+    entering = [entering_trees(hosts, kinds.index(kind), aim) for kind in range(max(kinds) + 1)]
+    leaving = leaving_trees(hosts, home, root, entering[kinds[home]] or (), aim)
+    if leaving is None or None in entering:
+        return None
+    rows = [[(tree, tree.weight) for tree in row or ()] for row in (leaving, *entering)]
+    chain = {place + 1: place for place in range(hosts.count - 1)}
+    low = len(hosts.fabric.leaves) == 1 if low is None else low
+    shapes, orders = two_trees_from(0, hosts.count) if low else [(chain, 0)], _orders(hosts, home)
+    writer, channel = _Writer(plan, hosts, pairs), 0
+    for (own, *entered), share in side_by_side(rows):
+        order = np.array(next(orders))
+        for parents in shapes:
+            arcs = order[np.array(from_parents(*parents))]
+            writer.begin(home, root, share / len(shapes), channel)
+            writer.from_host_to_host(home, own, [entered[kind] for kind in kinds], arcs)
+            writer.end()
+            channel += 1
+    return plan.finish(rounded=True)
+
+
+def _orders(hosts: Hosts, first: int) -> Iterator[list[int]]:
+    """The nodes in the order of one chain after another, those below one switch together."""
+    leaves = sorted(hosts.fabric.leaves, key=lambda leaf: first not in leaf)
+    strides = [stride for stride in range(1, len(leaves)) if gcd(stride, len(leaves)) == 1] or [1]
+    for stride in cycle(strides):
+        nodes = [node for place in range(len(leaves)) for node in leaves[place * stride % len(leaves)]]
+        yield sorted(nodes, key=lambda node: node != first)
 
 
 def host_rotations(hosts: Hosts, devices: int) -> list[Ints]:

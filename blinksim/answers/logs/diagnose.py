@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, takewhile
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
-from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of, read_runs
+from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of, other_gpus, read_runs
+from blinksim.answers.measurements.public import grouped
 from blinksim.answers.project import gpus_of
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
@@ -97,6 +99,8 @@ class Diagnosis(Result):
         The times are those in place, where there are both.
     stated : bool
         A single figure in place of a log.
+    strange : str
+        Which GPUs the log names, if they are of another model than the machine's; else empty.
 
     Examples
     --------
@@ -122,6 +126,7 @@ class Diagnosis(Result):
     complete: bool
     in_place: bool
     stated: bool = False
+    strange: str = ""
 
     @property
     def largest(self) -> Line:
@@ -165,11 +170,11 @@ class Diagnosis(Result):
         """Single bandwidth-bound sizes that are behind, though smaller and larger ones are less."""
         first = self.first_behind
         dips = [line for before, line in pairwise(self.lines) if line.of_model < before.of_model]
-        behind = [line for line in self.judged if line.behind and line in dips]
-        return [line for line in behind if first is None or line.size < first.size]
+        return [x for x in self.judged if x.behind and x in dips and (not first or x.size < first.size)]
 
     def of_bound(self, line: Line) -> float:
-        return line.algbw / float(self.bound.rate)
+        """The least time of any schedule at this size as a share of the measured one."""
+        return line.expected.least_s / line.time_s
 
     @property
     def impossible(self) -> bool:
@@ -230,6 +235,9 @@ class Diagnosis(Result):
                 apart[words].append(abs(math.log(line.time_s / time)))
         best = min(apart, key=lambda words: median(apart[words]), default="")
         fits = best and median(apart[best]) < _NEAR and len(apart[best]) == len(lines)
+        if not fits and self.stay_behind and self.lane is not None:
+            words, share = self.expectation.detour
+            return words if self.lane[0] < share * self.lane[1] else ""
         # Another algorithm of NCCL is as quick as many faults: nothing to be told where all is normal.
         return best if fits and (self.stay_behind or "NCCL_ALGO" not in best) else ""
 
@@ -240,9 +248,9 @@ class Diagnosis(Result):
 
     def calls(self, runs: Sequence[Run]) -> dict[str, Any]:
         """Calls of a job's log in all: seconds measured, expected, at the bound, and above expectation."""
-        usual = {line.size: line.expected.time_s for line in self.lines}
-        rows, most = (row for run in runs for row in run.rows if row.size), float(self.bound.rate)
-        taken = [(row.time_s, usual[row.size], row.size / most) for row in rows]
+        usual = {line.size: line.expected for line in self.lines}
+        rows = [row for run in runs for row in run.rows if row.size]
+        taken = [(row.time_s, usual[row.size].time_s, usual[row.size].least_s) for row in rows]
         measured, expected, bound = map(sum, zip(*taken, strict=True))
         above = sum(max(0.0, time_s - expected_s) for time_s, expected_s, _ in taken)
         found = {"group": runs[0].group, "collective": self.collective.name, "ranks": self.part.ranks}
@@ -255,19 +263,22 @@ class Diagnosis(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         what = f"{self.collective.name} on {gpus_of(self.part.name, self.part.ranks, self.part.nodes)}"
-        line, first = self.largest, self.first_behind
+        what += f" ({self.strange})" if self.strange else ""
+        line, first, source = self.largest, self.first_behind, "figure" if self.stated else "log"
         if self.wrong:
             sizes = ", ".join(format_size(line.size) for line in self.wrong[:4])
             return f"{what}: WRONG DATA at {sizes}{' and more' if len(self.wrong) > 4 else ''}"
+        if self.impossible:
+            most = max(self.lines, key=self.of_bound)
+            why = f"{format_time(most.time_s)} at {format_size(most.size)}, and nothing takes less than "
+            why += format_time(most.expected.least_s)
+            return f"{what}: faster than this machine can be, so the {source} comes from another one: {why}"
         if line not in self.judged:
             return f"{what}: up to {format_size(line.size)} latency decides, so this log says nothing about bandwidth"
         ends = (line.expected.high_s, line.expected.low_s)
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
         reached += f"{100 * line.of_model:.0f} % of expected ({usual}), {100 * self.of_bound(line):.0f} % of the bound"
-        source = "figure" if self.stated else "log"
-        if self.impossible:
-            return f"{what}: faster than this machine can be, so the {source} comes from another one: {reached}"
         if first is None and line.faster:
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
         if self.unclear:
@@ -291,7 +302,7 @@ class Diagnosis(Result):
                 f"{keys} percent_of_bound latency_bound behind wrong {interval}",
                 busbw_GBps=in_GBps(line.algbw * float(self.factor)),
                 model_algbw_GBps=in_GBps(line.size / line.expected.time_s),
-                bound_algbw_GBps=self.bound.rate_GBps,
+                bound_algbw_GBps=in_GBps(line.size / line.expected.least_s),
                 model_rates=self.expectation.rings.topology.rates,
                 bound_rates=self.part.rates,
                 percent_of_model=100 * line.of_model,
@@ -311,7 +322,7 @@ class Diagnosis(Result):
         keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
         return keyed(
             self,
-            f"{keys} model_lane_GBps resembles odd_size_bytes complete published",
+            f"{keys} model_lane_GBps resembles odd_size_bytes complete published other_gpus=strange",
             published=published if line.expected.basis in ("measured", "between") else None,
             bound_words=self.bound.certificate.words(self.part),
             busbw_factor_exact=str(self.factor),
@@ -404,31 +415,26 @@ def diagnose(
         runs = tests_log.select(read_runs(runs))
     given = [runs] if isinstance(runs, Run) else list(runs)
     first = given[0]
-    given_part = as_topology(part)
-    # A selected part as it is; of a whole machine the members that the log names.
-    selected = given_part.selected() is given_part
-    chosen = given_part if selected else given_part.select(members_of(first, given_part))
+    given_part, whole = (as_topology(one) for one in (part, part if machine is None else machine))
+    chosen = given_part.selected()
+    if chosen is not given_part:  # of a whole machine the members that the log names
+        chosen = given_part.select(members_of(first, given_part))
     for run in given:
         check_members(run, chosen)
     tested = Collective(first.collective, max(0, first.rows[0].root))
     if version and not _VERSION.fullmatch(version):
         raise InputError(f"{version!r} is no version of NCCL; give one such as 2.28.3")
     ran = version or next((run.nccl for run in given if run.nccl), "")
-    whole = as_topology(part if machine is None else machine)
     expectation = Expectation(chosen, whole, tested, multicast, ran, rates)
-    every = [row for run in given for row in run.rows]
-    by_size = defaultdict[int, list["Row"]](list)
-    for row in [row for row in every if row.in_place == in_place] or every:
-        by_size[row.size].append(row)
-    by_size.pop(0, None)
-    lines = []
-    for size, rows in sorted(by_size.items()):
-        wrong = max((row.wrong or 0.0 for row in rows), default=0.0)
-        lines.append(Line(size, median(row.time_s for row in rows), expectation.taken(size), wrong))
+    every = sorted((row for run in given for row in run.rows if row.size), key=attrgetter("size"))
+    every, lines = [row for row in every if row.in_place == in_place] or every, list[Line]()
+    for bytes_, rows in grouped(every, attrgetter("size")):
+        wrong = max(row.wrong or 0.0 for row in rows)
+        lines.append(Line(bytes_, median(row.time_s for row in rows), expectation.taken(bytes_), wrong))
     if not lines:
         raise InputError(f"{first.path}: has no size above 0")
-    complete = all(run.complete for run in given)
-    return Diagnosis(chosen, tested, tuple(lines), expectation, expectation.bound, complete, in_place, stated)
+    more = all(run.complete for run in given), in_place, stated, other_gpus(first, whole)
+    return Diagnosis(chosen, tested, tuple(lines), expectation, expectation.bound, *more)
 
 
 def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:

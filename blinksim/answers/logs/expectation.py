@@ -25,14 +25,13 @@ from typing import get_args
 
 import numpy as np
 
-from blinksim.algorithms import direct, rail_aligned, ring
+from blinksim.algorithms import ring
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.project import gpus_of
 from blinksim.bounds import bound
 from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
-from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import traces
@@ -48,7 +47,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Paths, Starts, crossed, route_alphas, step_kinds
 from blinksim.timing.contest import able_of
-from blinksim.timing.library_model import Library
+from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured_constants import NVLS
 from blinksim.topology.elements import NCCL, RCCL, Device
 from blinksim.topology.graph import Topology
@@ -261,10 +260,7 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
     if algorithm("ring").supports(collective.name):
         return ring.build(topology, collective)
     if collective.name not in ("broadcast", "reduce"):
-        rails = symmetric_rails(topology) if collective.name == "alltoall" else None
-        if rails is not None and rails.alike:
-            return rail_aligned.build(topology, collective)
-        return direct.build(topology, collective)
+        return algorithm(sent_by(topology, collective)[-1]).build(topology, collective)
     plan = Plan(topology, collective, "ring", "forest")
     add_chains(plan, ring_orders(topology))
     return plan.finish()
@@ -391,7 +387,7 @@ class Expected:
     """A predicted time in seconds, the part of it that no bandwidth shortens, and what NCCL would run.
 
     origin, basis: where it comes from (`blinksim.timing.library_model`); empty for the time that NCCL predicts
-    for itself. low_s, high_s: the interval that 8 in 10 published times lie in.
+    for itself. low_s, high_s: the interval that 8 in 10 published times lie in. least_s: of any schedule.
     """
 
     time_s: float
@@ -401,6 +397,7 @@ class Expected:
     low_s: float = 0.0
     high_s: float = math.inf
     basis: str = ""
+    least_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -483,7 +480,8 @@ class Expectation:
         """What the library takes, as `blinksim.project` says; latency has the share that it has in `at`."""
         [found] = self._takes.times(self._takes.machine, self.collective, [size])
         own, of = self.at(size), found.details
-        more = of["origin"], of["interval_low_s"], of["interval_high_s"], of["basis"]
+        assert found.least is not None
+        more = of["origin"], of["interval_low_s"], of["interval_high_s"], of["basis"], found.least.time_s
         return Expected(found.time_s, found.time_s * own.latency_s / own.time_s, own.choice, *more)
 
     def at(self, size: int) -> Expected:
@@ -509,28 +507,29 @@ class Expectation:
 
     def others(self, size: int) -> dict[str, float]:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""
-        result = {}
-        found = self.prediction
-        chosen = [self.at(size).choice]
+        found, result, chosen = self.prediction, dict[str, float](), [self.at(size).choice]
         if chosen[0].startswith(NVLS):
             chosen.append(self.without_nvls.at(size).choice)
             result["NVLS off (NCCL_NVLS_ENABLE=0?)"] = self.without_nvls.taken(size).time_s
-        for name, time_s in (found.expects(self.collective.name, size) if found else {}).items():
-            if name not in chosen:
-                result[f"{name} (NCCL_ALGO or NCCL_PROTO set?)"] = time_s
-        if self._elsewhere is not None:
-            kinds = ", ".join(self._elsewhere.classes)
-            result[f"rings over {kinds} (peer access off, or {self.rings.limit} down?)"] = self._elsewhere.time(size)
-        return result
+        others = found.expects(self.collective.name, size) if found else {}
+        set_to = "(NCCL_ALGO or NCCL_PROTO set?)"
+        return result | {f"{name} {set_to}": time_s for name, time_s in others.items() if name not in chosen}
 
     @cached_property
-    def _elsewhere(self) -> RingModel | None:
-        """The rings over the link classes of the machine that the part does not use, if they connect it."""
-        spare = tuple(kind for kind in self.machine.link_classes if kind not in self.part.link_classes)
-        if not spare:
-            return None
-        try:
-            model = RingModel(self.machine.select(self.part.members, (), spare), self.collective)
-            return model if model.time(1) else None
-        except BlinksimError:
-            return None
+    def detour(self) -> tuple[str, float]:
+        """What the library takes in place of the links that limit, and its share of their rate at most.
+
+        Between nodes sockets, which reach less than one adapter; inside them what else leaves a GPU, or the way
+        through the host.
+        """
+        machine, limit = self.machine, self.rings.limit
+        ports = [link for link in machine.links if link.kind == limit and machine.device(link.src).kind == "nic"]
+        if adapters := sum(link.lanes for link in ports) // machine.nodes:
+            seen = "NET/Socket in NCCL_DEBUG=INFO" + "; EFA plugin not loaded" * (limit == "efa")
+            return f"sockets in place of {limit} ({seen}?)", (adapters > 1) / adapters
+        out = [link for link in machine.links if link.src == self.part.members[0]]
+        spare = [link for link in out if link.kind not in self.part.link_classes]
+        carried = sum(link.bandwidth for link in spare)
+        ways = " or ".join((*dict.fromkeys(link.kind for link in spare), "the host"))
+        words = f"traffic over {ways} (peer access off: NCCL_P2P_DISABLE, or {limit} down?)"
+        return words, float(carried / (sum(link.bandwidth for link in out) - carried))

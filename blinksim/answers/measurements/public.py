@@ -176,7 +176,7 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
     if name not in known:
         near = library_rates.relatives().get(name)
         cure = f"the nearest machine with some is {near[0]}; " if near else ""
-        raise InputError(f"no measurements of {name} are known; {cure}there are those of {', '.join(known)}")
+        raise InputError(f"no published times of {name}; {cure}there are those of {', '.join(known)}")
     if name == PROJECTED:
         return Measured(name, projected_cells())
     return public_measurements(name, quality)

@@ -112,8 +112,8 @@ class Clock(TimeCertificate):
     def words(self, topology: Topology) -> str:
         """One sentence with the ranks and what must get from one to the other."""
         return (
-            f"{amount(self.needed)} must get from {_some(self.sources)} to {_some(self.sinks)}; within "
-            f"{in_words(self.time)} the links between the certificate's clocks carry no more"
+            f"in less than {in_words(self.time)} the links cannot carry {amount(self.needed)} "
+            f"from {_some(self.sources)} to {_some(self.sinks)}"
         )
 
     def witness(self) -> dict[str, Any]:

@@ -7,12 +7,15 @@ measured to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 
 from blinksim import data_files
-from blinksim.errors import InputError
+from blinksim.errors import InputError, in_runs
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.formats.shipped.machine_names import MEASURED, catalogue_file, measured_rates, names, outline
@@ -21,7 +24,7 @@ from blinksim.textio.text_table import count
 from blinksim.timing.measured_constants import ExecutionRates
 from blinksim.topology.elements import Device, Link
 from blinksim.topology.graph import Topology
-from blinksim.topology.rules import Finding, listed
+from blinksim.topology.rules import Finding, beside_gpus, listed
 
 _NVIDIA, _OWN = "10de", "nvlink"
 _BETWEEN_GPUS, _BESIDE = (_OWN, "xgmi"), ("gpu", "tile", "pcie")
@@ -120,8 +123,8 @@ def lacking(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
         for machine in (recorded, whole)
     )
     lanes = {ends: link.lanes for ends, link in had.items()}
-    fewer = {link: link.lanes - lanes.pop(ends, 0) for ends, link in reversed(has.items())}
-    if lanes or min(fewer.values(), default=0) < 0:
+    fewer = {link: link.lanes - lanes.get(ends, 0) for ends, link in reversed(has.items())}
+    if had.keys() - has.keys() or min(fewer.values(), default=0) < 0:
         return None
     return {link: count for link, count in fewer.items() if count}
 
@@ -130,67 +133,94 @@ def lacking(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
 class Twin:
     """The machine of the catalogue that a recorded one is most like, and what the recorded one has less.
 
-    gpus, nics: how many fewer, below 0 for more. lanes: fewer of each link. edits: what makes the machine of
-    the catalogue lack these lanes and GPUs.
+    gpus, nics: how many fewer, below 0 for more. far: how unlike the NICs beside GPUs are. lanes: fewer of
+    each link. edits: what makes the machine of the catalogue lack these lanes and GPUs. missing: in words, as
+    ``gpu5 has 12 of 18 lanes``.
     """
 
     name: str
-    gpus: int
-    nics: int
-    lanes: dict[Link, int]
-    edits: tuple[str, ...]
-
-    @property
-    def less(self) -> str:
-        """What is missing, counted in words; empty if nothing is."""
-        counts = {"GPU": self.gpus, "lane": sum(self.lanes.values()), "NIC": self.nics}
-        return " and ".join(count(many, what) for what, many in counts.items() if many > 0)
+    gpus: int = 0
+    nics: int = 0
+    far: int = 0
+    lanes: dict[Link, int] = field(default_factory=dict)
+    edits: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 def twin_of(recorded: Topology) -> Twin | None:
     """The nearest machine in the catalogue with such GPUs and links between them; None if there is none.
 
     GPUs of unknown model are alike by their compute capability. NICs count that are beside GPUs, if any are.
+    GPUs without links have a twin if their model is sold with links only, and none of them is gone.
     """
-    gpu, found = recorded.device(recorded.members[0]), list[Twin]()
+    gpu = recorded.device(recorded.members[0])
     key: Callable[[Device], object] = model if model(gpu) else lambda device: device.attributes.get("sm")
-    for name in dict.fromkeys([*(known.machine for known in known_gpus()), *names()]):
-        whole = machine_yaml.read(catalogue_file(name))
-        gone, near = whole.ranks - recorded.ranks, _nics(recorded)
-        if gone >= 0 and key(whole.device(whole.members[0])) == key(gpu) is not None:
-            # Names count on, so they do not tell which GPUs are gone.
-            fewer = lacking(recorded, whole) if not gone else {}
-            beside = _nics(whole) * recorded.ranks // whole.ranks
-            if fewer is not None and (not gone or _ports(recorded) <= _ports(whole)):
-                edits = *(f"without {member}" for member in whole.members[recorded.ranks :]), *_losing(fewer)
-                found.append(Twin(name, gone, beside - near if near else 0, fewer, edits))
-    if not {*_BETWEEN_GPUS} & {*recorded.link_classes}:
+    names_of = dict.fromkeys([*(known.machine for known in known_gpus()), *names()])
+    wholes = [machine_yaml.read(catalogue_file(name)) for name in names_of]
+    alike = (whole for whole in wholes if key(whole.device(whole.members[0])) == key(gpu) is not None)
+    found = (twin for whole in alike if (twin := _compared(recorded, whole)))
+    return min(found, key=lambda one: (one.gpus, sum(one.lanes.values()), one.far), default=None)
+
+
+def _compared(recorded: Topology, whole: Topology) -> Twin | None:
+    """A recorded machine beside one of the catalogue with such GPUs; None if it has other links."""
+    gone, linked = whole.ranks - recorded.ranks, bool({*_BETWEEN_GPUS} & {*recorded.link_classes})
+    # Names count on, so they do not tell which GPUs are gone.
+    fewer = lacking(recorded, whole) if not gone else {} if _ports(recorded) <= _ports(whole) else None
+    known = linked or (not gone and known_gpu(recorded.device(recorded.members[0])) is not None)
+    if fewer is None or gone < 0 or not known:
         return None
-    return min(found, key=lambda one: (one.gpus, sum(one.lanes.values()), abs(one.nics)), default=None)
+    lost, (nics, far, apart) = [*_losing(fewer, whole)], _fewer_nics(recorded, whole)
+    words = [words for words, _ in lost] if linked else ["no GPU has NVLink"]
+    words += [f"{count(gone, 'GPU')} fewer"] * bool(gone)
+    edits = *(f"without {member}" for member in whole.members[recorded.ranks :]), *(edit for _, edit in lost)
+    return Twin(whole.name, gone, nics, far, fewer, edits, (*words, *apart))
 
 
-def _losing(fewer: dict[Link, int]) -> Iterator[str]:
-    """The edits that take so many lanes from links."""
+def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str]]:
+    """NICs that are gone from beside GPUs, how unlike these are, and what each lacks; nothing without any."""
+    near, there = adapters(recorded), adapters(whole)
+    own, others = (len({*chain(*nics.values())}) for nics in (near, there))
+    lack = {name: min(map(len, there.values())) - len(nics) for name, nics in near.items() if own}
+    runs = {few: _runs(name for name in lack if lack[name] == few) for few in {*lack.values()} if few > 0}
+    words = [f"{run}: {count(few, 'NIC')} fewer on its side of the CPU" for few in runs for run in runs[few]]
+    far = own and (2 * sum(map(abs, lack.values())) or own != others)
+    return (others * recorded.ranks // whole.ranks - own if own else 0), far, words
+
+
+def _losing(fewer: dict[Link, int], whole: Topology) -> Iterator[tuple[str, str]]:
+    """What links lack, in words, and the edits that take it; GPUs in a row that lack alike at once."""
+    alike = defaultdict[tuple[str, int, int], list[str]](list)
     for link, lanes in fewer.items():
-        ends, left = f"{link.src}-{link.dst}", link.lanes - lanes
-        yield f"degrade {ends} lanes={left}" if left else f"without {ends}"
+        alike[link.dst, link.lanes - lanes, link.lanes].append(link.src)
+    for (other, left, of), sources in alike.items():
+        for run in _runs(sources):
+            ends = f"{run}-{other}"
+            who = ends if other in whole.members else run
+            words = f"{who} {'have' if '[' in run else 'has'} {left} of {count(of, 'lane')}"
+            yield words, f"degrade {ends} lanes={left}" if left else f"without {ends}"
+
+
+def _runs(gpus: Iterable[str]) -> list[str]:
+    """The names, those of GPUs in a row as a range: ``gpu[0-7]``."""
+    return [re.sub(r"([0-9]+) to \D+([0-9]+)", r"[\1-\2]", run) for run in in_runs(gpus)]
 
 
 def compare(recorded: Topology) -> list[Finding]:
     """What a recorded machine lacks of its twin: GPUs, NVLinks, NICs."""
     twin = twin_of(recorded)
-    if twin is None or not twin.less:
+    if twin is None or not twin.missing:
         return []
-    ends = listed(f"{link.src}-{link.dst} ({count(fewer, 'lane')})" for link, fewer in twin.lanes.items())
-    words = f"{twin.less} fewer than {twin.name}{': ' if ends else ''}{ends}"
-    cure = "see whether these links are down (nvidia-smi nvlink -s)" if ends else "see what lspci lists"
-    return [Finding("as-in-catalogue", "warning", words, cure)]
+    cure = "see whether links are down (nvidia-smi nvlink -s), and what lspci lists"
+    return [Finding("as-in-catalogue", "warning", f"like {twin.name}, but {listed(twin.missing)}", cure)]
 
 
-def _nics(topology: Topology) -> int:
-    """How many NICs are joined with GPUs or PCIe switches, not with a CPU."""
-    kind = {device.name: device.kind for device in topology.devices}
-    return len({end.src for end in topology.links if kind[end.src] == "nic" and kind[end.dst] in _BESIDE})
+def adapters(topology: Topology) -> dict[str, set[str]]:
+    """The NICs beside each member: on its PCIe switches or its own links, not across a CPU."""
+    kind, together = {device.name: device.kind for device in topology.devices}, beside_gpus(topology)
+    nics = {end.src for end in topology.links if kind[end.src] == "nic" and kind[end.dst] in _BESIDE}
+    own = {name: together.get(name, name) for name in topology.members}
+    return {name: {nic for nic in nics if together.get(nic) == root} for name, root in own.items()}
 
 
 def completed(recorded: Topology, like: Topology) -> Topology:
@@ -202,7 +232,7 @@ def completed(recorded: Topology, like: Topology) -> Topology:
     fewer = lacking(recorded, machine)
     if fewer is None:
         raise InputError(f"{recorded.name} has other NVLinks than {like.name}; name the machine that it is")
-    for edit in _losing(fewer):
+    for _, edit in _losing(fewer, machine):
         machine = machine.edit(edit)
     less = f" without {count(sum(fewer.values()), 'lane')}" if fewer else ""
     source = f"{recorded.source.partition('; ')[0]}; completed as {like.name}{less}"

@@ -23,10 +23,10 @@ MachineName = Literal[
 ]  # fmt: skip
 """The machines of the catalogue, for editors."""
 
-_also = read_rows(
-    data_files.folder("models") / "machine_aliases.csv", lambda row: (row["machine"], row["also"].split()), "machine"
-)
-ALIASES = dict(sorted((other, machine) for machine, others in _also for other in others))
+_FILE = data_files.folder("models") / "machine_aliases.csv"
+ALSO = dict(read_rows(_FILE, lambda row: (row["machine"], sorted(row["also"].split())), "machine"))
+"""The aliases of machines, by canonical name."""
+ALIASES = dict(sorted((other, machine) for machine, others in ALSO.items() for other in others))
 """Other names that people use for the machines of the catalogue."""
 
 MEASURED = "measured"
@@ -50,16 +50,6 @@ def outline(name: str) -> Outline:
     return machine_yaml.outline(catalogue_file(name))
 
 
-def describe(name: str) -> str:
-    """The title of the catalogue's machine `name`; raises `InputError` for other names."""
-    return outline(name).title
-
-
-def also_called(name: str) -> list[str]:
-    """The aliases of the catalogue's machine `name`, sorted."""
-    return sorted(alias for alias, machine in ALIASES.items() if machine == name)
-
-
 def rate_names(name: str) -> list[str]:
     """Names of the rate tables for the catalogue's machine `name`: its own, `nominal` first, then models/rates.
 
@@ -72,14 +62,9 @@ def rate_names(name: str) -> list[str]:
     return own + [table for table in shared if table not in own]
 
 
-def measured_folder() -> Path:
-    """Where rates are that published times suggest, a file for each machine."""
-    return data_files.folder("models") / "rates" / MEASURED
-
-
 def measured_rates(name: str) -> RateTable | None:
     """The table of what links of the machine called `name` reach by published times; None where there is none."""
-    path = measured_folder() / f"{name}.yaml"
+    path = data_files.folder("models") / "rates" / MEASURED / f"{name}.yaml"
     return rate_tables.read(path) if path.is_file() else None
 
 

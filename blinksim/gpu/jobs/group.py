@@ -354,7 +354,7 @@ class Group:
         if not self.failure and self.backend.alarmed():
             self.failure = explain(self.backend.notes(), self.rank, self.ranks, self.timeout_s, self._look_up)
         if self.failure:
-            raise GroupError(f"{self.failure}; make the group anew")
+            raise GroupError(f"{self.failure}; create the group again")
 
     def finish(self) -> None:
         """Waits for all calls; raises `GroupError` if one failed."""

@@ -353,14 +353,9 @@ def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
 def network_speed(topology: Topology, channels: Sequence[Channel]) -> Fraction:
     """Bytes/s of a channel between nodes: what a NIC sends, over the channels that leave by it."""
     leaving = Counter(channel.nets[1] for channel in channels)
-    speeds = [
-        link.bandwidth / leaving[net_number(topology, topology.device(link.src))]
-        for link in topology.links
-        if is_port(topology, topology.device(link.src))
-        and topology.device(link.dst).node != topology.device(link.src).node
-        and leaving[net_number(topology, topology.device(link.src))]
-    ]
-    return min(speeds, default=_UNLIMITED)
+    by_port = {d.name: leaving[net_number(topology, d)] for d in topology.devices if is_port(topology, d)}
+    out = (x for x in topology.links if topology.device(x.dst).node != topology.device(x.src).node)
+    return min((x.bandwidth / by_port[x.src] for x in out if by_port.get(x.src)), default=_UNLIMITED)
 
 
 def network_type(topology: Topology, channels: Sequence[Channel]) -> str:

@@ -52,7 +52,8 @@ class Graph:
     cross_nic: 0 if a channel enters and leaves a node by the same port.
     channels: for each channel the numbers (``dev``) of the node's GPUs in the order of the ring or chain; for NVLS the
     head comes first. nets: for each channel the numbers of the ports by which it enters and leaves; empty on one node.
-    wider: how many times as much the links would let a channel carry, all of them at once; not in files.
+    wider: how many times as much the links would let a channel carry, all of them at once; not in files. 1 where
+    the network held the channels back, so that links inside have room.
     """
 
     pattern: int
@@ -72,6 +73,10 @@ class Graph:
     def bandwidth(self) -> Fraction:
         """Bytes/s of all channels together, inside a node."""
         return self.nchannels * self.bw_intra
+
+    def widened(self, inside: Fraction, outside: Fraction) -> Graph:
+        """The same channels with so many times the bandwidth."""
+        return replace(self, bw_intra=self.bw_intra * inside, bw_inter=self.bw_inter * outside)
 
     @property
     def paths(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -63,14 +63,12 @@ class Gaps:
     @property
     def words(self) -> list[str]:
         """A phrase for each gap."""
-        missing = []
-        if self.gpus:
-            missing.append(f"{len(self.gpus)} PCIe devices of a GPU's class without a <gpu>")
-        if self.listed and not self.linked:
-            missing.append("no NVLinks")
-        if self.adapters:
-            missing.append(f"{len(self.adapters)} network adapters without a <net>")
-        return missing
+        said = {
+            f"{len(self.gpus)} PCIe devices of a GPU's class without a <gpu>": self.gpus,
+            "no NVLinks": self.listed and not self.linked,
+            f"{len(self.adapters)} network adapters without a <net>": self.adapters,
+        }
+        return [words for words, there in said.items() if there]
 
 
 def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]:
@@ -174,11 +172,10 @@ def as_in(like: Topology, machine: Topology) -> Topology:
             replace(device, can=can, attributes={**device.attributes, **stated}) if device.kind == "switch" else device
             for device in devices
         )
-    own, other = machine.fabric, like.fabric
-    fabric = own
-    if own is not None and other is not None and len(own.ports) == len(other.ports):
-        fabric = replace(other, ports=own.ports, kind=own.kind, lane_bandwidth=own.lane_bandwidth, lanes=own.lanes,
-                         latency=own.latency, overhead=own.overhead)  # fmt: skip
+    fabric, other = machine.fabric, like.fabric
+    if fabric is not None and other is not None and len(fabric.ports) == len(other.ports):
+        fabric = replace(other, ports=fabric.ports, kind=fabric.kind, lane_bandwidth=fabric.lane_bandwidth,
+                         lanes=fabric.lanes, latency=fabric.latency, overhead=fabric.overhead)  # fmt: skip
     return replace(machine, devices=devices, fabric=fabric)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from blinksim.nccl.families import C2C, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
-from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN, PCI_KIND, PORT_KIND, System
+from blinksim.nccl.search.system import CPU_KIND, GPU_KIND, GRAIN, PCI_KIND, PORT_KIND, SWITCH_KIND, System
 
 Demand = tuple[tuple[int, int], ...]
 """(link, amount in `GRAIN`) of everything that a channel takes on a path."""
@@ -42,7 +42,7 @@ class Paths:
 
     def __init__(self, system: System) -> None:
         self.system = system
-        self.gpus, self.ports, self.switches = system.gpus, system.ports, system.switches
+        self.gpus, self.ports, self.switches = system.gpus, system.ports, system.of_kind(SWITCH_KIND)
         self.cpus = system.of_kind(CPU_KIND)
         self._table: dict[tuple[int, int], Path] = {}
         self._nearest: dict[int, dict[tuple[int, ...], list[int]]] = defaultdict(dict)

@@ -231,7 +231,7 @@ class _Search:
             type_inter=PATH_TYPES[best.type_inter],
             same_channels=best.same,
             latency_inter=self.best.latency,
-            wider=self.best.wider,
+            wider=self.best.wider if best.bw_intra <= best.bw_inter else Fraction(1),
             cross_nic=best.cross,
             channels=tuple(tuple(gpus[gpu] for gpu in channel) for channel in self.best.channels),
             nets=tuple((ports[entry], ports[leave]) for entry, leave in self.best.nets),

@@ -123,7 +123,7 @@ class Wire:
 class System:
     """One node, and how many there are.
 
-    gpus, ports, cpus, switches: positions in `vertices`. ranks: the number (``dev``) of the GPU of each local rank.
+    gpus, ports: positions in `vertices`. ranks: the number (``dev``) of the GPU of each local rank.
     out: for each vertex its links in the order in which NCCL looks at them.
     back: for each link the one that runs the other way. arch, vendor: of the CPUs.
     assumed: what the machine leaves out and NCCL would have detected.
@@ -151,17 +151,13 @@ class System:
         """The network ports; none if all ranks are on one node, because NCCL then leaves them out."""
         return self.of_kind(PORT_KIND) if self.nnodes > 1 else ()
 
-    @property
-    def switches(self) -> tuple[int, ...]:
-        return self.of_kind(SWITCH_KIND)
-
 
 def systems_of(topology: Topology, members: Sequence[str] | None = None, nodes: int | None = None) -> list[System]:
     """NCCL's view of the nodes on which `members` (default: the topology's) run: one for all that are alike.
 
     nodes: how many nodes like this one there are, for a topology of one node with a fabric; a topology of several nodes
-    says so itself. Raises `InfeasibleError` where NCCL does not run, where the nodes use different GPUs and
-    for several nodes of AMD's GPUs, and `InputError` for unknown members.
+    says so itself. Raises `InfeasibleError` where NCCL does not run and for several nodes of AMD's GPUs, and
+    `InputError` for unknown members.
     """
     chosen = tuple(topology.members if members is None else members)
     if not chosen:
@@ -184,11 +180,7 @@ def systems_of(topology: Topology, members: Sequence[str] | None = None, nodes: 
     if len(groups[0]) > MOST_GPUS:
         here = len(groups[0])
         raise InfeasibleError(f"NCCL plans for at most {MOST_GPUS} GPUs of one node, and these are {here}")
-    hosts = unlike_hosts(topology, chosen)
-    # Without the names of their hosts.
-    if len({frozenset(name.partition(".")[2] or name for name in local) for local, *_ in hosts}) > 1:
-        raise InfeasibleError("NCCL's search is predicted for nodes that use the same GPUs; these differ")
-    return [_Builder(topology, count, host).build() for host in hosts]
+    return [_Builder(topology, count, host).build() for host in unlike_hosts(topology, chosen)]
 
 
 def _number(device: Device, name: str, default: float) -> float:

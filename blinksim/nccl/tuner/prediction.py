@@ -19,6 +19,7 @@ from blinksim.nccl.search.search_passes import Rules, search
 from blinksim.nccl.search.system import SWITCH_KIND, System, systems_of
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.tuner import Constants
+from blinksim.topology.cluster import nodes_of
 from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
 
@@ -90,6 +91,12 @@ class Prediction:
         """The seconds that NCCL predicts for each algorithm and protocol that it may choose, least first."""
         return {f"{one.algorithm} {one.protocol}": one.time_s for one in self.times(collective, size)}
 
+    @cached_property
+    def at_width(self) -> tuner.Tuner:
+        """The model of channels as wide as links allow: the steps that NCCL searches in only serve its choice."""
+        graphs = {name: one.widened(one.wider, one.wider) for name, one in self.graphs.items()}
+        return tuner.Tuner(self.job, graphs, self.model.constants)
+
     def __repr__(self) -> str:
         found = f"<NCCL {self.version} on {self.machine}, {self.job.ranks} ranks on {self.job.nnodes} nodes"
         for family, graph in self.graphs.items():
@@ -106,8 +113,7 @@ def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
         min((ratio for kind, ratio in wider if kind in kinds), default=Fraction(1))
         for kinds in (whole.collective_links, whole.inter_node_links)
     )
-    graphs = found.graphs.items()
-    wide = {name: replace(one, bw_intra=one.bw_intra * inside, bw_inter=one.bw_inter * outside) for name, one in graphs}
+    wide = {name: one.widened(inside, outside) for name, one in found.graphs.items()}
     return replace(found, ring=wide["ring"], tree=wide["tree"], nvls=wide.get("nvls"))
 
 
@@ -157,7 +163,10 @@ def _predicted(
     said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in edits)
     said |= not any("sm" in device.attributes for device in topology.devices)
     taken_away = said and not all(device.reads for device in topology.devices if device.kind == SWITCH_KIND)
-    job = job_of(systems, constants, multicast and not taken_away)
+    chosen = members or topology.members
+    # A machine of one node stands for several.
+    ranks = len(chosen) * systems[0].nnodes // len(nodes_of(topology, chosen))
+    job = job_of(systems, ranks, constants, multicast and not taken_away)
     rules = Rules(constants.channel_bandwidths, constants.any_port_below)
     found = [graphs_of(system, rules, dict(given), job.multicast) for system in systems]
     # The node whose channels carry least is the one that an answer shows.
@@ -168,7 +177,7 @@ def _predicted(
     gpus = [systems[shown].vertices[gpu] for gpu in systems[shown].gpus]
     return Prediction(
         machine=topology.name,
-        members=topology.members if members is None else members,
+        members=chosen,
         version=version,
         job=job,
         ring=ring,
@@ -201,12 +210,13 @@ def graphs_of(
     return ring, tree, nvls
 
 
-def job_of(systems: Sequence[System], constants: Constants, multicast: bool = True) -> tuner.Job:
+def job_of(systems: Sequence[System], ranks: int, constants: Constants, multicast: bool = True) -> tuner.Job:
     """What the tuner knows of the sorts of nodes besides their channels."""
     first, sm = systems[0], {system.vertices[gpu].sm for system in systems for gpu in system.gpus}
-    adds = all(system.switches for system in systems) and len(first.gpus) >= constants.nvls_least_gpus
+    least = min(len(system.gpus) for system in systems)
+    adds = all(system.of_kind(SWITCH_KIND) for system in systems) and least >= constants.nvls_least_gpus
     return tuner.Job(
-        ranks=len(first.gpus) * first.nnodes,
+        ranks=ranks,
         nnodes=first.nnodes,
         sm=min(sm),
         alike=len(sm) == 1,

@@ -278,7 +278,10 @@ def relatives(lent: str = "rates") -> dict[str, tuple[str, str]]:
 
 @cache
 def spreads() -> dict[tuple[str, str, str, str], Spread]:
-    """All spreads by machine (`EVERY` for all together), and one each of `WHATS`, `SCOPES` and `SIZE_STEPS`."""
+    """All spreads by machine, and one each of `WHATS`, `SCOPES` and `SIZE_STEPS`.
+
+    `EVERY` stands for all machines together, a library for its machines: these have `LINKS` only.
+    """
 
     def spread(row: dict[str, str]) -> tuple[tuple[str, str, str, str], Spread]:
         key = row["machine"], row["what"], row["scope"], row["sizes"]
@@ -288,13 +291,15 @@ def spreads() -> dict[tuple[str, str, str, str], Spread]:
     return dict(_table("spreads.csv", spread, "row of a spread"))
 
 
-def spread_at(machine: str, what: str, scope: str, size: int) -> Spread:
+def spread_at(machine: str, library: str, what: str, scope: str, size: int) -> Spread:
     """How published times compare with a reference at a size, interpolated between the sizes of `SIZE_STEPS`.
 
-    Where the machine itself has cells, its middle counts, and the interval holds its own as well as those of all
-    machines (about that middle). References that were fitted to measurements have the middle 1.
+    Where the machine itself has cells, its middle counts, and the interval holds its own as well as those of
+    all machines of its library, else of all (about that middle). References that were fitted to measurements
+    have the middle 1.
     """
-    every = _interpolated(EVERY, what, scope, size) or _interpolated(EVERY, what, SEVERAL, size)
+    pools = [(name, where) for name in (library, EVERY) for where in (scope, SEVERAL)]
+    every = next(filter(None, (_interpolated(name, what, where, size) for name, where in pools)), None)
     own = _interpolated(machine, what, scope, size)
     assert every is not None, f"no spread {what!r} of all machines"
     middle = (own or every).middle
