@@ -245,7 +245,7 @@ def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:
             elif isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
             if depth > MAX_DEPTH:
-                raise FileError(path, f"is nested more than {MAX_DEPTH} levels deep; no {what} is", *place)
+                raise FileError(path, f"exceeds a nesting depth of {MAX_DEPTH}; no {what} does", *place)
             if documents > 1:
                 raise FileError(path, f"holds two YAML documents (---); a {what} is one", *place)
         node = yaml.compose(text, Loader=_LOADER)
