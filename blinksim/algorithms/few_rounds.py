@@ -34,29 +34,21 @@ from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints
 from blinksim.packing.choose import Limits
-from blinksim.packing.rounds import (
+from blinksim.packing.cubes import (
     DOUBLE,
     HALVE,
     Cube,
     CubeColumn,
     Cubes,
     Event,
-    Paths,
-    Pricing,
-    Rounds,
-    Search,
-    Solved,
-    Sums,
-    Trees,
     bit_rotation,
     cube,
     doubled,
-    exact_shares,
     halved,
     labels,
-    round_robin,
     seen_after,
 )
+from blinksim.packing.rounds import Paths, Pricing, Rounds, Search, Solved, Sums, Trees, exact_shares, round_robin
 from blinksim.packing.undivided_messages import best_order, far_first, takes
 from blinksim.packing.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Schedule

@@ -14,11 +14,12 @@ from math import isqrt
 import numpy as np
 
 from blinksim.algorithms.building import symmetric_trees
-from blinksim.algorithms.building.rail_alltoall import Pieces, of_pieces, pieces_of, through_others
+from blinksim.algorithms.building.rail_alltoall import of_pieces, pieces_of, through_others
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.bounds.rails import read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.packing.rails import Pieces
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology

@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
-from blinksim.errors import InputError, blamed_on, unknown
+from blinksim.errors import InputError, unknown
+from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.shipped import ready_schedules
 from blinksim.results import keyed
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from blinksim.errors import FileError, InputError, blamed_on
+from blinksim.errors import FileError, InputError
+from blinksim.formats.error_locations import blamed_on
 from blinksim.textio.npy_files import array_in
 from blinksim.textio.text_files import MIB, decode, read_bytes, shown
 from blinksim.textio.whole_files import write_bytes, write_text

@@ -60,11 +60,6 @@ class Hops:
         """For every vertex, the vertices that hops join it to in both directions."""
         return {a: tuple(b for b in others if (b, a) in self.routes) for a, others in self.next_to.items()}
 
-    def reversed(self) -> Hops:
-        """The same machine with every hop reversed, for the dual of a collective."""
-        routes = {(b, a): route for (a, b), route in self.routes.items()}
-        return replace(self, routes=routes, loads={(b, a): load for (a, b), load in self.loads.items()})
-
     def load(self, arcs: Iterable[Arc]) -> Load:
         """The load of several hops together."""
         total = Counter[int]()

@@ -26,6 +26,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.machines import load
+from blinksim.packing import balanced
 from blinksim.papers.tables import Figure, Table, published_rows
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
@@ -338,7 +339,7 @@ def tables() -> Iterator[Table]:
     for penalty, links, most, total in ((0.7, 16, 5, 145), (1.0, 12, 8, 160)):
         grown = mxnet.grow(weights, range(machine.ranks), penalty=penalty, backtrack=True)
         uses = Counter(frozenset(send[1:]) for tree in grown for send in tree.sends)
-        weight = mxnet.tree_weights(weights, np.array([tree.leaves for tree in grown])).sum()
+        weight = balanced.tree_weights(weights, np.array([tree.leaves for tree in grown])).sum()
         name = f"penalty {penalty}"
         trees.append(Figure(f"{name}: links used", links, len(uses)))
         trees.append(Figure(f"{name}: most uses", most, max(uses.values())))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from blinksim.textio.name_ranges import natural
+from blinksim.plots.style import natural
 from blinksim.topology.graph import Device, Link, Topology
 
 Point = tuple[float, float]

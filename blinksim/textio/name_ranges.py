@@ -1,4 +1,4 @@
-"""Names with numbers: their order, and ranges as machine files and edits write them: ``gpu[0-3]``."""
+"""Names with ranges of numbers, as machine files and edits write them: ``gpu[0-3]``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ from blinksim.errors import InputError
 
 MOST_NAMES = 100_000
 _RANGE = re.compile(r"\[([0-9]{1,9})-([0-9]{1,9})\]")
-
-
-def natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    """A key that sorts ``gpu2`` before ``gpu10``."""
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))
 
 
 def has_range(text: str) -> bool:

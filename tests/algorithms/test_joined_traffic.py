@@ -8,11 +8,11 @@ from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.algorithms import rail_joined
-from blinksim.algorithms.building.rail_alltoall import choose_places, place_sums
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.rails import read_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.packing.rails import choose_places, place_sums
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.timing.alpha_beta import cost

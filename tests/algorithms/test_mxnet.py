@@ -21,6 +21,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
+from blinksim.packing import balanced
 from blinksim.schedule.loads import rate
 from blinksim.schedule.verify import verify
 
@@ -48,11 +49,11 @@ def members(labels: list[int], label: int) -> list[int]:
 
 def levels_of(leaves: Sequence[int]) -> list[Sequence[int]]:
     """The levels of the complete binary tree, from the root to the leaves."""
-    return [leaves[:: 1 << i] for i in range(mxnet.depth_of(len(leaves)), -1, -1)]
+    return [leaves[:: 1 << i] for i in range(balanced.depth_of(len(leaves)), -1, -1)]
 
 
 def tree_weight(weights: mxnet.Matrix, leaves: Sequence[int], penalties: bool = False) -> float:
-    return float(mxnet.tree_weights(weights, np.array([leaves]), penalties)[0])
+    return float(balanced.tree_weights(weights, np.array([leaves]), penalties)[0])
 
 
 def flat(levels: list[Sequence[int]]) -> list[int]:
@@ -67,15 +68,15 @@ def run_id(run: dict[str, Any]) -> str:
 def test_one_way_links_do_not_send_the_passes_round_in_circles(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     one_way = np.array([[0, 3, 0], [0, 0, 2], [3, 2, 0]], dtype=np.float32)
     passes = []
-    once = mxnet.differences
+    once = balanced.differences
 
     def counted(*given: Any) -> Any:
         passes.append(given)
         assert len(passes) < 20, "the same halves come back"
         return once(*given)
 
-    monkeypatch.setattr(mxnet, "differences", counted)
-    halves = mxnet.bisect(one_way, range(3), Random(seed))
+    monkeypatch.setattr(balanced, "differences", counted)
+    halves = balanced.bisect(one_way, range(3), Random(seed))
     assert halves[0] == [0], "links 1-2 weigh 4 together, the others 3"
 
 
@@ -104,13 +105,13 @@ def test_weight_of_a_tree(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("Postprocess"))
 def test_nobody_sends_twice_once_settled(case: dict[str, Any]) -> None:
-    assert mxnet.settled(np.array([case["state"]])).tolist()[0] == case["expect"]
-    assert len(mxnet.sends(case["expect"])) == case["n"] - 1
+    assert balanced.settled(np.array([case["state"]])).tolist()[0] == case["expect"]
+    assert len(balanced.sends(case["expect"])) == case["n"] - 1
 
 
 @pytest.mark.parametrize("case", cases("ComputeDepth"))
 def test_depth(case: dict[str, Any]) -> None:
-    assert {count: mxnet.depth_of(int(count)) for count in case["expect"]} == case["expect"]
+    assert {count: balanced.depth_of(int(count)) for count in case["expect"]} == case["expect"]
 
 
 @pytest.mark.parametrize("case", [*cases("gemv"), *cases("PermuteMatrix")])
@@ -129,7 +130,7 @@ def test_the_matrix_of_the_case_is_that_of_the_machine(case: dict[str, Any]) -> 
 @pytest.mark.parametrize("case", cases("FindBestMove"))
 def test_best_swap(case: dict[str, Any]) -> None:
     side, difference = np.array(case["P_temp"]), np.array(case["D"], dtype=np.float64)
-    found = mxnet.best_swap(square(case["W"]), side, difference, case["used"])
+    found = balanced.best_swap(square(case["W"]), side, difference, case["used"])
     expected = case["expect"]
     assert (found or (-1, -1, 0)) == (expected["a"], expected["b"], expected["g"])
 
@@ -138,7 +139,7 @@ def test_best_swap(case: dict[str, Any]) -> None:
 def test_halves(case: dict[str, Any]) -> None:
     """The published halves, from every start; a brute force over all halves says that none is better."""
     weights, count, labels = square(case["W"]), case["n"], np.array(case["expect"]["P"])
-    found = {tuple(sorted(map(tuple, mxnet.bisect(weights, range(count), Random(seed))))) for seed in range(30)}
+    found = {tuple(sorted(map(tuple, balanced.bisect(weights, range(count), Random(seed))))) for seed in range(30)}
     assert found == {tuple(sorted(tuple(members(case["expect"]["P"], part)) for part in (0, 1)))}
 
     def crossing(part: np.ndarray[Any, Any]) -> float:
@@ -150,20 +151,20 @@ def test_halves(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("GetRoot"))
 def test_head_of_a_cluster(case: dict[str, Any]) -> None:
-    found = mxnet.head_of(members(case["P"], case["color"]), case["roots"])
+    found = balanced.head_of(members(case["P"], case["color"]), case["roots"])
     assert (-1 if found is None else found) == case["expect"]
 
 
 @pytest.mark.parametrize("case", cases("GetChild"))
 def test_child_in_a_cluster(case: dict[str, Any]) -> None:
-    found = mxnet.child_of(members(case["P"], case["color"]), case["parent"])
+    found = balanced.child_of(members(case["P"], case["color"]), case["parent"])
     assert (-1 if found is None else found) == case["expect"]
 
 
 @pytest.mark.parametrize("case", cases("FindBestEdge"))
 def test_heaviest_link(case: dict[str, Any]) -> None:
     weights, parent = square(case["W"]), case["parent"]
-    ends = mxnet.heaviest(weights, parent, members(case["P"], case["dest_cluster"]))
+    ends = balanced.heaviest(weights, parent, members(case["P"], case["dest_cluster"]))
     assert (ends or [-1]) == case["expect"]["b"]
     assert max((weights[parent, end] for end in ends), default=0) == case["expect"]["g"]
 
@@ -172,7 +173,7 @@ def test_heaviest_link(case: dict[str, Any]) -> None:
 def test_next_level(case: dict[str, Any]) -> None:
     heads = case["topo_in"]
     clusters = [members(case["P"], case["P"][head]) for head in heads]
-    found = mxnet.next_level(square(case["W"]), heads, clusters, Random(0))
+    found = balanced.next_level(square(case["W"]), heads, clusters, Random(0))
     assert found is not None
     assert heads + found[0] == case["expect_topo"]
     assert found[1] == [[head] for head in found[0]]
@@ -296,7 +297,7 @@ def test_a_search_finds_the_heaviest_spanning_balanced_tree(count: int, random: 
     upper = np.triu([[random.choice((0, 1, 2, 3)) for _ in range(count)] for _ in range(count)], 1)
     weights = (upper + upper.T).astype(np.float32)
     best = unpenalized = 0.0
-    length = 2 ** mxnet.depth_of(count)
+    length = 2 ** balanced.depth_of(count)
 
     def extend(leaves: list[int], unused: frozenset[int], total: float) -> None:
         nonlocal best, unpenalized
@@ -313,7 +314,7 @@ def test_a_search_finds_the_heaviest_spanning_balanced_tree(count: int, random: 
                 extend([*leaves, vertex], unused - {vertex}, total + float(weights[vertex, above]))
 
     extend([0], frozenset(range(1, count)), 0.0)
-    found = mxnet.search(weights, 0)
+    found = balanced.search(weights, 0)
     assert (found is not None) == (best > 0)
     if found is not None:
         check_tree(weights, BalancedTree(tuple(found), True))

@@ -18,7 +18,8 @@ from blinksim.bounds.time.delays import SECOND
 from blinksim.bounds.time.time_bound import least_time
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.rounds import Search, labels
+from blinksim.packing.cubes import labels
+from blinksim.packing.rounds import Search
 from blinksim.packing.wires import FAR, Growth, Wires, sequences
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify

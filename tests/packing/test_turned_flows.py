@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from blinksim.algorithms.building.path_plan import flow_images, route_flows
 from blinksim.algorithms.packed import build
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.graphs.network import network
 from blinksim.graphs.programs import Commodity, shared_capacities
 from blinksim.machines import load
+from blinksim.packing.flow_paths import flow_images, route_flows
 from blinksim.packing.forest import regular_group
 from blinksim.schedule.verify import verify
 

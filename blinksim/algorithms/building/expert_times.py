@@ -1,0 +1,150 @@
+"""The time of a dispatch or combine by the ways that libraries go, beside the floor, and what would save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.bounds.experts import A_NODE, A_RANK, Way, draw_routing
+from blinksim.collective import DISPATCH, Collective, busbw_factor
+from blinksim.errors import InputError
+from blinksim.results import Result, keyed
+from blinksim.routing import Routing
+from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
+from blinksim.units import format_rate, format_time
+
+
+@dataclass(frozen=True, repr=False)
+class ExpertTimes(Result):
+    """A dispatch or a combine on the links at their rates: times of the busiest, of large messages.
+
+    Attributes
+    ----------
+    bound : BoundResult
+        What no schedule exceeds, with its certificate.
+    ways : tuple of Way
+        What libraries do: a copy of a token for every node that wants it, and one for every rank.
+    saved : mapping
+        What would take less time, in words, and the part of the time that it saves, of a sample of tokens.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.project_experts(bs.load("hgx-h100", nodes=2), "dispatch", tokens=512)
+    >>> found.floor_s <= found.time_s, found.ways[0].limit
+    (True, 'ib')
+    """
+
+    bound: BoundResult
+    ways: tuple[Way, ...]
+    saved: Mapping[str, float]
+
+    @property
+    def routing(self) -> Routing:
+        """The experts of every token."""
+        found = self.bound.collective.routing
+        assert found is not None
+        return found
+
+    @property
+    def time_s(self) -> float:
+        """Seconds by a copy a node."""
+        return self.ways[0].time_s
+
+    @property
+    def floor_s(self) -> float:
+        """Seconds that no schedule falls below."""
+        return self.bound.time(self.routing.size)
+
+    @property
+    def logical(self) -> float:
+        """Bytes/s that ranks end with, on average: a copy for every rank, also of what it keeps."""
+        routing = self.routing
+        return float(routing.tokens.sum()) * routing.token_size / routing.ranks / self.time_s
+
+    @property
+    def wire(self) -> float:
+        """Bytes/s on the busiest port of a node, or of a GPU on a single node."""
+        return self.ways[0].bytes[self.ways[0].port] / self.time_s
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for every way."""
+        return [keyed(way, "way=name time_s limited_by=limit bytes") for way in self.ways]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: the times, the ways with the bytes on their busiest links, what would save, and the bound."""
+        first, (_, tokens, top_k) = self.ways[0], self.routing.experts.shape
+        limit, time_s = first.limit, self.time_s
+        values: dict[str, Any] = {"model": "links", "algorithm": first.name, "bottleneck": limit}
+        values["terms"] = [{"name": f"bandwidth of {limit}", "time_s": time_s, "limit": limit}]
+        values |= {"ways": self.rows(), "saved": dict(self.saved), "tokens": tokens, "top_k": top_k}
+        values |= {"experts": len(self.routing.placement), "bound": self.bound.to_dict()}
+        algbw, factor = self.routing.size / self.time_s, busbw_factor(DISPATCH, self.routing.ranks)
+        values |= {"algbw_GBps": algbw / 1e9, "busbw_GBps": algbw * float(factor) / 1e9}
+        keys = "collective=bound.collective.name size_bytes=routing.size time_s cannot_take_less_s=floor_s"
+        keys += " logical_GBps=logical wire_GBps=wire token_bytes=routing.token_size"
+        return keyed(self, keys) | values
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        routing, topology = self.routing, self.bound.topology
+        tokens, k = routing.experts.shape[1:]
+        nodes = f"{topology.nodes} x " if topology.nodes > 1 else ""
+        where = f"{topology.ranks} GPUs of {nodes}{topology.name}"
+        what = f"{tokens:,} tokens a GPU of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
+        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} by {A_NODE}"
+
+    def text(self) -> str:
+        """The answer, its floor, bytes, and what limits and would save: at most eight lines."""
+        topology, (first, other) = self.bound.topology, self.ways
+        loads, more = (
+            ", ".join(f"{kind} {most / 1e6:.4g} MB" for kind, most in way.bytes.items()) for way in self.ways
+        )
+        rates = f"logical {format_rate(self.logical)} a GPU, wire {format_rate(self.wire)} of {first.port}"
+        facts = [
+            ("from", f"links alone at {topology.rates} rates: no launches, no sorting of tokens"),
+            ("cannot take less", f"{format_time(self.floor_s)}, whatever the schedule"),
+            ("", self.bound.certificate.words(topology)),
+            ("busiest links", loads),
+            (A_RANK, more != loads and f"{format_time(other.time_s)}, an alltoallv; busiest links {more}"),
+            ("limited by", f"{first.limit}; {rates}"),
+            ("would save", ", ".join(f"{what} {100 * part:.3g} %" for what, part in self.saved.items())),
+        ]
+        return "\n".join((self.sentence(), *(f"  {what:<17} {words}" for what, words in facts if words)))
+
+
+# Tokens of all ranks that savings are judged by, and the limit of nodes a token that is tried.
+_SAMPLED, _NODES, _DRAWN = 2**16, 4, ("experts", "top_k", "skew", "hot", "seed")
+
+
+def savings(topology: Topology, wanted: Collective, settings: Mapping[str, Any]) -> dict[str, float]:
+    """The parts of the time that fewer nodes a token and more replicas save, of a sample of the tokens.
+
+    settings: what the routing was drawn with, if it was.
+    """
+    routing, each = wanted.routing, len(nodes_of(topology, topology.members)[0])
+    assert routing is not None
+    if topology.nodes == 1 or topology.ranks % each:
+        return {}
+    ids = routing.experts[:, : max(1, _SAMPLED // topology.ranks)]
+    alike: Any = {"token_size": routing.token_size, "ranks_per_node": each}
+    cases = {"": Routing(ids, routing.placement, **alike)}
+    if settings.get("routing") is None and not settings.get("node_limit") and topology.ranks > _NODES * each:
+        drawn: Any = {name: settings[name] for name in _DRAWN if settings.get(name) is not None}
+        with suppress(InputError):  # experts that are not equally many in every node
+            drawn |= {"tokens": ids.shape[1], "node_limit": _NODES}
+            cases[f"at most {_NODES} nodes a token"] = draw_routing(topology.ranks, **alike, **drawn)
+    # One more expert on every rank: the most wanted on every node.
+    placement = [*map(list, routing.placement)]
+    hottest = np.argsort(-np.bincount(ids[ids >= 0], minlength=len(placement)))[:each]
+    for place, expert in enumerate(hottest.tolist()):
+        placement[expert] += range(place, topology.ranks, each)
+    cases[f"the {each} hottest experts on every node"] = Routing(ids, placement, **alike)
+    ways = {what: Way.of(topology, replace(wanted, routing=case), A_NODE) for what, case in cases.items()}
+    return {what: 1 - way.time_s / ways[""].time_s for what, way in ways.items() if what}

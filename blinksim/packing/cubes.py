@@ -1,0 +1,235 @@
+"""Rounds of hypercube exchanges: every rank sends to the rank whose number differs from its own in one bit.
+
+What a collective of 2^k ranks takes then is that of one rank: its links, and the bits in whose order data
+doubles or halves. An allgather takes every bit once; an allreduce halves along some bits, exchanges what is
+left along the others and doubles back (Thakur, Rabenseifner and Gropp, IJHPCA 2005). A linear program divides
+the data among many orders, so that all links are busy, and one part's latency hides behind another one's
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from itertools import islice, permutations
+
+import numpy as np
+
+from blinksim.graphs.arrays import Bools, Floats, Ints
+from blinksim.graphs.connectivity import UnionFind
+from blinksim.packing.rounds import Column, Pricing
+from blinksim.packing.wires import Use, Wires
+
+# Columns that are given to the program at the most.
+_MOST_COLUMNS = 4000
+# Latencies that are longer than this many times the shortest are long.
+_SLOW = 2.0
+HALVE, EXCHANGE, DOUBLE = "halve", "exchange", "double"
+
+
+@dataclass(frozen=True)
+class Event:
+    """In a round all ranks send along a bit.
+
+    kind: whether data doubles, halves or is exchanged. holders: when it doubles, who sends the data of rank
+    0; the data of another rank goes to the numbers that differ from the rank's in the same bits.
+    """
+
+    now: int
+    bit: int
+    kind: str
+    holders: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CubeColumn(Column):
+    """An exchange along the bits. events: in order, by which all ranks send at once."""
+
+    events: tuple[Event, ...] = ()
+    sizes: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, events: tuple[Event, ...], bits: int) -> CubeColumn:
+        """Of these events on a cube of so many bits. sizes: what a rank sends at each, as a part of the size."""
+        sends = tuple((event.now, event.bit, event.kind != DOUBLE) for event in events)
+        if events[0].holders:
+            return cls(0, sends, events, tuple(len(event.holders) / 2**bits for event in events))
+        sizes, left = list[float](), 1.0
+        for event in events:
+            left /= 2 if event.kind == HALVE else 1
+            sizes.append(left)
+            left *= 2 if event.kind == DOUBLE else 1
+        return cls(0, sends, events, tuple(sizes))
+
+    @property
+    def loads(self) -> tuple[tuple[int, int, float], ...]:
+        """What a rank sends of the size, for each event."""
+        return tuple((event.now, event.bit, size) for event, size in zip(self.events, self.sizes, strict=True))
+
+
+@dataclass(frozen=True)
+class Cube:
+    """One rank of a machine on which all ranks send alike: its wires, one for each bit, and which of them share links.
+
+    groups: the bits that share a link, each group on its own.
+    """
+
+    wires: Wires
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def bits(self) -> int:
+        return len(self.wires.routes)
+
+
+def cube(wires: Wires, numbers: list[int]) -> Cube | None:
+    """The slowest of the wires along each bit stands for all; None if some link would carry two of them at once.
+
+    numbers: of the ranks, whose bits count. Links that several bits use in rotation make them a group.
+    """
+    ranks, bits = wires.ranks, wires.ranks.bit_length() - 1
+    wire_of: dict[tuple[int, int], int] = {}
+    for number, (a, b) in enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)):
+        wire_of.setdefault((numbers[a], numbers[b]), number)
+    shared = UnionFind(range(1 + max(use.link for uses in wires.uses for use in uses)))
+    chosen = [[wire_of.get((rank, rank ^ 1 << bit), -1) for rank in range(ranks)] for bit in range(bits)]
+    slowest: list[list[Use]] = []
+    for along in chosen:
+        used = [wires.uses[wire] for wire in along]
+        if -1 in along or len(set(map(len, used))) > 1:
+            return None
+        slowest.append([])
+        for at_place in zip(*used, strict=True):
+            links, *most = zip(*map(astuple, at_place), strict=True)
+            if len({*links}) < ranks:
+                return None
+            for link in links[1:]:
+                shared.join(link, links[0])
+            slowest[-1].append(Use(links[0], *map(max, most)))
+    uses = [tuple(replace(use, link=shared.find(use.link)) for use in along) for along in slowest]
+    groups = defaultdict[int, list[int]](list)
+    for bit, along_bit in enumerate(uses):
+        groups[along_bit[0].link].append(bit)
+    same = np.zeros(bits, dtype=np.int64)
+    delays = (times[np.array(chosen)].max(axis=1) for times in (wires.overhead, wires.latency, wires.whole))
+    quotient = Wires(1, tuple((bit,) for bit in range(bits)), tuple(uses), same, same, *delays)
+    return Cube(quotient, tuple(map(tuple, groups.values())))
+
+
+def bit_rotation(given: Cube, rounds: int) -> Bools:
+    """(K, bits): in every round each group of bits sends along the next of them, the highest first."""
+    allowed = np.zeros((rounds, given.bits), dtype=bool)
+    for group in given.groups:
+        for now in range(rounds):
+            allowed[now, group[-1 - now % len(group)]] = True
+    return allowed
+
+
+def seen_after(given: Cube, rounds: int, delay: int) -> Ints:
+    """(K, bits): from which round on what a message brings may go on: after `delay` rounds where latency is long."""
+    latency = given.wires.latency
+    slow = latency > _SLOW * latency.min()
+    return np.asarray(np.arange(rounds)[:, None] + np.where(slow, delay, 1)[None, :])
+
+
+def labels(neighbours: list[set[int]]) -> list[int]:
+    """Numbers of ranks by which neighbours differ in one bit, if they form a cube; else those that they have."""
+    n = len(neighbours)
+    label, queue = {0: 0}, [0]
+    for rank in queue:
+        for other in sorted(neighbours[rank] - label.keys()):
+            below = [label[peer] for peer in neighbours[other] if peer in label and label[peer].bit_count() < n]
+            near = [number for number in below if number.bit_count() == label[rank].bit_count()]
+            # A neighbour of the first rank has a bit of its own; others have the bits of all that lead to them.
+            number = 1 << len(queue) - 1 if rank == 0 else int(np.bitwise_or.reduce(near))
+            label[other] = number
+            queue.append(other)
+    numbers = [label.get(rank, -1) for rank in range(n)]
+    joined = [{rank for rank in range(n) if (numbers[rank] ^ numbers[peer]).bit_count() == 1} for peer in range(n)]
+    return numbers if sorted(numbers) == [*range(n)] and joined == neighbours else [*range(n)]
+
+
+class Cubes(Pricing):
+    """All orders of a collective along the bits within some rounds.
+
+    seen (K, bits): the round from which on what a message brings may go on.
+    """
+
+    def __init__(self, name: str, allowed: Bools, seen: Ints) -> None:
+        self.shares, self.labels = np.array([1.0]), ((-1, -1),)
+        self.allowed, self.seen, self.name = allowed, seen, name
+        # Rounds that a sequence may skip in all: few where there are many rounds.
+        self.slack = max(0, 8 - len(allowed))
+        self._given = False
+
+    def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
+        """All of them, the first time."""
+        if self._given:
+            return
+        self._given = True
+        sequences = self._doublings() if self.name == "allgather" else self._halvings()
+        for events in islice(sequences, _MOST_COLUMNS):
+            yield CubeColumn.of(events, self.allowed.shape[1])
+
+    def _doublings(self) -> Iterator[tuple[Event, ...]]:
+        """One bit after another; and the last one beside others, which both halves then pass on their own."""
+        bits = self.allowed.shape[1]
+        for order in permutations(range(bits)):
+            for when in self._placed(order, 0):
+                yield doubled(when, order, (0,))
+        *near, far = range(bits)
+        for order in permutations(near):
+            for own in self._placed(order, 0):
+                yield from self._split(order, own, far)
+
+    def _split(self, order: tuple[int, ...], own: tuple[int, ...], far: int) -> Iterator[tuple[Event, ...]]:
+        """Along `far` when some of the other bits are done, while the rest of them follows at once."""
+        first = doubled(own, order, (0,))
+        for before in range(len(order)):
+            done = first[before].holders
+            start = int(self.seen[own[before - 1], order[before - 1]]) if before else 0
+            for now in np.flatnonzero(self.allowed[start:, far]).tolist():
+                there = Event(start + now, far, DOUBLE, done)
+                for rest in permutations(order[before:]):
+                    for when in self._placed(rest, int(self.seen[start + now, far])):
+                        yield (*first, there, *doubled(when, rest, tuple(rank | 1 << far for rank in done)))
+
+    def _halvings(self) -> Iterator[tuple[Event, ...]]:
+        bits = self.allowed.shape[1]
+        alternating = not (self.allowed[:, :-1].sum(axis=1) > 1).any()
+        for order in permutations(range(bits)):
+            for halvings in range(bits + 1):
+                # Where several bits share one round, doubling back in the reverse order is enough.
+                orders_back = permutations(order[:halvings]) if alternating else [order[:halvings][::-1]]
+                for back in orders_back:
+                    sequence = (*order, *back)
+                    for when in self._placed(sequence, 0):
+                        yield halved(when, sequence, halvings)
+
+    def _placed(self, order: tuple[int, ...], start: int, slack: int | None = None) -> Iterator[tuple[int, ...]]:
+        """The rounds from `start` on at which these bits can follow one another, without long waits."""
+        if not order:
+            yield ()
+            return
+        free = np.flatnonzero(self.allowed[start:, order[0]]).tolist()
+        for place, later in enumerate(free[: len(free) if slack is None else 1 + slack]):
+            now = start + later
+            left = self.slack if slack is None else slack - place
+            for others in self._placed(order[1:], int(self.seen[now, order[0]]), left):
+                yield (now, *others)
+
+
+def doubled(when: tuple[int, ...], order: tuple[int, ...], holders: tuple[int, ...]) -> tuple[Event, ...]:
+    """One bit after another, in these rounds. holders: who has the data of rank 0 before."""
+    events = []
+    for now, bit in zip(when, order, strict=True):
+        events.append(Event(now, bit, DOUBLE, holders))
+        holders += tuple(rank ^ 1 << bit for rank in holders)
+    return tuple(events)
+
+
+def halved(when: Sequence[int], order: Sequence[int], halvings: int) -> tuple[Event, ...]:
+    """The bits of `order` in these rounds: data halves so often, doubles at the end as often, and else is exchanged."""
+    kinds = [HALVE] * halvings + [EXCHANGE] * (len(order) - 2 * halvings) + [DOUBLE] * halvings
+    return tuple(Event(now, bit, kind) for now, bit, kind in zip(when, order, kinds, strict=True))
