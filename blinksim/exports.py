@@ -107,8 +107,8 @@ def write(
     >>> bs.write(bs.simulate(bs.synthesize("full:4", "allreduce", "ring").schedule, "1MiB"), "trace.json")
     """
     from blinksim.formats import machine_yaml, rate_tables
-    from blinksim.formats.chrome_trace import write_trace
     from blinksim.formats.schedule_json import write_schedule
+    from blinksim.formats.traces import write_trace
     from blinksim.schedule.model import Schedule
     from blinksim.textio.whole_files import Exported, write_folder, write_text
     from blinksim.timing.simulator import Timeline

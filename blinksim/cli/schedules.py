@@ -17,9 +17,9 @@ from blinksim.answers.tune import Tuning, choice_words, times_text, tune as find
 from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question, typed_options
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, note, show_export, typed, with_name, written
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.formats.chrome_trace import write_trace
 from blinksim.formats.schedule_json import read_schedule as read
 from blinksim.formats.shipped import ready_schedules
+from blinksim.formats.traces import write_trace
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.tuner_files import Choice
 from blinksim.results import keyed

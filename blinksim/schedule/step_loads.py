@@ -315,7 +315,9 @@ def _uses(topology: Topology, src: Ints, dst: Ints, placed: Callable[[Ints, Ints
 
     placed: from where the routes of these start, and their links.
     """
-    several, single = _spreads(topology, src, dst)
+    single = Spread.of([(route,) for route in searched("its messages", topology, src, dst)])
+    routes = alternatives_of(topology, single.start.astype(np.int64), single.links.astype(np.int64))
+    several = Spread.of(routes) if any(len(equal) > 1 for equal in routes) else single
 
     def use(spread: Spread) -> LinkUse:
         start, (weight, begins, alphas) = spread.start[spread.first].astype(np.int64), _weights(topology, spread)
@@ -348,13 +350,6 @@ def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     """Every one of `a` with every other of `b`."""
     src, dst = (grid.ravel() for grid in np.meshgrid(a, b, indexing="ij"))
     return src[src != dst], dst[src != dst]
-
-
-def _spreads(topology: Topology, src: Ints, dst: Ints) -> tuple[Spread, Spread]:
-    """The equal routes between devices, and single ones; the same object if there are no others."""
-    single = Spread.of([(route,) for route in searched("its messages", topology, src, dst)])
-    routes = alternatives_of(topology, single.start.astype(np.int64), single.links.astype(np.int64))
-    return (Spread.of(routes) if any(len(several) > 1 for several in routes) else single), single
 
 
 def searched(what: str, topology: Topology, src: Ints, dst: Ints) -> list[tuple[int, ...]]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from itertools import takewhile
 from math import inf, lcm
@@ -35,6 +35,7 @@ from blinksim import budget, plugins
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting, of_blocks
+from blinksim.bounds.groups import crossing_sums, groupings, whole_widths
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import per_topology, places
@@ -649,20 +650,22 @@ def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable
 
     if entry.fill is not None or _too_large(entry, part, collective):
         return None
-    hops = least_of_steps(part, entry.hops(part.ranks, collective.name))
+    steps, sends = entry.hops(part.ranks, collective.name), list[Sends]()
     try:
         if entry.outlines(part, collective):
-            timed = None if hops else entry.parallel(part, collective).timed
-            return cache(partial(least_of_outline, timed)) if isinstance(timed, Outline) else lambda _: hops
-        fill = getattr(import_module(f"blinksim.algorithms.{entry.name}"), "fill", None)
-        if fill is None:
+            outline = None if steps else entry.parallel(part, collective).timed
+            if isinstance(outline, Outline):
+                steps, sends = outline.steps, sends_of(outline)
+        elif fill := getattr(import_module(f"blinksim.algorithms.{entry.name}"), "fill", None):
+            plan = Plan(part, collective, entry.name, "forest")
+            fill(plan)
+            sends.append(plan.messages())
+        else:
             return None
-        plan = Plan(part, collective, entry.name, "forest")
-        fill(plan)
     except BlinksimError:  # entering it says why
         return None
-    bytes_s = least_of_messages(part, plan.messages(), 1)
-    return lambda size: max(hops, bytes_s * size)
+    steps_s, byte_s = least_of_steps(part, steps), least_of_sends(part, sends)
+    return lambda size: max(steps_s, byte_s * size)
 
 
 def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[int]) -> bool:
@@ -698,10 +701,9 @@ def _leader(contest: Contest, sizes: Collection[int]) -> str:
 
 # --- lower bounds -----------------------------------------------------------------------------------------------------
 
-Ints = npt.NDArray[np.int64]
-AnyFloats = npt.NDArray[np.floating[Any]]
 Devices = npt.NDArray[np.integer[Any]]
-Messages = tuple[Devices, Devices, AnyFloats]
+Sends = tuple[Devices | None, Devices | None, npt.NDArray[np.floating[Any]] | float]
+"""The devices that send and receive, None for every rank to every other; the share of the size of each."""
 # Sums in another order may differ in their last digits.
 _SAFE = 1 - 1e-9
 
@@ -712,80 +714,38 @@ def least_of_steps(topology: Topology, steps: int) -> float:
     return steps * float((table.latency + table.overhead).min()) * _SAFE if len(table.src) else 0.0
 
 
-def least_of_outline(outline: Outline, size: int) -> float:
-    """Seconds that an outline takes at least for `size` bytes, by its steps and by what leaves and enters its ranks."""
-    found = least_of_steps(outline.topology, outline.steps)
-    # What shares a bus has no bandwidth of its own.
-    if outline.topology.link_columns.shared:
-        return found
-    ranks = outline.topology.member_places
-    # For GPUs and for nodes: the most seconds that any one takes for a byte of the size, outwards or inwards.
-    for cut in _cuts(outline.topology):
-        out, into = np.zeros(len(cut.out)), np.zeros(len(cut.into))
-        for one in outline.rounds:
-            ends, share = one.exchange, float(one.message * one.times)
-            if ends.src is None or ends.dst is None:
-                sent = received = cut.every_pair(ranks)
-            else:
-                sent, received = cut.crossing(ranks[ends.src], ranks[ends.dst])
-            out += sent * share
-            into += received * share
-        found = max(found, cut.busiest(out, into) * size * _SAFE)
+def sends_of(outline: Outline) -> list[Sends]:
+    """What the rounds of an outline send."""
+    places, found = outline.topology.member_places, list[Sends]()
+    for one in outline.rounds:
+        ends = one.exchange.src, one.exchange.dst
+        src, dst = (None if ranks is None else places[ranks] for ranks in ends)
+        found.append((src, dst, float(one.message * one.times)))
     return found
 
 
-def least_of_messages(topology: Topology, messages: Messages, size: int) -> float:
-    """Seconds that messages take at least for `size` bytes, however they are ordered, by what leaves and enters ranks.
-
-    messages: the devices that send, those that receive, and the share of the size.
-    """
-    if topology.link_columns.shared:
-        return 0.0
-    src, dst, share = messages
-    loads = [cut.busiest(*cut.crossing(src, dst, share)) for cut in _cuts(topology)]
-    return max(loads) * size * _SAFE
-
-
-@dataclass(frozen=True, eq=False)
-class _Cut:
-    """Devices in groups: the group of each, -1 for none; bytes/s out of every group and into it."""
-
-    group: Ints
-    out: AnyFloats
-    into: AnyFloats
-
-    @classmethod
-    def of(cls, topology: Topology, group: Ints) -> _Cut:
-        table = topology.link_columns
-        rates = np.array([float(rate) for rate in table.bandwidths])[table.figure]
-        a, b = group[table.src], group[table.dst]
-        count, apart = int(group.max()) + 1, a != b
-        mask = (apart & (side >= 0) for side in (a, b))
-        out, into = (np.bincount(side[some], rates[some], count) for side, some in zip((a, b), mask, strict=True))
-        return cls(group, *(np.where(rate > 0, rate, np.inf) for rate in (out, into)))
-
-    def crossing(self, src: Devices, dst: Devices, share: AnyFloats | None = None) -> tuple[AnyFloats, AnyFloats]:
-        """How many messages leave each group, and how many enter it; or what they carry."""
-        a, b = self.group[src], self.group[dst]
-        apart, count = a != b, len(self.out)
-        carried = np.ones(int(apart.sum())) if share is None else share[apart]
-        out, into = (np.bincount(side[apart], carried, count) for side in (a, b))
-        return np.asarray(out, dtype=np.float64), np.asarray(into, dtype=np.float64)
-
-    def every_pair(self, ranks: Ints) -> AnyFloats:
-        """The same in both directions where every rank sends to every other."""
-        size = np.bincount(self.group[ranks], minlength=len(self.out))
-        return np.asarray(size * (len(ranks) - size), dtype=np.float64)
-
-    def busiest(self, out: AnyFloats, into: AnyFloats) -> float:
-        """The most seconds that a group takes for what leaves it, or for what enters it."""
-        return float(max((out / self.out).max(), (into / self.into).max()))
+def least_of_sends(topology: Topology, sends: Iterable[Sends]) -> float:
+    """Seconds a byte of the size that sends take at least, by what leaves and enters ranks and nodes."""
+    # What shares a bus has no bandwidth of its own.
+    least, (ports, unit) = 0.0, ([], 1.0) if topology.link_columns.shared else port_rates(topology)
+    for label, widths in ports:
+        loads = np.zeros(np.shape(widths))
+        ranks = np.bincount(label[topology.member_places], minlength=len(widths[0]))
+        for src, dst, share in sends:
+            if src is None or dst is None:
+                loads += ranks * (topology.ranks - ranks) * share
+                continue
+            ends = label[src], label[dst]
+            apart = ends[0] != ends[1]
+            for load, end in zip(loads, ends, strict=True):
+                load += np.bincount(end[apart], np.broadcast_to(share, apart.shape)[apart], len(load))
+        least = max(least, float((loads / np.maximum(widths, 1)).max()) / unit)
+    return least * _SAFE
 
 
 @per_topology
-def _cuts(topology: Topology) -> tuple[_Cut, ...]:
-    """Every rank by itself, and every node."""
-    alone, node = np.full(len(topology.devices), -1), topology.device_nodes
-    alone[topology.member_places] = np.arange(topology.ranks)
-    groups = (alone, node) if bool((node[topology.member_places] >= 0).all()) else (alone,)
-    return tuple(_Cut.of(topology, group) for group in groups)
+def port_rates(topology: Topology) -> tuple[list[tuple[Devices, list[npt.NDArray[Any]]]], float]:
+    """The groups of devices by rank and by node, with what links out of each and into it carry; and its unit."""
+    widths, unit = whole_widths(topology)
+    found = [one.label for one in groupings(topology) if one.sort in ("member", "node")]
+    return [(label, [*crossing_sums(topology, label, widths)]) for label in found], float(unit)

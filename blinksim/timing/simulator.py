@@ -26,8 +26,8 @@ from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.pipeline import MOST_PIECES, climbed
 from blinksim.textio.text_table import count
 from blinksim.timing.alpha_beta import cost
-from blinksim.timing.evaluation import evaluated
 from blinksim.timing.event_graph import Run, ScheduleGraph, Ticks, Work, event_graph, timed
+from blinksim.timing.events import evaluated
 from blinksim.timing.simulation_options import (
     MessagesName,
     OfferName,

@@ -11,7 +11,7 @@ from typing import Any
 
 from blinksim.nccl.files import topo_read
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.search.system import System, systems_of
+from blinksim.nccl.search.paths import System, systems_of
 from blinksim.nccl.tuner.prediction import Prediction, job_of
 from blinksim.nccl.tuner.tuner import load
 

@@ -18,7 +18,7 @@ from blinksim import machines
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.export.graph_set import export
+from blinksim.nccl.export.graph_export import export_set
 from blinksim.nccl.files.graph_file import read_text
 from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.schedule.model import Schedule
@@ -116,7 +116,7 @@ def manifest(exported: Exported) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_the_tenant_0_1_gets_the_four_chains_of_the_report() -> None:
-    exported = export(schedule("01", "23"))
+    exported = export_set(schedule("01", "23"))
     entries = manifest(exported)["communicators"]
     chains = {tuple(entry["gpus"]) if entry["gpus"][0] == 0 else tuple(entry["gpus"][::-1]) for entry in entries}
     assert chains == {(0, 1), (0, 2, 1), (0, 3, 1), (0, 3, 2, 1)}
@@ -136,7 +136,7 @@ def test_the_tenant_0_1_gets_the_four_chains_of_the_report() -> None:
 def test_every_tenant_of_a_quad_gets_its_chains(row: dict[str, str]) -> None:
     tenant = row["tenant"].replace(",", "")
     plan = schedule(tenant, "".join(str(i) for i in range(4) if str(i) not in tenant))
-    entries = manifest(export(plan))["communicators"]
+    entries = manifest(export_set(plan))["communicators"]
     assert sum(Fraction(str(entry["share"])) for entry in entries) == 1
     # A chain over two lanes is two communicators beside others, or one with two channels alone.
     assert sum(int(str(entry["channels"])) for entry in entries) == int(row["chains_max_4gpu"])
@@ -148,7 +148,7 @@ def test_every_tenant_of_a_quad_gets_its_chains(row: dict[str, str]) -> None:
 @pytest.mark.parametrize(("collective", "root"), [("allreduce", 0), ("broadcast", 1), ("reduce", 0)])
 def test_the_recipe_runs_and_checks_itself(tmp_path: Path, collective: str, root: int) -> None:
     plan = schedule("03", "12", collective, root)
-    exported = export(plan)
+    exported = export_set(plan)
     for name, text in exported.files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "fake").mkdir()
@@ -190,9 +190,9 @@ def test_the_recipe_runs_and_checks_itself(tmp_path: Path, collective: str, root
 def test_what_is_no_set_of_chains_is_refused(name: str, collective: str, nodes: int, message: str) -> None:
     topology = machines.load("dgx1-v100", nodes=nodes).select()
     with pytest.raises(InfeasibleError, match=message):
-        export(algorithm(name).build(topology, Collective(collective)))
+        export_set(algorithm(name).build(topology, Collective(collective)))
 
 
 def test_too_many_chains_are_refused() -> None:
     with pytest.raises(InfeasibleError, match="at most 2"):
-        export(schedule("01", "23"), 2)
+        export_set(schedule("01", "23"), 2)

@@ -20,8 +20,7 @@ from blinksim.nccl.families import PATH_TYPES, Pattern
 from blinksim.nccl.files import graph_file, topo_read
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search import search_passes
-from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.system import GRAIN, systems_of
+from blinksim.nccl.search.paths import GRAIN, Paths, systems_of
 from blinksim.nccl.tuner import prediction
 from blinksim.nccl.tuner.prediction import Prediction, predict
 from blinksim.topology.graph import Device, Link, Topology

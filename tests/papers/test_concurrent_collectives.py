@@ -12,7 +12,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.papers.concurrent_collectives import Job, together
+from blinksim.papers.mxnet import Job, together
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 

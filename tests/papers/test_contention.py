@@ -11,7 +11,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.papers.contention import ATTRIBUTE, machine_cap, with_cap
+from blinksim.papers.blinkplus import ATTRIBUTE, machine_cap, with_cap
 from blinksim.topology.graph import Topology
 
 

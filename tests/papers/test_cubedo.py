@@ -198,7 +198,7 @@ def chains(count: int) -> Schedule:
 
 
 def test_with_a_cap_a_fourth_channel_is_no_better_than_three() -> None:
-    from blinksim.papers.contention import with_cap
+    from blinksim.papers.blinkplus import with_cap
 
     def rate(schedule: Schedule) -> float:
         return bs.simulate(schedule, 2**30, pieces=64).algbw / 1e9

@@ -10,8 +10,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.papers.concurrent_collectives import Job, together
-from blinksim.papers.mxnet import push_pulls, resnet50, vgg16
+from blinksim.papers.mxnet import Job, push_pulls, resnet50, together, vgg16
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 

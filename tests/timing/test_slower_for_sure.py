@@ -23,9 +23,9 @@ from blinksim.timing import contest
 from blinksim.timing.alpha_beta import cost, least_of_forest
 from blinksim.timing.contest import (
     fewer_trees,
-    least_of_messages,
-    least_of_outline,
+    least_of_sends,
     least_of_steps,
+    sends_of,
     thinner,
 )
 from blinksim.topology.graph import Topology
@@ -60,7 +60,7 @@ def check_sketches(part: Topology) -> int:
             hops = entry.hops(part.ranks, name)
             assert hops in (0, built.steps)
             for size in SIZES:
-                least = max(least_of_messages(part, sketch.messages(), size), least_of_steps(part, hops))
+                least = max(least_of_sends(part, [sketch.messages()]) * size, least_of_steps(part, hops))
                 time = cost(built, size).time_s
                 assert 0 <= least <= time, (entry.name, name, size)
             count += 1
@@ -76,7 +76,8 @@ def check(part: Topology) -> int:
         assert hops in (0, found.steps)
         for size in SIZES:
             time = cost(found.step_loads, size).time_s
-            assert 0 <= least_of_steps(part, hops) <= least_of_outline(found, size) <= time, (found.algorithm, size)
+            assert 0 <= least_of_steps(part, hops) <= least_of_steps(part, found.steps) <= time, (found.algorithm, size)
+            assert 0 <= least_of_sends(part, sends_of(found)) * size <= time, (found.algorithm, size)
     return count
 
 

@@ -32,7 +32,7 @@ import numpy as np
 from blinksim.formats.schedule_json import read_schedule
 from blinksim.gpu.execution.emulate import emulate
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
-from blinksim.papers.concurrent_collectives import Job, together
+from blinksim.papers.mxnet import Job, together
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.timing.simulator import pieces_of as pieces_of_chunks, simulate

@@ -3,18 +3,395 @@
 A first pass relaxes one demand after the other (equal channels, balanced trees, NVLink only, near ports, one
 port per channel, bandwidth) until the channels found are nearly optimal; a second doubles wide channels and
 tries to raise the bandwidth of those found (NCCL 2.28.3, graph/search.cc).
+
+One attempt has fixed bandwidth, kinds of paths and pattern. A channel is a walk over all GPUs of the node
+that takes its bandwidth from every link on the way; a ring closes, and on several nodes a channel enters and
+leaves by a network port. Channel after channel is placed until nothing is left. The search does not look for
+all solutions: it tries a listed order first, then neighbours by preference, and gives up after a number of
+visits (NCCL 2.28.3, graph/search.cc).
+
+Neighbours are tried by bandwidth, then by nearness; behind NVSwitches only the GPUs next to each other in
+index order are. Through an Intel root complex peer-to-peer traffic takes 6/5 of its bandwidth, and what a GPU
+older than sm80 receives costs it an eighth in the other direction.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
+from typing import Any
 
-from blinksim.nccl.families import DIS, LOC, PATH_TYPES, PIX, PXN, SYS, Pattern
+from blinksim.nccl.families import DIS, FAMILY_PATTERNS, LOC, PATH_TYPES, PIX, PXN, SYS, TREE, Pattern
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.search.channel_search import GB, VISITS, VISITS_SAME_CHANNELS, Attempt, Found, Target
-from blinksim.nccl.search.paths import Paths
-from blinksim.nccl.search.system import GRAIN
+from blinksim.nccl.search.paths import GRAIN, Demand, Paths
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The demands of one attempt; the search relaxes them one after another.
+
+    type_intra, type_inter: the worst kinds of paths allowed, between GPUs and to a port.
+    bw_intra, bw_inter: of a channel, in `system.GRAIN`. same: True if all channels must be copies of the first.
+    cross: 2 if two channels may exchange their ports, else 0. least, most: number of channels.
+    hops: where the count of links crossed starts; NCCL's second pass goes on from that of the first.
+    """
+
+    pattern: int
+    type_intra: int
+    type_inter: int
+    bw_intra: int
+    bw_inter: int
+    same: bool
+    cross: int
+    least: int
+    most: int
+    hops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The channels that meet a target; at first none.
+
+    channels: GPUs by index, for each channel. nets: ports by index, by which each channel enters and leaves.
+    hops: links crossed. latency: of the last port, seconds. wider: how many times as much all of them could carry.
+    """
+
+    target: Target
+    channels: tuple[tuple[int, ...], ...] = ()
+    nets: tuple[tuple[int, int], ...] = ()
+    hops: int = 0
+    latency: float = 0.0
+    wider: Fraction = Fraction(1)
+
+    @property
+    def nchannels(self) -> int:
+        return len(self.channels)
+
+    def beaten_by(self, target: Target, nchannels: int, hops: int, gpus: int) -> bool:
+        """True if `nchannels` channels that meet `target`, over `hops` links, are worth more than these."""
+        if nchannels < target.least:
+            return False
+        mine = self.target
+        if target.pattern == Pattern.NVLS:
+            more = self.nchannels < nchannels <= gpus
+            return more or nchannels * target.bw_inter > self.nchannels * mine.bw_inter
+        gain = nchannels * target.bw_intra - self.nchannels * mine.bw_intra
+        if gain:
+            return gain > 0
+        return target.pattern == mine.pattern and target.cross == mine.cross and hops < self.hops
+
+
+GB = 10**9 // GRAIN
+
+
+class Reach:
+    """The paths of a system that a target allows; GPUs and ports are counted by index."""
+
+    def __init__(self, paths: Paths, target: Target) -> None:
+        self.paths, self.target = paths, target
+        self.gpus, self.ports = paths.gpus, paths.ports
+        self.count = len(self.gpus)
+        self.both_ways = both = target.pattern in FAMILY_PATTERNS[TREE]
+        self.go = paths.demands(target.bw_intra, target.type_intra, both)
+        vertices = paths.system.vertices
+        nearest = [paths.local_gpu[vertex] for vertex in self.ports]
+        self.local = {p: None if gpu is None else self.gpus.index(gpu) for p, gpu in enumerate(nearest)}
+        self.latency = [vertices[port].latency for port in self.ports]
+        cards = [vertices[port].card for port in self.ports]
+        self.same_card = [[b for b, card in enumerate(cards) if card == mine] for mine in cards]
+        # The GPUs that a channel may begin with behind a port: the one that it serves, then the others near it.
+        first = [[own, *paths.nearest(port, self.gpus)] for own, port in zip(nearest, self.ports, strict=True)]
+        self.starts = [[self.gpus.index(gpu) for gpu in dict.fromkeys(those) if gpu is not None] for those in first]
+        # Where switches join the GPUs, those next in number are tried.
+        trees, n = dict.fromkeys((Pattern.SPLIT_TREE, Pattern.BALANCED_TREE), (1, -1)), self.count
+        steps = {Pattern.RING: (-1, 1), **trees}.get(Pattern(target.pattern), (1,))
+        self.beside = [tuple(dict.fromkeys((gpu + step) % n for step in steps)) for gpu in range(n)]
+        self.following = self._following if paths.switches else cache(self._following)
+        self.order = cache(self._order)
+
+    def between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> tuple[Demand | None, int]:
+        """What a channel takes between a GPU and a port, None if too far; and how many links it crosses."""
+        a, b = self.gpus[gpu], self.ports[port]
+        ends = (b, a) if entering else (a, b)
+        return self.paths.demand(*ends, bandwidth, self.target.type_inter, self.both_ways), self.paths[ends].hops
+
+    # --- GPUs -----------------------------------------------------------------------------------------------------
+
+    def _following(self, gpu: int, used: int, towards: int, entry: int) -> Sequence[int]:
+        """The GPUs to try after `gpu`, best first, without those in the bit set `used`.
+
+        towards: 1 if the next GPU leads to a port, -1 if a later one does, 0 on a single node. entry: the port by
+        which the channel entered, -1 for none.
+        """
+        if self.paths.switches:
+            return [there for there in self.beside[gpu] if not used >> there & 1]
+        left = [there for there in self.order(gpu, entry) if not used >> there & 1]
+        paths = [self.paths[self.gpus[gpu], self.gpus[there]] for there in left] if towards == -1 else []
+        if towards == -1 and len({(path.bandwidth // GB, path.hops) for path in paths}) <= 1:
+            left.reverse()
+        return left
+
+    def _order(self, gpu: int, entry: int) -> tuple[int, ...]:
+        """All other GPUs: by bandwidth to the port `entry`, then by bandwidth, nearness and index from `gpu`."""
+        system, scores = self.paths.system, []
+        for distance in range(1, self.count):
+            there = (gpu + distance) % self.count
+            path = self.paths[self.gpus[gpu], self.gpus[there]]
+            if not path.wires:
+                continue
+            outside = (0, 0, 0)
+            if entry >= 0:
+                port = self.paths[self.ports[entry], self.gpus[there]]
+                wires = ((i, system.back[i]) for i in system.out[self.gpus[there]] if system.wires[i].kind == PIX)
+                pcie = next((min(system.wires[i].bandwidth for i in both) for both in wires), -GB)
+                outside = (-(port.bandwidth // GB), -(pcie // GB), port.hops)
+            scores.append(((*outside, -(path.bandwidth // GB), path.hops, distance), there))
+        return tuple(there for _, there in sorted(scores))
+
+
+VISITS = 1 << 14
+VISITS_SAME_CHANNELS = 1 << 8
+VISITS_LISTED_ORDER = 1 << 10
+
+
+class Attempt:
+    """One depth-first search for channels of `target`; `run` returns what it found if that is better than `best`.
+
+    visits: what is left of the budget; -1 once the maximum of channels is placed.
+    """
+
+    def __init__(self, paths: Paths, target: Target, best: Found, visits: int) -> None:
+        self.target, self.best, self.visits = target, best, visits
+        self.paths = paths
+        self.reach = Reach(paths, target)
+        self.count = self.reach.count
+        self.improved = False
+        wires, out = paths.system.wires, paths.system.out
+        self.free = [wire.bandwidth for wire in wires]
+        # NCCL counts what is left of a port apart from the links behind it, in whole GB/s.
+        self.port_free = [sum(wires[i].bandwidth for i in out[port]) for port in paths.ports]
+        self.whole = *self.free, *self.port_free
+        self.channels: list[list[int]] = []
+        self.nets: list[list[int]] = []
+        self.used = 0
+        self.hops = target.hops
+        self.heads = target.pattern == Pattern.NVLS
+        self.latency = 0.0
+
+    def run(self) -> Found | None:
+        # A frame for every GPU of every channel, and some for the turn from one channel to the next.
+        depth, limit = self.target.most * (self.count + 13), sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + depth)
+        try:
+            self._next_channel()
+        finally:
+            sys.setrecursionlimit(limit)
+        return self.best if self.improved else None
+
+    def _take(self, demand: Demand) -> bool:
+        """Takes the amounts from the links, or nothing if one has too little left."""
+        free = self.free
+        for i, amount in demand:
+            if free[i] < amount:
+                return False
+        for i, amount in demand:
+            free[i] -= amount
+        return True
+
+    def _give(self, demand: Demand) -> None:
+        for i, amount in demand:
+            self.free[i] += amount
+
+    def _cross(self, demand: Demand | None, hops: int, *visit: Any) -> None:
+        """Goes on with `_visit` behind `hops` links that have the demand left, and gives it back."""
+        if demand is not None and self._take(demand):
+            self.hops += hops
+            self._visit(*visit)
+            self.hops -= hops
+            self._give(demand)
+
+    # --- channels -------------------------------------------------------------------------------------------------
+
+    def _next_channel(self) -> None:
+        target, laid = self.target, len(self.channels)
+        if self.reach.ports:
+            # Which GPU visits a port: the last of a ring, the second of a split tree, the first of others.
+            places = {Pattern.RING: self.count - 1, Pattern.SPLIT_TREE: 1}
+            self._from_ports(places.get(Pattern(target.pattern), 0))
+            return
+        close = self.count - 1 if target.pattern == Pattern.RING else -1
+        if self.heads:
+            self._begin(laid, -1, close, None)
+            return
+        last = tuple(self.channels[-1]) if laid else tuple(range(self.count))
+        self._begin(last[0], -1, close, last)
+        for gpu in () if target.same and laid else range(self.count):
+            self._begin(gpu, -1, close, None)
+
+    def _begin(self, gpu: int, back: int, close: int, order: tuple[int, ...] | None) -> None:
+        if self.visits <= 0:
+            return
+        self.channels.append([0] * self.count)
+        used, self.used = self.used, 1 << gpu
+        self._visit(gpu, 0, back, close, order)
+        self.used = used
+        self.channels.pop()
+
+    def _visit(self, gpu: int, step: int, back: int, close: int, order: tuple[int, ...] | None) -> None:
+        """GPU number `step` of a channel; GPU number `back` visits a port, number `close` returns to the first.
+
+        order: the GPUs to go to, None to try them by preference.
+        """
+        if self.visits <= 0:
+            return
+        self.visits -= 1
+        if step == self.count:
+            laid = len(self.channels)
+            if self.best.beaten_by(self.target, laid, self.hops, self.count):
+                nets = tuple((entry, leave) for entry, leave in self.nets)
+                channels, left = tuple(map(tuple, self.channels)), (*self.free, *self.port_free)
+                taken = ((most, most - free) for most, free in zip(self.whole, left, strict=True) if free < most)
+                wider = min((Fraction(most, amount) for most, amount in taken), default=Fraction(1))
+                self.best = Found(self.target, channels, nets, self.hops, self.latency, wider)
+                self.improved = True
+                if laid == self.target.most:
+                    self.visits = -1
+            if laid < self.target.most:
+                self._next_channel()
+            return
+        self.channels[-1][step] = gpu
+        if step == back:
+            self._leave_by_port(gpu, step, close, order)
+        elif self.heads:
+            self._head(gpu)
+        elif step < self.count - 1:
+            go = self.reach.go[gpu]
+            for there in order[step + 1 : step + 2] if order is not None else self._following(gpu, step, back):
+                demand = go[there]
+                if demand is not None and self._take(demand):
+                    self.hops += len(demand)
+                    self.used ^= 1 << there
+                    self._visit(there, step + 1, back, close, order)
+                    self.used ^= 1 << there
+                    self.hops -= len(demand)
+                    self._give(demand)
+        elif step != close:
+            self._visit(gpu, self.count, -1, -1, order)
+        else:
+            first = self.channels[-1][0]
+            demand = self.reach.go[gpu][first] if first != gpu else ()
+            self._cross(demand, len(demand or ()), first, step + 1, back, -1, order)
+
+    def _following(self, gpu: int, step: int, back: int) -> Sequence[int]:
+        """The GPUs to try next, best first; those near the port come first where the channel has yet to leave by it."""
+        towards = 0 if back == -1 else 1 if back == step + 1 else -1
+        return self.reach.following(gpu, self.used, towards, self.nets[-1][0] if towards else -1)
+
+    def _head(self, gpu: int) -> None:
+        """Places an NVLS channel: every GPU sends to the switches and hears from them once, the head twice."""
+        switch, reach, target = self.paths.switches[0], self.reach, self.target
+        taken: list[Demand] = []
+        hops = 0
+        for number, other in enumerate(reach.gpus):
+            times = 2 if number == gpu else 1
+            for ends in ((switch, other), (other, switch)):
+                path = self.paths[ends]
+                demand = self.paths.amounts(ends[0], path, target.bw_intra * times)
+                allowed = bool(path.wires) and (times == 2 or path.kind <= target.type_intra)
+                if not allowed or not self._take(demand):
+                    for earlier in taken:
+                        self._give(earlier)
+                    return
+                taken.append(demand)
+                hops += times * path.hops
+        self.channels[-1][:] = [gpu, *(other for other in range(self.count) if other != gpu)]
+        self.hops += hops
+        self._visit(gpu, self.count, -1, -1, None)
+        self.hops -= hops
+        for demand in taken:
+            self._give(demand)
+
+    # --- network ports --------------------------------------------------------------------------------------------
+
+    def _from_ports(self, back: int) -> None:
+        """Begins a channel at every port that has the bandwidth left, the preferred one first."""
+        target, reach, laid = self.target, self.reach, len(self.channels)
+        ports = self.paths.ports_for(None, target.type_inter)
+        needed = target.bw_inter // GB * GB
+        for offset in range(len(ports)):
+            port = ports[(laid + offset) % len(ports)]
+            if self.port_free[port] < needed:
+                continue
+            if target.pattern == Pattern.RING and target.cross == 2 and laid & 1 and port != self.nets[-1][1]:
+                continue
+            self.nets.append([port, port])
+            self.latency = reach.latency[port]
+            for other in reach.same_card[port]:
+                self.port_free[other] -= needed
+            headed = False
+            if self.heads:
+                headed = self._enter_as_head(port, len(ports), back)
+            elif laid and target.same:
+                last = tuple(self.channels[-1])
+                self._enter(port, last[0], back, last)
+            else:
+                if not laid and not self.paths.switches:
+                    # The listed order sets a reference; it has a budget of its own.
+                    visits, self.visits = self.visits, VISITS_LISTED_ORDER
+                    self._enter(port, 0, back, tuple(range(self.count)))
+                    self.visits = -1 if self.visits == -1 else visits
+                for gpu in reach.starts[port]:
+                    self._enter(port, gpu, back, None)
+            for other in reach.same_card[port]:
+                self.port_free[other] += needed
+            self.nets.pop()
+            if headed:
+                return
+
+    def _enter_as_head(self, port: int, ports: int, back: int) -> bool:
+        gpu = self.reach.local[port]
+        if len(self.channels) >= ports or gpu is None or any(channel[0] == gpu for channel in self.channels):
+            return False
+        self._enter(port, gpu, back, None)
+        return True
+
+    def _enter(self, port: int, gpu: int, back: int, order: tuple[int, ...] | None) -> None:
+        demand, hops = self.reach.between(gpu, port, True, self.target.bw_inter)
+        if demand is None or self.visits <= 0 or not self._take(demand):
+            return
+        self.hops += hops
+        self._begin(gpu, back, -1, order)
+        self.hops -= hops
+        self._give(demand)
+
+    def _leave_by_port(self, gpu: int, step: int, close: int, order: tuple[int, ...] | None) -> None:
+        target, reach, laid = self.target, self.reach, len(self.channels)
+        entry = self.nets[-1][0]
+        for port in self.paths.ports_for(reach.gpus[gpu], target.type_inter):
+            if target.pattern == Pattern.TREE and port != entry:
+                continue
+            if target.pattern == Pattern.RING and target.cross == 2:
+                # Of two channels the second leaves where the first entered.
+                if laid % 2 == 0 and port != self.nets[-2][0]:
+                    continue
+            elif target.cross == 0 and port not in reach.same_card[entry]:
+                continue
+            back, bandwidth = -1, target.bw_inter
+            if target.pattern == Pattern.BALANCED_TREE:
+                # Half of the traffic leaves from each of the first two GPUs.
+                if step == 0:
+                    back = 1
+                elif port != self.nets[-1][1]:
+                    continue
+                bandwidth //= 2
+            demand, hops = reach.between(gpu, port, False, bandwidth)
+            before, self.nets[-1][1] = self.nets[-1][1], port
+            self._cross(demand, hops, gpu, step, back, close, order)
+            self.nets[-1][1] = before
+
 
 ALL_VISITS = 1 << 19
 MOST_CHANNELS = 32

@@ -14,9 +14,8 @@ from functools import cached_property, lru_cache
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import DIS, FAMILIES, PATH_TYPES, Pattern
 from blinksim.nccl.files.graph_file import Graph, agreed
-from blinksim.nccl.search.paths import Paths
+from blinksim.nccl.search.paths import SWITCH_KIND, Paths, System, systems_of
 from blinksim.nccl.search.search_passes import Rules, search
-from blinksim.nccl.search.system import SWITCH_KIND, System, systems_of
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.tuner import Constants
 from blinksim.topology.cluster import nodes_of
