@@ -61,25 +61,38 @@ class Memory:
         self.ptr = self.raw.ctypes.data + -self.raw.ctypes.data % 256
 
 
+class Current(threading.local):
+    """The devices that a thread has made current, the last one first asked."""
+
+    def __init__(self) -> None:
+        self.numbers = [0]
+
+
 class Device:
-    current: ClassVar[list[int]] = [0]
+    chosen: ClassVar[Current] = Current()
     blocks: ClassVar[int] = 6
     compute_capability: ClassVar[str] = "90"
     free: ClassVar[int] = 1 << 40
 
     def __init__(self, number: int | None = None) -> None:
-        self.number = self.id = Device.current[-1] if number is None else number
+        self.number = self.id = Device.now() if number is None else number
         self.mem_info = (self.free, 1 << 40)
         self.attributes = {"MultiProcessorCount": self.blocks, "ClockRate": 1_000_000}
 
+    @staticmethod
+    def now() -> int:
+        """The current one."""
+        return Device.chosen.numbers[-1]
+
     def __enter__(self) -> Device:
-        Device.current.append(self.number)
+        Device.chosen.numbers.append(self.number)
         return self
 
     def __exit__(self, *_: object) -> None:
-        Device.current.pop()
+        Device.chosen.numbers.pop()
 
-    def synchronize(self) -> None:
+    @staticmethod
+    def synchronize() -> None:
         """A thread that stands for a process waits for its own streams."""
         for stream in Stream.made.get(threading.get_ident(), ()):
             stream.synchronize()
@@ -91,6 +104,7 @@ class Stream:
 
     def __init__(self, non_blocking: bool = False) -> None:
         self.last: threading.Thread | None = None
+        self.gpu = Device.now()
         Stream.made.setdefault(threading.get_ident(), []).append(self)
 
     def __enter__(self) -> Stream:
@@ -130,6 +144,7 @@ class Stream:
 class Event:
     def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         self.at = 0.0
+        self.gpu = Device.now()
         self.recorded = threading.Event()
 
     @property
@@ -178,11 +193,18 @@ class Function:
         )
 
 
+def here(*made: Any) -> None:
+    """CUDA's rule for the streams and events of a call: those of the current device."""
+    if any(isinstance(each, Event | Stream) and each.gpu != Device.now() for each in made):
+        raise CUDARuntimeError(400)
+
+
 def launch_kernel(function: int, grid: int, *rest: Any) -> None:
     """The driver's call: one dimension of blocks and threads, and the addresses of eleven arguments of 8 bytes."""
     *shape, shared, stream, places, extra = rest
     assert shape in ([1, 1, threads, 1, 1] for threads in (gpu_devices.THREADS, gpu_devices.THREADS // 2))
     assert (shared, extra) == (0, 0)
+    here(stream)
     library = Function.known[function].library
     assert library is not None
     addresses = (ctypes.c_void_p * 11).from_address(places)
@@ -213,7 +235,7 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
     enabled: set[tuple[int, int]] = set()
 
     def enable(peer: int) -> None:
-        pair = (Device.current[-1], peer)
+        pair = (Device.now(), peer)
         if pair in enabled:
             raise CUDARuntimeError(704)
         enabled.add(pair)
@@ -226,6 +248,14 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
     def copy(target: int, peer: int, source: int, gpu: int, size: int, stream: Stream) -> None:
         assert peer != gpu
         stream.queue(lambda: ctypes.memmove(target, source, size))
+
+    def record(event: Event, stream: Stream) -> None:
+        here(event, stream)
+        event.record(stream)
+
+    def wait(stream: Stream, event: Event) -> None:
+        here(stream)  # for the event of another device, too
+        stream.wait_event(event)
 
     lent: dict[int, Any] = {}
 
@@ -247,9 +277,10 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
         memcpyPeerAsync=copy,
         CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=lambda: gpus,
-        getDevice=lambda: Device.current[-1],
-        eventRecord=lambda event, stream: event.record(stream),
-        streamWaitEvent=lambda stream, event: stream.wait_event(event),
+        getDevice=Device.now,
+        deviceSynchronize=Device.synchronize,
+        eventRecord=record,
+        streamWaitEvent=wait,
         streamIsCapturing=lambda stream: stream.is_capturing(),
         deviceCanAccessPeer=lambda a, b: int(peers),
         deviceEnablePeerAccess=enable,

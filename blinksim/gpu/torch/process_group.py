@@ -19,17 +19,19 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import AllgatherOptions
+from torch.distributed.distributed_c10d import AllgatherOptions, _world
 
 from blinksim import machines
 from blinksim.errors import InputError
@@ -99,6 +101,31 @@ def reduction(tensors: Sequence[torch.Tensor], op: Any) -> tuple[str, str, bool]
     return f"no schedule reduces {kinds[0]}" if kinds else "", name, op == dist.ReduceOp.AVG
 
 
+# What torch's profiler calls them.
+_PROFILED = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "allgather_into_tensor_coalesced": "_all_gather_base",
+    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
+}
+
+
+def recorded(name: str, work: Callable[[Group], None]) -> Callable[[Group], None]:
+    """The same, with an event for torch's profiler."""
+
+    def told(group: Group) -> None:
+        with torch.autograd.profiler.record_function(name) as record:
+            work(group)
+            end: Any = torch.futures.Future()
+            record._call_end_callbacks_on_future(end)
+            # A call that does not wait is to torch one that ends on another thread.
+            thread = Thread(target=end.set_result, args=(None,))
+            thread.start()
+            thread.join()
+
+    return told
+
+
 def uneven(call: str, lists: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> str:
     """Why a call on lists of tensors is not that of a group, or ""."""
     alike = len({(tensor.numel(), tensor.dtype) for tensor in (*lists, *others)}) == len(others) == 1
@@ -115,7 +142,8 @@ def unequal(wholes: Sequence[torch.Tensor], parts: Sequence[torch.Tensor], ranks
 
 # As PyTorch's own generated code asks for it; not part of its documented interface.
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_NO_TIMEOUT = timedelta(milliseconds=-1)
+# No more is a timeout.
+_AT_ONCE = timedelta()
 
 
 def current_stream(gpu: int) -> int:
@@ -172,7 +200,7 @@ class RanOn:
 class GroupWork(dist.Work):
     """A call that is queued on a stream, or done.
 
-    Waiting makes the current stream wait for it, and not the host, unless `blocking` is set.
+    Waiting makes the current stream wait for it, and not the host, unless `blocking` is set or there is a timeout.
 
     results: what the call gives. queued: where it is queued; None if it is done. check: raises if the group
     has failed.
@@ -189,13 +217,19 @@ class GroupWork(dist.Work):
         self.results, self.queued, self.check, self.blocking = list(results), queued, check, blocking
         self.future: Any = None
 
-    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+    def wait(self, timeout: timedelta = _AT_ONCE) -> bool:
         self.check()
         queued = self.queued
         if queued is not None:
             queued.hold_back_current_stream()
+            end = time.monotonic() + timeout.total_seconds()
+            while timeout > _AT_ONCE and not queued.event.done:
+                if time.monotonic() > end:
+                    raise dist.DistBackendError(f"caught collective operation timeout: no end after {timeout}")
+                time.sleep(1e-4)
             if self.blocking:
                 queued.event.synchronize()
+            if self.blocking or timeout > _AT_ONCE:
                 self.check()
         return True
 
@@ -235,12 +269,18 @@ _TYPES = dist.ProcessGroup.BackendType
 
 
 class Fallback:
-    """Process groups over the backends that torch has, made when first needed; why one is needed is said once."""
+    """Process groups over the backends that torch has, made when first needed; why one is needed is said once.
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        self.store, self.rank, self.size, self.timeout = store, rank, size, timeout
+    options: of NCCL.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, options: Any = None) -> None:
+        self.store, self.rank, self.size, self.timeout, self.options = store, rank, size, timeout, options
         self.made: dict[str, tuple[Any, Any]] = {}
         self.said: set[str] = set()
+        # Where calls belong together now, and the NCCL group that has been told so.
+        self.together: torch.device | None = None
+        self.told: Any = None
 
     def group(self, device: str, why: str) -> Any:
         """The one for ``cuda`` or ``cpu``."""
@@ -251,7 +291,7 @@ class Fallback:
         if name not in self.made:
             store = dist.PrefixStore(name, self.store)
             if name == "NCCL":
-                options = dist.ProcessGroupNCCL.Options()
+                options = self.options or dist.ProcessGroupNCCL.Options()
                 options._timeout = self.timeout
                 backend = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
             else:
@@ -261,7 +301,11 @@ class Fallback:
             group._set_default_backend(kind)
             group._register_backend(torch.device(device), kind, backend)
             self.made[name] = group, backend
-        return self.made[name][0]
+        made = self.made[name][0]
+        if name == "NCCL" and self.together is not None and self.told is None:
+            made._start_coalescing(self.together)
+            self.told = made
+        return made
 
     def close(self) -> None:
         """Ends them."""
@@ -316,6 +360,29 @@ def _number(environment: Mapping[str, str], name: str, default: float) -> float:
 Tensors = Sequence[torch.Tensor]
 
 
+class Able:
+    """What torch asks of the backend of a group: what it can do. The rest is the group's.
+
+    splits: True if `torch.distributed.split_group` can split the group.
+    """
+
+    supports_time_estimate = supports_shrinking = False
+
+    def __init__(self, group: BlinksimProcessGroup, splits: bool) -> None:
+        self.group, self.supports_splitting, self.supports_coalescing = group, splits, not group.cpu
+        self.options = group.fallback.options
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """What torch calls for ``device_id``."""
+        self.group.bound_device_id = device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.group, name)
+
+
 class BlinksimProcessGroup(dist.ProcessGroup):
     """One rank of a group in which schedules run.
 
@@ -329,18 +396,23 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         The group fails when a rank waits longer than this, or than `Settings.timeout_s`, for another.
     cpu : bool
         Move CPU tensors through shared memory, and not CUDA tensors.
+    options : torch.distributed.ProcessGroupNCCL.Options, optional
+        Of NCCL, for what it does.
     """
 
     group_name, group_desc = "", ""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, cpu: bool = False) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, cpu: bool = False, options: Any = None
+    ) -> None:
         super().__init__(rank, size)
         self.store, self.place, self.ranks, self.timeout, self.cpu = store, rank, size, timeout, cpu
         self.settings = Settings.read()
         self.blocking = self.settings.blocking
-        self.fallback = Fallback(store, rank, size, timeout)
+        self.fallback = Fallback(store, rank, size, timeout, options)
         self.group: Group | None = None
         self.hosts = Hosts(dist.PrefixStore("host", store), rank, size)
+        self.met = 0
         self.device, self.gpu = torch.device("cpu"), 0
         self.stream: Any = None
         self.backend: SharedMemoryBackend | GpuBackend | None = None
@@ -359,6 +431,25 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.group_name
 
     setGroupName = _set_group_name  # noqa: N815
+
+    def _get_backend(self, device: torch.device) -> Able:
+        """By the device that is bound, torch asks whether NCCL can split a communicator off this group."""
+        return Able(self, splits=device.index is None or self.bound_device_id is None)
+
+    def get_group_store(self) -> Any:
+        return self.store
+
+    def split_group(
+        self, ranks: Sequence[int], timeout: timedelta | None = None, opts: Any = None, **names: Any
+    ) -> Any:
+        """A group of some of these ranks, in this order; None on the others. names: its name and description."""
+        if self.place not in ranks:
+            return None
+        name = names.get("group_name") or ",".join(map(str, ranks))
+        store, rank = dist.PrefixStore(f"{name}/", self.store), list(ranks).index(self.place)
+        part = type(self)(store, rank, len(ranks), timeout or self.timeout, self.cpu, opts)
+        part.group_name, part.group_desc = name, names.get("group_desc") or ""
+        return part
 
     # --- collectives that schedules run ---------------------------------------------------------------------------
 
@@ -403,10 +494,17 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> Any:
         ids = getattr(opts, "device_ids", None) or ()
-        # Without ids the group's device, or before its first call the one that the caller has chosen.
-        device = self.device
-        if not self.cpu and (self.group is None or ids):
-            device = torch.device("cuda", ids[0] if ids else torch.cuda.current_device())
+        device = self.device if self.cpu or (self.group and not ids) else self.bound_device_id
+        if ids:
+            device = torch.device("cuda", ids[0])
+        if device is None:
+            # Which GPU is this rank's, its first call will say. What has been queued so far must end here all the same.
+            torch.cuda.synchronize()
+            self.met += 1
+            self.store.set(f"met/{self.met}/{self.place}", "here")
+            for rank in range(self.ranks):
+                self.store.get(f"met/{self.met}/{rank}")
+            return GroupWork((), None, lambda: None)
         token = torch.zeros(1, device=device)
         work = self._in_place("allreduce", [token], dist.AllreduceOptions(), "barrier", opts)
         if isinstance(work, GroupWork):
@@ -448,10 +546,17 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
         return self._pass_on("recv", tensors[0], tensors, source, tag)
 
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        return self._pass_on("recv_anysource", tensors[0], tensors, tag)
+
     def _start_coalescing(self, device: Any) -> None:
-        """Calls are queued one after another anyway."""
+        """Calls of schedules are queued one after another anyway."""
+        self.fallback.together = device
 
     def _end_coalescing(self, device: Any) -> Any:
+        told, self.fallback.told, self.fallback.together = self.fallback.told, None, None
+        if told is not None:
+            return told._end_coalescing(device)
         return self._do([torch.zeros(1, device=device)], "", lambda group: None, [], None, False, "")
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -558,6 +663,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             other = self.fallback.group(first.device.type, why)
             return getattr(other, name)(*arguments) if name else None
         group = self._group_on(first.device)
+        if torch.autograd._profiler_enabled():
+            work = recorded(f"{_world.pg_map.get(self, ['blinksim'])[0]}:{_PROFILED.get(name, name)}", work)
         if self.cpu:
             with torch.no_grad():
                 work(group)
@@ -606,11 +713,26 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.group
 
 
-def create(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:
-    """What torch calls for the backend ``blinksim``."""
-    return BlinksimProcessGroup(store, rank, size, timeout)
+def create(given: Any, options: Any, cpu: bool) -> BlinksimProcessGroup:
+    """What torch calls for a backend. given: its DistributedBackendOptions. options: ``pg_options``."""
+    return BlinksimProcessGroup(given.store, given.group_rank, given.group_size, given.timeout, cpu, options)
 
 
-def create_on_cpu(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:
-    """What torch calls for the backend ``blinksim_numpy``."""
-    return BlinksimProcessGroup(store, rank, size, timeout, cpu=True)
+def batched(alone: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.distributed.batch_isend_irecv``, where calls of a group of ours that go to NCCL go there together."""
+
+    @wraps(alone)
+    def batch_isend_irecv(p2p_op_list: Sequence[Any]) -> Any:
+        first = p2p_op_list[0] if p2p_op_list else None
+        group = getattr(first, "group", None) or dist.group.WORLD
+        if not isinstance(first, dist.P2POp) or not isinstance(group, BlinksimProcessGroup) or group.cpu:
+            return alone(p2p_op_list)
+        device = first.tensor.device
+        group._start_coalescing(device)
+        try:
+            alone(p2p_op_list)
+        finally:
+            work = group._end_coalescing(device)
+        return [work]
+
+    return batch_isend_irecv
