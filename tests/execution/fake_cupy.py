@@ -6,9 +6,11 @@ Every launch is a thread of its own, as on GPUs, so the flags between "GPUs" are
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +24,7 @@ import pytest
 
 from blinksim.gpu.execution import gpu_devices
 
+os.environ.setdefault("BLINKSIM_CACHE", tempfile.mkdtemp(prefix="blinksim-kernels-"))
 HOST = Path(__file__).with_name("kernel_host.cpp")
 COMPILER = shutil.which("g++") or shutil.which("c++")
 
@@ -163,12 +166,11 @@ class Event:
 
 
 class Function:
-    num_regs = 64
     known: ClassVar[dict[int, Function]] = {}
 
     def __init__(self, code: str, name: str, folder: Path) -> None:
         self.name = name
-        self.kernel = SimpleNamespace(ptr=id(self))
+        self.ptr = id(self)
         Function.known[id(self)] = self
         self.library = build(code, folder) if name.startswith("run_") else None
 
@@ -191,6 +193,45 @@ class Function:
         Stream.current[-1].queue(
             lambda: library.launch(1, tables, ctypes.c_uint64(int(epoch)), ctypes.c_uint64(int(timeout)), errors)
         )
+
+
+class Module:
+    """Machine code: here the source."""
+
+    folder: ClassVar[Path]
+
+    def load(self, code: bytes) -> None:
+        self.code = code.decode()
+
+    def get_function(self, name: str) -> Function:
+        return Function(self.code, name, self.folder)
+
+
+class Compiler:
+    """NVRTC, which counts what it compiles."""
+
+    compiled = 0
+
+    @staticmethod
+    def getVersion() -> tuple[int, int]:  # noqa: N802 - NVRTC's names
+        return 0, 0  # of no real one, as what it compiles is kept under this number
+
+    @staticmethod
+    def createProgram(source: str, *rest: object) -> str:  # noqa: N802
+        return source
+
+    @classmethod
+    def compileProgram(cls, program: str, options: Sequence[str]) -> None:  # noqa: N802
+        assert options == ("-std=c++17", f"-arch=sm_{Device.compute_capability}")
+        cls.compiled += 1
+
+    @staticmethod
+    def getCUBIN(program: str) -> bytes:  # noqa: N802
+        return program.encode()
+
+    @staticmethod
+    def destroyProgram(program: str) -> None:  # noqa: N802
+        pass
 
 
 def here(*made: Any) -> None:
@@ -223,6 +264,7 @@ def installed(
     fake = module(folder, gpus)
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(Device, "blocks", blocks)
+    monkeypatch.setenv("BLINKSIM_CACHE", str(folder / "cache"))
     gpu_devices.load_kernel.cache_clear()
     yield fake
     Stream.made.clear()
@@ -232,6 +274,7 @@ def installed(
 def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
     """A module to put into sys.modules as ``cupy``; `folder` keeps the built kernels."""
     fake = ModuleType("cupy")
+    Module.folder = folder
     enabled: set[tuple[int, int]] = set()
 
     def enable(peer: int) -> None:
@@ -289,7 +332,10 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
     contents = {
         "cuda": SimpleNamespace(
             runtime=runtime,
+            function=SimpleNamespace(Module=Module),
+            nvrtc=Compiler,
             driver=SimpleNamespace(
+                funcGetAttribute=lambda attribute, function: 64,
                 occupancyMaxActiveBlocksPerMultiprocessor=lambda function, threads, shared: 1,
                 launchKernel=launch_kernel,
             ),
@@ -307,7 +353,6 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
         "asarray": lambda values: np.array(values).view(Array),
         "asnumpy": np.array,
         "zeros": lambda shape, dtype: np.zeros(shape, dtype).view(Array),
-        "RawModule": lambda code, options: SimpleNamespace(get_function=lambda name: Function(code, name, folder)),
         **{name: getattr(np, name) for name in ("arange", "abs", "float32", "float64", "uint32")},
         "enabled": enabled,
     }

@@ -24,7 +24,8 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
-from functools import wraps
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,11 +33,11 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError, InputError, MissingError
-from blinksim.gpu.execution.gpu_devices import THREADS, keeps_lines_whole, load_kernel, require_cupy
+from blinksim.gpu.execution.gpu_devices import THREADS, keeps_lines_whole, load_kernel, machine_code, require_cupy
 from blinksim.gpu.execution.numpy_executor import move
 from blinksim.gpu.execution.tables import CACHE_WORDS, HEAD_WORDS, STRIDE, kernel_source, pack
 from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, NOTES_BYTES, TOLD_SO, Launch, Segment
-from blinksim.gpu.programs.dtypes import POISON_BYTE, Array, ElementType
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, POISON_BYTE, Array, ElementType
 from blinksim.gpu.programs.program import INBOX, INPUT, OUTPUT, READY, SCRATCH, Longs, Program, receivers
 from blinksim.textio import text_files
 from blinksim.units import format_size_about
@@ -332,6 +333,21 @@ def call_source(kind: ElementType, op: str, packets: bool) -> str:
     )
 
 
+# What training reduces and moves: gradients, the bytes of DDP's first look at a model, counts.
+_COMMON = ("float32", "bfloat16", "float16", "int64", "int32", "uint8")
+
+
+def compile_ahead() -> int:
+    """Compiles the kernels of usual calls for the first GPU, on all cores; returns how many there are.
+
+    They are then where `machine_code` looks for them. To compile one takes seconds.
+    """
+    capability = str(require_cupy().cuda.Device(0).compute_capability)
+    sources = [call_source(ELEMENT_TYPES[name], "sum", packets) for name in _COMMON for packets in (False, True)]
+    with ThreadPoolExecutor() as threads:
+        return len([*threads.map(partial(machine_code, capability=capability), sources)])
+
+
 # Blocks of a launch, at most. Many have half the threads: small blocks fill the links better than few large ones, and
 # those of two groups fit on an H200 together.
 BLOCKS = 128
@@ -558,7 +574,7 @@ class _Prepared:
         self.arguments = (ctypes.c_uint64 * len(given))(*map(int, given))
         first = ctypes.addressof(self.arguments)
         self.places = (ctypes.c_void_p * len(given))(*range(first, first + 8 * len(given), 8))
-        self.at, self.function = ctypes.addressof(self.places), kernel.kernel.ptr
+        self.at, self.function = ctypes.addressof(self.places), kernel.ptr
         self.grid = max(1, int(words[0] * words[1]))
         self.threads = threads_of(launch.program, self.grid, backend.blocks)
 

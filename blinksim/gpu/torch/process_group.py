@@ -21,11 +21,13 @@ import os
 import sys
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial, wraps
-from threading import Thread
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -110,6 +112,9 @@ _PROFILED = {
 }
 
 
+_ENDS = ThreadPoolExecutor(1)
+
+
 def recorded(name: str, work: Callable[[Group], None]) -> Callable[[Group], None]:
     """The same, with an event for torch's profiler."""
 
@@ -119,9 +124,7 @@ def recorded(name: str, work: Callable[[Group], None]) -> Callable[[Group], None
             end: Any = torch.futures.Future()
             record._call_end_callbacks_on_future(end)
             # A call that does not wait is to torch one that ends on another thread.
-            thread = Thread(target=end.set_result, args=(None,))
-            thread.start()
-            thread.join()
+            _ENDS.submit(end.set_result, None).result()
 
     return told
 
@@ -138,6 +141,19 @@ def unequal(wholes: Sequence[torch.Tensor], parts: Sequence[torch.Tensor], ranks
         if whole.numel() != ranks * part.numel() or whole.dtype != part.dtype:
             return f"tensors of {whole.numel()} and {part.numel()} elements on {ranks} ranks"
     return ""
+
+
+def untraced(made: type) -> type:
+    """A class whose methods torch's compiler leaves alone: it looks into what C++ calls in a compiled step."""
+    from torch._C._dynamo import eval_frame
+
+    # Since PyTorch 2.7; before, steps of DDP cannot be compiled.
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        skip = eval_frame._FrameAction.SKIP
+        for method in vars(made).values():
+            if isinstance(method, FunctionType):
+                eval_frame.set_code_exec_strategy(method.__code__, eval_frame._FrameExecStrategy(skip, skip))
+    return made
 
 
 # As PyTorch's own generated code asks for it; not part of its documented interface.
@@ -197,6 +213,12 @@ class RanOn:
             self.backend.precede(self.event, current)
 
 
+# DDP's count of the ranks that still have data is kept by C++ up to the backward pass. It does not keep its object of
+# Python, without which it would wait forever.
+_COUNTS: deque[GroupWork] = deque(maxlen=16)
+
+
+@untraced
 class GroupWork(dist.Work):
     """A call that is queued on a stream, or done.
 
@@ -216,6 +238,8 @@ class GroupWork(dist.Work):
         super().__init__()
         self.results, self.queued, self.check, self.blocking = list(results), queued, check, blocking
         self.future: Any = None
+        if len(self.results) == 1 and self.results[0].numel() == 1:
+            _COUNTS.append(self)
 
     def wait(self, timeout: timedelta = _AT_ONCE) -> bool:
         self.check()
@@ -383,6 +407,7 @@ class Able:
         return getattr(self.group, name)
 
 
+@untraced
 class BlinksimProcessGroup(dist.ProcessGroup):
     """One rank of a group in which schedules run.
 
@@ -413,6 +438,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self.group: Group | None = None
         self.hosts = Hosts(dist.PrefixStore("host", store), rank, size)
         self.met = 0
+        # What this rank has sent to itself and not received yet (True), or is waiting for (False).
+        self.alone: dict[bool, deque[torch.Tensor]] = {True: deque(), False: deque()}
         self.device, self.gpu = torch.device("cpu"), 0
         self.stream: Any = None
         self.backend: SharedMemoryBackend | GpuBackend | None = None
@@ -540,10 +567,24 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         return self._pass_on("scatter", outputs[0], outputs, inputs, opts or dist.ScatterOptions())
 
+    def _to_itself(self, tensors: Tensors, sent: bool) -> GroupWork:
+        """What a rank sends to itself is copied once it is both sent and asked for, in the order of each."""
+        if self.alone[not sent]:
+            other = self.alone[not sent].popleft()
+            source, target = (tensors[0], other) if sent else (other, tensors[0])
+            target.copy_(source)
+        else:
+            self.alone[sent].append(tensors[0])
+        return GroupWork((), None, lambda: None)
+
     def send(self, tensors: Any, to: int, tag: int = 0) -> Any:
+        if to == self.place:
+            return self._to_itself(tensors, True)
         return self._pass_on("send", tensors[0], tensors, to, tag)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
+        if source == self.place:
+            return self._to_itself(tensors, False)
         return self._pass_on("recv", tensors[0], tensors, source, tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
@@ -557,6 +598,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         told, self.fallback.told, self.fallback.together = self.fallback.told, None, None
         if told is not None:
             return told._end_coalescing(device)
+        if self.group is None:
+            return GroupWork((), None, lambda: None)
         return self._do([torch.zeros(1, device=device)], "", lambda group: None, [], None, False, "")
 
     # --- the end --------------------------------------------------------------------------------------------------
