@@ -194,16 +194,16 @@ def run(options: Run) -> None:
         raise InputError("give a schedule file and a size, as in: blinksim run schedule.json 64MiB (or --pairs)")
     from blinksim.gpu.execution.run import execute, executor_for
 
-    schedule, how = read_schedule(options.schedule, options.where), options.how
-    if how.executor == "auto":
-        how = replace(how, executor="numpy" if how.seed is not None else executor_for(schedule))
-        if how.executor == "cupy":
+    schedule, executor = read_schedule(options.schedule, options.where), options.how.executor
+    if executor == "auto":
+        executor = "numpy" if options.how.seed is not None else executor_for(schedule)
+        if executor == "cupy":
             note("runs on the GPUs of this computer; --executor numpy does not")
-    if how.executor == "numpy":
+    if executor == "numpy":
         idle = [f"--{name}" for name in ("warmup", "iterations") if name in given]
         if idle:
             note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
-    ran = execute(schedule, options.size, **vars(how))
+    ran = execute(schedule, options.size, **vars(options.how) | {"executor": executor})
     answer("run", lambda: {"schedule": options.schedule, **ran.to_dict()}, lambda: _show_run(ran, options))
     if not ran.ok:
         context.exit(1)
