@@ -3,8 +3,8 @@
     PYTHONPATH=. NCCL_NVLS_ENABLE=0 python3 validate/recipes/frameworks.py --gpus 2 --out results
 
 Every case is a job of ``torchrun`` on all GPUs, once with each backend; its figures are losses or sums of results,
-which must agree within 1e-4. What a case changes for blinksim is one line, here the value of `backend`. ``--cpu`` tries those
-that need no GPU, on Gloo and blinksim_numpy.
+which must agree within 1e-4. What a case changes for blinksim is one line, here the value of `backend`. ``--cpu`` tries
+those that need no GPU, on Gloo and blinksim_numpy.
 """
 
 from __future__ import annotations
@@ -298,7 +298,8 @@ def lightning(job: Job, sharding: bool = False) -> Figures:
     strategy = (FSDPStrategy if sharding else DDPStrategy)(process_group_backend=job.backend)
     run = pl.Trainer(
         max_steps=STEPS, accelerator="gpu", devices=job.ranks, strategy=strategy, logger=False,
-        use_distributed_sampler=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        use_distributed_sampler=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
     )  # fmt: skip
     run.fit(Module(), job.torch.utils.data.DataLoader(range(STEPS), batch_size=1))
     return found
