@@ -329,10 +329,11 @@ def rank_of(case: str, backend: str) -> None:
         job.dist.destroy_process_group()
 
 
-def run(case: str, backend: str, ranks: int, port: int) -> dict[str, Any]:
+def run(case: str, backend: str, ranks: int) -> dict[str, Any]:
     """The figures of a case, what runs on schedules and what goes elsewhere; or why it failed."""
     restarts = ["--max-restarts", "1"] if case == "elastic" else []
-    line = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(port)]
+    # Alone on this computer: with a fixed port, a second attempt would read what the first has left in its store.
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     line += [*restarts, "-m", "validate.recipes.frameworks", "--case", case, "--backend", backend]
     environment = os.environ | {"BLINKSIM_LOG": "1", "PYTHONWARNINGS": "default::UserWarning", "OMP_NUM_THREADS": "1"}
     try:
@@ -347,9 +348,9 @@ def run(case: str, backend: str, ranks: int, port: int) -> dict[str, Any]:
     return {"figures": json.loads(found[1]), "scheduled": scheduled, "elsewhere": elsewhere}
 
 
-def compared(case: str, ranks: int, backends: dict[str, str], port: int) -> dict[str, Any]:
+def compared(case: str, ranks: int, backends: dict[str, str]) -> dict[str, Any]:
     """One row: the two jobs, one after the other."""
-    found = {name: run(case, backend, ranks, port) for name, backend in backends.items()}
+    found = {name: run(case, backend, ranks) for name, backend in backends.items()}
     row: dict[str, Any] = {"case": case, "ranks": ranks}
     for name, one in found.items():
         if "failed" in one:
@@ -380,8 +381,7 @@ def main() -> None:
     if not given.cpu:
         notes = Notebook(given.out / f"frameworks-{given.gpus}gpu.json", provenance(given.gpus, " ".join(sys.argv)))
     with ThreadPoolExecutor(given.jobs) as threads:
-        chosen = list(given.cases or cases)
-        jobs = [threads.submit(compared, case, given.gpus, backends, 29600 + 7 * at) for at, case in enumerate(chosen)]
+        jobs = [threads.submit(compared, case, given.gpus, backends) for case in given.cases or cases]
         for job in jobs:
             row = job.result()
             print(json.dumps(row), flush=True)

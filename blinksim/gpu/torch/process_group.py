@@ -129,6 +129,22 @@ def recorded(name: str, work: Callable[[Group], None]) -> Callable[[Group], None
     return told
 
 
+def listed(tensors: Sequence[torch.Tensor] | torch.Tensor) -> Sequence[torch.Tensor]:
+    """As a list: the short forms of calls take a tensor alone."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def options_of(kind: Any, given: tuple[Any, ...], *names: str) -> Any:
+    """The options of a call. given: they or, in short forms, values of the first of them, which are `names`."""
+    if given and isinstance(given[0], kind):
+        return given[0]
+    made = kind()
+    for name, value in zip(names, given, strict=False):
+        if value is not None:
+            setattr(made, name, value)
+    return made
+
+
 def uneven(call: str, lists: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> str:
     """Why a call on lists of tensors is not that of a group, or ""."""
     alike = len({(tensor.numel(), tensor.dtype) for tensor in (*lists, *others)}) == len(others) == 1
@@ -463,6 +479,9 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         """By the device that is bound, torch asks whether NCCL can split a communicator off this group."""
         return Able(self, splits=device.index is None or self.bound_device_id is None)
 
+    def _set_sequence_number_for_group(self) -> None:
+        """Launches are counted on the GPUs."""
+
     def get_group_store(self) -> Any:
         return self.store
 
@@ -480,23 +499,25 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     # --- collectives that schedules run ---------------------------------------------------------------------------
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.AllreduceOptions()
+    def allreduce(self, tensors: Tensors | torch.Tensor, *given: Any) -> Any:
+        opts, tensors = options_of(dist.AllreduceOptions, given, "reduceOp"), listed(tensors)
         return self._in_place("allreduce", tensors, opts, "allreduce", tensors, opts)
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.AllreduceCoalescedOptions()
+    def allreduce_coalesced(self, tensors: Tensors, *given: Any) -> Any:
+        opts = options_of(dist.AllreduceCoalescedOptions, given)
         return self._in_place("allreduce", tensors, opts, "allreduce_coalesced", tensors, opts)
 
-    def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.ReduceOptions()
+    def reduce(self, tensors: Tensors | torch.Tensor, *given: Any) -> Any:
+        opts, tensors = options_of(dist.ReduceOptions, given, "rootRank", "reduceOp"), listed(tensors)
         return self._in_place("reduce", tensors, opts, "reduce", tensors, opts, root=opts.rootRank)
 
-    def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.BroadcastOptions()
+    def broadcast(self, tensors: Tensors | torch.Tensor, *given: Any) -> Any:
+        opts, tensors = options_of(dist.BroadcastOptions, given, "rootRank"), listed(tensors)
         return self._in_place("broadcast", tensors, opts, "broadcast", tensors, opts, root=opts.rootRank)
 
-    def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+    def allgather(self, output_lists: Any, inputs: Tensors | torch.Tensor, opts: Any = None) -> Any:
+        if isinstance(inputs, torch.Tensor):
+            output_lists, inputs = [output_lists], [inputs]
         flat = [tensor for tensors in output_lists for tensor in tensors]
         return self._gathered("allgather", uneven("an allgather", flat, inputs), output_lists, inputs, flat, opts)
 
@@ -507,7 +528,10 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.allgather_into_tensor_coalesced([output], [given], opts)
 
-    def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any = None) -> Any:
+    def reduce_scatter(self, outputs: Tensors | torch.Tensor, input_lists: Any, *given: Any) -> Any:
+        opts = options_of(dist.ReduceScatterOptions, given, "reduceOp")
+        if isinstance(outputs, torch.Tensor):
+            outputs, input_lists = [outputs], [input_lists]
         flat = [tensor for tensors in input_lists for tensor in tensors]
         why = uneven("a reduce_scatter", flat, outputs)
         return self._scattered("reduce_scatter", why, outputs, input_lists, flat, opts)
