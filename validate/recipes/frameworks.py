@@ -332,10 +332,11 @@ def rank_of(case: str, backend: str) -> None:
 def run(case: str, backend: str, ranks: int) -> dict[str, Any]:
     """The figures of a case, what runs on schedules and what goes elsewhere; or why it failed."""
     restarts = ["--max-restarts", "1"] if case == "elastic" else []
-    # Alone on this computer: with a fixed port, a second attempt would read what the first has left in its store.
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     line += [*restarts, "-m", "validate.recipes.frameworks", "--case", case, "--backend", backend]
     environment = os.environ | {"BLINKSIM_LOG": "1", "PYTHONWARNINGS": "default::UserWarning", "OMP_NUM_THREADS": "1"}
+    # A second attempt would read what the first has left in its store, whatever the backend.
+    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     try:
         done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as late:
