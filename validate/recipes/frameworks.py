@@ -243,7 +243,7 @@ def trainer(job: Job) -> Figures:
         {"x": given, "labels": wanted} for given, wanted in zip(*(each.cpu() for each in job.batch(0)), strict=True)
     ]
 
-    class Wrapped(job.torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Wrapped(job.torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.inner = job.network()

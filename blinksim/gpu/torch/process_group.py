@@ -23,7 +23,6 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial, wraps
@@ -112,19 +111,12 @@ _PROFILED = {
 }
 
 
-_ENDS = ThreadPoolExecutor(1)
-
-
 def recorded(name: str, work: Callable[[Group], None]) -> Callable[[Group], None]:
     """The same, with an event for torch's profiler."""
 
     def told(group: Group) -> None:
-        with torch.autograd.profiler.record_function(name) as record:
+        with torch.autograd.profiler.record_function(name):
             work(group)
-            end: Any = torch.futures.Future()
-            record._call_end_callbacks_on_future(end)
-            # A call that does not wait is to torch one that ends on another thread.
-            _ENDS.submit(end.set_result, None).result()
 
     return told
 
