@@ -172,7 +172,7 @@ def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_group, "current_stream", lambda gpu: 7)
-        handle = process_group.GroupWork([torch.ones(1)], queued(), lambda: None)
+        handle = process_group.GroupWork([torch.ones(2)], queued(), lambda: None)
         assert isinstance(handle.queued, process_group.QueuedOn)
         assert len(handle.queued.tensors) == 1
         handle.wait()
