@@ -692,7 +692,7 @@ def test_compiled_kernels_are_kept_whole(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
         kept.unlink()
         with monkeypatch.context() as patch:
-            patch.setattr(gpu_devices.os, "fdopen", full)
+            patch.setattr(os, "fdopen", full)
             assert compiled() == 4
         assert len(list(folder.iterdir())) == 1  # no part of a file stays
         blocked = tmp_path / "file"

@@ -148,10 +148,12 @@ def forms(rank: int, ranks: int) -> dict[str, bool]:
 def compiled(rank: int, ranks: int) -> dict[str, Any]:
     """A compiled step of DDP is that of one that is not: the compiler does not look into the backend."""
     found = []
-    for how in (lambda model: model, lambda model: torch.compile(model, backend="aot_eager")):
+    for compile_it in (False, True):
         torch.manual_seed(0)
         net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
-        model = how(torch.nn.parallel.DistributedDataParallel(net, static_graph=True))
+        model: Any = torch.nn.parallel.DistributedDataParallel(net, static_graph=True)
+        if compile_it:
+            model = torch.compile(model, backend="aot_eager")
         for _ in range(3):
             model(torch.full((2, 8), float(rank))).sum().backward()
         found.append(torch.cat([each.grad.flatten() for each in net.parameters() if each.grad is not None]))
