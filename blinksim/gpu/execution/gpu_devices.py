@@ -35,11 +35,12 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from blinksim.errors import InfeasibleError, InputError, MissingError
+from blinksim.errors import BlinksimError, InfeasibleError, InputError, MissingError
 from blinksim.gpu.execution.tables import kernel_source
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
 from blinksim.gpu.programs.program import Program, receivers
 from blinksim.results import keyed
+from blinksim.textio import text_files
 from blinksim.timing.measured_constants import fit_line
 from blinksim.topology.graph import Topology
 
@@ -182,8 +183,8 @@ def machine_code(source: str, capability: str) -> bytes:
     nvrtc = require_cupy().cuda.nvrtc
     key = _hash(f"{nvrtc.getVersion()} {capability} {source}".encode()).hex()
     path = Path(os.environ.get("BLINKSIM_CACHE") or "~/.cache/blinksim").expanduser() / f"{key}.cubin"
-    with suppress(OSError):
-        kept = path.read_bytes()
+    with suppress(OSError, BlinksimError):
+        kept = text_files.read_bytes(path, 16 * text_files.MIB)
         if kept[:_HASH_BYTES] == _hash(kept[_HASH_BYTES:]):
             return kept[_HASH_BYTES:]
     program = nvrtc.createProgram(source, "kernels.cu", [], [])

@@ -19,9 +19,9 @@ from blinksim.schedule.switch_work import refuse
 from blinksim.timing.projection_result import of_part
 from blinksim.units import in_GBps, size_of
 
-ExecutorName = Literal["auto", "numpy", "cupy"]
+ExecutorName = Literal["numpy", "cupy"]
 # By name, the module whose `run` runs a task; it is imported when it is used.
-EXECUTORS = {name: f"blinksim.gpu.execution.{name}_executor" for name in get_args(ExecutorName)[1:]}
+EXECUTORS = {name: f"blinksim.gpu.execution.{name}_executor" for name in get_args(ExecutorName)}
 
 
 def executor_for(schedule: Schedule) -> ExecutorName:
@@ -40,7 +40,7 @@ def execute(
     schedule: ScheduleLike,
     size: int | float | str,
     *,
-    executor: ExecutorName = "numpy",
+    executor: ExecutorName | Literal["auto"] = "numpy",
     op: ReductionName | str = "sum",
     dtype: DtypeName | str = "float32",
     in_place: bool = False,
