@@ -62,7 +62,7 @@ def test_the_command_line_offers_the_same_names() -> None:
         if isinstance(parameter.type, Choice) and (command, parameter.name) != (run_command, "protocol")
     }
     assert offered == {
-        "executor": get_args(run.ExecutorName),
+        "executor": ("auto", *get_args(run.ExecutorName)),
         "service": get_args(simulation_options.ServiceName),
         "offer": get_args(simulation_options.OfferName),
         "protocol": get_args(simulation_options.ProtocolName),

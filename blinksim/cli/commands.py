@@ -663,6 +663,7 @@ class RunOptions(Options):
     """What `blinksim.execute` takes besides the schedule and the size.
 
     Options:
+      executor: numpy on the CPU, cupy on GPUs; auto takes GPUs where CuPy finds one for each device.
       op: sum, prod, min or max.
       dtype: Such as float32, bfloat16, int32.
       check: Compare every rank's data afterwards.
@@ -676,7 +677,7 @@ class RunOptions(Options):
           out of a GPU.
     """
 
-    executor: Literal["numpy", "cupy"] = choice("numpy cupy", "numpy")
+    executor: Literal["auto", "numpy", "cupy"] = choice("auto numpy cupy", "auto")
     op: str = option("sum")
     dtype: str = option("float32")
     check: bool = option(True, flags="--check/--no-check")
@@ -697,7 +698,8 @@ class Run(TextOptions, run="blinksim.cli.schedules:run"):
     machine.
 
     Options:
-      pairs: Measure every pair of GPUs, way by way, instead of running a schedule.
+      pairs: Measure every pair of GPUs, way by way, and compile the kernels of training jobs, instead of running a
+          schedule.
 
     Examples:
       blinksim run schedule.json 1000003 --executor numpy --op prod --dtype int32 --check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -191,13 +192,18 @@ def run(options: Run) -> None:
         return
     if options.schedule is None or options.size is None:
         raise InputError("give a schedule file and a size, as in: blinksim run schedule.json 64MiB (or --pairs)")
-    from blinksim.gpu.execution.run import execute
+    from blinksim.gpu.execution.run import execute, executor_for
 
-    if options.how.executor == "numpy":
+    schedule, executor = read_schedule(options.schedule, options.where), options.how.executor
+    if executor == "auto":
+        executor = "numpy" if options.how.seed is not None else executor_for(schedule)
+        if executor == "cupy":
+            note("runs on the GPUs of this computer; --executor numpy does not")
+    if executor == "numpy":
         idle = [f"--{name}" for name in ("warmup", "iterations") if name in given]
         if idle:
             note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
-    ran = execute(read_schedule(options.schedule, options.where), options.size, **vars(options.how))
+    ran = execute(schedule, options.size, **vars(options.how) | {"executor": executor})
     answer("run", lambda: {"schedule": options.schedule, **ran.to_dict()}, lambda: _show_run(ran, options))
     if not ran.ok:
         context.exit(1)
@@ -223,7 +229,7 @@ def _show_run(ran: Execution, options: Run) -> None:
 
 def _pairs(options: Run, given: Sequence[str]) -> None:
     """Measures the links between GPUs; refuses options that it would ignore."""
-    takes = {"schedule", "size", "pairs", "json", "quiet", *(["executor"] * (options.how.executor == "cupy"))}
+    takes = {"schedule", "size", "pairs", "json", "quiet", *(["executor"] * (options.how.executor != "numpy"))}
     if others := [name for name in given if name not in takes]:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in others)
         raise InputError(f"--pairs measures links, on GPUs and in its own way; leave out {named}")
@@ -231,8 +237,11 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
         raise InputError("--pairs measures the links between GPUs; leave the schedule out")
     from blinksim.answers.measurements.public import grouped
     from blinksim.gpu.execution.gpu_devices import measure_copies, measure_pairs
+    from blinksim.gpu.jobs.backend import compile_ahead
 
     copies, pairs = measure_copies(), measure_pairs()
+    begin = time.perf_counter()
+    kernels = {"kernels": compile_ahead(), "compile_s": time.perf_counter() - begin}
 
     def text() -> None:
         header = ("", *(f"gpu{i}" for i in range(len(pairs["gpus"]))))
@@ -251,8 +260,12 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
         header = ("way", "blocks a peer", "measured", "GB/s least", "most", "alpha us least", "most")
         click.echo(f"way by way (time = alpha + bytes / rate)\n{table(header, rows)}")
         click.echo(f"\non {', '.join(dict.fromkeys(pairs['gpus']))}")
+        click.echo(
+            f"{kernels['kernels']} kernels of training jobs are compiled (took {kernels['compile_s']:.1f} s): their "
+            f"first calls need not wait for that"
+        )
 
-    answer("run", lambda: {**pairs, "ways": [rate.to_dict() for rate in copies]}, text)
+    answer("run", lambda: {**pairs, **kernels, "ways": [rate.to_dict() for rate in copies]}, text)
 
 
 def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:

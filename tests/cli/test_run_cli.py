@@ -11,6 +11,7 @@ import pytest
 from blinksim.cli.main import run
 from blinksim.gpu.execution import gpu_devices
 from blinksim.gpu.execution.gpu_devices import CopyRate
+from blinksim.gpu.jobs import backend
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULE = str(ROOT / "schedules" / "dgx1-v100-4-allreduce.json")
@@ -27,6 +28,7 @@ def test_pairs_are_printed_as_tables(capsys: pytest.CaptureFixture[str], monkeyp
     pushes = [CopyRate("push", a, (1 - a,), 4, 6e-6 + a * 1e-6, 160e9 + a * 8e9, 0.01, ()) for a in (0, 1)]
     engine = CopyRate("copy engine", 0, (1,), 0, 5e-6, 390e9, 0.01, ())
     monkeypatch.setattr(gpu_devices, "measure_copies", lambda: [engine, *pushes])
+    monkeypatch.setattr(backend, "compile_ahead", lambda: 12)
     assert run(["run", "--pairs"]) == 0
     text = capsys.readouterr().out
     lines = [line.split() for line in text.splitlines()]

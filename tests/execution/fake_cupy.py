@@ -6,9 +6,11 @@ Every launch is a thread of its own, as on GPUs, so the flags between "GPUs" are
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +24,7 @@ import pytest
 
 from blinksim.gpu.execution import gpu_devices
 
+os.environ.setdefault("BLINKSIM_CACHE", tempfile.mkdtemp(prefix="blinksim-kernels-"))
 HOST = Path(__file__).with_name("kernel_host.cpp")
 COMPILER = shutil.which("g++") or shutil.which("c++")
 
@@ -61,25 +64,38 @@ class Memory:
         self.ptr = self.raw.ctypes.data + -self.raw.ctypes.data % 256
 
 
+class Current(threading.local):
+    """The devices that a thread has made current, the last one first asked."""
+
+    def __init__(self) -> None:
+        self.numbers = [0]
+
+
 class Device:
-    current: ClassVar[list[int]] = [0]
+    chosen: ClassVar[Current] = Current()
     blocks: ClassVar[int] = 6
     compute_capability: ClassVar[str] = "90"
     free: ClassVar[int] = 1 << 40
 
     def __init__(self, number: int | None = None) -> None:
-        self.number = self.id = Device.current[-1] if number is None else number
+        self.number = self.id = Device.now() if number is None else number
         self.mem_info = (self.free, 1 << 40)
         self.attributes = {"MultiProcessorCount": self.blocks, "ClockRate": 1_000_000}
 
+    @staticmethod
+    def now() -> int:
+        """The current one."""
+        return Device.chosen.numbers[-1]
+
     def __enter__(self) -> Device:
-        Device.current.append(self.number)
+        Device.chosen.numbers.append(self.number)
         return self
 
     def __exit__(self, *_: object) -> None:
-        Device.current.pop()
+        Device.chosen.numbers.pop()
 
-    def synchronize(self) -> None:
+    @staticmethod
+    def synchronize() -> None:
         """A thread that stands for a process waits for its own streams."""
         for stream in Stream.made.get(threading.get_ident(), ()):
             stream.synchronize()
@@ -91,6 +107,7 @@ class Stream:
 
     def __init__(self, non_blocking: bool = False) -> None:
         self.last: threading.Thread | None = None
+        self.gpu = Device.now()
         Stream.made.setdefault(threading.get_ident(), []).append(self)
 
     def __enter__(self) -> Stream:
@@ -130,6 +147,7 @@ class Stream:
 class Event:
     def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         self.at = 0.0
+        self.gpu = Device.now()
         self.recorded = threading.Event()
 
     @property
@@ -148,12 +166,11 @@ class Event:
 
 
 class Function:
-    num_regs = 64
     known: ClassVar[dict[int, Function]] = {}
 
     def __init__(self, code: str, name: str, folder: Path) -> None:
         self.name = name
-        self.kernel = SimpleNamespace(ptr=id(self))
+        self.ptr = id(self)
         Function.known[id(self)] = self
         self.library = build(code, folder) if name.startswith("run_") else None
 
@@ -178,11 +195,57 @@ class Function:
         )
 
 
+class Module:
+    """Machine code: here the source."""
+
+    folder: ClassVar[Path]
+
+    def load(self, code: bytes) -> None:
+        self.code = code.decode()
+
+    def get_function(self, name: str) -> Function:
+        return Function(self.code, name, self.folder)
+
+
+class Compiler:
+    """NVRTC, which counts what it compiles."""
+
+    compiled = 0
+
+    @staticmethod
+    def getVersion() -> tuple[int, int]:  # noqa: N802 - NVRTC's names
+        return 0, 0  # of no real one, as what it compiles is kept under this number
+
+    @staticmethod
+    def createProgram(source: str, *rest: object) -> str:  # noqa: N802
+        return source
+
+    @classmethod
+    def compileProgram(cls, program: str, options: Sequence[str]) -> None:  # noqa: N802
+        assert options == ("-std=c++17", f"-arch=sm_{Device.compute_capability}")
+        cls.compiled += 1
+
+    @staticmethod
+    def getCUBIN(program: str) -> bytes:  # noqa: N802
+        return program.encode()
+
+    @staticmethod
+    def destroyProgram(program: str) -> None:  # noqa: N802
+        pass
+
+
+def here(*made: Any) -> None:
+    """CUDA's rule for the streams and events of a call: those of the current device."""
+    if any(isinstance(each, Event | Stream) and each.gpu != Device.now() for each in made):
+        raise CUDARuntimeError(400)
+
+
 def launch_kernel(function: int, grid: int, *rest: Any) -> None:
     """The driver's call: one dimension of blocks and threads, and the addresses of eleven arguments of 8 bytes."""
     *shape, shared, stream, places, extra = rest
     assert shape in ([1, 1, threads, 1, 1] for threads in (gpu_devices.THREADS, gpu_devices.THREADS // 2))
     assert (shared, extra) == (0, 0)
+    here(stream)
     library = Function.known[function].library
     assert library is not None
     addresses = (ctypes.c_void_p * 11).from_address(places)
@@ -201,6 +264,7 @@ def installed(
     fake = module(folder, gpus)
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(Device, "blocks", blocks)
+    monkeypatch.setenv("BLINKSIM_CACHE", str(folder / "cache"))
     gpu_devices.load_kernel.cache_clear()
     yield fake
     Stream.made.clear()
@@ -210,10 +274,11 @@ def installed(
 def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
     """A module to put into sys.modules as ``cupy``; `folder` keeps the built kernels."""
     fake = ModuleType("cupy")
+    Module.folder = folder
     enabled: set[tuple[int, int]] = set()
 
     def enable(peer: int) -> None:
-        pair = (Device.current[-1], peer)
+        pair = (Device.now(), peer)
         if pair in enabled:
             raise CUDARuntimeError(704)
         enabled.add(pair)
@@ -226,6 +291,14 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
     def copy(target: int, peer: int, source: int, gpu: int, size: int, stream: Stream) -> None:
         assert peer != gpu
         stream.queue(lambda: ctypes.memmove(target, source, size))
+
+    def record(event: Event, stream: Stream) -> None:
+        here(event, stream)
+        event.record(stream)
+
+    def wait(stream: Stream, event: Event) -> None:
+        here(stream)  # for the event of another device, too
+        stream.wait_event(event)
 
     lent: dict[int, Any] = {}
 
@@ -247,9 +320,10 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
         memcpyPeerAsync=copy,
         CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=lambda: gpus,
-        getDevice=lambda: Device.current[-1],
-        eventRecord=lambda event, stream: event.record(stream),
-        streamWaitEvent=lambda stream, event: stream.wait_event(event),
+        getDevice=Device.now,
+        deviceSynchronize=Device.synchronize,
+        eventRecord=record,
+        streamWaitEvent=wait,
         streamIsCapturing=lambda stream: stream.is_capturing(),
         deviceCanAccessPeer=lambda a, b: int(peers),
         deviceEnablePeerAccess=enable,
@@ -258,7 +332,10 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
     contents = {
         "cuda": SimpleNamespace(
             runtime=runtime,
+            function=SimpleNamespace(Module=Module),
+            nvrtc=Compiler,
             driver=SimpleNamespace(
+                funcGetAttribute=lambda attribute, function: 64,
                 occupancyMaxActiveBlocksPerMultiprocessor=lambda function, threads, shared: 1,
                 launchKernel=launch_kernel,
             ),
@@ -276,7 +353,6 @@ def module(folder: Path, gpus: int = 4, peers: bool = True) -> ModuleType:
         "asarray": lambda values: np.array(values).view(Array),
         "asnumpy": np.array,
         "zeros": lambda shape, dtype: np.zeros(shape, dtype).view(Array),
-        "RawModule": lambda code, options: SimpleNamespace(get_function=lambda name: Function(code, name, folder)),
         **{name: getattr(np, name) for name in ("arange", "abs", "float32", "float64", "uint32")},
         "enabled": enabled,
     }

@@ -7,6 +7,7 @@ with real flags between the "GPUs". That leaves the launch and the hardware's me
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import sys
 import time
@@ -663,3 +664,38 @@ def test_a_switch_cannot_run_ops() -> None:
     assert execute(schedule, 4096).ok
     with pytest.raises(InfeasibleError, match="only GPUs can run"):
         map_devices(compile_schedule(schedule, 10, INT32), topology)
+
+
+def test_compiled_kernels_are_kept_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By another process, on a full disk and in a home that is read only, nothing but time is lost."""
+    with fake_cupy.installed(monkeypatch, tmp_path):
+        monkeypatch.setattr(fake_cupy.Compiler, "compiled", 0)
+        folder = tmp_path / "cache"
+
+        def compiled(capability: str = "90") -> int:
+            assert gpu_devices.machine_code("source", capability) == b"source"
+            return fake_cupy.Compiler.compiled
+
+        assert (compiled(), compiled()) == (1, 1)
+        (kept,) = folder.iterdir()
+        # A file of another version of the compiler, or for other GPUs, is another one.
+        monkeypatch.setattr(fake_cupy.Compiler, "getVersion", lambda: (0, 1))
+        assert (compiled(), len(list(folder.iterdir()))) == (2, 2)
+        monkeypatch.setattr(fake_cupy.Compiler, "getVersion", lambda: (0, 0))
+        # What was cut off is not taken.
+        kept.write_bytes(kept.read_bytes()[:-1])
+        assert (compiled(), compiled()) == (3, 3)
+
+        def full(number: int, *_: object) -> None:
+            os.close(number)
+            raise OSError(28, "No space left on device")
+
+        kept.unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdopen", full)
+            assert compiled() == 4
+        assert len(list(folder.iterdir())) == 1  # no part of a file stays
+        blocked = tmp_path / "file"
+        blocked.write_text("")
+        monkeypatch.setenv("BLINKSIM_CACHE", str(blocked / "no folder"))
+        assert compiled() == 5

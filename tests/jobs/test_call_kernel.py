@@ -269,7 +269,8 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
         group = Group(store, rank, plan, backend, SEGMENT, timeout_s=60)
         found = []
         # Each call on another stream than the one before.
-        streams = [backend.stream, *(backend.cupy.cuda.Stream() for _ in range(2))]
+        with backend.cupy.cuda.Device(rank):
+            streams = [backend.stream, *(backend.cupy.cuda.Stream() for _ in range(2))]
         for number, collective in enumerate(CALLED):
             backend.go_on(streams[number % 3].ptr)
             part = 5000  # several launches
@@ -331,7 +332,9 @@ def test_streams_follow_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     """What a caller has queued runs before the calls behind it, and those before what waits for their mark."""
     with fake_cupy.installed(monkeypatch, tmp_path, 2) as cupy:
         monkeypatch.setattr(backends, "keeps_lines_whole", lambda cupy, gpus: True)
-        backend, caller, later = GpuBackend(1), cupy.cuda.Stream(), cupy.cuda.Stream()
+        backend = GpuBackend(1)  # which is not the current one: events and launches are its own all the same
+        with cupy.cuda.Device(1):
+            caller, later = cupy.cuda.Stream(), cupy.cuda.Stream()
         order: list[str] = []
 
         def note(what: str) -> None:
@@ -355,7 +358,8 @@ def test_turns_on_several_streams_follow_each_other(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(backends, "keeps_lines_whole", lambda cupy, gpus: True)
         waits: list[tuple[str, str]] = []
         backend = GpuBackend(1)
-        streams = {"own": backend.stream, "a": cupy.cuda.Stream(), "b": cupy.cuda.Stream()}
+        with cupy.cuda.Device(1):
+            streams = {"own": backend.stream, "a": cupy.cuda.Stream(), "b": cupy.cuda.Stream()}
         captured: set[str] = set()
         for name, stream in streams.items():
             stream.is_capturing = lambda name=name: name in captured

@@ -61,6 +61,22 @@ def test_every_form_of_call(tmp_path: Path) -> None:
 
 @needs_torch
 @pytest.mark.slow
+def test_what_frameworks_ask_for(tmp_path: Path) -> None:
+    for status, good, messages in run("forms", tmp_path):
+        assert status == 0, messages
+        assert [name for name, fine in good.items() if not fine] == []
+
+
+@needs_torch
+@pytest.mark.slow
+def test_a_compiled_step_is_that_of_one_that_is_not(tmp_path: Path) -> None:
+    for status, found, messages in run("compiled", tmp_path):
+        assert status == 0, messages
+        assert found["difference"] < 1e-6
+
+
+@needs_torch
+@pytest.mark.slow
 def test_ranks_on_several_hosts_go_to_the_library_that_torch_has(tmp_path: Path) -> None:
     ranks = run("several_hosts", tmp_path)
     for status, good, messages in ranks:
@@ -156,7 +172,7 @@ def test_memory_is_kept_until_a_stream_waits_for_the_call() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_group, "current_stream", lambda gpu: 7)
-        handle = process_group.GroupWork([torch.ones(1)], queued(), lambda: None)
+        handle = process_group.GroupWork([torch.ones(2)], queued(), lambda: None)
         assert isinstance(handle.queued, process_group.QueuedOn)
         assert len(handle.queued.tensors) == 1
         handle.wait()

@@ -112,12 +112,22 @@ def test_calls_are_as_quick_as_those_of_nccl() -> None:
         "training-job-2gpu": 1.0,
         "training-job-4gpu": 1.0,
         "training-job-20calls-4gpu": 1.01,
+        "training-job-20calls-2gpu": 1.0,
         "training-job-large-4gpu": 1.0105,
     }
     for name, limit in most.items():
         rows = content(name)["times"]
         assert len(rows) == 50
         assert max(row["blinksim_us"] / row["nccl_us"] for row in rows) <= limit
+
+
+def test_frameworks_lose_as_much_as_with_nccl() -> None:
+    rows = content("frameworks-2gpu")["cases"]
+    assert len(rows) == 15
+    for row in rows:
+        assert row["agrees"]
+        assert row["scheduled"]
+        assert row["worst_relative"] < 1e-4
 
 
 def test_calls_with_async_op_cost_what_cuda_takes_for_a_second_stream() -> None:

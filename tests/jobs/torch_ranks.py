@@ -94,6 +94,72 @@ def collectives(rank: int, ranks: int) -> dict[str, bool]:
     return good
 
 
+def forms(rank: int, ranks: int) -> dict[str, bool]:
+    """What frameworks and torch's own tests ask for beside the usual calls."""
+    group, good = dist.group.WORLD, {}
+    assert group is not None
+    pair = torch.tensor([rank, rank + 1])
+    group.allreduce(pair).wait()  # of one tensor, and not of each of its elements
+    good["a tensor alone"] = pair.tolist() == [sum(range(ranks)), sum(range(1, ranks + 1))]
+    most = torch.full((3,), float(rank))
+    group.allreduce([most], dist.ReduceOp.MAX).wait()
+    group.broadcast(most + rank, 1).wait()
+    good["an op alone"] = bool((most == ranks - 1).all())
+    got = torch.zeros(4)
+    operations = [dist.P2POp(dist.irecv, got, rank), dist.P2POp(dist.isend, torch.ones(4), rank)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    good["to itself"] = bool((got == 1).all())
+    ring, around = torch.zeros(4), torch.full((4,), float(rank))
+    operations = [dist.P2POp(dist.isend, around, (rank + 1) % ranks), dist.P2POp(dist.irecv, ring, (rank - 1) % ranks)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    good["around"] = bool((ring == (rank - 1) % ranks).all())
+    part = group.split_group([0, ranks - 1], group_name="part")
+    good["split"] = (part is None) == (rank not in (0, ranks - 1))
+    if part is not None:
+        values = torch.full((5,), float(rank))
+        part.allreduce(values).wait()
+        part._set_sequence_number_for_group()
+        good["split"] = bool((values == ranks - 1).all()) and part.group_name == "part"
+        part.shutdown()
+    # init_process_group with device_id= binds a device so; NCCL is not asked to split what is not its own.
+    gpu = torch.device("cuda", 0)
+    able = group._get_backend(torch.device("cuda"))
+    good["splits"] = able.supports_splitting and not able.supports_time_estimate
+    able.eager_connect_single_device(gpu)
+    good["bound"] = group.bound_device_id == gpu and not group._get_backend(gpu).supports_splitting
+    with torch.autograd.profiler.profile() as profile:
+        dist.all_reduce(torch.ones(3))
+    good["profiled"] = any(event.name == f"{dist.get_backend()}:all_reduce" for event in profile.function_events)
+    # Ranks that have no more data join; the count of the others is asked for in the backward pass.
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+    with model.join(divide_by_initial_world_size=False):
+        for step in range(2 + rank):
+            model.zero_grad()
+            model(torch.full((1, 1), float(rank))).sum().backward()
+            active = range(max(0, step - 1), ranks)
+            (weight,) = model.parameters()
+            assert weight.grad is not None
+            good[f"joined {step}"] = abs(float(weight.grad) - sum(active) / len(active)) < 1e-6
+    return good
+
+
+def compiled(rank: int, ranks: int) -> dict[str, Any]:
+    """A compiled step of DDP is that of one that is not: the compiler does not look into the backend."""
+    found = []
+    for compile_it in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+        model: Any = torch.nn.parallel.DistributedDataParallel(net, static_graph=True)
+        if compile_it:
+            model = torch.compile(model, backend="aot_eager")
+        for _ in range(3):
+            model(torch.full((2, 8), float(rank))).sum().backward()
+        found.append(torch.cat([each.grad.flatten() for each in net.parameters() if each.grad is not None]))
+    return {"difference": float((found[0] - found[1]).abs().max())}
+
+
 def training(rank: int, ranks: int) -> dict[str, Any]:
     """A small network by DistributedDataParallel, and by one process with all the data."""
 
@@ -213,6 +279,8 @@ if __name__ == "__main__":
         json.dumps(
             {
                 "collectives": collectives,
+                "forms": forms,
+                "compiled": compiled,
                 "training": training,
                 "sharded": sharded,
                 "predicted": predicted,

@@ -20,21 +20,27 @@ Kernels are the loops that schedules run (`run_stream` in kernels.cu); alpha hol
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
 
 import numpy as np
 
-from blinksim.errors import InfeasibleError, InputError, MissingError
+from blinksim.errors import BlinksimError, InfeasibleError, InputError, MissingError
 from blinksim.gpu.execution.tables import kernel_source
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
 from blinksim.gpu.programs.program import Program, receivers
 from blinksim.results import keyed
+from blinksim.textio import text_files
 from blinksim.timing.measured_constants import fit_line
 from blinksim.topology.graph import Topology
 
@@ -146,19 +152,64 @@ def native_atomics(gpu: int, peer: int) -> bool:
 def resident_blocks(cupy: Any, gpu: int, function: Any, threads: int = THREADS) -> int:
     """How many blocks of a kernel run at once on a GPU: they wait for each other, so no more may be launched."""
     with cupy.cuda.Device(gpu) as device:
-        each = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function.kernel.ptr, threads, 0)
+        each = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, 0)
         return int(each) * int(device.attributes["MultiProcessorCount"])
+
+
+# Attributes of a function in cuda.h.
+_NUM_REGS = 4
 
 
 @lru_cache(maxsize=64)
 def load_kernel(gpu: int, source: str, name: str) -> Any:
     """A kernel, compiled for a GPU and loaded there: loading later could wait for a kernel that waits for this one."""
     cupy = require_cupy()
-    with cupy.cuda.Device(gpu):
-        function = cupy.RawModule(code=source, options=("-std=c++17",)).get_function(name)
+    with cupy.cuda.Device(gpu) as device:
+        module = cupy.cuda.function.Module()
+        module.load(machine_code(source, str(device.compute_capability)))
+        function = module.get_function(name)
         # Asking for an attribute loads the code, also where the driver loads lazily.
-        _ = function.num_regs
+        cupy.cuda.driver.funcGetAttribute(_NUM_REGS, function.ptr)
         return function
+
+
+def machine_code(source: str, capability: str) -> bytes:
+    """The code of a kernel for GPUs of a compute capability, such as 90.
+
+    It is kept in the folder ``BLINKSIM_CACHE``, or ~/.cache/blinksim. A file there is whole, whatever several
+    processes do and if the disk is full: it begins with the hash of the rest. Where the folder cannot be
+    written, each process compiles for itself.
+    """
+    nvrtc = require_cupy().cuda.nvrtc
+    key = _hash(f"{nvrtc.getVersion()} {capability} {source}".encode()).hex()
+    path = Path(os.environ.get("BLINKSIM_CACHE") or "~/.cache/blinksim").expanduser() / f"{key}.cubin"
+    with suppress(OSError, BlinksimError):
+        kept = text_files.read_bytes(path, 16 * text_files.MIB)
+        if kept[:_HASH_BYTES] == _hash(kept[_HASH_BYTES:]):
+            return kept[_HASH_BYTES:]
+    program = nvrtc.createProgram(source, "kernels.cu", [], [])
+    try:
+        nvrtc.compileProgram(program, ("-std=c++17", f"-arch=sm_{capability}"))
+        code = bytes(nvrtc.getCUBIN(program))
+    finally:
+        nvrtc.destroyProgram(program)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, part = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(_hash(code) + code)
+            os.replace(part, path)
+        finally:
+            Path(part).unlink(missing_ok=True)
+    return code
+
+
+_HASH_BYTES = 16
+
+
+def _hash(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=_HASH_BYTES).digest()
 
 
 WARMUP, ITERATIONS = 5, 20

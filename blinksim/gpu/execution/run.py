@@ -9,11 +9,13 @@ from statistics import mean, median, pstdev
 from typing import Any, Literal, Unpack, get_args
 
 from blinksim.collective import Collective, busbw_factor
-from blinksim.errors import unknown
+from blinksim.errors import BlinksimError, unknown
+from blinksim.gpu.execution.gpu_devices import require_cupy
 from blinksim.gpu.execution.task import RunKeywords, RunOptions, Task
 from blinksim.gpu.programs.dtypes import DtypeName, ReductionName, element_type
 from blinksim.results import Result, keyed
-from blinksim.schedule.model import ScheduleLike, as_schedule
+from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
+from blinksim.schedule.switch_work import refuse
 from blinksim.timing.projection_result import of_part
 from blinksim.units import in_GBps, size_of
 
@@ -22,11 +24,23 @@ ExecutorName = Literal["numpy", "cupy"]
 EXECUTORS = {name: f"blinksim.gpu.execution.{name}_executor" for name in get_args(ExecutorName)}
 
 
+def executor_for(schedule: Schedule) -> ExecutorName:
+    """What "auto" stands for: "cupy" on a computer with CuPy and a GPU for each device of a schedule, else "numpy"."""
+    try:
+        present = require_cupy().cuda.runtime.getDeviceCount()
+        refuse(schedule, "no GPU kernel does that")
+    except BlinksimError:
+        return "numpy"
+    devices = [*schedule.topology.members, *schedule.topology.relays]
+    real = all(schedule.topology.device(name).kind in ("gpu", "tile") for name in devices)
+    return "cupy" if real and len(devices) <= present else "numpy"
+
+
 def execute(
     schedule: ScheduleLike,
     size: int | float | str,
     *,
-    executor: ExecutorName = "numpy",
+    executor: ExecutorName | Literal["auto"] = "numpy",
     op: ReductionName | str = "sum",
     dtype: DtypeName | str = "float32",
     in_place: bool = False,
@@ -43,8 +57,9 @@ def execute(
         What to run.
     size : int, float or str
         Bytes, or text such as ``"256MiB"``. It is rounded down to whole elements; `Execution.rounding` says so.
-    executor : {"numpy", "cupy"}
-        "numpy" runs the program once on the CPU; "cupy" runs and times it on GPUs.
+    executor : {"numpy", "cupy", "auto"}
+        "numpy" runs the program once on the CPU; "cupy" runs and times it on GPUs; "auto" is "cupy" where there
+        are CuPy and GPUs enough.
     op : {"sum", "prod", "min", "max"}
         How contributions are combined.
     dtype : str
@@ -80,6 +95,8 @@ def execute(
     >>> bs.execute(schedule, "1MiB", dtype="int32").wrong
     0
     """
+    if executor == "auto":
+        executor = executor_for(as_schedule(schedule))
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
     task = Task(as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options))

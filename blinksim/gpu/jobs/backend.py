@@ -23,7 +23,9 @@ import os
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,11 +33,11 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError, InputError, MissingError
-from blinksim.gpu.execution.gpu_devices import THREADS, keeps_lines_whole, load_kernel, require_cupy
+from blinksim.gpu.execution.gpu_devices import THREADS, keeps_lines_whole, load_kernel, machine_code, require_cupy
 from blinksim.gpu.execution.numpy_executor import move
 from blinksim.gpu.execution.tables import CACHE_WORDS, HEAD_WORDS, STRIDE, kernel_source, pack
 from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, NOTES_BYTES, TOLD_SO, Launch, Segment
-from blinksim.gpu.programs.dtypes import POISON_BYTE, Array, ElementType
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, POISON_BYTE, Array, ElementType
 from blinksim.gpu.programs.program import INBOX, INPUT, OUTPUT, READY, SCRATCH, Longs, Program, receivers
 from blinksim.textio import text_files
 from blinksim.units import format_size_about
@@ -331,6 +333,21 @@ def call_source(kind: ElementType, op: str, packets: bool) -> str:
     )
 
 
+# What training reduces and moves: gradients, the bytes of DDP's first look at a model, counts.
+_COMMON = ("float32", "bfloat16", "float16", "int64", "int32", "uint8")
+
+
+def compile_ahead() -> int:
+    """Compiles the kernels of usual calls for the first GPU, on all cores; returns how many there are.
+
+    They are then where `machine_code` looks for them. To compile one takes seconds.
+    """
+    capability = str(require_cupy().cuda.Device(0).compute_capability)
+    sources = [call_source(ELEMENT_TYPES[name], "sum", packets) for name in _COMMON for packets in (False, True)]
+    with ThreadPoolExecutor() as threads:
+        return len([*threads.map(partial(machine_code, capability=capability), sources)])
+
+
 # Blocks of a launch, at most. Many have half the threads: small blocks fill the links better than few large ones, and
 # those of two groups fit on an H200 together.
 BLOCKS = 128
@@ -340,8 +357,21 @@ _MOST_TABLES = 1024
 _DEFAULT = 0
 
 
+def _there(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of `GpuBackend`, with its GPU as the current one: streams, events and kernels belong to a GPU."""
+
+    @wraps(method)
+    def guarded(self: GpuBackend, *given: Any) -> Any:
+        if self.runtime.getDevice() == self.gpu:
+            return method(self, *given)
+        with self.cupy.cuda.Device(self.gpu):
+            return method(self, *given)
+
+    return guarded
+
+
 class GpuBackend(Backend):
-    """The GPU of this process.
+    """The GPU of this process, which need not be the current one of CUDA.
 
     gpu: its number in CUDA. stream: the address of a stream for launches, or 0 for a new one; they are queued
     there, or as `go_on` says, and run one after another. `launch` takes addresses in the GPU's memory.
@@ -356,7 +386,7 @@ class GpuBackend(Backend):
         if not 0 <= gpu < runtime.getDeviceCount():
             raise MissingError(f"there is no GPU {gpu}: this process sees {runtime.getDeviceCount()}, numbered from 0")
         self.packets = keeps_lines_whole(self.cupy, range(runtime.getDeviceCount()))
-        with self.device() as device:
+        with self.cupy.cuda.Device(gpu) as device:
             processors = int(device.attributes["MultiProcessorCount"])
             self.blocks = min(BLOCKS, processors) if blocks is None else min(blocks, 2 * processors)
             streams = self.cupy.cuda
@@ -373,59 +403,53 @@ class GpuBackend(Backend):
         self.tables: OrderedDict[int, _Prepared] = OrderedDict()
         self.captured: dict[int, _Prepared] = {}
 
-    def device(self) -> Any:
-        """This GPU as the current one."""
-        return self.cupy.cuda.Device(self.gpu)
-
+    @_there
     def allocate(self, segment: Segment) -> str:
-        runtime, self.segment = self.cupy.cuda.runtime, segment
-        with self.device() as device:
-            try:
-                self.lent = runtime.malloc(segment.lent)
-                self.scratch = self.cupy.cuda.Memory(segment.scratch)
-            except (runtime.CUDARuntimeError, self.cupy.cuda.memory.OutOfMemoryError):
-                raise MissingError(
-                    f"GPU {self.gpu} has no memory left for the {format_size_about(segment.total)} of a group; take a "
-                    f"smaller buffer"
-                ) from None
-            runtime.memset(self.lent, 0, segment.packets_at)
-            runtime.memset(self.lent + segment.packets_at, POISON_BYTE, segment.lent - segment.packets_at)
-            self.state = self.cupy.zeros(STATE_WORDS, dtype=np.uint64)
-            # In this computer's memory, so that to look at it needs no call of CUDA.
-            self.alarm = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(8), dtype=np.uint64, count=1)
-            self.alarm[0] = 0
-            self.own = self.scratch.ptr, self.alarm.ctypes.data
-            device.synchronize()
-            return base64.b64encode(runtime.ipcGetMemHandle(self.lent)).decode()
+        runtime, self.segment = self.runtime, segment
+        try:
+            self.lent = runtime.malloc(segment.lent)
+            self.scratch = self.cupy.cuda.Memory(segment.scratch)
+        except (runtime.CUDARuntimeError, self.cupy.cuda.memory.OutOfMemoryError):
+            raise MissingError(
+                f"GPU {self.gpu} has no memory left for the {format_size_about(segment.total)} of a group; take a "
+                f"smaller buffer"
+            ) from None
+        runtime.memset(self.lent, 0, segment.packets_at)
+        runtime.memset(self.lent + segment.packets_at, POISON_BYTE, segment.lent - segment.packets_at)
+        self.state = self.cupy.zeros(STATE_WORDS, dtype=np.uint64)
+        # In this computer's memory, so that to look at it needs no call of CUDA.
+        self.alarm = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(8), dtype=np.uint64, count=1)
+        self.alarm[0] = 0
+        self.own = self.scratch.ptr, self.alarm.ctypes.data
+        runtime.deviceSynchronize()
+        return base64.b64encode(runtime.ipcGetMemHandle(self.lent)).decode()
 
+    @_there
     def connect(self, rank: int, handles: Sequence[str]) -> None:
-        runtime, self.rank = self.cupy.cuda.runtime, rank
+        runtime, self.rank = self.runtime, rank
         self.who = rank, len(handles)
-        with self.device():
-            for other, handle in enumerate(handles):
-                if other == rank:
-                    self.segments.append(self.lent)
-                    continue
-                try:
-                    self.segments.append(runtime.ipcOpenMemHandle(base64.b64decode(handle)))
-                except runtime.CUDARuntimeError as error:
-                    raise MissingError(
-                        f"rank {rank} (GPU {self.gpu}) cannot map the memory of rank {other}: {error}; the processes "
-                        f"need one host, GPUs with peer access and a GPU of its own each"
-                    ) from None
-                self.opened.append(self.segments[-1])
+        for other, handle in enumerate(handles):
+            if other == rank:
+                self.segments.append(self.lent)
+                continue
+            try:
+                self.segments.append(runtime.ipcOpenMemHandle(base64.b64decode(handle)))
+            except runtime.CUDARuntimeError as error:
+                raise MissingError(
+                    f"rank {rank} (GPU {self.gpu}) cannot map the memory of rank {other}: {error}; the processes "
+                    f"need one host, GPUs with peer access and a GPU of its own each"
+                ) from None
+            self.opened.append(self.segments[-1])
 
+    @_there
     def launch(self, launch: Launch, op: str, source: int, target: int, timeout_s: float) -> None:
-        if self.runtime.getDevice() != self.gpu:
-            with self.device():
-                self.launch(launch, op, source, target, timeout_s)
-        else:
-            at = self.at
-            given = source + launch.input_at, target + launch.output_at, int(timeout_s * 1e9)
-            self.prepared(launch, op).launch(*given, at)
-            if at not in (self.own_stream, _DEFAULT):
-                self.runtime.eventRecord(self.done.ptr, at)
+        at = self.at
+        given = source + launch.input_at, target + launch.output_at, int(timeout_s * 1e9)
+        self.prepared(launch, op).launch(*given, at)
+        if at not in (self.own_stream, _DEFAULT):
+            self.runtime.eventRecord(self.done.ptr, at)
 
+    @_there
     def follow(self, stream: int) -> None:
         """Lets what is launched from now on wait for what another stream, given by its address, has queued by now."""
         # An event that is recorded anew holds back only those who wait for it from now on.
@@ -436,6 +460,7 @@ class GpuBackend(Backend):
         else:
             self.go_on(self.own_stream)
 
+    @_there
     def go_on(self, stream: int) -> None:
         """Queues what is launched from now on on a stream, given by its address, behind what was launched before.
 
@@ -456,11 +481,9 @@ class GpuBackend(Backend):
     def _captured(self, stream: int) -> bool:
         return bool(self.runtime.streamIsCapturing(stream))
 
+    @_there
     def mark(self, stream: int | None = None) -> Any:
         """An event that stands for the end of everything queued on a stream so far; default, that of launches."""
-        if self.runtime.getDevice() != self.gpu:
-            with self.device():
-                return self.mark(stream)
         event = self.spare.pop() if self.spare else self.cupy.cuda.Event(block=False, disable_timing=True)
         self.runtime.eventRecord(event.ptr, self.own_stream if stream is None else stream)
         return event
@@ -469,6 +492,7 @@ class GpuBackend(Backend):
         """An event of `mark` that nobody asks any more; to make one costs more than to mark anew."""
         self.spare.append(event)
 
+    @_there
     def precede(self, event: Any, stream: int) -> None:
         """Lets another stream, given by its address, wait for an event of `mark`."""
         self.runtime.streamWaitEvent(stream, event.ptr)
@@ -496,31 +520,31 @@ class GpuBackend(Backend):
             self.captured[key] = entry
         return entry
 
+    @_there
     def notes(self) -> Words:
-        runtime, notes = self.cupy.cuda.runtime, np.empty(NOTES_BYTES // 8, dtype=np.uint64)
-        with self.device():
-            runtime.memcpyAsync(notes.ctypes.data, self.lent, NOTES_BYTES, runtime.memcpyDeviceToHost, self.watch.ptr)
-            self.watch.synchronize()
+        runtime, notes = self.runtime, np.empty(NOTES_BYTES // 8, dtype=np.uint64)
+        runtime.memcpyAsync(notes.ctypes.data, self.lent, NOTES_BYTES, runtime.memcpyDeviceToHost, self.watch.ptr)
+        self.watch.synchronize()
         return notes
 
     def alarmed(self) -> bool:
         return bool(self.alarm[0])
 
+    @_there
     def finish(self) -> None:
-        with self.device() as device:
-            device.synchronize()  # launches may be on several streams
+        self.runtime.deviceSynchronize()  # launches may be on several streams
 
+    @_there
     def disconnect(self) -> None:
-        with self.device():
-            for at in self.opened:
-                self.cupy.cuda.runtime.ipcCloseMemHandle(at)
+        for at in self.opened:
+            self.runtime.ipcCloseMemHandle(at)
         self.opened, self.segments = [], []
         self.tables.clear()
         self.captured.clear()
 
+    @_there
     def free(self) -> None:
-        with self.device():
-            self.cupy.cuda.runtime.free(self.lent)
+        self.runtime.free(self.lent)
 
 
 # Places of what a launch is given anew, among the arguments of run_call.
@@ -550,7 +574,7 @@ class _Prepared:
         self.arguments = (ctypes.c_uint64 * len(given))(*map(int, given))
         first = ctypes.addressof(self.arguments)
         self.places = (ctypes.c_void_p * len(given))(*range(first, first + 8 * len(given), 8))
-        self.at, self.function = ctypes.addressof(self.places), kernel.kernel.ptr
+        self.at, self.function = ctypes.addressof(self.places), kernel.ptr
         self.grid = max(1, int(words[0] * words[1]))
         self.threads = threads_of(launch.program, self.grid, backend.blocks)
 

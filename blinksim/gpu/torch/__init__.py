@@ -12,6 +12,8 @@ GPUs. What a backend does not do goes to NCCL, or to Gloo on the CPU, and is rep
 
 from __future__ import annotations
 
+from functools import partial as _partial
+
 from blinksim.errors import MissingError
 
 try:
@@ -20,7 +22,9 @@ except ImportError:
     raise MissingError("blinksim.torch needs PyTorch: pip install 'blinksim[torch]'") from None
 
 from blinksim.gpu.jobs.group import GroupError as GroupError
-from blinksim.gpu.torch.process_group import BlinksimProcessGroup as BlinksimProcessGroup, create, create_on_cpu
+from blinksim.gpu.torch.process_group import BlinksimProcessGroup as BlinksimProcessGroup, batched, create
 
-_dist.Backend.register_backend("blinksim", create, devices=["cuda"])
-_dist.Backend.register_backend("blinksim_numpy", create_on_cpu, devices=["cpu"])
+_dist.Backend.register_backend("blinksim", _partial(create, cpu=False), extended_api=True, devices=["cuda"])
+_dist.Backend.register_backend("blinksim_numpy", _partial(create, cpu=True), extended_api=True, devices=["cpu"])
+# torch asks for its own class of groups, by name, before it sends and receives at once.
+_dist.batch_isend_irecv = _dist.distributed_c10d.batch_isend_irecv = batched(_dist.batch_isend_irecv)

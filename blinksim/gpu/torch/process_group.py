@@ -19,17 +19,20 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import AllgatherOptions
+from torch.distributed.distributed_c10d import AllgatherOptions, _world
 
 from blinksim import machines
 from blinksim.errors import InputError
@@ -99,6 +102,41 @@ def reduction(tensors: Sequence[torch.Tensor], op: Any) -> tuple[str, str, bool]
     return f"no schedule reduces {kinds[0]}" if kinds else "", name, op == dist.ReduceOp.AVG
 
 
+# What torch's profiler calls them.
+_PROFILED = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "allgather_into_tensor_coalesced": "_all_gather_base",
+    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base",
+}
+
+
+def recorded(name: str, work: Callable[[Group], None]) -> Callable[[Group], None]:
+    """The same, with an event for torch's profiler."""
+
+    def told(group: Group) -> None:
+        with torch.autograd.profiler.record_function(name):
+            work(group)
+
+    return told
+
+
+def listed(tensors: Sequence[torch.Tensor] | torch.Tensor) -> Sequence[torch.Tensor]:
+    """As a list: the short forms of calls take a tensor alone."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
+
+
+def options_of(kind: Any, given: tuple[Any, ...], *names: str) -> Any:
+    """The options of a call. given: they or, in short forms, values of the first of them, which are `names`."""
+    if given and isinstance(given[0], kind):
+        return given[0]
+    made = kind()
+    for name, value in zip(names, given, strict=False):
+        if value is not None:
+            setattr(made, name, value)
+    return made
+
+
 def uneven(call: str, lists: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> str:
     """Why a call on lists of tensors is not that of a group, or ""."""
     alike = len({(tensor.numel(), tensor.dtype) for tensor in (*lists, *others)}) == len(others) == 1
@@ -113,9 +151,23 @@ def unequal(wholes: Sequence[torch.Tensor], parts: Sequence[torch.Tensor], ranks
     return ""
 
 
+def untraced(made: type) -> type:
+    """A class whose methods torch's compiler leaves alone: it looks into what C++ calls in a compiled step."""
+    from torch._C._dynamo import eval_frame
+
+    # Since PyTorch 2.7; before, steps of DDP cannot be compiled.
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        skip = eval_frame._FrameAction.SKIP
+        for method in vars(made).values():
+            if isinstance(method, FunctionType):
+                eval_frame.set_code_exec_strategy(method.__code__, eval_frame._FrameExecStrategy(skip, skip))
+    return made
+
+
 # As PyTorch's own generated code asks for it; not part of its documented interface.
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_NO_TIMEOUT = timedelta(milliseconds=-1)
+# No more is a timeout.
+_AT_ONCE = timedelta()
 
 
 def current_stream(gpu: int) -> int:
@@ -169,10 +221,16 @@ class RanOn:
             self.backend.precede(self.event, current)
 
 
+# DDP's count of the ranks that still have data is kept by C++ up to the backward pass. It does not keep its object of
+# Python, without which it would wait forever.
+_COUNTS: deque[GroupWork] = deque(maxlen=16)
+
+
+@untraced
 class GroupWork(dist.Work):
     """A call that is queued on a stream, or done.
 
-    Waiting makes the current stream wait for it, and not the host, unless `blocking` is set.
+    Waiting makes the current stream wait for it, and not the host, unless `blocking` is set or there is a timeout.
 
     results: what the call gives. queued: where it is queued; None if it is done. check: raises if the group
     has failed.
@@ -188,14 +246,22 @@ class GroupWork(dist.Work):
         super().__init__()
         self.results, self.queued, self.check, self.blocking = list(results), queued, check, blocking
         self.future: Any = None
+        if len(self.results) == 1 and self.results[0].numel() == 1:
+            _COUNTS.append(self)
 
-    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+    def wait(self, timeout: timedelta = _AT_ONCE) -> bool:
         self.check()
         queued = self.queued
         if queued is not None:
             queued.hold_back_current_stream()
+            end = time.monotonic() + timeout.total_seconds()
+            while timeout > _AT_ONCE and not queued.event.done:
+                if time.monotonic() > end:
+                    raise dist.DistBackendError(f"caught collective operation timeout: no end after {timeout}")
+                time.sleep(1e-4)
             if self.blocking:
                 queued.event.synchronize()
+            if self.blocking or timeout > _AT_ONCE:
                 self.check()
         return True
 
@@ -235,12 +301,18 @@ _TYPES = dist.ProcessGroup.BackendType
 
 
 class Fallback:
-    """Process groups over the backends that torch has, made when first needed; why one is needed is said once."""
+    """Process groups over the backends that torch has, made when first needed; why one is needed is said once.
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
-        self.store, self.rank, self.size, self.timeout = store, rank, size, timeout
+    options: of NCCL.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, options: Any = None) -> None:
+        self.store, self.rank, self.size, self.timeout, self.options = store, rank, size, timeout, options
         self.made: dict[str, tuple[Any, Any]] = {}
         self.said: set[str] = set()
+        # Where calls belong together now, and the NCCL group that has been told so.
+        self.together: torch.device | None = None
+        self.told: Any = None
 
     def group(self, device: str, why: str) -> Any:
         """The one for ``cuda`` or ``cpu``."""
@@ -251,7 +323,7 @@ class Fallback:
         if name not in self.made:
             store = dist.PrefixStore(name, self.store)
             if name == "NCCL":
-                options = dist.ProcessGroupNCCL.Options()
+                options = self.options or dist.ProcessGroupNCCL.Options()
                 options._timeout = self.timeout
                 backend = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
             else:
@@ -261,7 +333,11 @@ class Fallback:
             group._set_default_backend(kind)
             group._register_backend(torch.device(device), kind, backend)
             self.made[name] = group, backend
-        return self.made[name][0]
+        made = self.made[name][0]
+        if name == "NCCL" and self.together is not None and self.told is None:
+            made._start_coalescing(self.together)
+            self.told = made
+        return made
 
     def close(self) -> None:
         """Ends them."""
@@ -316,6 +392,30 @@ def _number(environment: Mapping[str, str], name: str, default: float) -> float:
 Tensors = Sequence[torch.Tensor]
 
 
+class Able:
+    """What torch asks of the backend of a group: what it can do. The rest is the group's.
+
+    splits: True if `torch.distributed.split_group` can split the group.
+    """
+
+    supports_time_estimate = supports_shrinking = False
+
+    def __init__(self, group: BlinksimProcessGroup, splits: bool) -> None:
+        self.group, self.supports_splitting, self.supports_coalescing = group, splits, not group.cpu
+        self.options = group.fallback.options
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        """What torch calls for ``device_id``."""
+        self.group.bound_device_id = device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.group, name)
+
+
+@untraced
 class BlinksimProcessGroup(dist.ProcessGroup):
     """One rank of a group in which schedules run.
 
@@ -329,18 +429,25 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         The group fails when a rank waits longer than this, or than `Settings.timeout_s`, for another.
     cpu : bool
         Move CPU tensors through shared memory, and not CUDA tensors.
+    options : torch.distributed.ProcessGroupNCCL.Options, optional
+        Of NCCL, for what it does.
     """
 
     group_name, group_desc = "", ""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, cpu: bool = False) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, cpu: bool = False, options: Any = None
+    ) -> None:
         super().__init__(rank, size)
         self.store, self.place, self.ranks, self.timeout, self.cpu = store, rank, size, timeout, cpu
         self.settings = Settings.read()
         self.blocking = self.settings.blocking
-        self.fallback = Fallback(store, rank, size, timeout)
+        self.fallback = Fallback(store, rank, size, timeout, options)
         self.group: Group | None = None
         self.hosts = Hosts(dist.PrefixStore("host", store), rank, size)
+        self.met = 0
+        # What this rank has sent to itself and not received yet (True), or is waiting for (False).
+        self.alone: dict[bool, deque[torch.Tensor]] = {True: deque(), False: deque()}
         self.device, self.gpu = torch.device("cpu"), 0
         self.stream: Any = None
         self.backend: SharedMemoryBackend | GpuBackend | None = None
@@ -360,25 +467,49 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     setGroupName = _set_group_name  # noqa: N815
 
+    def _get_backend(self, device: torch.device) -> Able:
+        """By the device that is bound, torch asks whether NCCL can split a communicator off this group."""
+        return Able(self, splits=device.index is None or self.bound_device_id is None)
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Launches are counted on the GPUs."""
+
+    def get_group_store(self) -> Any:
+        return self.store
+
+    def split_group(
+        self, ranks: Sequence[int], timeout: timedelta | None = None, opts: Any = None, **names: Any
+    ) -> Any:
+        """A group of some of these ranks, in this order; None on the others. names: its name and description."""
+        if self.place not in ranks:
+            return None
+        name = names.get("group_name") or ",".join(map(str, ranks))
+        store, rank = dist.PrefixStore(f"{name}/", self.store), list(ranks).index(self.place)
+        part = type(self)(store, rank, len(ranks), timeout or self.timeout, self.cpu, opts)
+        part.group_name, part.group_desc = name, names.get("group_desc") or ""
+        return part
+
     # --- collectives that schedules run ---------------------------------------------------------------------------
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.AllreduceOptions()
+    def allreduce(self, tensors: Tensors | torch.Tensor, *given: Any) -> Any:
+        opts, tensors = options_of(dist.AllreduceOptions, given, "reduceOp"), listed(tensors)
         return self._in_place("allreduce", tensors, opts, "allreduce", tensors, opts)
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.AllreduceCoalescedOptions()
+    def allreduce_coalesced(self, tensors: Tensors, *given: Any) -> Any:
+        opts = options_of(dist.AllreduceCoalescedOptions, given)
         return self._in_place("allreduce", tensors, opts, "allreduce_coalesced", tensors, opts)
 
-    def reduce(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.ReduceOptions()
+    def reduce(self, tensors: Tensors | torch.Tensor, *given: Any) -> Any:
+        opts, tensors = options_of(dist.ReduceOptions, given, "rootRank", "reduceOp"), listed(tensors)
         return self._in_place("reduce", tensors, opts, "reduce", tensors, opts, root=opts.rootRank)
 
-    def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
-        opts = opts or dist.BroadcastOptions()
+    def broadcast(self, tensors: Tensors | torch.Tensor, *given: Any) -> Any:
+        opts, tensors = options_of(dist.BroadcastOptions, given, "rootRank"), listed(tensors)
         return self._in_place("broadcast", tensors, opts, "broadcast", tensors, opts, root=opts.rootRank)
 
-    def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
+    def allgather(self, output_lists: Any, inputs: Tensors | torch.Tensor, opts: Any = None) -> Any:
+        if isinstance(inputs, torch.Tensor):
+            output_lists, inputs = [output_lists], [inputs]
         flat = [tensor for tensors in output_lists for tensor in tensors]
         return self._gathered("allgather", uneven("an allgather", flat, inputs), output_lists, inputs, flat, opts)
 
@@ -389,7 +520,10 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         return self.allgather_into_tensor_coalesced([output], [given], opts)
 
-    def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any = None) -> Any:
+    def reduce_scatter(self, outputs: Tensors | torch.Tensor, input_lists: Any, *given: Any) -> Any:
+        opts = options_of(dist.ReduceScatterOptions, given, "reduceOp")
+        if isinstance(outputs, torch.Tensor):
+            outputs, input_lists = [outputs], [input_lists]
         flat = [tensor for tensors in input_lists for tensor in tensors]
         why = uneven("a reduce_scatter", flat, outputs)
         return self._scattered("reduce_scatter", why, outputs, input_lists, flat, opts)
@@ -403,10 +537,17 @@ class BlinksimProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> Any:
         ids = getattr(opts, "device_ids", None) or ()
-        # Without ids the group's device, or before its first call the one that the caller has chosen.
-        device = self.device
-        if not self.cpu and (self.group is None or ids):
-            device = torch.device("cuda", ids[0] if ids else torch.cuda.current_device())
+        device = self.device if self.cpu or (self.group and not ids) else self.bound_device_id
+        if ids:
+            device = torch.device("cuda", ids[0])
+        if device is None:
+            # Which GPU is this rank's, its first call will say. What has been queued so far must end here all the same.
+            torch.cuda.synchronize()
+            self.met += 1
+            self.store.set(f"met/{self.met}/{self.place}", "here")
+            for rank in range(self.ranks):
+                self.store.get(f"met/{self.met}/{rank}")
+            return GroupWork((), None, lambda: None)
         token = torch.zeros(1, device=device)
         work = self._in_place("allreduce", [token], dist.AllreduceOptions(), "barrier", opts)
         if isinstance(work, GroupWork):
@@ -442,16 +583,39 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         return self._pass_on("scatter", outputs[0], outputs, inputs, opts or dist.ScatterOptions())
 
+    def _to_itself(self, tensors: Tensors, sent: bool) -> GroupWork:
+        """What a rank sends to itself is copied once it is both sent and asked for, in the order of each."""
+        if self.alone[not sent]:
+            other = self.alone[not sent].popleft()
+            source, target = (tensors[0], other) if sent else (other, tensors[0])
+            target.copy_(source)
+        else:
+            self.alone[sent].append(tensors[0])
+        return GroupWork((), None, lambda: None)
+
     def send(self, tensors: Any, to: int, tag: int = 0) -> Any:
+        if to == self.place:
+            return self._to_itself(tensors, True)
         return self._pass_on("send", tensors[0], tensors, to, tag)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
+        if source == self.place:
+            return self._to_itself(tensors, False)
         return self._pass_on("recv", tensors[0], tensors, source, tag)
 
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        return self._pass_on("recv_anysource", tensors[0], tensors, tag)
+
     def _start_coalescing(self, device: Any) -> None:
-        """Calls are queued one after another anyway."""
+        """Calls of schedules are queued one after another anyway."""
+        self.fallback.together = device
 
     def _end_coalescing(self, device: Any) -> Any:
+        told, self.fallback.told, self.fallback.together = self.fallback.told, None, None
+        if told is not None:
+            return told._end_coalescing(device)
+        if self.group is None:
+            return GroupWork((), None, lambda: None)
         return self._do([torch.zeros(1, device=device)], "", lambda group: None, [], None, False, "")
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -558,6 +722,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             other = self.fallback.group(first.device.type, why)
             return getattr(other, name)(*arguments) if name else None
         group = self._group_on(first.device)
+        if torch.autograd._profiler_enabled():
+            work = recorded(f"{_world.pg_map.get(self, ['blinksim'])[0]}:{_PROFILED.get(name, name)}", work)
         if self.cpu:
             with torch.no_grad():
                 work(group)
@@ -606,11 +772,26 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.group
 
 
-def create(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:
-    """What torch calls for the backend ``blinksim``."""
-    return BlinksimProcessGroup(store, rank, size, timeout)
+def create(given: Any, options: Any, cpu: bool) -> BlinksimProcessGroup:
+    """What torch calls for a backend. given: its DistributedBackendOptions. options: ``pg_options``."""
+    return BlinksimProcessGroup(given.store, given.group_rank, given.group_size, given.timeout, cpu, options)
 
 
-def create_on_cpu(store: Any, rank: int, size: int, timeout: timedelta) -> BlinksimProcessGroup:
-    """What torch calls for the backend ``blinksim_numpy``."""
-    return BlinksimProcessGroup(store, rank, size, timeout, cpu=True)
+def batched(alone: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.distributed.batch_isend_irecv``, where calls of a group of ours that go to NCCL go there together."""
+
+    @wraps(alone)
+    def batch_isend_irecv(p2p_op_list: Sequence[Any]) -> Any:
+        first = p2p_op_list[0] if p2p_op_list else None
+        group = getattr(first, "group", None) or dist.group.WORLD
+        if not isinstance(first, dist.P2POp) or not isinstance(group, BlinksimProcessGroup) or group.cpu:
+            return alone(p2p_op_list)
+        device = first.tensor.device
+        group._start_coalescing(device)
+        try:
+            alone(p2p_op_list)
+        finally:
+            work = group._end_coalescing(device)
+        return [work]
+
+    return batch_isend_irecv
