@@ -384,15 +384,11 @@ class Answer(Projection):
 
     @property
     def limited_by(self) -> str:
-        """What takes the most time of the best schedule, in words: a link class, or latency."""
+        """What sets the time of the best schedule, in words: a link class and for how long it is busy, or a term."""
         if self.could is None:
             return ""
-        best, shares = self.could.best, dict[str, float]()
-        for term in best.terms:
-            what = term.limit if term.limit in best.links else _NOT_LINKS.get(term.limit, term.name)
-            shares[what] = shares.get(what, 0.0) + term.time_s / best.time_s
-        most = max(shares, key=lambda what: shares[what])
-        return f"{most}, {100 * shares[most]:.0f} % of the time of the best schedule"
+        what, share = self.could.best.limit
+        return f"{what}, {100 * share:.0f} % of the time of the best schedule"
 
     @property
     def at_best(self) -> str:
@@ -488,9 +484,6 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
 
 
-_NOT_LINKS = {"alpha": "latency", "gamma": "adding", "launch": "launches and flags"}
-
-
 def answer(
     machine: Question | MachineLike,
     collective: Collective,
@@ -525,10 +518,8 @@ def answer(
         best = None if contest is None else _best(contest, size)
         if best is not None:
             # What is measured of links is no bound: a program may exceed what others have measured.
-            stated, more = list[Projection](), programs.get(size, ())
-            for p in best.projections:
-                limit = bound if p.grants else forwarding
-                stated.append(replace(p, bound=limit, least=None, terms=(*p.terms, *more)))
+            longer = (p.longer(*programs.get(size, ())) for p in best.projections)
+            stated = (replace(p, bound=bound if p.grants else forwarding, least=None) for p in longer)
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}
