@@ -36,6 +36,8 @@ from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_a
 # Algorithms that stand beside each other on a line of 80 characters.
 COLUMNS = 5
 _FOR_THE_SIZE = "for the size"
+# What a size takes, its interval, and what it could take.
+_FIGURES = "takes_s=time_s takes_low_s=low_s takes_high_s=high_s could_take_s=could.best.time_s"
 # What rows say of programs, where some are timed.
 _OF_A_RUN = ("protocol", "calls")
 
@@ -128,8 +130,10 @@ class Comparison(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row per size and algorithm, with units in the keys; NCCL's own choice adds columns.
 
-        Rows of programs say their protocol, and whether calls follow each other or are apart.
+        Rows of programs say their protocol, and whether calls follow each other or are apart; those of `answers` the
+        three figures at their size.
         """
+        figures = {one.size: keyed(one, f"{_FIGURES} cannot_take_less_s=least.time_s") for one in self.answers}
         # NCCL's own choice is among the algorithms.
         picked = any(one.pick for one in self.projections[-1])
         run = [key for key in _OF_A_RUN if any(key in one.details for found in self.projections for one in found)]
@@ -137,6 +141,7 @@ class Comparison(Result):
             {"size_bytes": projection.size, **Projection.row(projection), "model": projection.model}
             | {"best": place == 0, **{key: projection.details.get(key) for key in run}}
             | ({"nccl_takes": projection.pick} if picked else {})
+            | figures.get(projection.size, {})
             for found in self.projections
             for place, projection in enumerate(found)
         ]
@@ -154,8 +159,8 @@ class Comparison(Result):
             row, least = keyed(best, "size_bytes=size algorithm time_s"), _least(projections)
             row |= {} if least is None else {"time_bound_s": least, "share": least / best.time_s}
             row |= keyed(self.made.get(best.size), "made_algorithm?=algorithm made_s?=time_s")
-            keys = "takes_s?=time_s takes_low_s?=low_s takes_high_s?=high_s could_take_s?=could.best.time_s"
-            found.append(row | keyed(answers.get(best.size), f"{keys} time_bound_s?=least.time_s"))
+            keys = f"{_FIGURES} time_bound_s=least.time_s".replace("=", "?=")
+            found.append(row | keyed(answers.get(best.size), keys))
         return found
 
     def to_dict(self) -> dict[str, Any]:

@@ -446,7 +446,8 @@ class Answer(Projection):
             granted = "add" if self.collective.reduces else "multicast"
             words = f", with switches that {granted}" if self.grants else ""
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
-            found.append(("cannot take less", f"{held}, whatever the schedule{words}"))
+            short = next((few for many, few in _HELD_FOR.items() if many in least.assumes), "whatever the schedule")
+            found.append(("cannot take less", f"{held}, {short}{words}"))
         limits = [("limited by", self.limited_by), ("weakest", self.weakest)]
         limits += [(IDLE_GPUS, self.idle.words())] if self.idle else []
         found += [(what, words) for what, words in limits if words]
@@ -463,6 +464,15 @@ class Answer(Projection):
 
     def __repr__(self) -> str:
         return self.text()
+
+
+# What a least time assumes of schedules, in few words.
+_HELD_FOR = {
+    "whole messages": "by ordinary sends and sums of whole messages",
+    "ordinary sends": "by ordinary sends and sums",
+    "along trees": "along trees",
+    "share no data": "for blocks that share no data",
+}
 
 
 def gpus_of(machine: str, ranks: int, nodes: int) -> str:
