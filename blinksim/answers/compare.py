@@ -17,7 +17,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import Answer, answer, contest, gpus_of, held_at, schedules
+from blinksim.answers.project import UNKNOWN, Answer, answer, contest, gpus_of, held_at, schedules
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import NOMINAL, MachineLike, as_topology
@@ -558,6 +558,8 @@ class MachineComparison(Result):
         The answers by size, by machine.
     prices : mapping
         What a node costs an hour, by machine, where that was given.
+    refused : mapping
+        The reasons, by machine, where nothing is known of one.
 
     Examples
     --------
@@ -570,6 +572,7 @@ class MachineComparison(Result):
     collective: Collective
     answers: Mapping[str, tuple[Answer, ...]]
     prices: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per machine and size; busbw_per_price: GB/s for each unit of price an hour of a GPU."""
@@ -586,8 +589,8 @@ class MachineComparison(Result):
         return None if price is None else one.busbw_GBps * len(one.members) / (price * one.details["nodes"])
 
     def to_dict(self) -> dict[str, Any]:
-        """The rows."""
-        return keyed(self, "collective=collective.name rows", rows=self.rows())
+        """The rows, and the reasons of machines without any."""
+        return keyed(self, "collective=collective.name rows refused", rows=self.rows(), refused=dict(self.refused))
 
     def quickest(self, at: int) -> list[str]:
         """The machine that takes least at this place of the sizes, and those whose intervals overlap with its own."""
@@ -620,7 +623,9 @@ class MachineComparison(Result):
                 row += [format_rate(one.busbw), str(one.details["basis"])]
                 rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
-        notes = ["  * takes least at its size"]
+        notes = ["  * takes least at its size", *(f"  {words}" for words in refused_words(self.refused))]
+        unknown = [name for name, answers in self.answers.items() if not all(one.known for one in answers)]
+        notes += [f"  {', '.join(unknown)}: {UNKNOWN}"] if unknown else []
         if self.prices:
             head.append("GB/s per price")
             best = max(self.prices, key=lambda name: self._worth(name, self.answers[name][-1]) or 0.0)
@@ -667,7 +672,7 @@ def compare_machines(
     InputError
         For fewer than two machines, one that is named twice, and prices of others.
     InfeasibleError
-        As `project` raises it.
+        As `project` raises it, if there is no machine without a reason against it.
 
     Examples
     --------
@@ -687,8 +692,16 @@ def compare_machines(
     # With every machine at every size the table stays on a screen.
     few = SIZES[:: 4 if len(names) <= 4 else 10]
     wanted, ordered = Collective.of(collective), sizes_of(few if sizes is None else sizes)
-    found = (tuple(answer(one, wanted, ordered, library=library)) for one in asked)
-    return MachineComparison(wanted, dict(zip(names, found, strict=True)), dict(prices or {}))
+    found, refused = dict[str, tuple[Answer, ...]](), dict[str, str]()
+    for name, one in zip(names, asked, strict=True):
+        try:
+            found[name] = tuple(answer(one, wanted, ordered, library=library))
+        except InfeasibleError as error:
+            refused[name] = str(error)
+    if not found:
+        raise InfeasibleError("; ".join(refused.values()))
+    known = {name: price for name, price in (prices or {}).items() if name in found}
+    return MachineComparison(wanted, found, known, refused)
 
 
 @dataclass(frozen=True, repr=False)

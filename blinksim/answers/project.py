@@ -316,8 +316,9 @@ def with_file(library: Library, takes: Projection, file: GraphFile, picked: tupl
 
 # The share of the time that bytes take where bandwidth decides.
 _SENDS = 0.5
-# Nobody measured the job, nor anything like it.
+# Nobody measured the job, nor anything like it: what relatives lend says little of which of two machines is quicker.
 _UNKNOWN = ("predicted", "links")
+UNKNOWN = "nobody has published a time of this, so that overlapping intervals rank no machines"
 
 
 @dataclass(frozen=True, repr=False)
@@ -436,7 +437,7 @@ class Answer(Projection):
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
         found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{choice}")]
-        nobody = "" if self.known else "nobody has published a time of this; "
+        nobody = "" if self.known else f"{UNKNOWN}; "
         found.append(("from", nobody + details["origin"]))
         found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
         if self.could is not None:
