@@ -165,7 +165,7 @@ class Together(Result):
     Examples
     --------
     >>> import blinksim as bs
-    >>> shared = bs.Question("full:8@50GB/s", relays="all", relays_reduce=True)
+    >>> shared = bs.Question("full:8@50GB/s", relays="others", relays_reduce=True)
     >>> found = bs.together(shared, ["0,1", "2,3", "4,5", "6,7"])
     >>> [group.rate / 10**9 for group in found.groups], found.exact
     ([Fraction(200, 1), Fraction(200, 1), Fraction(200, 1), Fraction(200, 1)], True)

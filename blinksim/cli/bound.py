@@ -78,7 +78,7 @@ def bound(options: Bound) -> None:
 
 def _at_once(options: Bound) -> None:
     """How fast several groups can be at once."""
-    from blinksim.answers.together import together
+    from blinksim.answers.together import OTHERS, together
     from blinksim.timing.simulator import simulate
 
     given = typed_options(options, "root", "traffic", "losses", "gains", "levels", "before")
@@ -94,7 +94,7 @@ def _at_once(options: Bound) -> None:
         found = together(question, groups, options.collective or "allreduce")
         sized = found.groups[0].size is not None
         time_s = simulate(found, int(sum(found.amounts))).time_s if sized else None
-    helped = replace(question, relays="all", relays_reduce=True) if question.relays is None else question
+    helped = replace(question, relays=OTHERS, relays_reduce=True) if question.relays is None else question
     again = command_line(helped, options.collective or "")
     again += typed_options(options, "groups", "mesh", "axis", "size")
     more = "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
