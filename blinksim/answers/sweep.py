@@ -535,7 +535,7 @@ def _algorithms(names: Sequence[str] | str, collective: Collective, model: Timin
     for name in (str(name).strip() for name in each(names)):
         if name in ("unsearched", "all"):
             if name == "all":
-                warn("algorithms=all of a sweep is now algorithms=unsearched", OutdatedWarning, stacklevel=3)
+                warn("sweep takes algorithms=unsearched in place of algorithms=all", OutdatedWarning, stacklevel=3)
             found += [entry.name for entry in candidates(collective.name)]
         else:
             found.append(name if name == "best" or models.chooser(name) else asked_as(name))

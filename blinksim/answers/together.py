@@ -19,7 +19,7 @@ from blinksim.units import size_of
 # GPUs of a node that hold no rank of a group.
 OTHERS = "others"
 # For each of the additions of a least tree: 8 s for 350,000 (10 groups of 16 GPUs), 1 s for 180,000 (hypercube).
-_SECONDS = 25e-6
+SECONDS_A_SUM = 25e-6
 
 
 def together(
@@ -79,6 +79,6 @@ def together(
     used = {name for group in found for name in (*group.part.members, *group.part.relays)}
     order = [device.name for device in whole.devices if device.name in used]
     shared = whole.select(order, links=found[0].part.default_links(), connected=False)
-    seconds = _SECONDS * sum(group.work for group in found)
+    seconds = SECONDS_A_SUM * sum(group.work for group in found)
     budget.check("the bound of these groups", shared, seconds, "name fewer GPUs as relays")
     return fair(shared, found)

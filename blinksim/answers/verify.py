@@ -16,12 +16,15 @@ from math import lcm
 from typing import Any
 
 from blinksim import budget
+from blinksim.algorithms.building.joint_trees import fair
+from blinksim.answers.together import SECONDS_A_SUM
 from blinksim.bounds import Bound, BoundResult, Phases
 from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.certificates import check_shares, shown
-from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, unknown_bound
+from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, lengths_in, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
-from blinksim.collective import Collective
+from blinksim.bounds.together import Group, SharedLengths, Together
+from blinksim.collective import OF_EXPERTS, Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_files
 from blinksim.formats.error_locations import blamed_on
@@ -41,8 +44,9 @@ from blinksim.textio.safe_xml import file_text, outermost
 from blinksim.textio.strict_json import parse, unpack
 from blinksim.textio.text_files import STDIN, read_bytes
 from blinksim.textio.text_table import count
+from blinksim.timing.experts import expert_collective
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, format_rate
+from blinksim.units import exact_GBps, format_rate, parse_exact
 
 
 def read_schedule(
@@ -225,6 +229,15 @@ def attained_in_network(topology: Topology, collective: Collective, bound: Bound
 # Seconds that a schedule may take which shows that a bound is attained.
 _PATIENCE = 20.0
 _NAMES = ("members", "relays", "links", "edits")
+# What only puts the question, beside these.
+_ASKED = "source", "nodes", "rates_source", "relays_reduce", "routing"
+# What routings are drawn with, and the types of it.
+_DRAWN: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("tokens", "hidden", "experts", "experts_per_rank", "top_k", "node_limit", "seed"), (int,)),
+    **dict.fromkeys(("routing", "placement", "dtype"), (str,)),
+    **dict.fromkeys(("skew", "hot"), (int, float)),
+    "token_size": (int, str),
+}
 
 
 @dataclass(frozen=True)
@@ -369,6 +382,8 @@ def verify_file(
         return _judged(compact_from_document(file, document), asked, in_place, slots or 1)
     if isinstance(document, dict) and "bounds" in document and "collective" in document:
         return _bounds(file, document, asked)
+    if isinstance(document, dict) and {"rows", "certificates", "rates_source"} <= document.keys():
+        return _groups(file, document, asked)
     raise FileError(file, "is neither a schedule file nor a bound in JSON")
 
 
@@ -459,7 +474,7 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
         # What the document must say of itself and of its machine; what only puts the question is as it stands
         # there.
         own |= {"schema_version": 1, "command": "bound", "machine": topology.name, "rates": topology.rates}
-        asked = ["source", "nodes", "rates_source", "relays_reduce", *["machine", "rates"] * bool(question.machine)]
+        asked = [*_ASKED, *["machine", "rates"] * bool(question.machine)]
         own |= {key: document[key] for key in asked if key in document}
         claimed = {key: value for key, value in document.items() if key not in ("bounds", "time_bounds", *_NAMES)}
         wrong, unproved = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})
@@ -482,7 +497,74 @@ def _entries(file: str, document: dict[str, Any], key: str, *needed: str) -> lis
     return entries
 
 
-def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, Collective, tuple[int, ...]]:
+def _groups(file: str, document: dict[str, Any], question: Question) -> FileVerdict:
+    """The answer for what `bound --json` printed of several groups."""
+    needed = ("collective", "members", "relays", "size_bytes", "alone_exact", "rate_exact")
+    rows = _entries(file, document, "rows", *needed)
+    entries, groups, used = _entries(file, document, "certificates", "lengths", "held_exact"), list[Group](), set[str]()
+    wrong, proofs = list[str](), list[SharedLengths]()
+    with blamed_on(partial(FileError, file)):
+        for row in rows:
+            part, wanted, _ = _problem(file, {**document, **row}, question)
+            alone, each = (parse_exact(row[key]) * 10**9 for key in ("alone_exact", "rate_exact"))
+            size = row["size_bytes"]
+            if (type(size) is not int or size < 1) and size is not None:
+                raise InputError("the size of a group is no number of bytes")
+            groups.append(Group(part, wanted, size, alone, each))
+            used |= {*part.members, *part.relays}
+        if not all(0 < group.rate <= group.alone for group in groups) or len({g.size is None for g in groups}) > 1:
+            raise InputError("groups have rates up to those alone, and all of them a size, or none")
+    # The members of all in the order of the machine, whether links connect them or not.
+    named = [name for name in document.get("members", []) if name in used]
+    every = {**document, "collective": "allgather", "members": named, "relays": [], "relays_reduce": False}
+    machine, _, _ = _problem(file, every, question, connected=False)
+    for entry in entries:
+        try:
+            held = [None if text is None else parse_exact(text) * 10**9 for text in entry["held_exact"]]
+            if [rate for rate in held if rate] != [g.rate for g, rate in zip(groups, held, strict=True) if rate]:
+                raise InputError("a group is held to another rate than it has")
+            proofs.append(SharedLengths.of(machine, groups, lengths_in(entry["lengths"]), held))
+            if proofs[-1].rate <= 0:
+                raise InputError("nothing is left for the other groups")
+        except (InputError, ValueError, TypeError) as error:
+            wrong.append(f"certificate: {error}")
+    unproved, facts = list[str](), list[str]()
+    if not wrong:
+        found = Together(machine, tuple(groups), tuple(proofs))
+        wrong += [] if used == {*named} else ["members are not those of the groups"]
+        if min(group.rate / group.weight for group in groups) > proofs[0].rate:
+            wrong.append("the groups have more than the first certificate allows")
+        own = {"schema_version": 1, "command": "bound groups", **found.to_dict()}
+        more, open_claims = compare(
+            document, own | {key: document[key] for key in (*_ASKED, *_NAMES, "simulated_s") if key in document}
+        )
+        wrong, unproved = wrong + list(more), list(open_claims)
+        if not wrong and not _together_attain(machine, groups):
+            unproved.append("not proved: that schedules attain this")
+        facts = [proof.words(groups) for proof in proofs]
+    summary = f"{'wrong' if wrong else 'right'}: {count(len(groups), 'group')} on {machine.name} at once"
+    about = {"machine": machine.name, "rates": machine.rates}
+    return FileVerdict(not wrong, summary, tuple(wrong), tuple(facts) if not wrong else (), about, {}, tuple(unproved))
+
+
+def _together_attain(machine: Topology, groups: Sequence[Group]) -> bool:
+    """True if schedules that are built and interpreted give all groups their rates, and each its rate alone."""
+    if SECONDS_A_SUM * sum(group.work for group in groups) > _PATIENCE:
+        return False
+    try:
+        found = fair(machine, groups)
+    except BlinksimError:
+        return False
+    if any(new.rate < old.rate or new.alone < old.alone for new, old in zip(found.groups, groups, strict=True)):
+        return False
+    seconds = max(amount / group.rate for amount, group in zip(found.amounts, found.groups, strict=True))
+    right = all(group.schedule is not None and verify_schedule(group.schedule).ok for group in found.groups)
+    return right and (rate(found.schedule) or 0) * seconds >= sum(found.amounts)
+
+
+def _problem(
+    file: str, document: dict[str, Any], question: Question, *, connected: bool = True
+) -> tuple[Topology, Collective, tuple[int, ...]]:
     """The part of the machine, loaded anew, collective and shares that the bounds are about."""
     root, nodes, reduce = document.get("root"), document.get("nodes", 1), document.get("relays_reduce", False)
     rates = question.table if question.machine else document.get("rates_source", "nominal")
@@ -505,8 +587,6 @@ def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[T
         if not isinstance(lists[key], list) or not all(type(value) is item for value in lists[key]):
             raise FileError(file, f"{key} is not a list of {what}")
     traffic = from_lines(f"{file} (traffic)", lists["traffic"]) if "traffic" in document else None
-    with blamed_on(partial(FileError, file)):
-        wanted = Collective.parse(document["collective"], root, traffic)
     source = question.machine or document.get("source", document.get("machine"))
     if source == STDIN and not question.machine:
         raise FileError(file, "is of a machine that came through standard input; say which one with machine=")
@@ -516,7 +596,21 @@ def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[T
     whole = asked.whole() if question.machine else _named(file, asked)
     members, relays, links = lists["members"], lists["relays"], lists["links"] or None
     with blamed_on(partial(FileError, file)):
-        topology = whole.select(members, relays, links, relays_reduce=reduce, collective=wanted)
+        name, drawn = document["collective"], document.get("routing")
+        if name in OF_EXPERTS and isinstance(drawn, dict):
+            part = whole.select(members, relays, links, relays_reduce=reduce)
+            if not all(os.path.isfile(str(drawn.get(key, file))) for key in ("routing", "placement")):
+                raise InputError("the routing is in no ordinary file")
+            settings = {key: value for key, value in drawn.items() if key != "digest"}
+            if odd := [key for key, value in settings.items() if type(value) not in _DRAWN.get(key, ())]:
+                raise InputError(f"{shown(odd[0])} is not what a routing is drawn with")
+            wanted = expert_collective(part, name, **settings)
+            if wanted.routing is None or drawn.get("digest", wanted.routing.digest) != wanted.routing.digest:
+                raise InputError("the routing is another one than the bound is of")
+        else:
+            wanted = Collective.parse(name, root, traffic)
+        given: dict[str, Any] = {"relays_reduce": reduce, "collective": wanted, "connected": connected}
+        topology = whole.select(members, relays, links, **given)
         wanted.check_ranks(topology.ranks)
         return topology, wanted, check_shares(wanted, topology.ranks, lists["shares"])
 

@@ -86,7 +86,7 @@ def proved(entry: object, topology: Topology, collective: Collective, shares: Se
                 return Phases.of(topology, collective, phases)
             case "lengths":
                 grants = names(fields.get("grants", []), "grants")
-                return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares, grants)
+                return Lengths.of(topology, collective, lengths_in(fields["lengths"]), shares, grants)
     except KeyError as missing:
         raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
     raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
@@ -112,7 +112,8 @@ def names(value: object, what: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _lengths(value: object) -> dict[str, Fraction]:
+def lengths_in(value: object) -> dict[str, Fraction]:
+    """The lengths of links in a certificate, by name."""
     if not isinstance(value, Mapping):
         raise InputError("certificate: lengths is not an object")
     lengths = {}

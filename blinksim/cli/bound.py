@@ -70,6 +70,9 @@ def bound(options: Bound) -> None:
         said |= {"gains": [change.to_dict() for change in more]} if options.gains else {}
         said |= {"levels": [level.to_dict(topology) for level in levels]} if options.levels else {}
         said |= times.to_dict() if times is not None else {}
+        if wanted.routing is not None:
+            drawn = {key: value for key, value in vars(options.drawing).items() if value is not None}
+            said["routing"] = drawn | {"digest": wanted.routing.digest}
         return said | ({"before": was.to_dict() | {"ratio": float(best.rate / was.rate)}} if was is not None else {})
 
     changed = {_LOST: less, _GAINED: more}
@@ -99,7 +102,7 @@ def _at_once(options: Bound) -> None:
     again += typed_options(options, "groups", "mesh", "axis", "size")
     more = "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
     more += "" if helped is question else f"\nnext: blinksim bound {again}"
-    said = found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
+    said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
     answer("bound groups", lambda: said, lambda: click.echo(f"{as_typed(found.text())}{more}"), found.rows)
 
 
