@@ -628,9 +628,9 @@ class MachineComparison(Result):
         notes += [f"  {', '.join(unknown)}: {UNKNOWN}"] if unknown else []
         if self.prices:
             head.append("GB/s per price")
-            best = max(self.prices, key=lambda name: self._worth(name, self.answers[name][-1]) or 0.0)
+            best = max(self.answers, key=lambda name: self._worth(name, self.answers[name][-1]) or 0.0)
             most = f"{format_size(self.answers[best][-1].size)} {best} has most for the money"
-            said = f"; at {most}" if len(self.prices) == len(self.answers) else ""
+            said = f"; at {most}" if self.prices.keys() >= self.answers.keys() else ""
             notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{said}")
         return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))
 
@@ -700,8 +700,7 @@ def compare_machines(
             refused[name] = str(error)
     if not found:
         raise InfeasibleError("; ".join(refused.values()))
-    known = {name: price for name, price in (prices or {}).items() if name in found}
-    return MachineComparison(wanted, found, known, refused)
+    return MachineComparison(wanted, found, dict(prices or {}), refused)
 
 
 @dataclass(frozen=True, repr=False)

@@ -529,8 +529,10 @@ def answer(
         best = None if contest is None else _best(contest, size)
         if best is not None:
             # What is measured of links is no bound: a program may exceed what others have measured.
-            longer = (p.longer(*programs.get(size, ())) for p in best.projections)
-            stated = (replace(p, bound=bound if p.grants else forwarding, least=None) for p in longer)
+            stated, more = list[Projection](), programs.get(size, ())
+            for p in best.projections:
+                limit = bound if p.grants else forwarding
+                stated.append(replace(p.longer(*more), bound=limit, least=None))
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}

@@ -21,10 +21,10 @@ from blinksim.answers.together import SECONDS_A_SUM
 from blinksim.bounds import Bound, BoundResult, Phases
 from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.certificates import check_shares, shown
-from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, lengths_in, unknown_bound
+from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, shared_lengths, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
 from blinksim.bounds.together import Group, SharedLengths, Together
-from blinksim.collective import OF_EXPERTS, Collective
+from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_files
 from blinksim.formats.error_locations import blamed_on
@@ -499,52 +499,46 @@ def _entries(file: str, document: dict[str, Any], key: str, *needed: str) -> lis
 
 def _groups(file: str, document: dict[str, Any], question: Question) -> FileVerdict:
     """The answer for what `bound --json` printed of several groups."""
-    needed = ("collective", "members", "relays", "size_bytes", "alone_exact", "rate_exact")
-    rows = _entries(file, document, "rows", *needed)
-    entries, groups, used = _entries(file, document, "certificates", "lengths", "held_exact"), list[Group](), set[str]()
-    wrong, proofs = list[str](), list[SharedLengths]()
-    with blamed_on(partial(FileError, file)):
-        for row in rows:
-            part, wanted, _ = _problem(file, {**document, **row}, question)
-            alone, each = (parse_exact(row[key]) * 10**9 for key in ("alone_exact", "rate_exact"))
-            size = row["size_bytes"]
-            if (type(size) is not int or size < 1) and size is not None:
-                raise InputError("the size of a group is no number of bytes")
-            groups.append(Group(part, wanted, size, alone, each))
-            used |= {*part.members, *part.relays}
-        if not all(0 < group.rate <= group.alone for group in groups) or len({g.size is None for g in groups}) > 1:
-            raise InputError("groups have rates up to those alone, and all of them a size, or none")
-    # The members of all in the order of the machine, whether links connect them or not.
-    named = [name for name in document.get("members", []) if name in used]
-    every = {**document, "collective": "allgather", "members": named, "relays": [], "relays_reduce": False}
-    machine, _, _ = _problem(file, every, question, connected=False)
+    entries, wrong, proofs = _entries(file, document, "certificates"), list[str](), list[SharedLengths]()
+    machine, groups = _sharing(file, document, question)
     for entry in entries:
         try:
-            held = [None if text is None else parse_exact(text) * 10**9 for text in entry["held_exact"]]
-            if [rate for rate in held if rate] != [g.rate for g, rate in zip(groups, held, strict=True) if rate]:
-                raise InputError("a group is held to another rate than it has")
-            proofs.append(SharedLengths.of(machine, groups, lengths_in(entry["lengths"]), held))
-            if proofs[-1].rate <= 0:
-                raise InputError("nothing is left for the other groups")
-        except (InputError, ValueError, TypeError) as error:
-            wrong.append(f"certificate: {error}")
-    unproved, facts = list[str](), list[str]()
+            proofs.append(shared_lengths(entry, machine, groups))
+        except InputError as error:
+            wrong.append(str(error))
+    unproved, facts = list[str](), tuple(proof.words(groups) for proof in proofs)
     if not wrong:
-        found = Together(machine, tuple(groups), tuple(proofs))
-        wrong += [] if used == {*named} else ["members are not those of the groups"]
+        own = {"schema_version": 1, "command": "bound groups", **Together(machine, groups, tuple(proofs)).to_dict()}
+        own |= {key: document[key] for key in (*_ASKED, *_NAMES, "simulated_s") if key in document}
+        wrong, unproved = map(list, compare(document, own))
         if min(group.rate / group.weight for group in groups) > proofs[0].rate:
             wrong.append("the groups have more than the first certificate allows")
-        own = {"schema_version": 1, "command": "bound groups", **found.to_dict()}
-        more, open_claims = compare(
-            document, own | {key: document[key] for key in (*_ASKED, *_NAMES, "simulated_s") if key in document}
-        )
-        wrong, unproved = wrong + list(more), list(open_claims)
-        if not wrong and not _together_attain(machine, groups):
-            unproved.append("not proved: that schedules attain this")
-        facts = [proof.words(groups) for proof in proofs]
+    if not wrong and not _together_attain(machine, groups):
+        unproved.append("not proved: that schedules attain this")
     summary = f"{'wrong' if wrong else 'right'}: {count(len(groups), 'group')} on {machine.name} at once"
     about = {"machine": machine.name, "rates": machine.rates}
-    return FileVerdict(not wrong, summary, tuple(wrong), tuple(facts) if not wrong else (), about, {}, tuple(unproved))
+    return FileVerdict(not wrong, summary, tuple(wrong), () if wrong else facts, about, {}, tuple(unproved))
+
+
+def _sharing(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, tuple[Group, ...]]:
+    """The machine that groups share, loaded anew, and the groups with the rates that the file claims."""
+    needed, groups = ("collective", "members", "relays", "size_bytes", "alone_exact", "rate_exact"), list[Group]()
+    for row in _entries(file, document, "rows", *needed):
+        part, wanted, _ = _problem(file, {**document, **row}, question)
+        with blamed_on(partial(FileError, file)):
+            alone, each = (parse_exact(row[key]) * 10**9 for key in ("alone_exact", "rate_exact"))
+        size, sized = row["size_bytes"], type(row["size_bytes"]) is int and row["size_bytes"] > 0
+        if not (sized or size is None) or not 0 < each <= alone:
+            raise FileError(file, "a group has no number of bytes, or no rate up to the one that it has alone")
+        groups.append(Group(part, wanted, size, alone, each))
+    if len({group.size is None for group in groups}) > 1:
+        raise FileError(file, "some groups have a size and some have none")
+    # The members of all in the order of the machine, whether links connect them or not.
+    every = {**document, "collective": "allgather", "relays": [], "relays_reduce": False}
+    machine, _, _ = _problem(file, every, question, connected=False)
+    if {*machine.members} != {name for group in groups for name in (*group.part.members, *group.part.relays)}:
+        raise FileError(file, "members are not those of the groups and their relays")
+    return machine, tuple(groups)
 
 
 def _together_attain(machine: Topology, groups: Sequence[Group]) -> bool:
@@ -596,23 +590,27 @@ def _problem(
     whole = asked.whole() if question.machine else _named(file, asked)
     members, relays, links = lists["members"], lists["relays"], lists["links"] or None
     with blamed_on(partial(FileError, file)):
-        name, drawn = document["collective"], document.get("routing")
-        if name in OF_EXPERTS and isinstance(drawn, dict):
-            part = whole.select(members, relays, links, relays_reduce=reduce)
-            if not all(os.path.isfile(str(drawn.get(key, file))) for key in ("routing", "placement")):
-                raise InputError("the routing is in no ordinary file")
-            settings = {key: value for key, value in drawn.items() if key != "digest"}
-            if odd := [key for key, value in settings.items() if type(value) not in _DRAWN.get(key, ())]:
-                raise InputError(f"{shown(odd[0])} is not what a routing is drawn with")
-            wanted = expert_collective(part, name, **settings)
-            if wanted.routing is None or drawn.get("digest", wanted.routing.digest) != wanted.routing.digest:
-                raise InputError("the routing is another one than the bound is of")
+        if isinstance(drawn := document.get("routing"), dict):
+            wanted = _routed(file, whole.select(members, relays, links), document["collective"], drawn)
         else:
-            wanted = Collective.parse(name, root, traffic)
+            wanted = Collective.parse(document["collective"], root, traffic)
         given: dict[str, Any] = {"relays_reduce": reduce, "collective": wanted, "connected": connected}
         topology = whole.select(members, relays, links, **given)
         wanted.check_ranks(topology.ranks)
         return topology, wanted, check_shares(wanted, topology.ranks, lists["shares"])
+
+
+def _routed(file: str, part: Topology, name: str, drawn: dict[str, Any]) -> Collective:
+    """The dispatch or combine of a file, its routing drawn or read anew; raises `InputError` if it is another one."""
+    settings = {key: value for key, value in drawn.items() if key != "digest"}
+    if odd := [key for key, value in settings.items() if type(value) not in _DRAWN.get(key, ())]:
+        raise InputError(f"{shown(odd[0])} is not what a routing is drawn with")
+    if not all(os.path.isfile(drawn[key]) for key in ("routing", "placement") if key in drawn):
+        raise InputError("the routing is in no ordinary file")
+    wanted = expert_collective(part, name, **settings)
+    if wanted.routing is None or drawn.get("digest", wanted.routing.digest) != wanted.routing.digest:
+        raise InputError("the routing is another one than the bound is of")
+    return wanted
 
 
 def _named(file: str, asked: Question) -> Topology:

@@ -25,6 +25,7 @@ from blinksim.bounds.certificates import (
     shown,
 )
 from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.together import Group, SharedLengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
 from blinksim.topology.graph import Topology
@@ -86,7 +87,7 @@ def proved(entry: object, topology: Topology, collective: Collective, shares: Se
                 return Phases.of(topology, collective, phases)
             case "lengths":
                 grants = names(fields.get("grants", []), "grants")
-                return Lengths.of(topology, collective, lengths_in(fields["lengths"]), shares, grants)
+                return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares, grants)
     except KeyError as missing:
         raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
     raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
@@ -112,8 +113,7 @@ def names(value: object, what: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def lengths_in(value: object) -> dict[str, Fraction]:
-    """The lengths of links in a certificate, by name."""
+def _lengths(value: object) -> dict[str, Fraction]:
     if not isinstance(value, Mapping):
         raise InputError("certificate: lengths is not an object")
     lengths = {}
@@ -129,6 +129,19 @@ def lengths_in(value: object) -> dict[str, Fraction]:
         if common.bit_length() > _MOST_BITS:
             raise InputError("certificate: the lengths have no common denominator of a size that can be checked")
     return lengths
+
+
+def shared_lengths(entry: Mapping[str, Any], machine: Topology, groups: Sequence[Group]) -> SharedLengths:
+    """What the lengths in `entry` prove of groups with their rates; raises `InputError` if that is nothing."""
+    held = [
+        None if text is None else parse_exact(text) * 10**9 for text in _list(entry.get("held_exact"), "held_exact")
+    ]
+    if len(held) != len(groups) or any(rate not in (None, one.rate) for rate, one in zip(held, groups, strict=True)):
+        raise InputError("certificate: a group is held to another rate than it has")
+    found = SharedLengths.of(machine, groups, _lengths(entry.get("lengths")), held)
+    if found.rate <= 0:
+        raise InputError("certificate: nothing is left for the other groups")
+    return found
 
 
 _ATTAINED = ("exact", "upper")
