@@ -114,7 +114,7 @@ def _switch_lines(found: BoundResult) -> Iterator[str]:
         yield BY_SUMS
     if found.in_network is not None:
         flight = in_flight(found)
-        if flight is not None:
+        if flight is not None and flight.rate > found.most:
             yield f"if they reduced in flight, at most {_reach(found, flight)}"
         return
     if found.even_granted is not None:
