@@ -231,13 +231,6 @@ _PATIENCE = 20.0
 _NAMES = ("members", "relays", "links", "edits")
 # What only puts the question, beside these.
 _ASKED = "source", "nodes", "rates_source", "relays_reduce", "routing"
-# What routings are drawn with, and the types of it.
-_DRAWN: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("tokens", "hidden", "experts", "experts_per_rank", "top_k", "node_limit", "seed"), (int,)),
-    **dict.fromkeys(("routing", "placement", "dtype"), (str,)),
-    **dict.fromkeys(("skew", "hot"), (int, float)),
-    "token_size": (int, str),
-}
 
 
 @dataclass(frozen=True)
@@ -603,11 +596,12 @@ def _problem(
 def _routed(file: str, part: Topology, name: str, drawn: dict[str, Any]) -> Collective:
     """The dispatch or combine of a file, its routing drawn or read anew; raises `InputError` if it is another one."""
     settings = {key: value for key, value in drawn.items() if key != "digest"}
-    if odd := [key for key, value in settings.items() if type(value) not in _DRAWN.get(key, ())]:
-        raise InputError(f"{shown(odd[0])} is not what a routing is drawn with")
-    if not all(os.path.isfile(drawn[key]) for key in ("routing", "placement") if key in drawn):
-        raise InputError("the routing is in no ordinary file")
-    wanted = expert_collective(part, name, **settings)
+    try:
+        if not all(os.path.isfile(drawn[key]) for key in ("routing", "placement") if key in drawn):
+            raise InputError("the routing is in no ordinary file")
+        wanted = expert_collective(part, name, **settings)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"nothing is drawn with these settings: {str(error)[:80]}") from None
     if wanted.routing is None or drawn.get("digest", wanted.routing.digest) != wanted.routing.digest:
         raise InputError("the routing is another one than the bound is of")
     return wanted

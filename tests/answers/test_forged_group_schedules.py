@@ -1,4 +1,4 @@
-"""A thousand changes of the schedules of groups that share a machine: refused, unless a second opinion calls them right."""
+"""A thousand changes of the schedules of groups that share a machine: refused, or right by a second opinion."""
 
 from __future__ import annotations
 

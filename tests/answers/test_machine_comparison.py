@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
+from blinksim.answers.project import Answer
 from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError, InputError
 
@@ -138,6 +139,9 @@ def test_rows_hold_the_three_figures(capsys: pytest.CaptureFixture[str]) -> None
     assert run(["compare", "dgx1-v100", "allreduce", "--sizes", "1MiB,1GiB", "--csv"]) == 0
     for row in csv.DictReader(capsys.readouterr().out.splitlines()):
         alone = bs.project("dgx1-v100", "allreduce", int(row["size_bytes"]))
+        assert isinstance(alone, Answer)
+        assert alone.could
+        assert alone.least
         figures = alone.time_s, alone.low_s, alone.high_s, alone.could.best.time_s, alone.least.time_s
         keys = "takes_s", "takes_low_s", "takes_high_s", "could_take_s", "cannot_take_less_s"
         assert [float(row[key]) for key in keys] == pytest.approx(figures, rel=1e-12)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 import blinksim as bs
+from blinksim.answers.project import Answer
 from blinksim.results import Term
 from blinksim.timing.projection_result import Projection
 
@@ -27,6 +28,7 @@ def test_links_are_held_as_long_as_in_a_simulation(machine: str, collective: str
 def test_one_screen_says_one_figure() -> None:
     """What limits, the bottleneck of the schedule below it, and a simulation of that schedule."""
     found = bs.project(bs.load("hgx-h100", nodes=2), "allgather", "64MiB")
+    assert isinstance(found, Answer)
     (kind, limited), (busy,) = (
         re.findall(r"limited by +(\w+), (\d+) %", found.why())[0],
         re.findall(r"\(nvlink\), busy (\d+) %", found.why()),
