@@ -93,6 +93,10 @@ class PluginError(InputError):
     """
 
 
+class OutdatedWarning(DeprecationWarning):
+    """A word that still works, and what takes its place."""
+
+
 class InfeasibleError(BlinksimError):
     """The question is valid but has no answer on this machine.
 

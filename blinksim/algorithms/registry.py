@@ -307,7 +307,7 @@ def register_algorithm(
         if not callable(fill) or not signature(fill).parameters:
             raise InputError(f"{fill!r:.60} cannot be an algorithm; register a function that takes a plan")
         own = (entry.name for entry in REGISTRY.values() if entry.fill is None)
-        taken = (*own, "best", "all", "nccl")
+        taken = (*own, "best", "all", "unsearched", "nccl")
         key = plugins.new_name(name or fill.__name__, "an algorithm", taken, _homes())
         summary = (fill.__doc__ or "").strip().partition("\n")[0]
         home = plugins.running()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from blinksim import exports
-from blinksim.answers.idle_gpus import IDLE_GPUS
+from blinksim.answers.idle_gpus import IDLE_GPUS, carrier
 from blinksim.answers.project import LINKS_ONLY, Answer, answer, contest, gpus_of, schedules, with_file
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
@@ -90,8 +90,12 @@ def own_time(found: Answer, part: Topology) -> float:
     return min([found.time_s, *(p.time_s for p in timed if own & {p.algorithm, SAME.get(p.algorithm)})])
 
 
-def graph_files(question: Question, library: Library, found: Answer) -> list[Option]:
-    """The schedules that NCCL reads from graph files, and what it then takes; none where it is not modelled."""
+def graph_files(question: Question, library: Library, found: Answer, links: Topology) -> list[Option]:
+    """The schedules that NCCL reads from graph files, and what it then takes; none where it is not modelled.
+
+    links: at the rates of what it could take. Chains through relays run as communicators of their own, in the time of
+    their links at least.
+    """
     collective, size = found.collective, found.size
     stated = library.stated(collective, size)
     if stated is None or found.least is None:
@@ -112,6 +116,11 @@ def graph_files(question: Question, library: Library, found: Answer) -> list[Opt
         except BlinksimError:
             continue
         options.append(replace(option, time_s=time_s, format="nccl-graph", exported=written))
+    if links.relays:
+        with suppress(BlinksimError):
+            rivals = contest(links, collective, ["blinkplus"], model=LINKS_ONLY, sizes=[size])
+            option = Option(rivals.candidates["blinkplus"], rivals.projections(size)[0].time_s, "nccl-graph-set")
+            options.append(replace(option, exported=exports.find("nccl-graph-set").export(option.schedule)))
     return options
 
 
@@ -251,6 +260,11 @@ class Advice(Result):
         return found if found and self.large and found.time_s * WORTH <= reached else None
 
     @property
+    def carried_by(self) -> str:
+        """What runs a schedule through the relays, in words; empty where there are none."""
+        return carrier(self.part, self.answer.collective) if self.part.relays else ""
+
+    @property
     def runtime(self) -> str:
         """The runtime that reads MSCCL programs on these GPUs."""
         return "MSCCL" if self.answer.library == NCCL else self.answer.library
@@ -264,17 +278,20 @@ class Advice(Result):
         for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
             if option is not None:
                 # On the links alone no launch is counted, as the library's time counts it.
-                launched = option is self.load or (found.could is not None and found.could.best.launches)
+                launched = option.format == "nccl-graph" or (found.could is not None and found.could.best.launches)
                 gain = f"{'' if launched else 'at most '}{found.time_s / option.time_s:.2g} times as fast"
                 times = f"{format_time(option.time_s)} in place of {takes}"
                 return f"{what}: load {option.algorithm} into {runtime}: {times}, {gain}"
         what = f"{what}: nothing worth loading; {takes}"
         if best.time_s * WORTH > found.time_s:
             return f"{what}, and no schedule is a tenth quicker"
-        if not self.runs:
-            return f"{what}, which reads no schedules"
         if not self.large:
             return f"{what}, and latency decides at this size"
+        if self.part.relays and best.time_s * WORTH <= own_time(found, self.part):
+            through = f"{format_time(best.time_s)} by {best.algorithm} through relays"
+            return f"{what}, at least {through}; {self.carried_by}"
+        if not self.runs:
+            return f"{what}, which reads no schedules"
         if best.time_s * WORTH > own_time(found, self.part):
             return f"{what}, and on the links alone no schedule is a tenth quicker than {library}'s own"
         runtimes = " or ".join(dict.fromkeys((library, self.runtime)))
@@ -286,6 +303,7 @@ class Advice(Result):
         carried = self.answer.idle.words(carried=True) if self.answer.idle else ""
         alone = f" with {self.answer.library} alone" if self.load or self.alternative else ""
         found = [(label, carried if label == IDLE_GPUS else text) for label, text in self.answer.lines(alone)]
+        found += [("relays", self.carried_by)] if self.carried_by else []
         return found + ([("NVLS", nvls.sentence())] if nvls else [])
 
     def to_dict(self) -> dict[str, Any]:
@@ -319,6 +337,7 @@ class Advice(Result):
             "nccl": keyed(found, keys, choice=choice, measured_on=origin),
             "nvls": self.nvls.to_dict() if self.nvls else None,
             **keyed(found, "weakest?"),
+            **keyed(self, "carried_by?"),
             **{key: (one := getattr(self, key)) and shown(one) for key in ("best", "load", "alternative")},
         }
 
@@ -399,7 +418,7 @@ def advise(
     large = sum(term.time_s for term in stated.terms if term.limit == "alpha") < 0.5 * stated.time_s
     # Where latency decides, or the bound is near, no file pays.
     pays = large and (found.least is None or found.least.time_s * WORTH <= found.time_s)
-    files = graph_files(question, library, found) if pays else []
+    files = graph_files(question, library, found, rivals.topology) if pays else []
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
     other = None
     # In a file for MSCCL a send is two steps.

@@ -17,7 +17,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import Answer, answer, contest, gpus_of, held_at, schedules
+from blinksim.answers.project import UNKNOWN, Answer, answer, contest, gpus_of, held_at, schedules
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import NOMINAL, MachineLike, as_topology
@@ -36,6 +36,8 @@ from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_a
 # Algorithms that stand beside each other on a line of 80 characters.
 COLUMNS = 5
 _FOR_THE_SIZE = "for the size"
+# What a size takes, its interval, and what it could take.
+_FIGURES = "takes_s=time_s takes_low_s=low_s takes_high_s=high_s could_take_s=could.best.time_s"
 # What rows say of programs, where some are timed.
 _OF_A_RUN = ("protocol", "calls")
 
@@ -128,8 +130,10 @@ class Comparison(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row per size and algorithm, with units in the keys; NCCL's own choice adds columns.
 
-        Rows of programs say their protocol, and whether calls follow each other or are apart.
+        Rows of programs say their protocol, and whether calls follow each other or are apart; those of `answers` the
+        three figures at their size.
         """
+        figures = {one.size: keyed(one, f"{_FIGURES} cannot_take_less_s=least.time_s") for one in self.answers}
         # NCCL's own choice is among the algorithms.
         picked = any(one.pick for one in self.projections[-1])
         run = [key for key in _OF_A_RUN if any(key in one.details for found in self.projections for one in found)]
@@ -137,6 +141,7 @@ class Comparison(Result):
             {"size_bytes": projection.size, **Projection.row(projection), "model": projection.model}
             | {"best": place == 0, **{key: projection.details.get(key) for key in run}}
             | ({"nccl_takes": projection.pick} if picked else {})
+            | figures.get(projection.size, {})
             for found in self.projections
             for place, projection in enumerate(found)
         ]
@@ -154,8 +159,8 @@ class Comparison(Result):
             row, least = keyed(best, "size_bytes=size algorithm time_s"), _least(projections)
             row |= {} if least is None else {"time_bound_s": least, "share": least / best.time_s}
             row |= keyed(self.made.get(best.size), "made_algorithm?=algorithm made_s?=time_s")
-            keys = "takes_s?=time_s takes_low_s?=low_s takes_high_s?=high_s could_take_s?=could.best.time_s"
-            found.append(row | keyed(answers.get(best.size), f"{keys} time_bound_s?=least.time_s"))
+            keys = f"{_FIGURES} time_bound_s=least.time_s".replace("=", "?=")
+            found.append(row | keyed(answers.get(best.size), keys))
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -553,6 +558,8 @@ class MachineComparison(Result):
         The answers by size, by machine.
     prices : mapping
         What a node costs an hour, by machine, where that was given.
+    refused : mapping
+        The reasons, by machine, where nothing is known of one.
 
     Examples
     --------
@@ -565,6 +572,7 @@ class MachineComparison(Result):
     collective: Collective
     answers: Mapping[str, tuple[Answer, ...]]
     prices: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per machine and size; busbw_per_price: GB/s for each unit of price an hour of a GPU."""
@@ -581,8 +589,8 @@ class MachineComparison(Result):
         return None if price is None else one.busbw_GBps * len(one.members) / (price * one.details["nodes"])
 
     def to_dict(self) -> dict[str, Any]:
-        """The rows."""
-        return keyed(self, "collective=collective.name rows", rows=self.rows())
+        """The rows, and the reasons of machines without any."""
+        return keyed(self, "collective=collective.name rows refused", rows=self.rows(), refused=dict(self.refused))
 
     def quickest(self, at: int) -> list[str]:
         """The machine that takes least at this place of the sizes, and those whose intervals overlap with its own."""
@@ -615,12 +623,14 @@ class MachineComparison(Result):
                 row += [format_rate(one.busbw), str(one.details["basis"])]
                 rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
-        notes = ["  * takes least at its size"]
+        notes = ["  * takes least at its size", *(f"  {words}" for words in refused_words(self.refused))]
+        unknown = [name for name, answers in self.answers.items() if not all(one.known for one in answers)]
+        notes += [f"  {', '.join(unknown)}: {UNKNOWN}"] if unknown else []
         if self.prices:
             head.append("GB/s per price")
-            best = max(self.prices, key=lambda name: self._worth(name, self.answers[name][-1]) or 0.0)
+            best = max(self.answers, key=lambda name: self._worth(name, self.answers[name][-1]) or 0.0)
             most = f"{format_size(self.answers[best][-1].size)} {best} has most for the money"
-            said = f"; at {most}" if len(self.prices) == len(self.answers) else ""
+            said = f"; at {most}" if self.prices.keys() >= self.answers.keys() else ""
             notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{said}")
         return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))
 
@@ -662,7 +672,7 @@ def compare_machines(
     InputError
         For fewer than two machines, one that is named twice, and prices of others.
     InfeasibleError
-        As `project` raises it.
+        As `project` raises it, if there is no machine without a reason against it.
 
     Examples
     --------
@@ -682,8 +692,15 @@ def compare_machines(
     # With every machine at every size the table stays on a screen.
     few = SIZES[:: 4 if len(names) <= 4 else 10]
     wanted, ordered = Collective.of(collective), sizes_of(few if sizes is None else sizes)
-    found = (tuple(answer(one, wanted, ordered, library=library)) for one in asked)
-    return MachineComparison(wanted, dict(zip(names, found, strict=True)), dict(prices or {}))
+    found, refused = dict[str, tuple[Answer, ...]](), dict[str, str]()
+    for name, one in zip(names, asked, strict=True):
+        try:
+            found[name] = tuple(answer(one, wanted, ordered, library=library))
+        except InfeasibleError as error:
+            refused[name] = str(error)
+    if not found:
+        raise InfeasibleError("; ".join(refused.values()))
+    return MachineComparison(wanted, found, dict(prices or {}), refused)
 
 
 @dataclass(frozen=True, repr=False)

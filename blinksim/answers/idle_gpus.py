@@ -38,17 +38,17 @@ class IdleGpus:
         """The line, with what to ask for. carried: what runs such a schedule in place of its rate."""
         asked = f"as relays {self.times:.3g} times the rate%s: relays=idle relays_reduce=True"
         if carried:
-            return f"{asked % ''}; {self.carrier}"
+            return f"{asked % ''}; {carrier(self.part, self.collective)}"
         return asked % f" on the links ({format_rate(self.rate)} algbw at {self.part.rates} rates)"
 
-    @property
-    def carrier(self) -> str:
-        """What runs such a schedule, in words."""
-        if self.part.device(self.part.members[0]).library != "nccl":
-            return "nothing loads it yet"
-        if self.part.ranks > 2 or self.collective.name not in REDUCE_AND_SPREAD:
-            return "blinksim run executes it"
-        return "NCCL loads its chains (format=nccl-graph-set)"
+
+def carrier(part: Topology, collective: Collective) -> str:
+    """What runs a schedule through relays, in words."""
+    if part.device(part.members[0]).library != "nccl":
+        return "nothing loads it yet"
+    if part.ranks > 2 or collective.name not in REDUCE_AND_SPREAD:
+        return "blinksim run executes it"
+    return "NCCL loads its chains (format=nccl-graph-set)"
 
 
 def idle_gpus(question: Question, part: Topology, wanted: Collective, before: Fraction) -> IdleGpus | None:

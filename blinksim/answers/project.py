@@ -316,8 +316,9 @@ def with_file(library: Library, takes: Projection, file: GraphFile, picked: tupl
 
 # The share of the time that bytes take where bandwidth decides.
 _SENDS = 0.5
-# Nobody measured the job, nor anything like it.
+# Nobody measured the job, nor anything like it: what relatives lend says little of which of two machines is quicker.
 _UNKNOWN = ("predicted", "links")
+UNKNOWN = "nobody has published a time of this, so that overlapping intervals rank no machines"
 
 
 @dataclass(frozen=True, repr=False)
@@ -384,15 +385,11 @@ class Answer(Projection):
 
     @property
     def limited_by(self) -> str:
-        """What takes the most time of the best schedule, in words: a link class, or latency."""
+        """What sets the time of the best schedule, in words: a link class and for how long it is busy, or a term."""
         if self.could is None:
             return ""
-        best, shares = self.could.best, dict[str, float]()
-        for term in best.terms:
-            what = term.limit if term.limit in best.links else _NOT_LINKS.get(term.limit, term.name)
-            shares[what] = shares.get(what, 0.0) + term.time_s / best.time_s
-        most = max(shares, key=lambda what: shares[what])
-        return f"{most}, {100 * shares[most]:.0f} % of the time of the best schedule"
+        what, share = self.could.best.limit
+        return f"{what}, {100 * share:.0f} % of the time of the best schedule"
 
     @property
     def at_best(self) -> str:
@@ -440,7 +437,7 @@ class Answer(Projection):
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
         found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{choice}")]
-        nobody = "" if self.known else "nobody has published a time of this; "
+        nobody = "" if self.known else f"{UNKNOWN}; "
         found.append(("from", nobody + details["origin"]))
         found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
         if self.could is not None:
@@ -450,7 +447,8 @@ class Answer(Projection):
             granted = "add" if self.collective.reduces else "multicast"
             words = f", with switches that {granted}" if self.grants else ""
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
-            found.append(("cannot take less", f"{held}, whatever the schedule{words}"))
+            short = next((few for many, few in _HELD_FOR.items() if many in least.assumes), "whatever the schedule")
+            found.append(("cannot take less", f"{held}, {short}{words}"))
         limits = [("limited by", self.limited_by), ("weakest", self.weakest)]
         limits += [(IDLE_GPUS, self.idle.words())] if self.idle else []
         found += [(what, words) for what, words in limits if words]
@@ -467,6 +465,15 @@ class Answer(Projection):
 
     def __repr__(self) -> str:
         return self.text()
+
+
+# What a least time assumes of schedules, in few words.
+_HELD_FOR = {
+    "whole messages": "by ordinary sends and sums of whole messages",
+    "ordinary sends": "by ordinary sends and sums",
+    "along trees": "along trees",
+    "share no data": "for blocks that share no data",
+}
 
 
 def gpus_of(machine: str, ranks: int, nodes: int) -> str:
@@ -486,9 +493,6 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         found[what] = dict.fromkeys(filter(None, tables))
     plain = {*chain(*found.values())} <= {NOMINAL}
     return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
-
-
-_NOT_LINKS = {"alpha": "latency", "gamma": "adding", "launch": "launches and flags"}
 
 
 def answer(
@@ -528,7 +532,7 @@ def answer(
             stated, more = list[Projection](), programs.get(size, ())
             for p in best.projections:
                 limit = bound if p.grants else forwarding
-                stated.append(replace(p, bound=limit, least=None, terms=(*p.terms, *more)))
+                stated.append(replace(p.longer(*more), bound=limit, least=None))
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}

@@ -21,6 +21,7 @@ from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
+from warnings import warn
 
 from blinksim import plugins
 from blinksim._version import __version__
@@ -30,7 +31,7 @@ from blinksim.answers.worker_pool import Journal, Rows
 from blinksim.bounds import bound
 from blinksim.bounds.bound_result import TWO_PHASES
 from blinksim.collective import Collective, CollectiveLike
-from blinksim.errors import BlinksimError, InputError, unknown
+from blinksim.errors import BlinksimError, InputError, OutdatedWarning, unknown
 from blinksim.formats.schedule_files import names_a_file
 from blinksim.formats.schedule_json import MOST_BYTES
 from blinksim.formats.shipped.ready_schedules import located
@@ -360,7 +361,7 @@ def sweep(
     sizes: Sizes = SIZES,
     vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str = (),
     *,
-    algorithms: Sequence[AlgorithmName | Literal["best", "all", "nccl", "library"] | str] | str = (),
+    algorithms: Sequence[AlgorithmName | Literal["best", "unsearched", "nccl", "library"] | str] | str = (),
     model: models.ModelName | str | None = None,
     bounds: bool = False,
     base: Question | None = None,
@@ -532,7 +533,9 @@ def _algorithms(names: Sequence[str] | str, collective: Collective, model: Timin
         return ["best"]
     found: list[str] = []
     for name in (str(name).strip() for name in each(names)):
-        if name == "all":
+        if name in ("unsearched", "all"):
+            if name == "all":
+                warn("sweep takes algorithms=unsearched in place of algorithms=all", OutdatedWarning, stacklevel=3)
             found += [entry.name for entry in candidates(collective.name)]
         else:
             found.append(name if name == "best" or models.chooser(name) else asked_as(name))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from warnings import warn
 
 from blinksim import budget
 from blinksim.algorithms.building.joint_trees import fair
 from blinksim.bounds.together import Group, Together
 from blinksim.collective import Collective
-from blinksim.errors import InputError
+from blinksim.errors import InputError, OutdatedWarning
 from blinksim.machines import MachineLike
 from blinksim.question import Question, group_of
-from blinksim.topology.selection import IDLE
+from blinksim.topology.selection import ALL, IDLE
 from blinksim.units import size_of
 
+# GPUs of a node that hold no rank of a group.
+OTHERS = "others"
 # For each of the additions of a least tree: 8 s for 350,000 (10 groups of 16 GPUs), 1 s for 180,000 (hypercube).
-_SECONDS = 25e-6
+SECONDS_A_SUM = 25e-6
 
 
 def together(
@@ -28,7 +31,7 @@ def together(
     ----------
     machine : Question, str, path or Topology
         Which machine, at which rates and after which edits; a question also says what relays each group has:
-        ``idle`` GPUs are in no group, ``all`` are those of other groups too.
+        ``idle`` GPUs are in no group, ``others`` are those of other groups too.
     groups : iterable of str
         The members of each, with a collective and a size where wanted: ``"0,1"``, ``"0-3:allgather"`` or
         ``"0,1:allreduce:64MiB"``. With sizes all groups end at the same time, if none waits for another;
@@ -55,6 +58,10 @@ def together(
     '2 groups on dgx1-v100 at once: all done in 894.8 us at the earliest, which schedules attain'
     """
     question = machine if isinstance(machine, Question) else Question(machine)
+    if question.relays == ALL:
+        warn("relays=all of groups is now relays=others", OutdatedWarning, stacklevel=2)
+    elif question.relays == OTHERS:
+        question = replace(question, relays=ALL)
     if question.members is not None or question.ranks_per_node is not None:
         raise InputError("groups name their members; leave members= and ranks_per_node= out")
     whole, fallback = question.whole(), Collective.of(collective)
@@ -72,6 +79,6 @@ def together(
     used = {name for group in found for name in (*group.part.members, *group.part.relays)}
     order = [device.name for device in whole.devices if device.name in used]
     shared = whole.select(order, links=found[0].part.default_links(), connected=False)
-    seconds = _SECONDS * sum(group.work for group in found)
+    seconds = SECONDS_A_SUM * sum(group.work for group in found)
     budget.check("the bound of these groups", shared, seconds, "name fewer GPUs as relays")
     return fair(shared, found)

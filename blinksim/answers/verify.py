@@ -16,11 +16,14 @@ from math import lcm
 from typing import Any
 
 from blinksim import budget
+from blinksim.algorithms.building.joint_trees import fair
+from blinksim.answers.together import SECONDS_A_SUM
 from blinksim.bounds import Bound, BoundResult, Phases
 from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.certificates import check_shares, shown
-from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, unknown_bound
+from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, shared_lengths, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
+from blinksim.bounds.together import Group, SharedLengths, Together
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_files
@@ -41,8 +44,9 @@ from blinksim.textio.safe_xml import file_text, outermost
 from blinksim.textio.strict_json import parse, unpack
 from blinksim.textio.text_files import STDIN, read_bytes
 from blinksim.textio.text_table import count
+from blinksim.timing.experts import expert_collective
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, format_rate
+from blinksim.units import exact_GBps, format_rate, parse_exact
 
 
 def read_schedule(
@@ -225,6 +229,8 @@ def attained_in_network(topology: Topology, collective: Collective, bound: Bound
 # Seconds that a schedule may take which shows that a bound is attained.
 _PATIENCE = 20.0
 _NAMES = ("members", "relays", "links", "edits")
+# What only puts the question, beside these.
+_ASKED = "source", "nodes", "rates_source", "relays_reduce", "routing"
 
 
 @dataclass(frozen=True)
@@ -369,6 +375,8 @@ def verify_file(
         return _judged(compact_from_document(file, document), asked, in_place, slots or 1)
     if isinstance(document, dict) and "bounds" in document and "collective" in document:
         return _bounds(file, document, asked)
+    if isinstance(document, dict) and {"rows", "certificates", "rates_source"} <= document.keys():
+        return _groups(file, document, asked)
     raise FileError(file, "is neither a schedule file nor a bound in JSON")
 
 
@@ -459,7 +467,7 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
         # What the document must say of itself and of its machine; what only puts the question is as it stands
         # there.
         own |= {"schema_version": 1, "command": "bound", "machine": topology.name, "rates": topology.rates}
-        asked = ["source", "nodes", "rates_source", "relays_reduce", *["machine", "rates"] * bool(question.machine)]
+        asked = [*_ASKED, *["machine", "rates"] * bool(question.machine)]
         own |= {key: document[key] for key in asked if key in document}
         claimed = {key: value for key, value in document.items() if key not in ("bounds", "time_bounds", *_NAMES)}
         wrong, unproved = compare(claimed, {key: value for key, value in own.items() if key != "bounds"})
@@ -482,7 +490,68 @@ def _entries(file: str, document: dict[str, Any], key: str, *needed: str) -> lis
     return entries
 
 
-def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, Collective, tuple[int, ...]]:
+def _groups(file: str, document: dict[str, Any], question: Question) -> FileVerdict:
+    """The answer for what `bound --json` printed of several groups."""
+    entries, wrong, proofs = _entries(file, document, "certificates"), list[str](), list[SharedLengths]()
+    machine, groups = _sharing(file, document, question)
+    for entry in entries:
+        try:
+            proofs.append(shared_lengths(entry, machine, groups))
+        except InputError as error:
+            wrong.append(str(error))
+    unproved, facts = list[str](), tuple(proof.words(groups) for proof in proofs)
+    if not wrong:
+        own = {"schema_version": 1, "command": "bound groups", **Together(machine, groups, tuple(proofs)).to_dict()}
+        own |= {key: document[key] for key in (*_ASKED, *_NAMES, "simulated_s") if key in document}
+        wrong, unproved = map(list, compare(document, own))
+        if min(group.rate / group.weight for group in groups) > proofs[0].rate:
+            wrong.append("the groups have more than the first certificate allows")
+    if not wrong and not _together_attain(machine, groups):
+        unproved.append("not proved: that schedules attain this")
+    summary = f"{'wrong' if wrong else 'right'}: {count(len(groups), 'group')} on {machine.name} at once"
+    about = {"machine": machine.name, "rates": machine.rates}
+    return FileVerdict(not wrong, summary, tuple(wrong), () if wrong else facts, about, {}, tuple(unproved))
+
+
+def _sharing(file: str, document: dict[str, Any], question: Question) -> tuple[Topology, tuple[Group, ...]]:
+    """The machine that groups share, loaded anew, and the groups with the rates that the file claims."""
+    needed, groups = ("collective", "members", "relays", "size_bytes", "alone_exact", "rate_exact"), list[Group]()
+    for row in _entries(file, document, "rows", *needed):
+        part, wanted, _ = _problem(file, {**document, **row}, question)
+        with blamed_on(partial(FileError, file)):
+            alone, each = (parse_exact(row[key]) * 10**9 for key in ("alone_exact", "rate_exact"))
+        size, sized = row["size_bytes"], type(row["size_bytes"]) is int and row["size_bytes"] > 0
+        if not (sized or size is None) or not 0 < each <= alone:
+            raise FileError(file, "a group has no number of bytes, or no rate up to the one that it has alone")
+        groups.append(Group(part, wanted, size, alone, each))
+    if len({group.size is None for group in groups}) > 1:
+        raise FileError(file, "some groups have a size and some have none")
+    # The members of all in the order of the machine, whether links connect them or not.
+    every = {**document, "collective": "allgather", "relays": [], "relays_reduce": False}
+    machine, _, _ = _problem(file, every, question, connected=False)
+    if {*machine.members} != {name for group in groups for name in (*group.part.members, *group.part.relays)}:
+        raise FileError(file, "members are not those of the groups and their relays")
+    return machine, tuple(groups)
+
+
+def _together_attain(machine: Topology, groups: Sequence[Group]) -> bool:
+    """True if schedules that are built and interpreted give all groups their rates, and each its rate alone."""
+    if SECONDS_A_SUM * sum(group.work for group in groups) > _PATIENCE:
+        return False
+    try:
+        found = fair(machine, groups)
+    except BlinksimError:
+        return False
+    if any(new.rate < old.rate or new.alone < old.alone for new, old in zip(found.groups, groups, strict=True)):
+        return False
+    seconds = max(amount / group.rate for amount, group in zip(found.amounts, found.groups, strict=True))
+    right = all(group.schedule is not None and verify_schedule(group.schedule).ok for group in found.groups)
+    return right and (rate(found.schedule) or 0) * seconds >= sum(found.amounts)
+
+
+def _problem(
+    file: str, document: dict[str, Any], question: Question, *, connected: bool = True
+) -> tuple[Topology, Collective, tuple[int, ...]]:
     """The part of the machine, loaded anew, collective and shares that the bounds are about."""
     root, nodes, reduce = document.get("root"), document.get("nodes", 1), document.get("relays_reduce", False)
     rates = question.table if question.machine else document.get("rates_source", "nominal")
@@ -505,8 +574,6 @@ def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[T
         if not isinstance(lists[key], list) or not all(type(value) is item for value in lists[key]):
             raise FileError(file, f"{key} is not a list of {what}")
     traffic = from_lines(f"{file} (traffic)", lists["traffic"]) if "traffic" in document else None
-    with blamed_on(partial(FileError, file)):
-        wanted = Collective.parse(document["collective"], root, traffic)
     source = question.machine or document.get("source", document.get("machine"))
     if source == STDIN and not question.machine:
         raise FileError(file, "is of a machine that came through standard input; say which one with machine=")
@@ -516,9 +583,28 @@ def _problem(file: str, document: dict[str, Any], question: Question) -> tuple[T
     whole = asked.whole() if question.machine else _named(file, asked)
     members, relays, links = lists["members"], lists["relays"], lists["links"] or None
     with blamed_on(partial(FileError, file)):
-        topology = whole.select(members, relays, links, relays_reduce=reduce, collective=wanted)
+        if isinstance(drawn := document.get("routing"), dict):
+            wanted = _routed(file, whole.select(members, relays, links), document["collective"], drawn)
+        else:
+            wanted = Collective.parse(document["collective"], root, traffic)
+        given: dict[str, Any] = {"relays_reduce": reduce, "collective": wanted, "connected": connected}
+        topology = whole.select(members, relays, links, **given)
         wanted.check_ranks(topology.ranks)
         return topology, wanted, check_shares(wanted, topology.ranks, lists["shares"])
+
+
+def _routed(file: str, part: Topology, name: str, drawn: dict[str, Any]) -> Collective:
+    """The dispatch or combine of a file, its routing drawn or read anew; raises `InputError` if it is another one."""
+    settings = {key: value for key, value in drawn.items() if key != "digest"}
+    try:
+        if not all(os.path.isfile(drawn[key]) for key in ("routing", "placement") if key in drawn):
+            raise InputError("the routing is in no ordinary file")
+        wanted = expert_collective(part, name, **settings)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"nothing is drawn with these settings: {str(error)[:80]}") from None
+    if wanted.routing is None or drawn.get("digest", wanted.routing.digest) != wanted.routing.digest:
+        raise InputError("the routing is another one than the bound is of")
+    return wanted
 
 
 def _named(file: str, asked: Question) -> Topology:

@@ -63,6 +63,12 @@ class Bound:
         return getattr(self.certificate, "grants", ())
 
     @property
+    def switches_do(self) -> str:
+        """What switches do where it holds: ``add``, ``multicast`` or ``forward``."""
+        adds = {"reduce", "reduce_into_reader"} & {*self.grants}
+        return "add" if adds else "multicast" if self.grants else "forward"
+
+    @property
     def kind(self) -> str:
         """``exact`` or ``upper``."""
         return "exact" if self.exact else "upper"
@@ -216,8 +222,10 @@ class BoundResult(Rates, Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        best = self.headline
-        return f"{self.collective} on {self.topology.name}: at most {exact_GBps(best.rate)} GB/s algbw ({best.scope})"
+        best = self.in_network or self.headline
+        switches = f", switches {best.switches_do}" if best.grants else ""
+        most = f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}{switches})"
+        return f"{self.collective} on {self.topology.name}: at most {most}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON with the keys of the command line: those of the headline, then all bounds under ``bounds``."""

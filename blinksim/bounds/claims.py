@@ -25,6 +25,7 @@ from blinksim.bounds.certificates import (
     shown,
 )
 from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.together import Group, SharedLengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
 from blinksim.topology.graph import Topology
@@ -128,6 +129,19 @@ def _lengths(value: object) -> dict[str, Fraction]:
         if common.bit_length() > _MOST_BITS:
             raise InputError("certificate: the lengths have no common denominator of a size that can be checked")
     return lengths
+
+
+def shared_lengths(entry: Mapping[str, Any], machine: Topology, groups: Sequence[Group]) -> SharedLengths:
+    """What the lengths in `entry` prove of groups with their rates; raises `InputError` if that is nothing."""
+    held = [
+        None if text is None else parse_exact(text) * 10**9 for text in _list(entry.get("held_exact"), "held_exact")
+    ]
+    if len(held) != len(groups) or any(rate not in (None, one.rate) for rate, one in zip(held, groups, strict=True)):
+        raise InputError("certificate: a group is held to another rate than it has")
+    found = SharedLengths.of(machine, groups, _lengths(entry.get("lengths")), held)
+    if found.rate <= 0:
+        raise InputError("certificate: nothing is left for the other groups")
+    return found
 
 
 _ATTAINED = ("exact", "upper")

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 
 from blinksim.bounds.rails import Rails, read_rails, symmetric_rails
 from blinksim.collective import Collective
@@ -31,8 +31,9 @@ _SURELY = 1e-12
 _MOST_ROUTES = 30_000_000
 # Ranks from which on an alltoall is looked at by symmetry, if there is one.
 _MANY = 1024
-# Flows that may be made to measure after the first five.
-_MOST_FLOWS = 30
+# Flows that may be made to measure after the first five, and those in a row that gain nothing: where nodes are alike
+# each spares one of them, and of 11 matrices none gained after more than one that did not.
+_MOST_FLOWS, _IDLE_FLOWS = 30, 4
 
 
 class NodeTraffic:
@@ -129,14 +130,15 @@ def spread_time(rails: Rails, traffic: Traffic, enough: float = 0.0) -> float:
     moved, across = _own_first(there.apart.transpose(2, 3, 0, 1), parts.swapaxes(0, 1))
     times.append(_seconds(rails, there, (moved.swapaxes(1, 2), across.swapaxes(0, 1))))
     best, prices = _mixed(np.stack(times))
-    for _ in range(_MOST_FLOWS if enough else 0):
-        if best <= enough * (1 + _SURELY):
-            break
+    gained = made = 0
+    while enough and made < _MOST_FLOWS and made - gained < _IDLE_FLOWS and best > enough * (1 + _SURELY):
         # What would be quickest if every resource cost as much as it holds the mixture up (Dantzig and Wolfe 1960).
         times.append(_seconds(rails, there, cheapest(rails, there.apart, prices)))
         if float(times[-1] @ prices) >= best * (1 - _SURELY):
             break
-        best, prices = _mixed(np.stack(times))
+        before, (best, prices) = best, _mixed(np.stack(times))
+        made += 1
+        gained = made if best < before * (1 - _SURELY) else gained
     return best
 
 
@@ -252,23 +254,25 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
     moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
     smallest = _ALIKE * float(each.max(initial=0.0))
     # Few resources have a price, so that most members pay the same for every place: those are looked at as one.
-    senders, receivers = (
-        [np.unique(costs, axis=0, return_inverse=True) for costs in sides] for sides in (inside, inside.swapaxes(1, 2))
-    )
-    for a, b in product(range(nodes), repeat=2):
-        amounts = apart[a, :, b, :]
-        if not amounts.any():
-            continue
-        (rows, i), (columns, j) = senders[a], receivers[b]
-        i, j = i.ravel(), j.ravel()
-        over = up[a] + down[b] + between[a, b]
-        cost = (rows + over).T[:, :, None] + columns.T[:, None, :]  # (k, sorts of i, sorts of j)
-        chosen = cost <= cost.min(axis=0) + smallest
-        part = chosen / chosen.sum(axis=0)
-        sent = amounts @ np.eye(len(columns))[j]
-        received = np.eye(len(rows))[i].T @ amounts
-        into = np.einsum("kij,ij->kj", part[:, :, j], received)
-        moved[a] += np.einsum("kij,ij->ik", part[:, i, :], sent)
-        moved[b] += into
-        across[a, b] = into.sum(axis=1)
+    (rows, i), (columns, j) = (_sorts(costs) for costs in (inside, inside.swapaxes(1, 2)))
+    sort_of = np.eye(columns.shape[1])[j]  # (b, j, sort)
+    for a in range(nodes):
+        amounts = apart[a].swapaxes(0, 1)  # (b, i, j)
+        over = (up[a] + down + between[a])[:, :, None, None]
+        cost = rows[a].T[:, :, None] + over + columns.swapaxes(1, 2)[:, :, None, :]  # (b, k, sorts of i, sorts of j)
+        chosen = cost <= cost.min(axis=1, keepdims=True) + smallest
+        part = chosen / chosen.sum(axis=1, keepdims=True)
+        received = np.eye(rows.shape[1])[i[a]].T @ amounts
+        into = np.einsum("bksj,bsj->bkj", part @ sort_of.swapaxes(1, 2)[:, None], received)
+        moved[a] += np.einsum("bkit,bit->ik", part[:, :, i[a]], amounts @ sort_of)
+        moved += into
+        across[a] = into.sum(axis=2)
     return moved, across
+
+
+def _sorts(costs: Floats) -> tuple[Floats, npt.NDArray[np.intp]]:
+    """The rows of every node (N, L, K) that differ, filled up to as many, and which of them is each (N, L)."""
+    found = [np.unique(rows, axis=0, return_inverse=True) for rows in costs]
+    most = max(len(rows) for rows, _ in found)
+    filled = [np.pad(rows, ((0, most - len(rows)), (0, 0)), mode="edge") for rows, _ in found]
+    return np.stack(filled), np.stack([number.ravel() for _, number in found])

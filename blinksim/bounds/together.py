@@ -74,6 +74,10 @@ class Group:
         gpus, ranks = self.part.ranks + len(self.part.relays), min(self.part.ranks, MANY)
         return 3**ranks * gpus + 2**ranks * gpus**2 if self.part.relays else 0
 
+    def said(self, rate: Fraction) -> str:
+        """An algbw in GB/s, and how long its size takes then."""
+        return f"{in_GBps(rate):.4g}{f', {format_time(float(self.size / rate))}' if self.size else ''}"
+
     @property
     def share(self) -> float:
         """Its rate beside the others, as a part of its rate alone."""
@@ -165,7 +169,7 @@ class Together(Result):
     Examples
     --------
     >>> import blinksim as bs
-    >>> shared = bs.Question("full:8@50GB/s", relays="all", relays_reduce=True)
+    >>> shared = bs.Question("full:8@50GB/s", relays="others", relays_reduce=True)
     >>> found = bs.together(shared, ["0,1", "2,3", "4,5", "6,7"])
     >>> [group.rate / 10**9 for group in found.groups], found.exact
     ([Fraction(200, 1), Fraction(200, 1), Fraction(200, 1), Fraction(200, 1)], True)
@@ -208,9 +212,13 @@ class Together(Result):
         """One row per group; beside: the numbers of the groups that `full_links` counts too."""
         keys = "collective=collective.name members=part.members relays=part.relays size_bytes=size"
         keys += " alone_exact=alone alone_GBps=alone rate_exact=rate algbw_GBps=rate share full_links beside"
-        found = map(self.full_links, range(len(self.groups)))
-        both = zip(self.groups, found, strict=True)
-        return [keyed(group, keys, full_links=links, beside=beside) for group, (links, beside) in both]
+        keys, rows = f"{keys} alone_s? at_once_s?", list[dict[str, Any]]()
+        for number, group in enumerate(self.groups):
+            links, beside = self.full_links(number)
+            alone, at_once = (group.size and float(group.size / rate) for rate in (group.alone, group.rate))
+            more = {"full_links": links, "beside": beside, "alone_s": alone, "at_once_s": at_once}
+            rows.append(keyed(group, keys, **more))
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -245,8 +253,7 @@ class Together(Result):
             (
                 listed(group.part.members),
                 f"{group.collective}{f' of {format_size_about(group.size)}' if group.size else ''}",
-                f"{in_GBps(group.alone):.4g}",
-                f"{in_GBps(group.rate):.4g}",
+                *map(group.said, (group.alone, group.rate)),
                 f"{group.share:.0%}",
                 *_full(*self.full_links(number), self.groups),
             )

@@ -6,6 +6,7 @@ import os
 import shlex
 import textwrap
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -15,9 +16,10 @@ from blinksim.answers.advise import Advice, Option
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited
 from blinksim.cli.terminal import answer, as_typed, proof_lines, written
 from blinksim.errors import InputError
+from blinksim.exports import write
 from blinksim.machines import this_machine
 from blinksim.question import Question
-from blinksim.textio.whole_files import Exported, write_text
+from blinksim.textio.whole_files import Exported
 from blinksim.units import format_rate, format_time, parse_size
 
 if TYPE_CHECKING:
@@ -46,9 +48,9 @@ def advise(options: commands.Advise) -> None:
     advice = answered(question)
     was = None if earlier is None else answered(earlier)
     option = advice.load or advice.alternative
-    exported = option and option.exported
-    text = exported.files[""] if exported else ""
-    with written(options.output if exported else None, lambda file: write_text(file, text, options.force)) as target:
+    exported = None if option is None else option.exported
+    save = exported and partial(write, exported, force=options.force)
+    with written(options.output if save else None, save or str) as target:
         output = target if exported else options.output
         said = {**replace(question, rates=None).described(advice.part), **advice.to_dict(), "output": output}
         said |= {} if was is None else {"before": was.to_dict()}
@@ -86,13 +88,14 @@ def _show(found: Advice, was: Advice | None, question: Question, output: str | N
 def _to_load(option: Option, exported: Exported, output: str | None, synth: str) -> None:
     """Prints the variables that load what was written, or the commands that write it."""
     name, folder = option.algorithm, "algorithms" if exported.whole_folder else ""
-    target = output or os.path.join(folder, f"{name}.xml")
+    target = output or (os.path.join(folder, f"{name}.xml") if set(exported.files) == {""} else name)
     if output:
         click.echo(_wrapped("written", output))
     variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in exported.variables(target).items())
-    click.echo(f"  {'load':<17} {variables}")
-    if output:
-        click.echo("\n".join(proof_lines(exported, output)))
+    if variables:
+        click.echo(f"  {'load':<17} {variables}")
+    if output or not variables:
+        click.echo("\n".join(proof_lines(exported, target)))
     if exported.caution:
         click.echo(_wrapped("caution", exported.caution))
     if not output:

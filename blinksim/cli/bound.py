@@ -10,7 +10,7 @@ import click
 
 from blinksim.answers import bound as study
 from blinksim.answers.bound import idle_lines, in_flight
-from blinksim.bounds import BoundResult
+from blinksim.bounds import Bound as Entry, BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.experts import write_routing
 from blinksim.bounds.optimum import abilities
@@ -70,6 +70,9 @@ def bound(options: Bound) -> None:
         said |= {"gains": [change.to_dict() for change in more]} if options.gains else {}
         said |= {"levels": [level.to_dict(topology) for level in levels]} if options.levels else {}
         said |= times.to_dict() if times is not None else {}
+        if wanted.routing is not None:
+            drawn = {key: value for key, value in vars(options.drawing).items() if value is not None}
+            said["routing"] = drawn | {"digest": wanted.routing.digest}
         return said | ({"before": was.to_dict() | {"ratio": float(best.rate / was.rate)}} if was is not None else {})
 
     changed = {_LOST: less, _GAINED: more}
@@ -78,7 +81,7 @@ def bound(options: Bound) -> None:
 
 def _at_once(options: Bound) -> None:
     """How fast several groups can be at once."""
-    from blinksim.answers.together import together
+    from blinksim.answers.together import OTHERS, together
     from blinksim.timing.simulator import simulate
 
     given = typed_options(options, "root", "traffic", "losses", "gains", "levels", "before")
@@ -94,30 +97,25 @@ def _at_once(options: Bound) -> None:
         found = together(question, groups, options.collective or "allreduce")
         sized = found.groups[0].size is not None
         time_s = simulate(found, int(sum(found.amounts))).time_s if sized else None
-    helped = replace(question, relays="all", relays_reduce=True) if question.relays is None else question
+    helped = replace(question, relays=OTHERS, relays_reduce=True) if question.relays is None else question
     again = command_line(helped, options.collective or "")
     again += typed_options(options, "groups", "mesh", "axis", "size")
     more = "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
     more += "" if helped is question else f"\nnext: blinksim bound {again}"
-    said = found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
+    said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
     answer("bound groups", lambda: said, lambda: click.echo(f"{as_typed(found.text())}{more}"), found.rows)
 
 
 def _switch_lines(found: BoundResult) -> Iterator[str]:
-    """What else the bound is of: copies, what the machine's switches can do, what they would in flight."""
+    """What else the bound is of: copies, and what the machine's switches might do beside what they do."""
     if found.collective.data is not None:
         yield "the tightest cut around GPUs, NICs, nodes, switches" if found.collective.routing else COPIES
     if not found.searched:
         yield BY_SUMS
-    granted = found.in_network
-    if granted is not None:
-        factor = busbw_factor(found.collective.name, found.topology.ranks)
-        for words, entry in (("", granted), ("if they reduced in flight, ", in_flight(found))):
-            if entry is not None:
-                reach = "a schedule attains it" if entry.exact else "an upper bound that may not be attained"
-                where = words or f"where {entry.assumes.partition(';')[0]}, "
-                rate = f"{exact_GBps(entry.rate)} GB/s algbw"
-                yield f"{where}at most {rate} (busbw {format_rate(entry.rate * factor)}); {reach}"
+    if found.in_network is not None:
+        flight = in_flight(found)
+        if flight is not None and flight.rate > found.most:
+            yield f"if they reduced in flight, at most {_reach(found, flight)}"
         return
     if found.even_granted is not None:
         yield f"the same where {granted_to_switches(found.even_granted.grants)}"
@@ -127,6 +125,14 @@ def _switch_lines(found: BoundResult) -> Iterator[str]:
     if able and cuts and found.headline.assumes != NOTHING and not found.collective.personalized:
         words = granted_to_switches([grant for grant in BRANCHING if grant in able])
         yield f"where {words}, at most {exact_GBps(min(cuts))} GB/s algbw, an upper bound that may not be attained"
+
+
+def _reach(found: BoundResult, entry: Entry) -> str:
+    """The rate of one of the bounds, and whether a schedule attains it."""
+    exact, factor = exact_GBps(entry.rate), busbw_factor(found.collective.name, found.topology.ranks)
+    rounded = f"{format_rate(entry.rate)}, " if "/" in exact else ""
+    reach = "a schedule attains it" if entry.exact else "an upper bound that may not be attained"
+    return f"{exact} GB/s algbw ({rounded}busbw {format_rate(entry.rate * factor)}); {reach}"
 
 
 def _four_digits(value: float) -> str:
@@ -170,8 +176,7 @@ def _scope_table(found: BoundResult) -> str:
         scope = entry.scope
         if more is not None and scope == more.scope:
             # Two rows of it: switches only forward in one, and not in the other.
-            adds = {"reduce", "reduce_into_reader"} & {*entry.grants}
-            scope += f", switches {'add' if adds else 'multicast' if entry.grants else 'forward'}"
+            scope += f", switches {entry.switches_do}"
         rate = f"{float(entry.rate) / 1e9:.4g}"
         rows.append((scope, exact_GBps(entry.rate), rate, entry.kind, entry.assumes))
     return table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4))
@@ -186,14 +191,11 @@ def _show(
     times: TimeBound | None,
     options: Bound,
 ) -> None:
-    topology, best = found.topology, found.headline
-    factor = busbw_factor(found.collective.name, topology.ranks)
-    exact = exact_GBps(found.rate)
-    rounded = f"{format_rate(found.rate)}, " if "/" in exact else ""
-    reach = "a schedule attains it" if best.exact else "an upper bound that may not be attained"
-    limits = " if switches only forward" if found.in_network else ""
-    rate = f"{exact} GB/s algbw ({rounded}busbw {format_rate(found.rate * factor)})"
-    click.echo(f"{found.collective} on {topology.name}: at most {rate}{limits}; {reach}")
+    # The machine as it is first: its switches do what they can.
+    topology, best = found.topology, found.in_network or found.headline
+    click.echo(f"{found.collective} on {topology.name}: at most {_reach(found, best)}")
+    if best.grants:
+        click.echo(f"  with switches that {best.switches_do}; if they only forward, {_reach(found, found.headline)}")
     click.echo(f"  {best.certificate.words(topology)}")
     idle = map(as_typed, idle_lines(question, topology, found.collective, found.most))
     lines = [f"it assumes: {best.assumes}", *_switch_lines(found), *idle]
@@ -206,7 +208,8 @@ def _show(
         click.echo(f"\n{_level_table(levels, found)}")
     for title, changes in changed.items():
         if changes:
-            click.echo(f"\n  {title}, GB/s algbw\n{_change_table(changes)}")
+            only = " if switches only forward" if best.grants else ""
+            click.echo(f"\n  {title}, GB/s algbw{only}\n{_change_table(changes)}")
     if times is not None:
         click.echo(f"\n{times.text()}")
     click.echo(f"\n  ranks {topology.ranks}: {names(topology.members)}")
@@ -216,7 +219,7 @@ def _show(
     for edit in question.edits:
         click.echo(f"  edited {edit}")
     if was is not None:
-        click.echo(f"  before {left(float(was.rate), float(found.rate))}")
+        click.echo(f"  before {left(float(was.most), float(found.most))}")
     root = found.collective.root if found.collective.rooted else None
     again = command_line(question, found.collective.name, root, options.traffic) + typed_options(options.drawing)
     if times is not None:

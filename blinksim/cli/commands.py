@@ -431,7 +431,7 @@ class Bound(TableOptions, run="blinksim.cli.bound:bound"):
       size: Also the least time for SIZE: latency, overhead and bandwidth together. Of a mesh: of each group.
       groups: Several at once: members, collective and size of each, such as 0,1:allreduce:64MiB. With sizes
           they end together, without any they have the same rate. --relays idle are GPUs of no group, --relays
-          all those of other groups too.
+          others those of other groups too.
       mesh: All groups of a device mesh at once, such as 2x4, the last axis innermost.
       axis: Of the mesh: the groups along this axis only, counted from 0.
 
@@ -444,7 +444,7 @@ class Bound(TableOptions, run="blinksim.cli.bound:bound"):
       blinksim bound dgx1-v100 allreduce --size 1MiB
       blinksim bound dgx1-v100 allreduce --edit 'without gpu0-gpu3' --before
       blinksim bound hgx-h100 dispatch --nodes 8 --experts 256 --topk 8 --node-limit 4
-      blinksim bound mi355x --group 0,1 --group 2-5:allgather --relays all --relays-reduce
+      blinksim bound mi355x --group 0,1 --group 2-5:allgather --relays others --relays-reduce
       blinksim bound hgx-h100 --mesh 2x4 --size 64MiB
     """
 
@@ -1062,9 +1062,9 @@ class Sweep(TableOptions, run="blinksim.cli.project:sweep"):
       vary: What differs; may be repeated, all combinations are taken. nodes=1,2,4 (or ranks-per-node, rates);
           a property of links: 'xe bandwidth=15GB/s,53GB/s', 'gpu0-gpu3 lanes=1,2'; whole edits, separated by
           semicolons: 'edit=none;without gpu3' (and so members, relays, links).
-      algorithms: Names and Python files, separated by commas; best of those that are found quickly, all that
-          need no solver, nccl: what NCCL would choose, library: what it takes; files of schedules (.json,
-          MSCCL's .xml).  [default: library; best if a model is named]
+      algorithms: Names and Python files, separated by commas; best of those that are found quickly, unsearched
+          for all that need no solver, nccl: what NCCL would choose, library: what it takes; files of schedules
+          (.json, MSCCL's .xml).  [default: library; best if a model is named]
       model: alpha-beta, execution (measured GPUs of one node), simulate, a preset such as projection, or a
           file of your own.  [default: alpha-beta]
       bounds: Also the best rate that is possible at every point.

@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import NoReturn
@@ -17,9 +18,9 @@ import click
 from blinksim._version import __version__
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.options import built
-from blinksim.cli.terminal import EscapedStream, as_typed, still_at_work
+from blinksim.cli.terminal import EscapedStream, as_typed, note, still_at_work
 from blinksim.collective import COLLECTIVES
-from blinksim.errors import BlinksimError, InputError, nearest_names
+from blinksim.errors import BlinksimError, InputError, OutdatedWarning, nearest_names
 
 _EPILOG = """\b
 A first answer:
@@ -161,7 +162,10 @@ def run(arguments: list[str] | None = None) -> int:
     escaped = redirect_stdout(EscapedStream(sys.stdout)), redirect_stderr(EscapedStream(sys.stderr))
     with escaped[0], escaped[1], still_at_work(f"blinksim {words[0]}" if words else "blinksim", quiet=quiet):
         try:
-            return _run(words)
+            with warnings.catch_warnings():
+                warnings.simplefilter("always", OutdatedWarning)
+                warnings.showwarning = lambda message, *_: note(f"blinksim: {as_typed(str(message))}")
+                return _run(words)
         except Exception as error:  # The last catch: whatever comes here was foreseen by nobody.
             if _DEBUG in given:
                 traceback.print_exc()

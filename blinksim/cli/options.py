@@ -71,7 +71,7 @@ def _algorithms(context: click.Context) -> list[str]:
     words = [str(context.params.get("collective")), *context.args]
     wanted = next((word for word in words if word in COLLECTIVES), None)
     named = [entry.name for entry in REGISTRY.values() if wanted is None or entry.supports(wanted)]
-    choices = {"project": ("best", "all", "nccl"), "sweep": ("best", "all", "nccl"), "compare": ("nccl",)}
+    choices = {"project": ("best", "all", "nccl"), "sweep": ("best", "unsearched", "nccl"), "compare": ("nccl",)}
     return [*named, *choices.get(context.info_name or "", ())]
 
 

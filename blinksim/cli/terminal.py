@@ -33,7 +33,7 @@ FIRST_WORD_S = 1.5
 
 # Python arguments that messages name: options of the same name, and those that take no value and stand for True.
 _NAMES = (
-    "algorithm axis busbw calls channels chunk cluster collective format group lane_blocks like links "
+    "algorithm algorithms axis busbw calls channels chunk cluster collective format group lane_blocks like links "
     "machine members mesh model nodes protocol ranks_per_node rates relays root search service size time "
     "time_limit trees workers"
 )

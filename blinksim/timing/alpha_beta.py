@@ -55,6 +55,7 @@ from blinksim.textio.text_table import count as counted
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
+Places = npt.NDArray[np.intp]
 Timed = Schedule | SymmetricSchedule | Outline | StepLoads
 
 FURTHER = "overhead of further messages"
@@ -68,14 +69,14 @@ _VERY_MANY = 2**40
 class Cost:
     """The time of a schedule for one size.
 
-    terms: in seconds, they add up to the time. bottleneck: the resource that is busy longest. busy: the share
-    of the time that it is. steps: dependent sends on the longest path. pieces: how many each chunk is cut
-    into.
+    terms: in seconds, they add up to the time. bottleneck: the resource that is busy longest. busy: for which
+    share of the time the busiest resource of every class is, by bytes and by the overheads of messages that start
+    there; the largest first. steps: dependent sends on the longest path. pieces: how many each chunk is cut into.
     """
 
     terms: tuple[Term, ...]
     bottleneck: str
-    busy: float
+    busy: dict[str, float]
     steps: int
     pieces: int = 1
 
@@ -308,15 +309,17 @@ class _Steps:
             runs += [run for run in listed if loads.load[run[0]].any()]
             self.reduced = sum(many * share * into for many, share, into in loads.reduced)
         self.rates, self.name, self.kinds = shared.rates, shared.name, shared.kinds
-        self.steps, self.runs = timed.steps, list[tuple[Step, int]]()
+        self.sorts = np.unique(np.array(shared.kinds), return_inverse=True)
+        self.steps, self.runs, self.starts = timed.steps, list[tuple[Step, int]](), np.zeros(len(self.rates))
         for number, channels, many in runs:
             crossing = np.flatnonzero(arrays[number][0])
             self.runs.append((Step(crossing, channels, *(array[crossing] for array in arrays[number])), many))
+            self.starts[crossing] += many * self.runs[-1][0].each
 
     def cost(self, size: int, gamma: float, whole_messages: bool) -> Cost:
         """The time, in as many pieces as are best, or in one."""
         if not self.runs:
-            return Cost((Term("nothing to send", 0.0),), "nothing", 0.0, 0)
+            return Cost((Term("nothing to send", 0.0),), "nothing", {}, 0)
         seconds = size / self.rates
         busy = self.total * seconds
         worst = int(np.argmax(busy))
@@ -325,7 +328,15 @@ class _Steps:
         terms, pieces = _paced(runs, self.kinds, drain, self.steps, whole_messages)
         terms += (Term("reduction", gamma * size * self.reduced, "gamma"),) if gamma * self.reduced else ()
         time = sum(term.time_s for term in terms)
-        return Cost(terms, self.name(worst), float(busy[worst] / time), self.steps, pieces)
+        held = (busy + pieces * self.starts) / time
+        return Cost(terms, self.name(int(np.argmax(held))), _by_class(held, self.sorts), self.steps, pieces)
+
+
+def _by_class(held: Floats, sorts: tuple[npt.NDArray[np.str_], Places]) -> dict[str, float]:
+    """The most that any resource of a class is held, the largest first. sorts: the classes, and that of each."""
+    most = np.zeros(len(sorts[0]))
+    np.maximum.at(most, sorts[1], held)
+    return {str(sorts[0][place]): float(most[place]) for place in np.argsort(-most, kind="stable")}
 
 
 def _paced(
@@ -425,6 +436,7 @@ class _Forest:
         self.reduced = float((amounts / np.bincount(orbit)).max())
         self.alone = base is timed and base.chunks == 1
         self.steps, self.name, self.kinds = base.steps, shared.name, shared.kinds
+        self.sorts = np.unique(np.array(shared.kinds), return_inverse=True)
 
     def least(self, size: int) -> float:
         """Seconds that no number of pieces falls below, by every resource and by two of the paths."""
@@ -470,7 +482,8 @@ class _Forest:
             Term(f"bandwidth of {kind}", drain, kind),
             *([Term("reduction", reduction, "gamma")] if reduction else []),
         )
-        return Cost(terms, self.name(worst), drain / sum(term.time_s for term in terms), self.steps, count)
+        held = (busy + count * each) / sum(term.time_s for term in terms)
+        return Cost(terms, self.name(int(np.argmax(held))), _by_class(held, self.sorts), self.steps, count)
 
 
 def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:

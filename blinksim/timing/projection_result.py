@@ -65,6 +65,8 @@ class LeastTime:
     kind: str
 
 
+# What terms are limited by that are not of links.
+NO_LINKS = ("alpha", "gamma", "launch")
 # What is busy for more of the time than this would be the bottleneck if nothing else were.
 _TIED = 0.9
 # Algorithms that are left out for the same reason and listed by name.
@@ -134,6 +136,15 @@ class Projection(Rates, Result):
     def busbw(self) -> float:
         return self.algbw * float(busbw_factor(self.collective.name, len(self.members)))
 
+    def longer(self, *terms: Term) -> Projection:
+        """This projection with further terms, in which its links are idle."""
+        more, details = replace(self, terms=(*self.terms, *terms)), dict(self.details)
+        part = self.time_s / more.time_s if terms else 1.0
+        if "busy_by_class" in details:
+            details["bottleneck_busy"] *= part
+            details["busy_by_class"] = {kind: busy * part for kind, busy in details["busy_by_class"].items()}
+        return replace(more, details=details)
+
     def raised(self, time_s: float, why: str, limit: str = "") -> Projection:
         """This projection with no less than so many seconds. why, limit: of the term that is added for it."""
         # The sum may be rounded down.
@@ -141,7 +152,7 @@ class Projection(Rates, Result):
         *others, last = self.terms
         if missing <= 1e-9 * time_s:  # but rounding
             return replace(self, terms=(*others, replace(last, time_s=last.time_s + missing)))
-        return replace(self, terms=(*self.terms, Term(why, missing, limit)))
+        return self.longer(Term(why, missing, limit))
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints; every key with a unit carries it."""
@@ -202,18 +213,25 @@ class Projection(Rates, Result):
         return []
 
     @property
+    def limit(self) -> tuple[str, float]:
+        """What sets the time, and for which share of it: a link class, or a term in which no link need be busy."""
+        top, classes = max(self.terms, key=lambda term: term.time_s), self.details.get("busy_by_class")
+        waits = top.limit in NO_LINKS and 2 * top.time_s > self.time_s
+        return next(iter(classes.items())) if classes and not waits else (top.name, top.time_s / self.time_s)
+
+    @property
     def bottleneck_words(self) -> str:
         """The bottleneck, and the share of the time that it is busy."""
         busy = self.details.get("bottleneck_busy")
         if busy is None or not self.time_s:
             return self.bottleneck
         words, top = f"{self.bottleneck}, busy {100 * busy:.0f} % of the time", max(self.terms, key=lambda t: t.time_s)
-        if top.limit == "alpha" and top.time_s > self.time_s / 2:
-            return f"{top.name}, {100 * top.time_s / self.time_s:.0f} % of the time; of the links, {words}"
-        own = self.bottleneck.partition(":")[0]
-        if busy > _TIED and top.limit not in ("alpha", "gamma", "", own) and f"({top.limit})" not in own:
-            return f"{words}, and {top.limit} with its messages' overhead: both must be faster"
-        return words
+        what, share = self.limit
+        if what == top.name and top.limit in NO_LINKS:
+            return f"{what}, {100 * share:.0f} % of the time; of the links, {words}"
+        _, *others = self.details.get("busy_by_class", {}).items() or [()]
+        tied = [f"{kind} {100 * share:.0f} %" for kind, share in others if share > _TIED]
+        return f"{words}, and {' and '.join(tied)}: all must be faster" if tied else words
 
     def row(self) -> dict[str, Any]:
         """The projection as a row of a table that compares several."""

@@ -313,10 +313,12 @@ class Timeline(Rates, Result):
         return tuple(Term(name, time_s, kind) for (name, kind), time_s in found.items())
 
     @property
-    def facts(self) -> dict[str, float]:
+    def facts(self) -> dict[str, Any]:
         """Further facts of a run for its projection, by name: seconds, shares and numbers."""
-        busy, steps = self.uses[0].busy, self.schedule.steps
-        return {"bottleneck_busy": busy, "steps": steps, "pieces": self.pieces, "loads_s": self.bound_s}
+        classes = {use.kind: use.busy for use in reversed(self.uses)}
+        classes = dict(sorted(classes.items(), key=lambda one: -one[1]))
+        found = {"bottleneck_busy": self.uses[0].busy, "busy_by_class": classes}
+        return found | keyed(self, "steps=schedule.steps pieces loads_s=bound_s")
 
     # --- every transfer ----------------------------------------------------------------------------------------------
 

@@ -257,7 +257,7 @@ def test_a_file_of_rates_is_another_machine_with_another_bound(tmp_path: Path) -
         assert usual.least
         assert found.least.time_s == pytest.approx(usual.least.time_s / 2, rel=1e-3)
         assert found.least.time_s <= min(found.time_s, found.could.best.time_s)
-        assert "at fast rates, whatever the schedule" in found.text()
+        assert "at fast rates, by ordinary sends and sums" in found.text()
 
 
 def test_the_answer_in_json_has_the_three_figures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
 
 import blinksim as bs
+from blinksim.answers.project import Answer
 from blinksim.cli.main import run
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 
 
 def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -110,3 +112,36 @@ def test_one_bucket_of_all_is_one_call() -> None:
     assert (first["calls"], first["bucket_bytes"]) == (1, 2**30)
     with pytest.raises(InputError, match="more than all bytes"):
         bs.buckets("hgx-h100", "allreduce", 10, 20)
+
+
+def test_a_machine_that_cannot_answer_has_its_reason() -> None:
+    """Two GPUs of a DGX-1 without a link: no answer for these, and one for the other machine."""
+    apart = bs.Question("dgx1-v100", members="0,5")
+    found = bs.compare_machines([apart, "hgx-h100"], "allreduce", ["1GiB"])
+    assert [*found.answers] == ["hgx-h100"]
+    assert "nvlink does not connect the members" in found.refused["dgx1-v100"]
+    assert found.refused["dgx1-v100"] in found.text()
+    assert found.to_dict()["refused"] == dict(found.refused)
+    with pytest.raises(InfeasibleError, match="does not connect"):
+        bs.compare_machines([apart, bs.Question("p3.16xlarge", members="0,5")], "allreduce", ["1GiB"])
+
+
+def test_what_nobody_measured_ranks_no_machines() -> None:
+    """p5en, which is newer, seems slower than p5 on 8 nodes: both are lent by others, and `project` says so as well."""
+    found = bs.compare_machines(["p5", "p5en"], "allreduce", ["1GiB"], nodes=8)
+    assert "no clear winner" in found.sentence()
+    [line] = [line for line in found.text().splitlines() if line.startswith("  p5, p5en: nobody has published")]
+    for answers in found.answers.values():
+        assert line.partition(": ")[2] in answers[0].text()
+
+
+def test_rows_hold_the_three_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "dgx1-v100", "allreduce", "--sizes", "1MiB,1GiB", "--csv"]) == 0
+    for row in csv.DictReader(capsys.readouterr().out.splitlines()):
+        alone = bs.project("dgx1-v100", "allreduce", int(row["size_bytes"]))
+        assert isinstance(alone, Answer)
+        assert alone.could
+        assert alone.least
+        figures = alone.time_s, alone.low_s, alone.high_s, alone.could.best.time_s, alone.least.time_s
+        keys = "takes_s", "takes_low_s", "takes_high_s", "could_take_s", "cannot_take_less_s"
+        assert [float(row[key]) for key in keys] == pytest.approx(figures, rel=1e-12)

@@ -121,7 +121,7 @@ def drawn(seed: int, names: tuple[str, ...]) -> tuple[Together, list[float]]:
             groups.append((members, random.choice(names), Fraction(random.randint(1, 3))))
         texts = [f"{','.join(map(str, sorted(m)))}:{name}:{int(w)}" for m, name, w in groups]
         question = Question(topology_of(widths, gpus))
-        question = replace(question, relays="all", relays_reduce=True) if relays else question
+        question = replace(question, relays="others", relays_reduce=True) if relays else question
         try:
             found = together(question, texts)
         except bs.InfeasibleError:
@@ -177,7 +177,7 @@ def test_a_full_mesh(groups: list[str], direct: int, times: int) -> None:
     alone = together("full:8@50GB/s", groups)
     assert {group.rate for group in alone.groups} == {Fraction(direct * GB)}
     assert alone.exact
-    found = together(Question("full:8@50GB/s", relays="all", relays_reduce=True), groups)
+    found = together(Question("full:8@50GB/s", relays="others", relays_reduce=True), groups)
     assert {group.rate for group in found.groups} == {Fraction(times * direct * GB)}
     assert found.exact
     assert found.check() == []
@@ -185,7 +185,7 @@ def test_a_full_mesh(groups: list[str], direct: int, times: int) -> None:
 
 @pytest.mark.parametrize("machine", ["full:8@50GB/s", "hypercube:3@50GB/s", "dgx1-v100", "mi355x", "hgx-h100"])
 @pytest.mark.parametrize("shape", ["2x4", "4x2", "2x2x2"])
-@pytest.mark.parametrize("relays", [{}, {"relays": "all", "relays_reduce": True}], ids=["none", "all"])
+@pytest.mark.parametrize("relays", [{}, {"relays": "others", "relays_reduce": True}], ids=["none", "others"])
 def test_meshes_of_eight(machine: str, shape: str, relays: dict[str, object]) -> None:
     found = together(Question.of(machine, **relays), mesh_groups(shape, 8))  # type: ignore[arg-type]
     assert found.check() == []
@@ -196,7 +196,7 @@ def test_meshes_of_eight(machine: str, shape: str, relays: dict[str, object]) ->
 def test_sizes_set_the_ratio() -> None:
     """Twice the bytes, twice the rate: both end together, when their common link has carried all."""
     line = topology_of({(0, 1): 1, (1, 0): 1, (1, 2): 3, (2, 1): 3}, 3)
-    found = together(Question(line, relays="all", relays_reduce=True), ["0,1:allreduce:1GB", "0,2:allreduce:2GB"])
+    found = together(Question(line, relays="others", relays_reduce=True), ["0,1:allreduce:1GB", "0,2:allreduce:2GB"])
     assert [group.rate for group in found.groups] == [Fraction(GB, 3), Fraction(2 * GB, 3)]
     assert "all done in 3 s at the earliest" in found.sentence()
 
@@ -204,14 +204,14 @@ def test_sizes_set_the_ratio() -> None:
 def test_full_links_are_those_of_a_group_alone_or_shared() -> None:
     """On a line 0-1-2 both groups need the link 0-1; the pair 1-2 beside them has the other."""
     line = topology_of({(0, 1): 1, (1, 0): 1, (1, 2): 3, (2, 1): 3}, 3)
-    found = together(Question(line, relays="all", relays_reduce=True), ["0,1", "0,2", "1,2"])
+    found = together(Question(line, relays="others", relays_reduce=True), ["0,1", "0,2", "1,2"])
     first = ["gpu0->gpu1 (link)", "gpu1->gpu0 (link)"]
     assert [found.full_links(n) for n in range(2)] == [(first, [1]), (first, [0])]
     assert [row["beside"] for row in found.rows()] == [[1], [0], [1]]
     assert "GPUs 0,2" in found.text()
 
 
-@pytest.mark.parametrize("relays", [{}, {"relays": "all", "relays_reduce": True}], ids=["none", "all"])
+@pytest.mark.parametrize("relays", [{}, {"relays": "others", "relays_reduce": True}], ids=["none", "others"])
 def test_schedules_side_by_side_take_the_time_of_the_bound(relays: dict[str, object]) -> None:
     """Pieces and hops take their time; apart, each group alone takes what it takes beside the other."""
     groups = ["0,1:allreduce:1GiB", "2-4:allgather:2GiB"]
@@ -264,4 +264,4 @@ def test_meshes_that_are_none(shape: str) -> None:
 
 def test_what_would_take_minutes_is_refused() -> None:
     with pytest.raises(bs.InfeasibleError, match="name fewer GPUs as relays"):
-        together(Question("gb300-nvl72", relays="all", relays_reduce=True), mesh_groups("18x4", 72))
+        together(Question("gb300-nvl72", relays="others", relays_reduce=True), mesh_groups("18x4", 72))

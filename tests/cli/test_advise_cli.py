@@ -179,3 +179,46 @@ def test_a_schedule_slower_than_nccls_choice_is_not_worth_loading(capsys: pytest
     assert "; slower than NCCL\n" in out
     assert "\nNCCL takes\n" in out
     assert "\nwhy: --why" not in out
+
+
+RELAYS = ("--relays", "idle", "--relays-reduce")
+
+
+@pytest.mark.parametrize(
+    ("machine", "members", "carried"),
+    [
+        ("dgx1-v100", "0,1", "NCCL loads its chains (--format nccl-graph-set)"),
+        ("dgx1-v100", "0-3", "blinksim run executes it"),
+        ("mi355x", "0,1", "nothing loads it yet"),
+    ],
+)
+def test_it_carries_what_it_offers(
+    capsys: pytest.CaptureFixture[str], machine: str, members: str, carried: str
+) -> None:
+    """Idle GPUs are offered with what runs a schedule through them; asked with them it says the same."""
+    offered, _ = ask(capsys, machine, "--members", members)
+    taken, _ = ask(capsys, machine, "--members", members, *RELAYS)
+    lines = [" ".join(text.split()) for text in (offered, taken)]
+    assert all(carried in text for text in lines)
+    assert "--relays idle --relays-reduce; " in lines[0]
+    if "nccl-graph-set" in carried:
+        assert "load blinkplus into NCCL" in taken
+    else:
+        assert "by packed through relays; " in taken
+
+
+def test_the_chains_that_it_offers_can_be_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out, _ = ask(capsys, "dgx1-v100", "--members", "0,1", *RELAYS)
+    for line in out.splitlines():
+        if line.startswith("    blinksim "):
+            assert run(line.split()[1:]) == 0
+    assert (tmp_path / "blinkplus" / "recipe.py").is_file()
+    # The six disjoint ways between two GPUs of a DGX-1V.
+    assert len(list((tmp_path / "blinkplus").glob("*.xml"))) >= 6
+    ask(capsys, "dgx1-v100", "--members", "0,1", *RELAYS, "-o", "direct")
+    assert sorted(path.name for path in Path("direct").iterdir()) == sorted(
+        path.name for path in Path("blinkplus").iterdir()
+    )

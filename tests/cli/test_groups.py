@@ -50,3 +50,16 @@ def test_what_is_refused(words: list[str], reason: str, capsys: pytest.CaptureFi
     error = capsys.readouterr().err
     assert reason in error
     assert len(error.splitlines()) == 1
+
+
+def test_each_group_has_its_time_alone_and_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """Blink+'s four V100: a pair has four ways of 25 GB/s through the other two, which it loses in part to them."""
+    words = ["bound", "dgx1-v100", "--edit", "without gpu[4-7]", "--relays", "others", "--relays-reduce"]
+    groups = ["--group", "0,1:allreduce:1GiB", "--group", "2,3:allreduce:1GiB"]
+    assert run([*words, *groups, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["rows"]
+    assert first["alone_s"] == pytest.approx(2**30 / 100e9)
+    assert second["alone_s"] == pytest.approx(2**30 / 125e9)
+    assert first["at_once_s"] == second["at_once_s"] == pytest.approx(2**30 / 62.5e9)
+    assert run([*words, *groups]) == 0
+    assert "100, 10.74 ms" in capsys.readouterr().out
