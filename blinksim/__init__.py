@@ -173,12 +173,10 @@ else:
     def __getattr__(name):
         from importlib import import_module
 
-        if name == "plot":
-            value = import_module("blinksim.plots")
-        elif name in _HOME:
-            value = getattr(import_module(_HOME[name]), name)
-        else:
+        if name not in __all__:
             raise AttributeError(f"module 'blinksim' has no attribute {name!r}")
+        module = import_module(_HOME.get(name, "blinksim.plots"))
+        value = import_module("blinksim.errors").asked(getattr(module, name)) if name in _HOME else module
         globals()[name] = value
         return value
 

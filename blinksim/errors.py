@@ -8,6 +8,9 @@ hardware · 5 nothing is wrong, and something is not proved (`blinksim verify`) 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import wraps
+from inspect import CO_VARKEYWORDS, signature
+from typing import Any
 
 from blinksim.printable import one_line
 
@@ -147,6 +150,31 @@ def in_runs(names: Iterable[str]) -> list[str]:
         whole = last - first + 1 == len(numbers) > 1
         alone += [f"{stem}{first} to {stem}{last}"] if whole else [f"{stem}{number}" for number in numbers]
     return sorted(alone)
+
+
+def asked(called: Any) -> Any:
+    """A function that refuses keywords that it does not take by an `InputError`; anything else as it is.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.sweep("hgx-h100", "allreduce", node=2)
+    Traceback (most recent call last):
+    blinksim.errors.InputError: unknown keyword of sweep() 'node': did you mean 'nodes'?
+    """
+    if not hasattr(called, "__code__") or called.__code__.co_flags & CO_VARKEYWORDS:
+        return called
+
+    @wraps(called)
+    def checked(*given: Any, **named: Any) -> Any:
+        for name in named.keys() - signature(called).parameters:
+            if name in ("nodes", "edits", "rates"):
+                way = f"load the machine with it: bs.load(name, {name}={named[name]!r})"
+                raise InputError(f"{called.__name__}() takes no {name}=; {way}")
+            raise unknown(f"keyword of {called.__name__}()", name, signature(called).parameters)
+        return called(*given, **named)
+
+    return checked
 
 
 def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> InputError:

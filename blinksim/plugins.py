@@ -141,8 +141,3 @@ def source_of(thing: Callable[..., Any]) -> tuple[str, int | None]:
     """The file and the first line of a function."""
     code = getattr(unwrap(thing), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code is not None else ("", None)
-
-
-def is_outside(thing: type) -> bool:
-    """True for a class that is not the package's own."""
-    return thing.__module__.partition(".")[0] != "blinksim"

@@ -517,8 +517,6 @@ def answer(
     if contest is not None and contest.topology == part and contest.model.name == LINKS_ONLY:
         # One object in place of two that are equal: tables of answers find it without comparing its links.
         part = contest.topology
-        if not part.relays:
-            asked.contests[collective, ()] = contest
         asked.parts[collective] = part, grants, bound
     forwarding = ceiling_of(part, collective) if grants else bound
     beside = idle_gpus(asked.question, part, collective, bound.rate)

@@ -28,7 +28,7 @@ from blinksim.textio.whole_files import write_text
 from blinksim.timing import model_registry as registry
 from blinksim.timing.contest import Answer
 from blinksim.timing.library_model import Library
-from blinksim.timing.projection import Change, bottlenecks
+from blinksim.timing.projection import Change, bottlenecks, load_preset
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
@@ -169,7 +169,8 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
                 model = _model(options, algorithm, best.model)
             was = rank(earlier, best.collective, best.size, model, algorithm, say).best
     if options.what_if:
-        changes = bottlenecks(best.model, best.size, question.nodes, len(best.members) // question.nodes)
+        per_node = len(best.members) // question.nodes
+        changes = bottlenecks(best.model, best.size, question.nodes, per_node, model.at(asked)[1])
 
     def said() -> dict[str, object]:
         said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **ranking.to_dict()}
@@ -210,7 +211,7 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
     settings = nccl_settings(options.timing, takes, "say --algorithm nccl")
     if "graph_file" in takes and algorithm not in ("best", "all") and chooser is None:
         raise InputError(f"--model {name} is about NCCL's own algorithms; say --algorithm nccl or all")
-    if options.what_if and not registry.has_equations(name):
+    if options.what_if and not (registry.is_preset(name) and load_preset(name).constants):
         raise InputError(
             "--what-if goes with a preset that has equations, as --model aurora-projection; use --edit for your own"
         )

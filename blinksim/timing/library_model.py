@@ -3,11 +3,11 @@
 One source for all commands. Where somebody published the time of this very job, that is the figure; between
 and near the published sizes of the job the model below is scaled to them. That model is, in this order:
 constants that were fitted to published tables (`blinksim.timing.measured.library_time`); the time that NCCL's
-own model states; the best schedule on the links, of those that libraries have. The last two are multiplied by
-the factor that published times are above them. An edited machine takes as many times longer as the channels
-that NCCL would choose, or the links, carry less. No figure is below the bound on the time, and none but a
-published one below that of fewer bytes. Intervals hold eight in ten of the published times that they were not made from
-(``models/usable/spreads.csv``).
+own model states; what libraries send on the links: chains in the nodes and trees across them, at the rate
+that no schedule exceeds. The last two are multiplied by the factor that published times are above them. An
+edited machine takes as many times longer as the channels that NCCL would choose, or the links, carry less. No
+figure is below the bound on the time, and none but a published one below that of fewer bytes. Intervals hold
+eight in ten of the published times that they were not made from (``models/usable/spreads.csv``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from statistics import median
 from typing import Any, get_args
@@ -29,13 +30,13 @@ from blinksim.errors import BlinksimError, InfeasibleError, unknown
 from blinksim.machines import NOMINAL, RatesName, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.prediction import Prediction
-from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing, versions
+from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing, load as constants_of, versions
 from blinksim.question import Question, at_rates
 from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import MOST_SENDS, Contest, able_of, ceiling_of, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_rates import EXPECTED, LINKS, PREDICTED, TURNS, Spread
+from blinksim.timing.measured.library_rates import EXPECTED, LENT, LINKS, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.model_registry import schedule_model
@@ -66,6 +67,8 @@ _FADES = 256
 _FADES_IN_NODES = 64
 # Factors on a model at two sizes differ by less.
 _FALLS = 16
+# What one allreduce does at least, and what two of make one.
+_ROOTED, _HALVES = ("broadcast", "reduce"), ("allgather", "reducescatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class Library(TimingModel):
         self._beside: dict[int, Library] = {}
         self.contests: dict[tuple[Collective, tuple[str, ...]], Contest] = {}
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
+        self.alone: dict[Collective, tuple[Topology, Fraction]] = {}
 
     def at(self, question: Question) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it."""
@@ -204,24 +208,32 @@ class Library(TimingModel):
         return LibraryJob("", self.ranks, self.nodes, self.library, channels, switched and near)
 
     @cached_property
-    def _known_as(self) -> str:
-        """The machine of the catalogue whose published jobs these GPUs stand for; empty if there is none.
+    def _name(self) -> str:
+        """The machine of the catalogue that has these links; empty if there is none."""
+        return "" if self.healthy or self.question.links is not None else catalogued(self.machine)
 
-        Among GPUs that a switch joins any stand for as many others. Elsewhere those do that a symmetry of the node maps
-        the first ones onto, which have the same links.
+    @cached_property
+    def _known_as(self) -> str:
+        """The machine of the catalogue whose published jobs these GPUs stand for; empty if there is none."""
+        return self._name if self._stands_for("") else ""
+
+    def _stands_for(self, members: str) -> bool:
+        """True if a symmetry maps these GPUs onto those named of a node, or onto the first ones.
+
+        Among GPUs that a switch joins any stand for as many others that were not named.
         """
-        name, members = "" if self.healthy else catalogued(self.machine), self.machine.members
-        if not name or self.job.switched:
-            return name
-        node = load(name)
+        if not self._name or (self.job.switched and not members):
+            return True
+        node = load(self._name)
         moves = [move.tolist() for move in searched(node)]
         # A machine of several nodes in its file gives their devices no prefix.
         copies = self.machine.nodes // node.nodes
-        asked = frozenset(node.index[member.partition(".")[2] if copies > 1 else member] for member in members)
-        alike = [frozenset(node.member_places[: len(members) // copies].tolist())]
+        names = [member.partition(".")[2] if copies > 1 else member for member in self.machine.members]
+        alike = [frozenset(map(node.index.__getitem__, names))]
         for places in alike:
             alike += {frozenset(move[place] for place in places) for move in moves}.difference(alike)
-        return name if asked in alike and self.question.links is None else ""
+        named = Question(node, members=members or None).member_names(node)[: len(names) // copies]
+        return frozenset(map(node.index.__getitem__, named)) in alike
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
         """Its own choice."""
@@ -310,27 +322,35 @@ class Library(TimingModel):
         time = median(ratios) * model.time_s
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
         figures = time, min(time, *ends), max(time, *ends)
-        for most, why in self._caps(collective, size) if nearest <= 1 else ():
-            origin += why * (most.time_s < figures[0])
-            low, high = (most.details[end] for end in _ENDS)
-            figures = min(figures[0], most.time_s), min(figures[1], low), min(figures[2], high)
-        return self._projection(collective, size, replace(model, origin=origin), *figures, what)
+        projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
+        # An allgather that was measured may well be above an allreduce.
+        no_more = (*_ROOTED, *_HALVES)[: None if nearest == 0 and model.what != EXPECTED else len(_ROOTED)]
+        return projection if nearest > 1 else self._capped(projection, no_more)
 
-    def _caps(self, collective: Collective, size: int) -> Iterator[tuple[Projection, str]]:
-        """What no unpublished time, and no end of its interval, is above: that of the next published size.
+    def _capped(self, found: Projection, no_more: Sequence[str]) -> Projection:
+        """A time that nobody published, with its interval no more than that of the next published size.
 
-        Times are of calls in a row, and those of a broadcast or reduce do not wait for the last rank: they are
-        not above those of an allreduce either.
+        no_more: collectives that take no more than an allreduce either. Times are of calls in a row, and those
+        of a broadcast or reduce do not wait for the last rank. Halves of an allreduce of which nobody measured
+        otherwise are among them: published ones of 64 MiB and more are all below it.
         """
-        if more := min((s for s in self._known(collective) if s > size), default=0):
-            yield self._taken(collective, more), ""
-        if collective.name in ("broadcast", "reduce"):
+        collective, size = found.collective, found.size
+        caps = [self._taken(collective, s) for s in sorted(self._known(collective)) if s > size][:1]
+        if collective.name in no_more:
             whole = Collective("allreduce")
             # Links that lead one way carry none.
             with suppress(InfeasibleError):
                 # Its published times may fall as the size grows; no others do.
-                found = [self._risen(whole, s) for s in (size, *(s for s in self._known(whole) if s > size))]
-                yield min(found, key=lambda one: one.time_s), "; no more than an allreduce takes"
+                caps += [self._risen(whole, s) for s in (size, *(s for s in self._known(whole) if s > size))]
+        for most in caps:
+            details = {**found.details, **{end: min(found.details[end], most.details[end]) for end in _ENDS}}
+            if most.time_s < found.time_s and most.collective != collective:
+                # The library's own choice is not what takes so long.
+                origin = f"no more than an {most.collective} takes: {most.details['origin']}"
+                details |= {"origin": origin, "choice": "", "nccl_expects_s": {}}
+            shorter = min(found, most, key=lambda one: one.time_s)
+            found = replace(found, terms=shorter.terms, bottleneck=shorter.bottleneck, details=details)
+        return found
 
     def _edited(self, collective: Collective, size: int) -> Projection:
         """The time without the edits, times what NCCL's model says of them, or else the links.
@@ -351,9 +371,11 @@ class Library(TimingModel):
         change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"
         origin = f"{details['origin']}; {change} the {cause}, by {by}"
         model = replace(self._modelled(collective, size), origin=origin)
-        ends = (details["interval_low_s"] * factor, details["interval_high_s"] * factor)
-        basis = before.details["basis"] if factor == 1 else "scaled"
-        return self._projection(collective, size, model, before.time_s * factor, *ends, basis)
+        figures = [factor * figure for figure in (before.time_s, *(details[end] for end in _ENDS))]
+        basis = details["basis"] if factor == 1 else "scaled"
+        found = self._projection(collective, size, model, figures, basis)
+        kept = {} if details["choice"] else {"choice": "", "nccl_expects_s": {}}
+        return replace(found, details={**found.details, **kept})
 
     def _modelled(self, collective: Collective, size: int) -> _Modelled:
         """The time by the best model that is known, whatever was published of this very job."""
@@ -396,21 +418,22 @@ class Library(TimingModel):
     def _neighbors(self, collective: Collective) -> Iterator[Library]:
         """The models of the nearest smaller and the nearest larger job that times were published of.
 
-        They have another number of nodes with as many GPUs each, or of GPUs that a switch joins in one node.
+        They have another number of nodes with as many GPUs each, or of GPUs in one node.
         """
         jobs = {
             cell.gpus: cell.nodes
             for cell in self._published
             if cell.collective == collective.name
             and self.published(cell)
-            and (cell.gpus * self.nodes == self.ranks * cell.nodes if self.nodes > 1 else self.job.switched)
+            and not cell.set.members
+            and (self.nodes == 1 or cell.gpus * self.nodes == self.ranks * cell.nodes)
             and (cell.nodes > 1) == (self.nodes > 1)
         }
         below = sorted(ranks for ranks in jobs if ranks < self.ranks)
         above = sorted(ranks for ranks in jobs if ranks > self.ranks)
         for ranks in (*below[-1:], *above[:1]):
             if ranks not in self._beside:
-                question = Question(self._known_as, nodes=jobs[ranks], ranks_per_node=ranks // jobs[ranks])
+                question = Question(self._name, nodes=jobs[ranks], ranks_per_node=ranks // jobs[ranks])
                 self._beside[ranks] = Library(version=self.version, multicast=self.multicast).at(question)[0]
             neighbor = self._beside[ranks]
             neighbor.published, neighbor.constants = self.published, self.constants
@@ -423,16 +446,15 @@ class Library(TimingModel):
         known = library_time(self._known_as, self.machine.nccl_rates, job, size, timing)
         if known is None:
             return None
-        spread = self._spread(EXPECTED, size, known.owner)
+        spread = self._spread(EXPECTED if known.owner == self._known_as else LENT, size, self._known_as)
         return _Modelled(known.time_s, known.terms, EXPECTED, known.origin, spread)
 
     def _by_models(self, collective: Collective, size: int) -> _Modelled:
         stated = self.stated(collective, size)
-        what = LINKS if stated is None else PREDICTED
+        what = PREDICTED if stated else SENDS if collective.personalized else LINKS
         base = stated or self.links(collective, size)
-        spread = self._spread(what, size, self._known_as if self.constants else "")
-        middle, schedule = spread.middle, base.algorithm if collective.personalized else "the best schedule"
-        by = "NCCL's own model" if stated else f"{schedule} on the links"
+        spread = self._spread(what, size, self._name if self.constants else "")
+        middle, by = spread.middle, "NCCL's own model" if stated else f"{base.algorithm} on the links"
         origin = f"{by}, and how {count(spread.cells, 'published time')} of other jobs compare with it"
         about = replace(spread, low=spread.low / middle, middle=1.0, high=spread.high / middle)
         return _Modelled(base.time_s, base.terms, what, origin, about).times(middle)
@@ -461,37 +483,52 @@ class Library(TimingModel):
         return stated.time_s if stated.terms[2:] else quickest.time_s
 
     def links(self, collective: Collective, size: int, names: Sequence[str] | None = None) -> Projection:
-        """The time of the best schedule on the links, among those named, else those that a library sends by."""
-        part, contest = self.bounded(collective)[0], schedule_model("alpha-beta").contest
-        names = sent_by(part, collective) if names is None else tuple(names)
-        if (collective, names) not in self.contests:
+        """The time on the links of the quickest of the schedules named, else of those that a library sends by.
+
+        Without any, of a chain in every node and a tree across the nodes, by the latencies of NCCL's trees with
+        LL, and of the bytes at the rate that nothing exceeds where switches forward: it grows with what links
+        carry less, and not with what is searched for.
+        """
+        if collective not in self.alone:
+            part = self.bounded(collective)[0]
             if part.relays:
                 # No library sends through GPUs without a rank, but where only these connect the others.
                 with suppress(InfeasibleError):
-                    alone = replace(self.question, relays=NONE, relays_reduce=False, collective=collective)
-                    part = alone.part()
-            entered = contest(part, collective, names or None, sizes=[size], only_best=True)
-            self.contests[collective, names] = entered
-        return self.contests[collective, names].quickest(size)
+                    alone = replace(self.question, relays=NONE, relays_reduce=False)
+                    part = replace(alone, collective=collective).part()
+            self.alone[collective] = part, ceiling_of(part, collective).rate
+        part, rate = self.alone[collective]
+        names = sent_by(part, collective) if names is None else tuple(names)
+        if names and (collective, names) not in self.contests:
+            contest = schedule_model("alpha-beta").contest
+            self.contests[collective, names] = contest(part, collective, names, sizes=[size], only_best=True)
+        if names:
+            return self.contests[collective, names].quickest(size)
+        known, rounds = constants_of(self.version), 2 if collective.name == "allreduce" else 1
+        inside, across = (rounds * known.hop_latency[over]["tree"][0] for over in ("nvlink", "net"))
+        steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
+        start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")
+        terms = start, Term("bytes sent", size / float(rate), "links")
+        asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": "chains and trees"}
+        return Projection(**of_part(part, 1, **asked), terms=terms, bottleneck=terms[1].name)
 
     @cached_property
     def _published(self) -> list[Cell]:
         """The published cells of the machine by libraries that chose for themselves, with such switches."""
-        if self._known_as not in public_tables.machines():
+        if self._name not in public_tables.machines():
             return []
         adds = any(device.reads for device in self.machine.devices)
         # Where switches can add, libraries let them unless they are set not to.
         unlike = {"off"} if self.multicast else {"on", "unknown"} if adds else {"on"}
-        return [
-            cell
-            for cell in public_tables.cells(self._known_as)
-            if not (cell.set.members or "forced" in cell.set.algorithm or cell.nvls in unlike)
-        ]
+        alike = (cell for cell in public_tables.cells(self._name) if cell.nvls not in unlike)
+        return [cell for cell in alike if "forced" not in cell.set.algorithm]
 
     @cached_property
     def _cells(self) -> list[Cell]:
-        """Those of as many GPUs on as many nodes."""
-        return [cell for cell in self._published if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)]
+        """Those of as many GPUs on as many nodes, with the same links."""
+        found = [cell for cell in self._published if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)]
+        stand = {members: self._stands_for(members) for members in {cell.set.members for cell in found}}
+        return [cell for cell in found if stand[cell.set.members]]
 
     def _curves(self, collective: Collective) -> list[tuple[public_tables.Set, dict[int, float]]]:
         """The published times by size, for each run of each set."""
@@ -531,9 +568,9 @@ class Library(TimingModel):
         return near[end] ** max(0.0, weight), max(0.0, weight)
 
     def _projection(
-        self, collective: Collective, size: int, model: _Modelled, time_s: float, low: float, high: float, basis: str
+        self, collective: Collective, size: int, model: _Modelled, figures: Sequence[float], basis: str
     ) -> Projection:
-        tuner, whole = self._planned
+        (tuner, whole), (time_s, low, high) = self._planned, figures
         choice = self._choice(collective, size)
         details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
@@ -559,7 +596,7 @@ def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:
     return ("direct",) * straight + ("rail_aligned",) * (rails is not None and rails.alike)
 
 
-_BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links"}
+_BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links", SENDS: "links"}
 
 
 def _sources(sets: Sequence[public_tables.Set]) -> str:

@@ -117,13 +117,6 @@ def is_preset(name: str) -> bool:
     return name not in MODELS and _short(name) in preset_names()
 
 
-def has_equations(name: str) -> bool:
-    """True if `name` is a preset whose equations can be asked what a change would do."""
-    from blinksim.timing import projection
-
-    return is_preset(name) and projection.load_preset(name).constants is not None
-
-
 def _short(name: str) -> str:
     return name.removeprefix("projection:")
 

@@ -457,16 +457,18 @@ class Change:
 
 
 def bottlenecks(
-    preset: Preset | str, size: int, nodes: int, ranks_per_node: int, constants: Constants | None = None
+    preset: Preset | str, size: int, nodes: int, ranks_per_node: int, machine: Topology | None = None
 ) -> tuple[Change, ...]:
     """What each change that section 5 of the source discusses would do, one at a time, largest gain first.
 
-    size: bytes. constants: where to start from (default: the preset's). Changes to what the preset does not
-    use are left out. Raises as `equations` does.
+    size: bytes. machine: whose links count, as in `project` (default: the preset's constants). Changes to what
+    the preset does not use are left out. Raises as `equations` and `project` do.
     """
     preset = load_preset(preset) if isinstance(preset, str) else preset
-    base = equations(preset, size, nodes, ranks_per_node, constants)
-    start = constants or preset.constants
+    start = preset.constants
+    if machine is not None:
+        start = machine_constants(machine, ranks_of(machine, nodes, ranks_per_node, preset), nodes, preset)
+    base = equations(preset, size, nodes, ranks_per_node, start)
     assert start is not None
     before = total(base)
 

@@ -412,5 +412,6 @@ def test_more_bytes_do_not_widen_an_interval_that_bandwidth_decides(machine: str
     found = [bs.project(whole, "alltoall", size) for size in sizes]
     widths = [one.high_s / one.time_s for one in found if isinstance(one, bs.Answer)]
     assert len(widths) == len(sizes)
-    assert max(widths[4:]) <= widths[0]
+    # The table of spreads has four digits.
+    assert max(widths[4:]) <= widths[0] * 1.001
     assert widths[-1] < 3

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -158,9 +158,12 @@ def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str,
 
 EVERY = "all"
 """The name of all machines together in `spreads.csv`."""
-AGAIN, BETWEEN, EXPECTED, PREDICTED, LINKS = WHATS = ("again", "between", "expected", "predicted", "links")
+AGAIN, BETWEEN, EXPECTED, LENT = "again", "between", "expected", "lent"
+GUESSED = PREDICTED, LINKS, SENDS = "predicted", "links", "sends"
 """References for measured times: the median of other runs of the job, neighboring sizes of the run, times by
-constants, NCCL's own model, and the best schedule on the links at nominal rates."""
+constants of the machine or by those that its nearest relative lends, NCCL's own model, and what libraries do on
+the links at nominal rates: chains and trees, or sends of single blocks. What is guessed is multiplied by the
+middle of the ratios."""
 SIZE_STEPS = (
     (0, "below 32 KiB"),
     (32 * 2**10, "32 to 512 KiB"),
@@ -172,8 +175,6 @@ SIZE_STEPS = (
 """The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name."""
 TURNS = tuple(round(2**power) for power in (13, 17, 21, 24.5, 28, 32))
 """The middle of each of `SIZE_STEPS`; between them spreads are interpolated."""
-# Cells below which quantiles say nothing.
-_FEWEST = 4
 
 
 def folder() -> Path:
@@ -215,9 +216,10 @@ class Part:
 class Spread:
     """How measured times compare to predicted ones: low, middle and high are quantiles of their ratio.
 
-    They are 10, 50 and 90 %; 5, 50 and 95 % for `PREDICTED` and `LINKS`; the ends where there are few cells.
-
-    Every machine counts as much as any other in those of all.
+    Of a machine they are 10, 50 and 90 % of its cells, the ends where there are few cells; of all machines every
+    one counts as much as any other. For what is `GUESSED` they are 5, 50 and 95 %, where low and high are those of
+    machines around what the others say of each, and the cells of the machine itself count as more machines, and
+    lie inside.
     """
 
     cells: int
@@ -278,9 +280,9 @@ def relatives(lent: str = "rates") -> dict[str, tuple[str, str]]:
 
 @cache
 def spreads() -> dict[tuple[str, str, str, str], Spread]:
-    """All spreads by machine, and one each of `WHATS`, `SCOPES` and `SIZE_STEPS`.
+    """All spreads by machine, and one each of references, `SCOPES` and `SIZE_STEPS`.
 
-    `EVERY` stands for all machines together, a library for its machines: these have `LINKS` only.
+    `EVERY` stands for all machines together; a library for its own and those, by partial pooling.
     """
 
     def spread(row: dict[str, str]) -> tuple[tuple[str, str, str, str], Spread]:
@@ -294,34 +296,21 @@ def spreads() -> dict[tuple[str, str, str, str], Spread]:
 def spread_at(machine: str, library: str, what: str, scope: str, size: int) -> Spread:
     """How published times compare with a reference at a size, interpolated between the sizes of `SIZE_STEPS`.
 
-    Where the machine itself has cells, its middle counts, and the interval holds its own as well as those of
-    all machines of its library, else of all (about that middle). References that were fitted to measurements
-    have the middle 1.
+    In each of these the nearest machines count of which any have cells: those of the library, of the scope, all;
+    and the machine itself, whose rows of what is `GUESSED` know of the others. References that were fitted to
+    measurements have the middle 1, and an interval that holds both.
     """
-    pools = [(name, where) for name in (library, EVERY) for where in (scope, SEVERAL)]
-    every = next(filter(None, (_interpolated(name, what, where, size) for name, where in pools)), None)
-    own = _interpolated(machine, what, scope, size)
-    assert every is not None, f"no spread {what!r} of all machines"
-    middle = (own or every).middle
-    if what not in (PREDICTED, LINKS):
-        every, middle = replace(every, low=min(1, every.low), middle=1.0, high=max(1, every.high)), 1.0
-    low, high = every.low / every.middle * middle, every.high / every.middle * middle
-    if own is not None:
-        low, high = min(low, own.low), max(high, own.high)
-    return Spread(every.cells, low, middle, high)
-
-
-def _interpolated(machine: str, what: str, scope: str, size: int) -> Spread | None:
-    known = [
-        (math.log(turn), found)
-        for turn, (_, sizes) in zip(TURNS, SIZE_STEPS, strict=True)
-        if (found := spreads().get((machine, what, scope, sizes))) is not None and found.cells >= _FEWEST
-    ]
-    if not known:
-        return None
-    at, places = math.log(max(size, 1)), [place for place, _ in known]
-    low, middle, high = (
-        math.exp(np.interp(at, places, [math.log(getattr(found, name)) for _, found in known]))
-        for name in ("low", "middle", "high")
-    )
-    return Spread(sum(found.cells for _, found in known), low, middle, high)
+    known = list[tuple[float, int, list[float]]]()
+    for turn, (_, sizes) in zip(TURNS, SIZE_STEPS, strict=True):
+        pools = (machine, scope), (library, scope), (EVERY, scope), (EVERY, SEVERAL)
+        own, *others = (spreads().get((name, what, where, sizes)) for name, where in pools)
+        if near := next(filter(None, others), None):
+            ends = own if own and what in GUESSED else near
+            figures = [ends.low, ends.middle, ends.high]
+            if what not in GUESSED:
+                figures = [min(1, near.low, (own or near).low), 1.0, max(1, near.high, (own or near).high)]
+            known.append((math.log(turn), near.cells, figures))
+    places, cells, rows = zip(*known, strict=True)
+    at = math.log(max(size, 1))
+    logs = np.log(rows).T
+    return Spread(sum(cells), *(math.exp(np.interp(at, places, each)) for each in logs))

@@ -1,0 +1,135 @@
+"""What a collective takes with the library keeps the order that links impose, on machines that nobody measured too."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import pytest
+
+import blinksim as bs
+from blinksim.collective import Collective
+from blinksim.errors import BlinksimError
+from blinksim.machines import catalogue
+from blinksim.timing.library_model import Library
+from blinksim.timing.measured import library_rates
+from blinksim.timing.projection_result import Projection
+
+NAMES = ("allreduce", "allgather", "reducescatter", "broadcast")
+SIZES = tuple(2**power for power in range(10, 33, 2))
+MACHINES = tuple(catalogue())
+
+
+def _taken(machine: str, nodes: int, sizes: Sequence[int]) -> dict[str, list[Projection]]:
+    """By collective; empty where the machine does not join so many nodes."""
+    found = dict[str, list[Projection]]()
+    with suppress(BlinksimError):
+        model, whole = Library().at(bs.Question(machine, nodes=nodes))
+        for name in NAMES:
+            found[name] = model.times(whole, Collective(name), sizes)
+    return found
+
+
+def _contradictions(machine: str, nodes: int, sizes: Sequence[int]) -> Iterator[str]:
+    found = _taken(machine, nodes, sizes)
+    for name, times in found.items():
+        for one in times:
+            low, high = one.details["interval_low_s"], one.details["interval_high_s"]
+            if one.least and one.time_s < one.least.time_s * (1 - 1e-9):
+                yield f"{machine} x {nodes} {name} {one.size}: below its bound"
+            if not low * (1 - 1e-9) <= one.time_s <= high * (1 + 1e-9):
+                yield f"{machine} x {nodes} {name} {one.size}: outside its interval"
+        for less, more in itertools.pairwise(times):
+            if more.time_s < less.time_s * (1 - 1e-9) and more.details["basis"] != "measured":
+                yield f"{machine} x {nodes} {name} {more.size}: falls"
+        for half, whole in zip(times, found["allreduce"], strict=True):
+            measured = half.details["basis"] in ("measured", "between", "fitted")
+            if half.time_s > whole.time_s * (1 + 1e-9) and not measured:
+                yield f"{machine} x {nodes} {name} {half.size}: {half.time_s:.4g} s, allreduce {whole.time_s:.4g} s"
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes"), [("aurora", 1), ("aurora", 8), ("mi300x", 2), ("mi250", 1), ("p5.48xlarge", 8), ("gaudi2", 1)]
+)
+def test_no_answer_contradicts_another(machine: str, nodes: int) -> None:
+    assert list(_contradictions(machine, nodes, SIZES[::3])) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", MACHINES)
+def test_no_answer_of_the_catalogue_contradicts_another(machine: str) -> None:
+    assert [line for nodes in (1, 2, 8) for line in _contradictions(machine, nodes, SIZES)] == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "edit"),
+    [
+        ("aurora", 16, "without nic[0-3]"),
+        ("aurora", 1, "without card0.t0"),
+        ("aurora", 1, "replace xe bandwidth=10GB/s"),
+        ("mi250", 1, "degrade xgmi bandwidth=20GB/s"),
+        ("trn2.48xlarge", 1, "degrade neuronlink bandwidth=20GB/s"),
+    ],
+)
+def test_fewer_links_take_no_less(machine: str, nodes: int, edit: str) -> None:
+    """And an edited machine keeps what was measured of it: without a tile of Aurora, 9 % more."""
+    whole = bs.load(machine, nodes=nodes)
+    for size in (2**18, 2**24, 2**30):
+        [before] = Library().times(whole, Collective("allreduce"), [size])
+        model, poorer = Library().at(bs.Question(machine, nodes=nodes, edits=(edit,)))
+        [after] = model.times(poorer, Collective("allreduce"), [size])
+        # Without a tile the job has a GPU less, and fewer steps.
+        if "card0" not in edit or size == 2**30:
+            assert after.time_s >= before.time_s * (1 - 1e-9)
+            assert "card0" not in edit or after.time_s <= 1.15 * before.time_s
+
+
+def test_a_library_has_no_schedules_that_are_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a better search nor a worse one changes what it takes."""
+
+    def none(*_: object, **__: object) -> None:
+        raise AssertionError("a schedule was asked for")
+
+    monkeypatch.setattr("blinksim.timing.contest.enter_best", none)
+    for machine, nodes in (("aurora", 1), ("mi300x", 2), ("gb200-nvl72", 2)):
+        model, whole = Library().at(bs.Question(machine, nodes=nodes))
+        assert all(one.time_s > 0 for one in model.times(whole, Collective("allreduce"), [2**20, 2**30]))
+
+
+@pytest.mark.parametrize("machine", ["mi250", "mi300a", "hgx-h800"])
+def test_what_nobody_measured_is_no_surer_than_what_was(machine: str) -> None:
+    """One machine of a library says nothing of how far others are from it: the ends are those of left-out machines."""
+    found = bs.project(machine, "allreduce", 2**26)
+    like = bs.project("mi300x", "allreduce", 2**26)
+    assert isinstance(found, bs.Answer)
+    assert isinstance(like, bs.Answer)
+    assert found.high_s / found.low_s > 1.5 * like.high_s / like.low_s
+
+
+def test_intervals_of_guesses_hold_machines_that_were_left_out() -> None:
+    """Of the oneCCL machine, nine in ten of all others' spread; and the row of a library is not that of one machine."""
+    rows = library_rates.spreads()
+    for (machine, what, scope, sizes), row in rows.items():
+        assert row.low <= row.middle <= row.high, (machine, what, scope, sizes)
+    every, of_one = (rows[name, "links", "one node", "64 MiB to 1 GiB"] for name in ("all", "RCCL"))
+    assert of_one.high / of_one.low == pytest.approx(every.high / every.low, rel=1e-2)
+
+
+def test_gpus_that_a_table_names_have_its_times() -> None:
+    """Two cards of Aurora: 74.2 ms, as its document prints it."""
+    found = bs.project(bs.load("aurora").select([0, 2]), "allreduce", 875 * 10**6)
+    assert found.time_s == pytest.approx(74.2e-3)
+
+
+def test_a_broadcast_that_an_allreduce_limits_says_so() -> None:
+    found = bs.project(bs.load("p5.48xlarge", nodes=2), "broadcast", 2**20)
+    assert found.details["choice"] == ""
+    assert found.details["origin"].startswith("no more than an allreduce takes: ")
+
+
+@pytest.mark.parametrize("name", ["project", "compare", "bound", "place", "levels"])
+def test_functions_say_where_nodes_go(name: str) -> None:
+    takes = {"machine": "p5", "part": "p5", "collective": "allreduce"}
+    with pytest.raises(bs.InputError, match=r"takes no edits=; load the machine with it: bs.load\(name, edits="):
+        getattr(bs, name)(*takes.values(), edits=["without gpu0"])
