@@ -15,6 +15,8 @@ BUDGET ?= 540
 TESTS ?=
 # Seconds after which a test has hung, and fails by itself.
 HUNG ?= 900
+# What the tests of training jobs run on, any build of it; `make TORCH= test-all` leaves them out.
+TORCH ?= torch==2.13.0
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -96,9 +98,15 @@ test: lint  ## lint and all quick tests (a few minutes on two cores)
 quick: lint  ## lint and the tests of what changed since BASE (HEAD)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout $(HUNG) -m 'not slow and not gpu' $$($(BIN)/python tests/touched.py $(BASE))
 
+.PHONY: torch
+torch: $(STAMP)
+	@$(BIN)/python -c 'import torch' 2>/dev/null || [ -z '$(TORCH)' ] || { \
+	  echo 'installing $(TORCH) into $(VENV) (once)'; \
+	  $(INSTALL) '$(TORCH)' || echo 'no $(TORCH) to be had: the tests of training jobs are left out' >&2; }
+
 .PHONY: test-all
 test-all: SLOW := not gpu and not alike
-test-all: lint  ## lint and the slow tests too, the notebooks and the site (TESTS='tests/cli …' runs some)
+test-all: torch lint  ## lint and the slow tests too, the notebooks and the site (TESTS='tests/cli …' runs some)
 	@echo 'pytest (all tests, $(JOBS) processes)'
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout $(HUNG) -m '$(SLOW)' --hypothesis-profile thorough --durations=15 $(TESTS)
 
