@@ -163,18 +163,14 @@ def health(machine: MachineLike) -> Health:
     if twin is not None and twin.edits:
         healthy = _takes(Question(twin.name))
         if twin.lanes and recorded.ranks > 2:
-            part = _best_part(broken, twin)
+            # As many of its best GPUs as lack nothing, or half of them.
+            hurt, whole = {end for link in twin.lanes for end in (link.src, link.dst)}, broken.whole()
+            few = max(sum(name not in hurt for name in whole.members), whole.ranks // 2, 2)
+            part = Question.of(twin.name, members=place(whole, few)[0].members, edits=twin.edits)
             best = _takes(part)
     asked = broken if broken.edits and takes else part if best else None
     # GPUs without NVLink are reached over PCIe, of which the machine itself tells.
     return Health(recorded, twin, takes or _takes(Question(recorded)), healthy, best, findings, missing, asked)
-
-
-def _best_part(broken: Question, twin: Twin) -> Question:
-    """The same machine on as many of its best GPUs as lack nothing, or on half of them."""
-    hurt, machine = {end for link in twin.lanes for end in (link.src, link.dst)}, broken.whole()
-    best = place(machine, max(sum(name not in hurt for name in machine.members), machine.ranks // 2, 2))[0]
-    return Question.of(twin.name, members=best.members, edits=twin.edits)
 
 
 def _takes(question: Question) -> Projection | None:

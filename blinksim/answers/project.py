@@ -318,7 +318,7 @@ def with_file(library: Library, takes: Projection, file: GraphFile, picked: tupl
 _SENDS = 0.5
 # Nobody measured the job, nor anything like it: what relatives lend says little of which of two machines is quicker.
 _UNKNOWN = ("predicted", "links")
-UNKNOWN = "nobody has published a time of this, so that overlapping intervals rank no machines"
+UNKNOWN = "nobody has published a time of this: intervals that overlap rank no machines"
 
 
 @dataclass(frozen=True, repr=False)

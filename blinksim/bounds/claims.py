@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blinksim.bounds.bound_result import Bound
 from blinksim.bounds.certificates import (
@@ -25,11 +25,13 @@ from blinksim.bounds.certificates import (
     shown,
 )
 from blinksim.bounds.lengths import Lengths
-from blinksim.bounds.together import Group, SharedLengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, parse_exact
+
+if TYPE_CHECKING:
+    from blinksim.bounds.together import Group, SharedLengths
 
 KINDS = ("cut", "partition", "phases", "lengths")
 # Digits of a length, and binary digits of the lengths' common denominator. What `rounded_duals` writes has far fewer.
@@ -133,6 +135,8 @@ def _lengths(value: object) -> dict[str, Fraction]:
 
 def shared_lengths(entry: Mapping[str, Any], machine: Topology, groups: Sequence[Group]) -> SharedLengths:
     """What the lengths in `entry` prove of groups with their rates; raises `InputError` if that is nothing."""
+    from blinksim.bounds.together import SharedLengths  # with arrays, which single certificates do without
+
     held = [
         None if text is None else parse_exact(text) * 10**9 for text in _list(entry.get("held_exact"), "held_exact")
     ]
