@@ -329,7 +329,13 @@ class _Steps:
         terms += (Term("reduction", gamma * size * self.reduced, "gamma"),) if gamma * self.reduced else ()
         time = sum(term.time_s for term in terms)
         held = (busy + pieces * self.starts) / time
-        return Cost(terms, self.name(int(np.argmax(held))), _by_class(held, self.sorts), self.steps, pieces)
+        return Cost(
+            terms, self.name(int(np.argmax(held > held.max() * _TIED))), _by_class(held, self.sorts), self.steps, pieces
+        )
+
+
+# Of resources that differ by rounding alone, the first is named.
+_TIED = 1 - 1e-9
 
 
 def _by_class(held: Floats, sorts: tuple[npt.NDArray[np.str_], Places]) -> dict[str, float]:
@@ -483,7 +489,9 @@ class _Forest:
             *([Term("reduction", reduction, "gamma")] if reduction else []),
         )
         held = (busy + count * each) / sum(term.time_s for term in terms)
-        return Cost(terms, self.name(int(np.argmax(held))), _by_class(held, self.sorts), self.steps, count)
+        return Cost(
+            terms, self.name(int(np.argmax(held > held.max() * _TIED))), _by_class(held, self.sorts), self.steps, count
+        )
 
 
 def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:
