@@ -177,8 +177,7 @@ else:
             raise AttributeError(f"module 'blinksim' has no attribute {name!r}")
         module = import_module(_HOME.get(name, "blinksim.plots"))
         value = import_module("blinksim.errors").asked(getattr(module, name)) if name in _HOME else module
-        globals()[name] = value
-        return value
+        return globals().setdefault(name, value)
 
     def __dir__():
         return [*__all__, "__version__"]

@@ -174,6 +174,8 @@ def asked(called: Any) -> Any:
             raise unknown(f"keyword of {called.__name__}()", name, signature(called).parameters)
         return called(*given, **named)
 
+    # Other processes find it, and not the function inside, under its public name.
+    checked.__module__ = "blinksim"
     return checked
 
 

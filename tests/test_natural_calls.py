@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,3 +127,9 @@ def test_text_means_what_a_list_means(tmp_path: Path) -> None:
 def test_a_message_about_members_shows_the_commas() -> None:
     with pytest.raises(bs.InputError, match="like 0,1,2"):
         bs.load("dgx1-v100").select("0 1 2")
+
+
+def test_public_names_can_be_sent_to_other_processes() -> None:
+    names = [name for name in bs.__all__ if callable(getattr(bs, name))]
+    assert {"project", "bound", "Question"} <= {*names}
+    assert [name for name in names if pickle.loads(pickle.dumps(getattr(bs, name))) is not getattr(bs, name)] == []
