@@ -328,21 +328,23 @@ class _Steps:
         terms, pieces = _paced(runs, self.kinds, drain, self.steps, whole_messages)
         terms += (Term("reduction", gamma * size * self.reduced, "gamma"),) if gamma * self.reduced else ()
         time = sum(term.time_s for term in terms)
-        held = (busy + pieces * self.starts) / time
-        return Cost(
-            terms, self.name(int(np.argmax(held > held.max() * _TIED))), _by_class(held, self.sorts), self.steps, pieces
-        )
+        worst, held = _busiest((busy + pieces * self.starts) / time, self.sorts)
+        return Cost(terms, self.name(worst), held, self.steps, pieces)
 
 
 # Of resources that differ by rounding alone, the first is named.
 _TIED = 1 - 1e-9
 
 
-def _by_class(held: Floats, sorts: tuple[npt.NDArray[np.str_], Places]) -> dict[str, float]:
-    """The most that any resource of a class is held, the largest first. sorts: the classes, and that of each."""
+def _busiest(held: Floats, sorts: tuple[npt.NDArray[np.str_], Places]) -> tuple[int, dict[str, float]]:
+    """The resource that is held most, and the most that any of a class is, the largest first.
+
+    sorts: the classes, and that of each resource.
+    """
     most = np.zeros(len(sorts[0]))
     np.maximum.at(most, sorts[1], held)
-    return {str(sorts[0][place]): float(most[place]) for place in np.argsort(-most, kind="stable")}
+    by_class = {str(sorts[0][place]): float(most[place]) for place in np.argsort(-most, kind="stable")}
+    return int(np.argmax(held > held.max() * _TIED)), by_class
 
 
 def _paced(
@@ -488,10 +490,8 @@ class _Forest:
             Term(f"bandwidth of {kind}", drain, kind),
             *([Term("reduction", reduction, "gamma")] if reduction else []),
         )
-        held = (busy + count * each) / sum(term.time_s for term in terms)
-        return Cost(
-            terms, self.name(int(np.argmax(held > held.max() * _TIED))), _by_class(held, self.sorts), self.steps, count
-        )
+        worst, held = _busiest((busy + count * each) / sum(term.time_s for term in terms), self.sorts)
+        return Cost(terms, self.name(worst), held, self.steps, count)
 
 
 def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:

@@ -18,6 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 from validate.recipes.arguments import arguments, script
@@ -99,13 +100,11 @@ def accumulated(job: Job) -> Figures:
     model = job.parallel()
     optimizer, found = job.torch.optim.SGD(model.parameters(), lr=1e-2), []
     for step in range(STEPS):
-        if step % 4 < 3:
-            with model.no_sync():
-                loss = job.loss(model, step)
-                loss.backward()
-        else:
+        last = step % 4 == 3
+        with nullcontext() if last else model.no_sync():
             loss = job.loss(model, step)
             loss.backward()
+        if last:
             optimizer.step()
             optimizer.zero_grad()
         found.append(job.mean(loss))

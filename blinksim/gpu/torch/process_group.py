@@ -238,9 +238,9 @@ class GroupWork(dist.Work):
 
     def __init__(
         self,
-        results: Sequence[torch.Tensor],
-        queued: QueuedOn | RanOn | None,
-        check: Callable[[], None],
+        results: Sequence[torch.Tensor] = (),
+        queued: QueuedOn | RanOn | None = None,
+        check: Callable[[], None] = lambda: None,
         blocking: bool = False,
     ) -> None:
         super().__init__()
@@ -547,7 +547,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             self.store.set(f"met/{self.met}/{self.place}", "here")
             for rank in range(self.ranks):
                 self.store.get(f"met/{self.met}/{rank}")
-            return GroupWork((), None, lambda: None)
+            return GroupWork()
         token = torch.zeros(1, device=device)
         work = self._in_place("allreduce", [token], dist.AllreduceOptions(), "barrier", opts)
         if isinstance(work, GroupWork):
@@ -591,7 +591,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             target.copy_(source)
         else:
             self.alone[sent].append(tensors[0])
-        return GroupWork((), None, lambda: None)
+        return GroupWork()
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> Any:
         if to == self.place:
@@ -615,7 +615,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         if told is not None:
             return told._end_coalescing(device)
         if self.group is None:
-            return GroupWork((), None, lambda: None)
+            return GroupWork()
         return self._do([torch.zeros(1, device=device)], "", lambda group: None, [], None, False, "")
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -714,7 +714,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             elif plain and not tensor.is_contiguous():
                 plain = False
         if not why and not first.numel():
-            return GroupWork(results, None, lambda: None)
+            return GroupWork(results)
         if not why and self.ranks == 1:
             why = "a group of one rank needs no schedule"
         why = why or self.hosts.several
@@ -727,7 +727,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         if self.cpu:
             with torch.no_grad():
                 work(group)
-            return GroupWork(results, None, group.check)
+            return GroupWork(results, check=group.check)
         backend, current = self.backend, current_stream(self.gpu)
         assert isinstance(backend, GpuBackend)
         queued: QueuedOn | RanOn
