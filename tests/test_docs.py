@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import runpy
@@ -84,7 +85,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     shown = {module: re.findall(r"\w+", names) for module, names in DIRECTIVE.findall(text)}
     values = [getattr(blinksim, name) for name in blinksim.__all__ if name != "plot"]
     values += [getattr(blinksim.plot, name) for name in blinksim.plot.__all__ if name.islower()]
-    for value in values:
+    for value in map(inspect.unwrap, values):
         assert value.__module__ in shown, f"{value.__name__} of {value.__module__}"
         names = shown[value.__module__]
         assert not names or value.__name__ in names, f"{value.__name__} of {value.__module__}"

@@ -119,7 +119,7 @@ COMPLETED = {
 @pytest.mark.parametrize(("name", "parameter"), COMPLETED)
 def test_signatures_offer_the_names(name: str, parameter: str) -> None:
     thing = getattr(bs, name)
-    module = inspect.getmodule(thing)
+    module = inspect.getmodule(inspect.unwrap(thing))
     assert module is not None
     wanted = thing if inspect.isclass(thing) else {parameter: thing.__annotations__[parameter]}
     if isinstance(wanted, dict):
