@@ -51,6 +51,8 @@ _BY_PROMISE = {promise: name for name, promise in _PROMISES.items()}
 _PROMISES[ALLTOALLV] = (OWN, OWN)
 ROOTED = frozenset(name for name, promise in _PROMISES.items() if ROOT in promise)
 REDUCING = frozenset(name for name, (starts, _) in _PROMISES.items() if starts in (EVERY, SOME))
+# Those of a group of blinksim.torch. Allreduce, broadcast and reduce work in place, as in torch.
+CALLED = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 
 
 def busbw_factor(name: str, ranks: int) -> Fraction:

@@ -21,6 +21,7 @@ from blinksim.cli.options import (
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
+    from blinksim.gpu.program_time.simulate_blocks import CallsName
     from blinksim.timing.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
 
 
@@ -142,7 +143,8 @@ class ModelOptions(Options):
 
     Options:
       protocol: With --model execution: flags behind the data, or packets.  [default: the quicker one]
-      calls: With --model execution: one call after another, whose launches overlap, or each by itself.
+      calls: With --model execution: one call after another, whose launches overlap, or each by itself; of a
+          training job, captured in a graph, on a stream of their own, or launched by the host one by one.
           [default: successive]
       channels: With nccl: the time by measured constants with N channels (NCCL_MIN_NCHANNELS =
           NCCL_MAX_NCHANNELS = N); NCCL's own figure does not know of them.  [default: as NCCL has them]
@@ -152,7 +154,7 @@ class ModelOptions(Options):
     """
 
     protocol: Literal["simple", "ll128"] | None = choice("simple ll128", rare=True)
-    calls: Literal["successive", "apart"] | None = choice("successive apart", rare=True)
+    calls: CallsName | None = choice("successive apart graph stream host", rare=True)
     channels: int | None = option(kind=Whole(1, 64), metavar="N", rare=True)
     nccl_version: str | None = option(rare=True)
     nccl_graph: str | None = option(metavar="FILE", rare=True)

@@ -16,7 +16,7 @@ from copy import copy
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from blinksim.collective import Collective
+from blinksim.collective import CALLED, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.results import Term, total
 from blinksim.schedule.switch_work import refuse
@@ -67,8 +67,9 @@ class Executed(ScheduleModel):
     ----------
     protocol : {"simple", "ll128"}, optional
         How GPUs hand data on. Default: the quicker one.
-    calls : {"successive", "apart"}
-        One call after another, which overlap, or each by itself.
+    calls : {"successive", "apart", "graph", "stream", "host"}
+        One call after another, which overlap, or each by itself, launched by one process; or those of a training
+        job: captured in a graph, there on a stream of their own, or launched one by one by PyTorch.
     """
 
     name = "execution"
@@ -78,7 +79,7 @@ class Executed(ScheduleModel):
     most_s = inf
 
     def __init__(self, protocol: ProtocolName | None = None, calls: CallsName = "successive") -> None:
-        from blinksim.gpu.program_time.simulate_blocks import CALLS
+        from blinksim.gpu.program_time.simulate_blocks import CALLS, IN_JOBS
         from blinksim.gpu.programs.program import PROTOCOLS
 
         super().__init__()
@@ -86,7 +87,7 @@ class Executed(ScheduleModel):
             raise unknown("protocol", str(protocol), PROTOCOLS)
         if calls not in CALLS:
             raise unknown("kind of calls", calls, CALLS)
-        self.protocol, self.calls = protocol, calls
+        self.protocol, self.calls, self.in_jobs = protocol, calls, calls in IN_JOBS
         self.part: Topology | None = None
 
     def on(self, part: Topology) -> Executed:
@@ -102,6 +103,8 @@ class Executed(ScheduleModel):
             raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")
         if self._by_switches(candidate.compact):
             return
+        if self.in_jobs and (name := candidate.compact.collective.name) not in CALLED:
+            raise InfeasibleError(f"model={self.name}, calls={self.calls}: training jobs leave {name} to NCCL")
         refuse(candidate.compact, f"model={self.name} times programs of GPUs; take model=alpha-beta")
         if candidate.sends > MOST_SENDS:
             raise InfeasibleError(
@@ -246,11 +249,19 @@ def _time_s(run: Run) -> float:
 _CALLS = {
     "successive": "one after another without a pause: launches overlap",
     "apart": "each by itself, begun by all GPUs at once",
+    "graph": "of blinksim.torch, captured in a CUDA graph",
+    "stream": "of blinksim.torch in a CUDA graph, each on the group's own stream (async_op=True)",
+    "host": "of blinksim.torch, launched by the host one by one",
 }
 
 
 class ExecutionProjection(Projection):
     """A program's time on measured GPUs."""
+
+    @property
+    def runs_as(self) -> str:
+        """Who launches it, and how."""
+        return "run by blinksim.torch in CUDA graphs" if self.details["calls"] == "graph" else super().runs_as
 
     @property
     def executor(self) -> str:

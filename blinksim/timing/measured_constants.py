@@ -31,6 +31,7 @@ execution:
   ports: {out: 368GB/s, into: 400GB/s, fan: 2.6 %, queue: 50us}
   protocols: {simple: {…}, ll128: {…}}
   error: {median: 2.9 %, p90: 12.5 %, points: 1223}
+  job: {launch: 2.9us, visit: 0.13us, step: 1.7us, piece: 1.5us, again: 57 %, stream: 1.1us, host: 17us}    # optional
   nccl:
     version: 2.28.9
     ll: {start: 8.4us, hop: 0.67us, rate: 180GB/s, channel: 6.9GB/s}
@@ -42,7 +43,7 @@ execution:
     call: 30us                                                                # optional
     error: {median: 2.7 %, p90: 8.4 %, points: 183}
 
-Constants of our programs (from `blocks` to `error`), those of NCCL, or both; `nccl` may name an origin of its
+Constants of our programs (from `blocks` to `job`), those of NCCL, or both; `nccl` may name an origin of its
 own. The keys are the fields of the classes below, without their units.
 """
 
@@ -50,14 +51,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.results import Term, total
 from blinksim.textio.text_table import count
 from blinksim.textio.yaml_nodes import Entry, rate_text, time_text
@@ -480,6 +481,36 @@ class FlagRates:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRates:
+    """What differs in the calls of a training job (`blinksim.torch`), fitted to such calls.
+
+    Parameters
+    ----------
+    launch_s, visit_s : float
+        As in `ExecutionRates`, of calls in a captured graph.
+    step_s, piece_s : float
+        As in `PacketRates`.
+    again : float
+        Of what a round of a long call takes beside moving data, the share that its next round takes again.
+    stream_s : float
+        How much longer a call on the group's own stream takes (``async_op=True``).
+    host_s : float
+        What PyTorch and the host take to launch a call, which graphs spare.
+    error : FitError, optional
+        Of the times that were fitted.
+    """
+
+    launch_s: float
+    visit_s: float
+    step_s: float
+    piece_s: float
+    again: float
+    stream_s: float
+    host_s: float
+    error: FitError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionRates:
     """The constants of a machine.
 
@@ -504,6 +535,8 @@ class ExecutionRates:
     flags : FlagRates
     error : FitError, optional
         Of the points that were not fitted.
+    job : JobRates, optional
+        Of calls in training jobs.
     """
 
     hardware: str
@@ -517,6 +550,18 @@ class ExecutionRates:
     packets: PacketRates
     flags: FlagRates
     error: FitError | None = None
+    job: JobRates | None = None
+
+    def in_jobs(self, more_s: float = 0.0) -> ExecutionRates:
+        """The constants of calls in training jobs, each of which takes `more_s` longer to launch.
+
+        Raises `InfeasibleError` where nobody measured such calls.
+        """
+        if self.job is None:
+            raise InfeasibleError(f"nobody measured calls of training jobs on {self.hardware}; leave calls= out")
+        job, packets = self.job, replace(self.packets, step_s=self.job.step_s, piece_s=self.job.piece_s)
+        timed = replace(self, launch_s=job.launch_s + more_s, visit_s=job.visit_s)
+        return replace(timed, packets=packets, error=job.error)
 
 
 def uncovered(part: Topology) -> str:
@@ -528,10 +573,11 @@ def uncovered(part: Topology) -> str:
     if part.relays:
         return "it knows no relays"
     others = [device.name for device in part.devices if device.name not in part.members]
-    if len(others) != 1:
+    pair = not others and part.ranks == 2  # for two GPUs a switch changes nothing
+    if len(others) != 1 and not pair:
         return "its constants are those of GPUs around a switch"
-    kinds = {(link.lane_bandwidth, link.lanes, others[0] in (link.src, link.dst)) for link in part.links}
-    if len(part.links) != 2 * part.ranks or len(kinds) != 1 or not kinds.pop()[2]:
+    kinds = {(link.lane_bandwidth, link.lanes, pair or others[0] in (link.src, link.dst)) for link in part.links}
+    if len(part.links) != (2 if pair else 2 * part.ranks) or len(kinds) != 1 or not kinds.pop()[2]:
         return "its constants are those of GPUs with equal links to a switch"
     return ""
 
@@ -542,7 +588,8 @@ Both = tuple[ExecutionRates | None, NcclRates | None]
 """Constants of our programs, and of NCCL."""
 
 SECTION_KEYS = (
-    "hardware", "measured", "gpus", "blocks", "launch", "announce", "visit", "ports", "protocols", "error", "nccl",
+    "hardware", "measured", "gpus", "blocks", "launch", "announce", "visit", "ports", "protocols", "error", "job",
+    "nccl",
 )  # fmt: skip
 _HEAD = ("hardware", "measured", "gpus")
 _OURS = ("blocks", "launch", "announce", "visit", "ports", "protocols")
@@ -556,7 +603,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # What the fields are that are no time.
 _KINDS = {
     **dict.fromkeys(("out", "into", "rate", "channel", "turn"), "rate"),
-    **dict.fromkeys(("fan", "uneven", "drift", "load", "median", "p90"), "share"),
+    **dict.fromkeys(("fan", "uneven", "drift", "load", "again", "median", "p90"), "share"),
     "cache_bytes": "size",
     **dict.fromkeys(("blocks", "points", "channels", "gpus"), "count"),
     "version": "name",
@@ -571,6 +618,7 @@ _RECORDS: dict[str, Any] = {
     "packets": PacketRates,
     "flags": FlagRates,
     "error": FitError,
+    "job": JobRates,
 }
 # How the fields of each kind are read, and how they are written.
 _FORMATS: dict[str, tuple[Callable[[Entry], float | str], Callable[[Any], Any]]] = {

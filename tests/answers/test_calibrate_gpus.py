@@ -15,6 +15,7 @@ import pytest
 from calibration_points import GUESSES, chosen, measured
 from validated_nccl import prediction
 
+import blinksim as bs
 from blinksim.answers.measurements.execution_fit import (
     CONSTANTS,
     MIB,
@@ -27,6 +28,7 @@ from blinksim.answers.measurements.execution_fit import (
     processes,
     with_values,
 )
+from blinksim.answers.project import Answer
 from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
@@ -118,6 +120,32 @@ def test_known_constants_come_back(found: GpuCalibration) -> None:
         assert abs(predict(case, GUESSES) / there - 1) > abs(predict(case, rates) / there - 1)
     inside = [one.low <= attrgetter(one.name)(TRUTH) <= one.high for one in found.execution.constants]
     assert sum(inside) >= len(inside) - 2
+
+
+def test_no_interval_spans_more_than_what_the_runs_tell(found: GpuCalibration) -> None:
+    fit = found.execution
+    assert {one.name for one in fit.constants} | {*fit.kept} == {*CONSTANTS}
+    assert all(one.high < 3 * one.low for one in fit.constants)
+    # What the runs do not show is the catalogue's.
+    assert all(attrgetter(name)(fit.rates) == attrgetter(name)(H200.execution) for name in fit.kept)
+
+
+def test_a_pair_that_nvidia_smi_describes_takes_its_own_constants(tmp_path: Path) -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV18\t0-31\nGPU1\tNV18\t X \t0-31\n"
+    (tmp_path / "topo.txt").write_text(text)
+    box = load(tmp_path / "topo.txt")
+    table = replace(calibrate_gpus(SimulatedClock(2), box, date="2026-11-21").table, machine="")
+    (tmp_path / "rates.yaml").write_text(rate_tables.write(table))
+    box = load(tmp_path / "topo.txt", rates=tmp_path / "rates.yaml")
+    for collective, size in (("allreduce", "1MiB"), ("allgather", "64MiB")):
+        found = bs.project(box, collective, size)
+        assert "measured on 2 NVIDIA T1000, 2026-11-21, NCCL 2.28.9" in found.details["origin"]
+        assert isinstance(found, Answer)
+        assert found.could is not None
+        assert found.could.best.model == "execution"
+        timed = bs.project(box, collective, size, algorithm="direct", model="execution")
+        program = Case(2, collective, "direct", str(timed.details["protocol"]), int(size[:-3]) * MIB)
+        assert timed.time_s == pytest.approx(predict(program, TRUTH), rel=0.06)
 
 
 def test_the_table_holds_both_kinds_of_constants(found: GpuCalibration, tmp_path: Path) -> None:

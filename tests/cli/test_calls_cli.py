@@ -36,6 +36,9 @@ def test_protocol_and_calls_are_taken_and_said(capsys: pytest.CaptureFixture[str
     assert (usual["model"], usual["calls"]) == ("execution", "successive")
     simple, apart = asked(capsys, "--protocol", "simple"), asked(capsys, "--calls", "apart")
     assert (simple["protocol"], apart["calls"]) == ("simple", "apart")
+    graph, host = asked(capsys, "--calls", "graph"), asked(capsys, "--calls", "host")
+    assert float(str(graph["time_s"])) < float(str(usual["time_s"]))
+    assert float(str(host["time_s"])) >= 17e-6
     assert float(str(apart["time_s"])) > float(str(usual["time_s"])) <= float(str(simple["time_s"]))
 
 

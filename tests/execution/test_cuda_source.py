@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from blinksim.gpu.execution.gpu_devices import _HOLD
-from blinksim.gpu.execution.tables import kernel_source
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.tables import kernel_source
 
 CASES = [("float32", "sum", False), ("float32", "sum", True), ("bfloat16", "max", True), ("int8", "prod", False)]
 QUICK = (("float32", "sum", False), ("bfloat16", "max", True))

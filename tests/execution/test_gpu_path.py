@@ -30,7 +30,12 @@ from blinksim.gpu.execution.gpu_devices import Stopwatch, map_devices
 from blinksim.gpu.execution.numpy_executor import interpret
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.execution.run import Execution, execute
-from blinksim.gpu.execution.tables import (
+from blinksim.gpu.execution.task import RunKeywords
+from blinksim.gpu.programs.compile import MOST_SOURCES, MOST_TARGETS, compile_schedule
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.fit import fit, worth_staging
+from blinksim.gpu.programs.program import PACKET_BYTES, ExecutionError, Program, ProtocolName, receivers
+from blinksim.gpu.programs.tables import (
     ERROR_WORDS,
     HEAD_WORDS,
     IN_INBOX,
@@ -39,11 +44,6 @@ from blinksim.gpu.execution.tables import (
     kernel_source,
     pack,
 )
-from blinksim.gpu.execution.task import RunKeywords
-from blinksim.gpu.programs.compile import MOST_SOURCES, MOST_TARGETS, compile_schedule
-from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
-from blinksim.gpu.programs.fit import fit, worth_staging
-from blinksim.gpu.programs.program import PACKET_BYTES, ExecutionError, Program, ProtocolName, receivers
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import fully_connected, one_switch
 
@@ -611,10 +611,10 @@ def test_measured_gpus_take_the_protocol_that_is_simulated_to_be_quicker(
     assert protocol_for(schedule, 16 << 20) == "simple"
     assert protocol_for(schedule, 1 << 20) == "ll128"
     assert protocol_for(schedule, 16 << 20, wanted="ll128") == "ll128"
-    # A GPU that stands for two was not measured, nor were direct links.
+    # A GPU that stands for two was not measured, nor were direct links of more than two.
     assert protocol_for(schedule, 16 << 20, gpus=[0, 0]) == "ll128"
     direct = REGISTRY["double_binary"].build(
-        fully_connected(2, bandwidth=Fraction(10**9)).select(), Collective("reduce")
+        fully_connected(3, bandwidth=Fraction(10**9)).select(), Collective("reduce")
     )
     assert protocol_for(direct, 16 << 20) == "ll128"
 

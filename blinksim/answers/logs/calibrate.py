@@ -141,13 +141,13 @@ def _prediction(one: Series, version: str = "", multicast: bool = False) -> Pred
 
 
 def _times(one: Series, version: str) -> list[Timed]:
-    """The times of a series whose choice has constants; none on several nodes, or where no switches join the GPUs."""
+    """The times of a series whose choice has constants; none on several nodes, or where no switches join many GPUs."""
     prediction = _prediction(one, version)
     if prediction is None or prediction.job.nnodes > 1 or prediction.ring.type_intra != "NVL":
         return []
-    if not any(device.kind == "switch" for device in one.topology.devices):
-        return []
     name, ranks = one.collective.name, one.topology.ranks
+    if ranks > 2 and not any(device.kind == "switch" for device in one.topology.devices):
+        return []
     ran = ((sample, prediction.best(name, sample.size)) for sample in one.samples)
     return [
         Timed(sample.time_s, addends(name, ranks, sample.size, best.protocol.lower()))

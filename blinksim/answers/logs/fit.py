@@ -144,7 +144,7 @@ def fit(
     return None
 
 
-def student_quantile(probability: float, free: int) -> float:
+def student_quantile(probability: float, free: float) -> float:
     """The quantile of Student's t with `free` degrees of freedom."""
     from scipy.special import stdtrit
 

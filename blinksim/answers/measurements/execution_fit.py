@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.answers.logs.calibrate import STAND_IN, ConstantsFit, NcclFit, fit_nccl, leaving
+from blinksim.answers.logs.calibrate import STAND_IN, ConstantsFit, NcclFit, digits, fit_nccl, leaving
 from blinksim.answers.logs.expectation import Sample, Series
 from blinksim.answers.logs.fit import Fitted, Floats, student_quantile
 from blinksim.collective import Collective
@@ -153,12 +153,14 @@ MOST_ERROR = 0.08
 """A fit that half of the times miss by more is refused."""
 _CAUCHY = 0.03
 _PRIOR = 0.05 / 0.5
+# The variance of a constant that nobody measured, as the logarithm.
+_UNKNOWN = 0.5**2
 _STEP = 0.02
 _ROUNDS = 20
 # A step that gains less, as a share, is the last.
 _LEAST_GAIN = 0.004
-# A constant moves the times as a whole by less than this per factor e: it does not show.
-_LEAST_SHOWN = 0.005
+# A constant of which the times leave more of the prior's variance than this does not show.
+_MOST_LEFT = 0.5
 
 
 def with_values(rates: ExecutionRates, names: Sequence[str], values: Sequence[float]) -> ExecutionRates:
@@ -206,8 +208,9 @@ def fit_execution(
     """The constants with which simulations come nearest to measured times.
 
     cases, times: what ran, and its seconds; at least eight. start: the constants to start from, and to stay
-    near. evaluate: predicts many cases. names: of the constants to fit; those that are 0 stay so. Raises
-    `InputError` for too few times, and where half of them stay more than 8 % off.
+    near. evaluate: predicts many cases. names: of the constants to fit; those that are 0 stay so, and those that
+    the times tell less about than the prior does. Raises `InputError` for too few times, and where half of them
+    stay more than 8 % off.
     """
     if len(cases) < 8:
         raise InputError(f"{len(cases)} times; the constants of running programs need at least eight")
@@ -224,8 +227,8 @@ def fit_execution(
     prior = _PRIOR * np.eye(len(free))
 
     def rates_at(moved: Floats) -> ExecutionRates:
-        found = with_values(start, free, list(np.exp(first + moved)))
-        into = start.ports.into / start.ports.out * found.ports.out
+        found = with_values(start, free, [digits(value) for value in np.exp(first + moved)])
+        into = digits(start.ports.into / start.ports.out * found.ports.out)
         return replace(found, ports=replace(found.ports, into=into))
 
     # A step asks for the same point several times.
@@ -264,26 +267,51 @@ def fit_execution(
     solved = least_squares(off, np.zeros(len(free)), slopes, **given)
     phi, jacobian = first + solved.x, slopes(solved.x)
     apart = solved.fun[: len(cases)]
-    weight = 1 / (1 + (apart / _CAUCHY) ** 2)
-    degrees = max(1, len(apart) - len(free))
-    spread = math.sqrt(float((weight * apart**2).sum()) / degrees)
-    shares = jacobian[: len(cases)]
-    # The prior counts as it does in the fit: as a measurement of its own.
-    normal = (shares.T * weight) @ shares + prior**2
-    reach = student_quantile(0.975, degrees) * max(spread, 1e-6) * np.sqrt(np.diag(np.linalg.inv(normal)))
-    constants = tuple(
-        Fitted(name, *(float(np.exp(value)) for value in (at, at - width, at + width, begun)))
-        for name, at, width, begun, shown in zip(free, phi, reach, first, np.abs(shares).max(axis=0), strict=True)
-        if shown >= _LEAST_SHOWN
+    shares, weight = jacobian[: len(cases)], 1 / (1 + (apart / _CAUCHY) ** 2)
+    info = (shares.T * weight) @ shares
+    held = np.linalg.inv(info + prior**2)
+    # The prior takes up a part of each constant's freedom.
+    degrees = max(1.0, len(apart) - float(np.trace(held @ info)))
+    noise = float((weight * apart**2).sum()) / degrees
+    shown, deviation = _shown(info, noise)
+    told = [free[at] for at in shown]
+    again = fit_execution(cases, times, start, evaluate, told) if told != free else None
+    values = (
+        dict(zip(free, np.exp(phi), strict=True)) if again is None else {one.name: one.value for one in again.constants}
     )
-    kept = tuple(name for name in names if name not in {one.name for one in constants})
+    width = np.exp(student_quantile(0.975, degrees) * deviation)
+    constants = tuple(
+        Fitted(name, *(float(figure) for figure in (values[name], values[name] / factor, values[name] * factor, begun)))
+        for name, factor, begun in zip(told, width, np.exp(first[shown]), strict=True)
+        if name in values
+    )
+    if again is not None:
+        return replace(again, constants=constants, kept=tuple(name for name in names if name not in values))
     predicted = np.exp(seen + apart)
     error = FitError.of(list(predicted), list(times))
     if error.median > MOST_ERROR:
         why = f"half of them stay {100 * error.median:.0f} % or more off (at most {100 * MOST_ERROR:.0f} %)"
         raise InputError(f"no constants explain these times: {why}; were the GPUs busy with something else?")
     rates = replace(rates_at(solved.x), gpus=tuple(sorted({case.gpus for case in cases})), error=error)
-    return ConstantsFit(rates, constants, kept, error, tuple(map(float, predicted)))
+    return ConstantsFit(rates, constants, (), error, tuple(map(float, predicted)))
+
+
+def _shown(info: Floats, noise: float) -> tuple[list[int], Floats]:
+    """The constants that times show, and how far off each may be: the standard deviation of its logarithm.
+
+    info: what the times tell of logarithms (J'J). noise: the variance of a time's logarithm. Times, the prior and
+    constants that are kept, each as uncertain as one that nobody measured, add to what a constant is off; the one
+    that is off most is kept, until none has more than half of that variance left.
+    """
+    shown, kept = [*range(len(info))], list[int]()
+    while True:
+        own = info[np.ix_(shown, shown)]
+        held, across = np.linalg.inv(own + _PRIOR**2 * np.eye(len(shown))), info[np.ix_(shown, kept)]
+        sources = noise * own + _UNKNOWN * (_PRIOR**4 * np.eye(len(shown)) + across @ across.T)
+        left = np.diag(held @ sources @ held)
+        if left.max(initial=0) <= _MOST_LEFT * _UNKNOWN:
+            return shown, np.sqrt(left)
+        kept.append(shown.pop(int(left.argmax())))
 
 
 NCCL = "nccl"

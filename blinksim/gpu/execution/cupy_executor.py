@@ -18,12 +18,12 @@ from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.formats.shipped.known_gpus import execution_rates
 from blinksim.gpu.execution import gpu_devices
 from blinksim.gpu.execution.reference import Reference
-from blinksim.gpu.execution.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
 from blinksim.gpu.execution.task import Outcome, Task
 from blinksim.gpu.programs.compile import MOST_TARGETS
 from blinksim.gpu.programs.dtypes import POISON_BYTE
 from blinksim.gpu.programs.fit import fit, quicker_protocol, worth_staging
 from blinksim.gpu.programs.program import INBOX, ExecutionError, Program
+from blinksim.gpu.programs.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.execution_model import MOST_SENDS, Executed

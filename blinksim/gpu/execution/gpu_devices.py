@@ -36,9 +36,9 @@ from typing import Any, TypedDict
 import numpy as np
 
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, MissingError
-from blinksim.gpu.execution.tables import kernel_source
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
 from blinksim.gpu.programs.program import Program, receivers
+from blinksim.gpu.programs.tables import kernel_source
 from blinksim.results import keyed
 from blinksim.textio import text_files
 from blinksim.timing.measured_constants import fit_line

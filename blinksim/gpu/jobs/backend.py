@@ -5,7 +5,7 @@ process seeing another's stores in order: guaranteed on x86, and elsewhere by th
 does between two stores.
 
 On GPUs it is one process each, peer memory mapped by CUDA IPC, launches on a stream. The table of a rank for
-calls.cu is that of `blinksim.gpu.execution.tables`, with a tail behind its queues. Addresses that only a
+calls.cu is that of `blinksim.gpu.programs.tables`, with a tail behind its queues. Addresses that only a
 launch knows are marked: those in the caller's input and output, and those of flags, which have two halves.
 The tail has the bytes of half the flags, a bit for every rank that sends to this one, the address of the
 alarm (a word in host memory that says that a launch has failed), what is written to the output (parts, bytes
@@ -35,10 +35,11 @@ import numpy.typing as npt
 from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.gpu.execution.gpu_devices import THREADS, keeps_lines_whole, load_kernel, machine_code, require_cupy
 from blinksim.gpu.execution.numpy_executor import move
-from blinksim.gpu.execution.tables import CACHE_WORDS, HEAD_WORDS, STRIDE, kernel_source, pack
 from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, NOTES_BYTES, TOLD_SO, Launch, Segment
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, POISON_BYTE, Array, ElementType
+from blinksim.gpu.programs.of_calls import BLOCKS as BLOCKS
 from blinksim.gpu.programs.program import INBOX, INPUT, OUTPUT, READY, SCRATCH, Longs, Program, receivers
+from blinksim.gpu.programs.tables import CACHE_WORDS, HEAD_WORDS, STRIDE, kernel_source, pack
 from blinksim.textio import text_files
 from blinksim.units import format_size_about
 
@@ -348,9 +349,6 @@ def compile_ahead() -> int:
         return len([*threads.map(partial(machine_code, capability=capability), sources)])
 
 
-# Blocks of a launch, at most. Many have half the threads: small blocks fill the links better than few large ones, and
-# those of two groups fit on an H200 together.
-BLOCKS = 128
 # Tables kept on the GPU, each some KiB.
 _MOST_TABLES = 1024
 # The address of CUDA's default stream, which is never destroyed.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.collective import OWN, REDUCING, ROOTED, Collective
+from blinksim.collective import CALLED as CALLED, Collective
 from blinksim.errors import FileError, InputError, unknown
-from blinksim.gpu.programs.dtypes import ElementType, check_reduction
 from blinksim.gpu.programs.fit import quicker_protocol
+from blinksim.gpu.programs.of_calls import Call as Call, call_of as call_of
 from blinksim.gpu.programs.program import PROTOCOLS
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
@@ -23,87 +23,6 @@ from blinksim.timing.model_registry import DEFAULT
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import one_switch
 from blinksim.units import format_size_about, size_of
-
-# The collectives of a group. Allreduce, broadcast and reduce work in place, as in torch.
-CALLED = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One collective on real data.
-
-    collective: one of `CALLED`. count: elements of the whole vector, for allgather and reducescatter a
-    multiple of the number of ranks. op: how contributions are combined, one of
-    `blinksim.gpu.programs.dtypes.REDUCTIONS`. root: a rank. Raises `InputError` for a name that it does not
-    know.
-    """
-
-    collective: str
-    count: int
-    kind: ElementType
-    op: str = "sum"
-    root: int = 0
-    # Asked for in every call of a job.
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.collective, self.count, self.kind, self.op, self.root)))
-        if self.collective not in CALLED:
-            raise unknown("collective of a group", self.collective, CALLED)
-        check_reduction(self.op)
-        if self.count < 1:
-            raise InputError(f"a {self.collective} of {self.count} elements moves nothing")
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __str__(self) -> str:
-        how = f", {self.op}" if self.collective in REDUCING else ""
-        root = f", root {self.root}" if self.collective in ROOTED else ""
-        return f"{self.collective} of {self.count} {self.kind.name}{how}{root}"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole vector."""
-        return self.count * self.kind.itemsize
-
-    @property
-    def what(self) -> Collective:
-        return Collective(self.collective, self.root if self.collective in ROOTED else 0)
-
-    def parts(self, ranks: int) -> int:
-        """How many parts of equal length the vector has, one for each rank or a single one.
-
-        Raises `InputError` if the ranks would get different numbers of elements.
-        """
-        if OWN not in (self.what.starts, self.what.ends):
-            return 1
-        if self.count % ranks:
-            raise InputError(f"{self}: {ranks} ranks need equal parts, and {self.count} is no multiple of {ranks}")
-        return ranks
-
-    def stretches(self, ranks: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """(first, length): the elements of every part that one launch moves, at most `most_bytes` in all.
-
-        Launches have equal lengths but for the last one, and begin at multiples of 128 bytes where that is
-        possible.
-        """
-        parts = self.parts(ranks)
-        whole = self.count // parts
-        most = max(1, most_bytes // parts // self.kind.itemsize)
-        launches = -(-whole // most)
-        line = 128 // self.kind.itemsize
-        length = -(-whole // launches)
-        if launches > 1 and length >= line:
-            length = min(-(-length // line) * line, max(line, most // line * line))
-        for first in range(0, whole, length):
-            yield first, min(length, whole - first)
-
-
-@lru_cache(maxsize=1024)
-def call_of(collective: str, count: int, kind: ElementType, op: str = "sum", root: int = 0) -> Call:
-    """The `Call` for these; a job makes the same ones again and again."""
-    return Call(collective, count, kind, op, root)
 
 
 def signature_of(call: Call, first: int, length: int, program: bytes = b"") -> int:
@@ -254,15 +173,16 @@ class JobPlan:
         """What `blinksim.answers.project.project` finds quickest on a selected machine, from 1 KiB to 256 MiB: by the
         model ``execution`` where the machine has its constants, else by alpha-beta.
 
-        Those constants are of programs in one process. Between processes on four H200 this choice is 7 %
-        slower than the quickest in the mean, at worst 65 %; the built-in rules are the quickest everywhere.
+        On four H200 this choice is 4 % slower than the quickest in the mean, at worst 37 %; the built-in rules
+        are the quickest everywhere.
         """
-        from blinksim.answers.project import project
+        from blinksim.answers.project import programs, project
 
-        model = DEFAULT if uncovered(topology) else Executed.name
+        known = not uncovered(topology)
         rules: list[Rule] = []
         for name in CALLED:
             for size in _SIZES:
+                model = programs(Executed.name, topology, Collective(name)) if known else DEFAULT
                 projection = project(topology, name, size, model=model)
                 schedule = REGISTRY[projection.algorithm].build(topology, Collective(name))
                 protocol = str(projection.details.get("protocol") or quicker_protocol(schedule, size))
@@ -270,7 +190,7 @@ class JobPlan:
                 if rules and (rules[-1].collective, rules[-1].what, rules[-1].protocol) == (name, rule.what, protocol):
                     rules.pop()
                 rules.append(rule)
-        return cls(topology, tuple(rules), f"the model {model} of {topology.name}")
+        return cls(topology, tuple(rules), f"the model {Executed.name if known else DEFAULT} of {topology.name}")
 
     @classmethod
     def of(cls, topology: Topology, text: str, place: str | Path = "the plan") -> JobPlan:

@@ -12,19 +12,20 @@ byte: data might look like the number of a round.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
-from operator import itemgetter
-from typing import ClassVar
+from functools import partial
 
 import numpy as np
 
-from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.execution.emulate import emulate, wire_piece
-from blinksim.gpu.execution.tables import CACHE_WORDS, OP_WORDS, inbox_bytes
-from blinksim.gpu.jobs.job_plan import Call, JobPlan, say, signature_of
-from blinksim.gpu.programs.compile import compile_schedule
-from blinksim.gpu.programs.fit import fit
-from blinksim.gpu.programs.program import BY_KEY, INPUT, OUTPUT, READY, SCRATCH, Program
+from blinksim.gpu.jobs.job_plan import JobPlan, say, signature_of
+from blinksim.gpu.programs.of_calls import (
+    Call,
+    Segment as Segment,
+    call_program,
+    launched,
+    without_unread as without_unread,
+)
+from blinksim.gpu.programs.program import INPUT, OUTPUT, Program
 from blinksim.textio.text_table import count
 
 # Words of the notes: what went wrong, then two heralds of each rank.
@@ -32,86 +33,6 @@ FIRST_HERALD, MOST_RANKS = 8, 64
 NOTES_BYTES = 8 * (FIRST_HERALD + 2 * MOST_RANKS)
 # Codes in the first word, as in calls.cu.
 GAVE_UP, MISMATCH, TOLD_SO = 1, 2, 3
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Sizes in bytes: of half the flags, the rounds, half the inboxes for packets and for data, and the scratch memory.
-
-    Scratch memory is a rank's own. `lent` is what the others map, `total` what a rank allocates.
-    """
-
-    flags: int = 1 << 19
-    rounds: int = 1 << 16
-    packets: int = 16 << 20
-    data: int = 64 << 20
-    scratch: int = 32 << 20
-    # Behind the notes.
-    flags_at: ClassVar[int] = 4096
-
-    def __post_init__(self) -> None:
-        sizes = (self.flags, self.rounds, self.packets, self.data, self.scratch)
-        if min(sizes) < 4096 or any(size % 4096 for size in sizes):
-            raise InputError("the areas of a segment are multiples of 4096 bytes, and at least that")
-
-    @classmethod
-    def of(cls, most_bytes: int) -> Segment:
-        """About `most_bytes` in all, divided as the default is."""
-        standard = cls()
-        parts = (standard.flags, standard.rounds, standard.packets, standard.data, standard.scratch)
-        return cls(*(max(4096, part * most_bytes // standard.total // 4096 * 4096) for part in parts))
-
-    @property
-    def rounds_at(self) -> int:
-        return self.flags_at + 2 * self.flags
-
-    @property
-    def packets_at(self) -> int:
-        return self.rounds_at + self.rounds
-
-    @property
-    def data_at(self) -> int:
-        return self.packets_at + 2 * self.packets
-
-    @property
-    def lent(self) -> int:
-        return self.data_at + 2 * self.data
-
-    @property
-    def total(self) -> int:
-        return self.lent + self.scratch
-
-    def inbox(self, packets: bool) -> tuple[int, int]:
-        """Where the inboxes of programs of packets, or of others, begin, and the bytes of one half."""
-        return (self.packets_at, self.packets) if packets else (self.data_at, self.data)
-
-    def holds(self, program: Program) -> bool:
-        """True if a program finds room for its inboxes, flags and scratch."""
-        most_flags = int(program.flags.max(initial=0)) * program.slices * 8
-        scratch = int(program.sizes[:, SCRATCH].max(initial=0)) * program.kind.itemsize
-        fits = inbox_bytes(program) <= self.inbox(program.packets)[1]
-        return fits and most_flags <= self.flags and scratch <= self.scratch
-
-    def repeats(self, program: Program) -> bool:
-        """True if a launch can run a program in several rounds.
-
-        Then flags tell when an inbox is free; nothing tells when scratch memory is. Queues are kept in shared
-        memory twice. Wires stay as they are: what they emulate has no rounds.
-        """
-        counts = [len(program.queues_of(device)) for device in range(len(program.devices))]
-        starts = (program.source_start, program.destination_start, program.wait_start, program.signal_start)
-        rows = OP_WORDS * np.arange(program.ops + 1) + sum(starts)
-        words = 1 + OP_WORDS + int(np.diff(rows[program.queue_start]).max(initial=0))
-        announced = 8 * program.slices * max(counts) * len(counts)
-        free = not program.packets and program.order != READY and not program.sizes[:, SCRATCH].any()
-        return free and words <= CACHE_WORDS // 2 and announced <= self.rounds
-
-
-# A vector is tried in as many launches as this at most.
-_MOST_SEGMENTS = 1 << 20
-# What training calls while it computes. On four H200 half of the blocks reach NCCL's rate in long rings, and leave more
-# of the GPU: a step of FSDP takes 0.8 % longer than with NCCL, and with all blocks 2.3 %.
-_BESIDE_COMPUTING = ("allreduce", "allgather", "reducescatter")
 
 
 @dataclass(frozen=True)
@@ -151,61 +72,21 @@ class Planner:
         Raises `InputError` for a call that cannot be, `InfeasibleError` if its schedule does not fit the
         memory.
         """
-        parts = call.parts(self.plan.ranks)
-        most = min(call.nbytes, self.segment.data)
-        while True:
-            stretches = list(call.stretches(self.plan.ranks, most))
-            longest = max(length for _, length in stretches)
-            program = self._program(call, longest, parts)
-            if self.segment.holds(program):
-                break
-            if longest <= 1 or len(stretches) > _MOST_SEGMENTS:
-                raise InfeasibleError(f"{call}: its schedule needs more inboxes or flags than the group has")
-            most = most * 3 // 4
-        programs = {longest: program}
-        for length in {length for _, length in stretches} - {longest}:
-            programs[length] = self._program(call, length, parts)
-        launches = []
-        for length, alike in groupby(stretches, key=itemgetter(1)):
-            firsts = [first for first, _ in alike]
-            rounds = len(firsts) if self.segment.repeats(programs[length]) else 1
-            for first in firsts[::rounds]:
-                launches.append(self._launch(call, programs[length], first, length, parts, rounds))
-        return launches
+        made = launched(call, self.plan.ranks, self.segment, partial(self._program, call))
+        return [self._launch(call, *launch) for launch in made]
 
-    def _program(self, call: Call, length: int, parts: int) -> Program:
-        choice = self.plan.choose(call)
-        if choice.lane_blocks is not None:
-            elements, schedule = length * parts, choice.schedule
-            piece, most = wire_piece(schedule, elements * call.kind.itemsize), max(1, self.blocks // 2)
-            return emulate(
-                schedule,
-                elements,
-                call.kind,
-                choice.lane_blocks,
-                piece,
-                in_place=parts == 1,
-                staged=True,
-                most_blocks=most,
-            )[0]
-        packets = choice.protocol == "ll128" and self.packets
-        program = compile_schedule(
-            choice.schedule, length * parts, call.kind, in_place=parts == 1, packets=packets, staged=True
-        )
-        program = without_unread(program)
-        fewer = not packets and call.collective in _BESIDE_COMPUTING
-        fitted = fit(program, max(1, self.blocks // 2) if fewer else self.blocks)
-        if packets and program.order == BY_KEY:
-            split = split_queues(program)
-            most = max(len(split.queues_of(device)) for device in range(len(split.devices)))
-            if most * fitted.slices <= self.blocks:
-                fitted = fit(split, self.blocks, fitted.slices)
-        if not fitted.staged and len(fitted.destinations) and self.plan.ranks > 1:
-            raise InfeasibleError(f"{call}: {choice.schedule.algorithm} moves nothing between the ranks")
-        return fitted
+    def _program(self, call: Call, length: int) -> Program:
+        choice, parts = self.plan.choose(call), call.parts(self.plan.ranks)
+        if choice.lane_blocks is None:
+            return call_program(call, choice.schedule, length, choice.protocol == "ll128" and self.packets, self.blocks)
+        elements, schedule = length * parts, choice.schedule
+        piece, most = wire_piece(schedule, elements * call.kind.itemsize), max(1, self.blocks // 2)
+        lanes, in_place = choice.lane_blocks, parts == 1
+        wires = emulate(schedule, elements, call.kind, lanes, piece, in_place=in_place, staged=True, most_blocks=most)
+        return wires[0]
 
-    def _launch(self, call: Call, program: Program, first: int, length: int, parts: int, rounds: int) -> Launch:
-        size = call.kind.itemsize
+    def _launch(self, call: Call, program: Program, first: int, length: int, rounds: int) -> Launch:
+        size, parts = call.kind.itemsize, call.parts(self.plan.ranks)
         whole = call.count // parts
         spread = _spread(program, call.collective, length, whole)
         moved = rounds * length
@@ -228,41 +109,6 @@ class Planner:
         signature = signature_of(call, first, moved, content)
         at, step = first * size, length * size
         return Launch(spread, by, says, signature, at, at, written, rounds, step)
-
-
-def split_queues(program: Program) -> Program:
-    """The same ops, those that store to their own device only in queues of their own.
-
-    Every op waits for what it needs by flags, so queues may be split anywhere. A small message takes as long
-    as the longest queue.
-    """
-    away = np.repeat(program.op_device, np.diff(program.destination_start)) != program.destinations[:, 0]
-    stays = np.array([not away[a:b].any() for a, b in pairwise(program.destination_start.tolist())], dtype=bool)
-    queue = np.repeat(np.arange(program.queues), np.diff(program.queue_start))
-    first = np.concatenate(([True], queue[1:] != queue[:-1]))
-    # A queue begins where one began, at an op that stays, and behind one.
-    begins = np.flatnonzero(first | stays | np.concatenate(([False], stays[:-1])))
-    return replace(
-        program,
-        queue_device=program.queue_device[queue[begins]],
-        queue_start=np.append(begins, program.ops).astype(np.int64),
-        queue_name=tuple(program.queue_name[number] for number in queue[begins].tolist()),
-    )
-
-
-def without_unread(program: Program) -> Program:
-    """The same without stores to scratch memory on devices that never read any: sums that were only passed on."""
-    at = np.repeat(program.op_device, np.diff(program.source_start))
-    reading = np.unique(at[program.sources[:, 0] == SCRATCH])
-    unread = (program.destinations[:, 1] == SCRATCH) & ~np.isin(program.destinations[:, 0], reading)
-    op = np.repeat(np.arange(program.ops), np.diff(program.destination_start))
-    targets = np.bincount(op[~unread], minlength=program.ops)
-    unread &= targets[op] > 0  # an op without any target would only wait
-    sizes = program.sizes.copy()
-    left = program.destinations[~unread]
-    sizes[~np.isin(np.arange(len(sizes)), left[left[:, 1] == SCRATCH, 0]), SCRATCH] = 0
-    before = np.concatenate(([0], np.cumsum(~unread)))
-    return replace(program, sizes=sizes, destinations=left, destination_start=before[program.destination_start])
 
 
 def _spread(program: Program, collective: str, length: int, whole: int) -> Program:

@@ -26,6 +26,7 @@ from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Siz
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
+from blinksim.gpu.programs.of_calls import BLOCKS, Call, Segment, call_program, launched
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.measured_constants import ExecutionRates
@@ -395,10 +396,32 @@ class ScheduleTimes:
 
     def simulate(self, schedule: Schedule, size: int, protocol: ProtocolName, most_s: float = inf) -> Run:
         """Block by block; raises `SlowerError` if it ended early, for it takes more than `most_s` seconds."""
-        program = self.program(schedule, size, protocol)
+        if self.calls in timing.IN_JOBS:
+            program, time = self._in_job(schedule, size, protocol)
+        else:
+            program = self.program(schedule, size, protocol)
+            time = timing.run_time(program, self.rates, self.calls, most_s)
         piece = program.piece_units * program.unit * program.kind.itemsize
-        time = timing.run_time(program, self.rates, self.calls, most_s)
         return Run(protocol, program.staged, program.slices, piece, time)
+
+    def _in_job(self, schedule: Schedule, size: int, protocol: ProtocolName) -> tuple[Program, timing.RunTime]:
+        """The program that a group of `blinksim.torch` launches first for a call, and the time of all its launches."""
+        assert self.rates.job is not None
+        what, ranks, blocks = schedule.collective, schedule.topology.ranks, min(BLOCKS, self.rates.blocks)
+        call = Call(what.name, -(-size // (ranks * _KIND.itemsize)) * ranks, _KIND, root=what.root)
+        launches = [
+            *launched(call, ranks, Segment(), lambda n: call_program(call, schedule, n, protocol == "ll128", blocks))
+        ]
+        launch_s = looking_s = ports_s = steps_s = 0.0
+        for program, _, _, rounds in launches:
+            one, again = timing.run_time(program, self.rates), rounds - 1
+            idle = 1 + again * self.rates.job.again
+            launch_s, ports_s = launch_s + one.launch_s, ports_s + one.ports_s * (1 + again)
+            looking_s, steps_s = looking_s + one.looking_s * idle, steps_s + one.steps_s * idle
+        if self.calls == "host":
+            # Until the host has launched the next call.
+            launch_s = max(launch_s, self.rates.job.host_s - looking_s - ports_s - steps_s)
+        return launches[0][0], timing.RunTime(launch_s, looking_s, ports_s, steps_s, one.port)
 
     def least_s(self, schedule: Schedule, size: int) -> float:
         """Seconds that the busiest port of the program takes on its own, by the protocol that moves fewer bytes."""
@@ -413,7 +436,12 @@ class ScheduleTimes:
 
 @lru_cache(maxsize=4)
 def schedule_times(rates: ExecutionRates, calls: timing.CallsName) -> ScheduleTimes:
-    """What serves all models with these constants."""
+    """What serves all models with these constants.
+
+    Raises `InfeasibleError` for calls of jobs that nobody measured.
+    """
+    if calls in timing.IN_JOBS:
+        rates = rates.in_jobs(rates.job.stream_s if rates.job is not None and calls == "stream" else 0.0)
     return ScheduleTimes(rates, calls)
 
 

@@ -400,8 +400,10 @@ class Launches:
             self._push(end + self.rates.launch_s, self._begin, (device, launch + 1))
 
 
-CallsName = Literal["successive", "apart"]
+CallsName = Literal["successive", "apart", "graph", "stream", "host"]
 CALLS: tuple[CallsName, ...] = get_args(CallsName)
+# Those that a group of `blinksim.torch` makes.
+IN_JOBS = CALLS[2:]
 # What is simulated of a run, as it is measured: launches, and how many of the last ones count. Those of large vectors
 # settle sooner, and each takes longer to simulate.
 LAUNCHES, LARGE_LAUNCHES = (21, 20), (6, 3)

@@ -96,7 +96,9 @@ def nccl_time(
     name: str, rates: NcclRates | None, job: LibraryJob, size: int, timing: Timing | None
 ) -> LibraryTime | None:
     """The time of a job on one node by NCCL's constants of a machine; None where they do not cover it."""
-    if rates is None or timing is None or job.nodes > 1 or not job.switched or not job.library.startswith(NCCL):
+    # For two GPUs a switch changes nothing.
+    near = job.nodes == 1 and (job.switched or job.ranks == 2)
+    if rates is None or timing is None or not near or not job.library.startswith(NCCL):
         return None
     line = rates.line_of(timing.algorithm, timing.protocol, job.ranks, job.collective)
     if line is None:

@@ -133,7 +133,7 @@ def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
     names = {"ELEMENT": element, "WIDE": wide, "CONVERT": convert, "REDUCE": list(REDUCTIONS).index(op)}
     names["PACKETS"] = int(packets)
     head = "".join(f"#define {name} {value}\n" for name, value in names.items())
-    return head + text_files.read_text(Path(__file__).with_name("kernels.cu"))
+    return head + text_files.read_text(Path(__file__).parents[1] / "execution" / "kernels.cu")
 
 
 _C_TYPES = {
