@@ -311,23 +311,7 @@ def measured(found: PublicMeasurements | Measured, collective: str = "", y: str 
     if name not in known:
         raise InputError(f"no {name} of {found.machine} was published; there are {', '.join(known)}")
     if isinstance(found, Measured):
-        # A row for each number of nodes and ranks: what was measured, and what each preset gives.
-        values: dict[str, dict[str, float]] = {}
-        for cell in found.cells:
-            row = f"{cell.place}, {format_size(cell.size)}"
-            factor = float(busbw_factor("allreduce", cell.nodes * cell.ranks_per_node))
-            for name, time_ms in (("measured", cell.measured_ms), (cell.preset, cell.time_ms)):
-                values.setdefault(name, {})[row] = shown_as.of(1e3 * cell.size / time_ms, cell.size, factor)
-        rows = [*values["measured"]]
-        drawn, axes = style.figure(_WIDTH, 1.3 + 0.3 * len(rows))
-        for place, (name, along) in enumerate(values.items()):
-            axes.plot([*along.values()], [*map(rows.index, along)], linestyle="none", label=name, **style.look(place))
-        style.row_axis(axes, rows)
-        axes.set(xlim=(0, None), xlabel=shown_as.label)
-        axes.xaxis.set_major_formatter(partial(style.number, column=shown_as.column))
-        style.title(axes, f"allreduce on {found.machine}, measured and projected", _WIDTH, note=SOURCE)
-        style.legend(axes)
-        return drawn
+        return _projected(found, shown_as)
     curves: dict[tuple[Any, ...], Job] = {}
     for row in sorted(found.cells, key=lambda row: row.cell.size):
         if row.cell.collective == name:
@@ -350,6 +334,26 @@ def measured(found: PublicMeasurements | Measured, collective: str = "", y: str 
     left = f"; {len(shown)} of {len(curves)} jobs" if len(shown) < len(curves) else ""
     style.title(above, f"{name} on {found.machine}, as published{left}", _WIDTH)
     _measured_legend(drawn, shown)
+    return drawn
+
+
+def _projected(found: Measured, shown_as: style.Measure) -> Figure:
+    """A row for each number of nodes and ranks: what was measured, and what each preset gives."""
+    values: dict[str, dict[str, float]] = {}
+    for cell in found.cells:
+        row = f"{cell.place}, {format_size(cell.size)}"
+        factor = float(busbw_factor("allreduce", cell.nodes * cell.ranks_per_node))
+        for name, time_ms in (("measured", cell.measured_ms), (cell.preset, cell.time_ms)):
+            values.setdefault(name, {})[row] = shown_as.of(1e3 * cell.size / time_ms, cell.size, factor)
+    rows = [*values["measured"]]
+    drawn, axes = style.figure(_WIDTH, 1.3 + 0.3 * len(rows))
+    for place, (name, along) in enumerate(values.items()):
+        axes.plot([*along.values()], [*map(rows.index, along)], linestyle="none", label=name, **style.look(place))
+    style.row_axis(axes, rows)
+    axes.set(xlim=(0, None), xlabel=shown_as.label)
+    axes.xaxis.set_major_formatter(partial(style.number, column=shown_as.column))
+    style.title(axes, f"allreduce on {found.machine}, measured and projected", _WIDTH, note=SOURCE)
+    style.legend(axes)
     return drawn
 
 

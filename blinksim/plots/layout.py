@@ -179,23 +179,7 @@ def node_places(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, P
     if len(holders) == len(devices) or (direct and not routers):
         radius = max(1.0, 3.0 * len(holders) / 8) if len(holders) < 8 else max(3.0, 0.2 * len(holders))
         return _around(devices, links, _circle(sorted(holders, key=natural), radius), radius)
-    # Rows from the GPUs upwards; where hosts or NICs stand above the GPUs, their switches stand below them.
-    kinds = {device.kind for device in devices}
-    levels = _levels([device for device in devices if device.kind == "switch"], links, {d.name for d in devices})
-    below = bool(kinds & {"pcie", "cpu", "nic"})
-    rank = {"gpu": 0.0, "tile": 0.0, "pcie": 20.0, "cpu": 21.0, "nic": 22.0, _FABRIC: 23.0}
-    rows: dict[float, list[Device]] = {}
-    for device in devices:
-        level = 1.0 + levels[device.name] if device.kind == "switch" else rank[device.kind]
-        rows.setdefault(-level if device.kind == "switch" and below else level, []).append(device)
-    widest = max(map(len, rows.values()))
-    width = widest * (0.55 if widest > _CROWDED else 1.1)
-    order = sorted(rows)
-    ground = order.index(0.0) if 0.0 in rows else 0
-    places: dict[str, Point] = {}
-    for number in [*range(ground, len(order)), *range(ground - 1, -1, -1)]:
-        places |= spread(rows[order[number]], links, places, (0.0, width), (number - ground) * _ROW)
-    return places
+    return _layered(devices, links)
 
 
 def _circle(names: Sequence[str], radius: float) -> dict[str, Point]:
@@ -233,6 +217,26 @@ def _around(
                 angle -= 1.04 * step
             taken.append(angle)
             places[name] = (radius * math.cos(angle), radius * math.sin(angle))
+    return places
+
+
+def _layered(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Point]:
+    """Rows from the GPUs upwards; where hosts or NICs stand above the GPUs, their switches stand below them."""
+    kinds = {device.kind for device in devices}
+    levels = _levels([device for device in devices if device.kind == "switch"], links, {d.name for d in devices})
+    below = bool(kinds & {"pcie", "cpu", "nic"})
+    rank = {"gpu": 0.0, "tile": 0.0, "pcie": 20.0, "cpu": 21.0, "nic": 22.0, _FABRIC: 23.0}
+    rows: dict[float, list[Device]] = {}
+    for device in devices:
+        level = 1.0 + levels[device.name] if device.kind == "switch" else rank[device.kind]
+        rows.setdefault(-level if device.kind == "switch" and below else level, []).append(device)
+    widest = max(map(len, rows.values()))
+    width = widest * (0.55 if widest > _CROWDED else 1.1)
+    order = sorted(rows)
+    ground = order.index(0.0) if 0.0 in rows else 0
+    places: dict[str, Point] = {}
+    for number in [*range(ground, len(order)), *range(ground - 1, -1, -1)]:
+        places |= spread(rows[order[number]], links, places, (0.0, width), (number - ground) * _ROW)
     return places
 
 
