@@ -74,14 +74,18 @@ from blinksim.exports import export as export, write as write
 from blinksim.formats.schedule_json import write_schedule as write_schedule
 from blinksim.formats.traffic_files import read_traffic as read_traffic, write_traffic as write_traffic
 from blinksim.gpu.execution.run import Execution as Execution, execute as execute
-from blinksim.machines import catalogue as catalogue, check as check, load as load, this_machine as this_machine
+from blinksim.machines import (
+    Question as Question,
+    catalogue as catalogue,
+    check as check,
+    load as load,
+    this_machine as this_machine,
+)
 from blinksim.papers.tables import Reproduction as Reproduction, reproduce as reproduce
-from blinksim.question import Question as Question
 from blinksim.results import Term as Term
-from blinksim.routing import Routing as Routing
 from blinksim.schedule.model import Schedule as Schedule
 from blinksim.schedule.verify import Verdict as Verdict
-from blinksim.textio.whole_files import Exported as Exported
+from blinksim.textio.text_files import Exported as Exported
 from blinksim.timing.contest import Contest as Contest
 from blinksim.timing.experts import project_experts as project_experts
 from blinksim.timing.model_registry import model as model, register_model as register_model
@@ -91,6 +95,6 @@ from blinksim.timing.timing_model import Breakdown as Breakdown, ScheduleModel a
 from blinksim.topology.graph import Device as Device, Link as Link, Topology as Topology
 from blinksim.topology.networkx_reader import from_networkx as from_networkx
 from blinksim.topology.rules import Finding as Finding
-from blinksim.traffic import Traffic as Traffic
+from blinksim.traffic import Routing as Routing, Traffic as Traffic
 
 __all__: list[str]

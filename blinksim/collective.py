@@ -19,8 +19,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.units import whole
 
 if TYPE_CHECKING:
-    from blinksim.routing import Routing
-    from blinksim.traffic import Traffic
+    from blinksim.traffic import Routing, Traffic
 
 CollectiveName = Literal[
     "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"

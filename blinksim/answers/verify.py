@@ -26,14 +26,13 @@ from blinksim.bounds.compute import by_sums_alone, packed_phases
 from blinksim.bounds.together import Group, SharedLengths, Together
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError
-from blinksim.formats import schedule_files
+from blinksim.formats import schedule_json
 from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
 from blinksim.formats.shipped.ready_schedules import located
 from blinksim.formats.traffic_files import from_lines
-from blinksim.machines import MachineLike
+from blinksim.machines import MachineLike, Question
 from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
-from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.schedule.loads import moves_along_trees, rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule, rebase
@@ -92,11 +91,11 @@ def read_schedule(
     (Collective(name='allgather', root=0), True)
     """
     if machine is None:
-        return schedule_files.read(path).schedule
+        return schedule_json.read(path).schedule
     question = machine if isinstance(machine, Question) else Question(machine)
-    if schedule_files.is_of_runtime(path):
-        return schedule_files.read(path, question.part(), root).schedule
-    moved = moved_to(schedule_files.read(path).schedule, question)
+    if schedule_json.is_of_runtime(path):
+        return schedule_json.read(path, question.part(), root).schedule
+    moved = moved_to(schedule_json.read(path).schedule, question)
     if isinstance(moved, tuple):
         raise InfeasibleError(f"{os.fspath(path)} does not run on this machine: {moved[0]}")
     return moved
@@ -168,7 +167,7 @@ def verify(
     True
     """
     if isinstance(schedule, (str, os.PathLike)):
-        found = schedule_files.read_compact(schedule)
+        found = schedule_json.read_compact(schedule)
     else:
         found = as_compact(schedule)
     verdict = verify_schedule(found, slots=slots, in_place=in_place, shares=shares)
@@ -339,7 +338,7 @@ def verify_file(
     True
     """
     file, asked = os.fspath(located(path)), question or Question()
-    if schedule_files.is_xml(file):
+    if schedule_json.is_xml(file):
         text = file_text(file)
         kind = outermost(text)
         if kind == "system":
@@ -690,7 +689,7 @@ def _of_runtime(
     if question.machine:
         # What its loads allow on the links of the machine; raises if it cannot run there.
         part = question.part()
-        allowed = rate(schedule_files.read(file, part, root).schedule)
+        allowed = rate(schedule_json.read(file, part, root).schedule)
         facts += [] if allowed is None else [f"on {part.name} its loads allow {format_rate(allowed)} algbw"]
     return FileVerdict(True, f"right: {what}, carried out in several orders", (), tuple(facts))
 

@@ -17,9 +17,8 @@ from blinksim.cli.options import collective_of, command_line, left, question_of,
 from blinksim.cli.terminal import answer, as_typed, proof_lines, written
 from blinksim.errors import InputError
 from blinksim.exports import write
-from blinksim.machines import this_machine
-from blinksim.question import Question
-from blinksim.textio.whole_files import Exported
+from blinksim.machines import Question, this_machine
+from blinksim.textio.text_files import Exported
 from blinksim.units import format_rate, format_time, parse_size
 
 if TYPE_CHECKING:

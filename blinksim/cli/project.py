@@ -22,9 +22,9 @@ from blinksim.cli.options import collective_of, command_line, left, question_of,
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.question import Question
+from blinksim.machines import Question
+from blinksim.textio.text_files import write_text
 from blinksim.textio.text_table import count, table
-from blinksim.textio.whole_files import write_text
 from blinksim.timing import model_registry as registry
 from blinksim.timing.contest import Answer
 from blinksim.timing.library_model import Library

@@ -25,8 +25,8 @@ from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.tuner_files import Choice
 from blinksim.results import keyed
 from blinksim.schedule.verify import verify as verified
+from blinksim.textio.text_files import Exported, check_folder, check_target, write_text
 from blinksim.textio.text_table import count, table
-from blinksim.textio.whole_files import Exported, check_folder, check_target, write_text
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.simulator import Timeline, simulate as simulated
 from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_size, parse_time

@@ -17,10 +17,10 @@ from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, writt
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.schedule_json import write_schedule
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.schedule.verify import verify
+from blinksim.textio.text_files import check_folder
 from blinksim.textio.text_table import count, table
-from blinksim.textio.whole_files import check_folder
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
