@@ -563,38 +563,7 @@ def _key(node: str, case: Case, collective: Collective, *what: object) -> str:
 def run(task: Task) -> Rows:
     """The rows of one task; what goes wrong becomes the reason in them, so that one point never ends a sweep."""
     try:
-        # As `run`; raises what goes wrong.
-        if task.algorithm == _BOUND_WORK:
-            topology = part_at(task.place)
-            if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
-                phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
-                rate = 1 / sum((1 / phase for phase in phases), start=Fraction(0))
-                return [_bound_columns(rate, "reduce-scatter + allgather", TWO_PHASES)]
-            best = bound(topology, task.collective).headline
-            return [_bound_columns(best.rate, best.scope, best.assumes)]
-        question, chooser = task.place.question, models.chooser(task.algorithm)
-        projections: Sequence[Projection]
-        if task.algorithm == LIBRARY:
-            # It has rates of its own, unless the case names some.
-            asked = replace(question, rates=task.case.question.rates)
-            projections = project.answer(asked, task.collective, task.sizes)
-        else:
-            model = models.model(chooser or task.model)
-            # The links must connect the members for what a library chooses as for all others.
-            part = part_at(task.place) if chooser or isinstance(model, ScheduleModel) else None
-            if part is None or not isinstance(model, ScheduleModel):
-                model, part = model.at(question)
-            names = model.best if task.algorithm == "best" else [task.algorithm]
-            projections = model.times(part, task.collective, task.sizes, names)
-        quickest: dict[int, dict[str, Any]] = {}
-        for found in projections:
-            if found.size not in quickest:
-                ranks, held = len(found.members), found.bound
-                row = task.row(model=found.model, ranks=ranks, size_bytes=found.size, **found.row())
-                # What takes the machine for more than its description has a bound of its own that grants it.
-                own = _bound_columns(held.rate, held.scope, held.assumes) if held and held.granted else {}
-                quickest[found.size] = row | own | {_BY_CLASS: found.details.get(_BY_CLASS)}
-        return [quickest[size] for size in task.sizes]
+        return _rows(task)
     except BlinksimError as error:
         if len(task.sizes) > 1 and task.algorithm != _BOUND_WORK:  # other sizes may have an answer
             return [row for size in task.sizes for row in run(replace(task, sizes=(size,)))]
@@ -603,6 +572,41 @@ def run(task: Task) -> Rows:
         return task.failed("not enough memory")
     except Exception as error:  # A fault of ours in one of ten thousand points must not cost the others.
         return task.failed(f"unexpected {type(error).__name__}: {error}")
+
+
+def _rows(task: Task) -> Rows:
+    """As `run`; raises what goes wrong."""
+    if task.algorithm == _BOUND_WORK:
+        topology = part_at(task.place)
+        if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
+            phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
+            rate = 1 / sum((1 / phase for phase in phases), start=Fraction(0))
+            return [_bound_columns(rate, "reduce-scatter + allgather", TWO_PHASES)]
+        best = bound(topology, task.collective).headline
+        return [_bound_columns(best.rate, best.scope, best.assumes)]
+    question, chooser = task.place.question, models.chooser(task.algorithm)
+    projections: Sequence[Projection]
+    if task.algorithm == LIBRARY:
+        # It has rates of its own, unless the case names some.
+        asked = replace(question, rates=task.case.question.rates)
+        projections = project.answer(asked, task.collective, task.sizes)
+    else:
+        model = models.model(chooser or task.model)
+        # The links must connect the members for what a library chooses as for all others.
+        part = part_at(task.place) if chooser or isinstance(model, ScheduleModel) else None
+        if part is None or not isinstance(model, ScheduleModel):
+            model, part = model.at(question)
+        names = model.best if task.algorithm == "best" else [task.algorithm]
+        projections = model.times(part, task.collective, task.sizes, names)
+    quickest: dict[int, dict[str, Any]] = {}
+    for found in projections:
+        if found.size not in quickest:
+            row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
+            held = found.bound
+            # What takes the machine for more than its description has a bound of its own, which grants that.
+            own = _bound_columns(held.rate, held.scope, held.assumes) if held and held.granted else {}
+            quickest[found.size] = row | own | {_BY_CLASS: found.details.get(_BY_CLASS)}
+    return [quickest[size] for size in task.sizes]
 
 
 def _bound_columns(rate: Fraction, scope: str, assumes: str) -> dict[str, Any]:
