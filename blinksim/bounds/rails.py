@@ -283,21 +283,7 @@ class _Translation:
         width = max(map(len, outward))
         if not width or any(len(routes) not in (0, width) for routes in outward):
             return None
-        # Routes between members of every node: as in the first two, or its own where a link is missing.
-        router, (nodes, local) = self.topology.router, self.device.shape
-        pairs = [(i, k) for i in range(local) for k in range(local)]
-        alike: list[list[_LocalRoute]] = []
-        for i, k in pairs:
-            rows = np.flatnonzero((self.device[:, i] >= 0) & (self.device[:, k] >= 0))[:2] if i != k else ()
-            both = [router.routes(int(self.device[row, i]), int(self.device[row, k])) for row in rows]
-            alike.append([self._keys(route) for route in min(both, key=lambda routes: len(routes[0]), default=())])
-        inside: list[Sequence[Route]] = []
-        for row in range(nodes):
-            for (i, k), routes in zip(pairs, alike, strict=True):
-                there: Sequence[Route] = self._at(routes, row)
-                if i != k and not there and min(self.device[row, i], self.device[row, k]) >= 0:
-                    there = router.routes(int(self.device[row, i]), int(self.device[row, k]))
-                inside.append(there)
+        inside = self._inside()
         up, exits = self._ends(outward, width, last=True)
         down, entries = self._ends(inward, width, last=False)
         return Rails(self.topology, self.ranks, inside, up, down, exits, entries)
@@ -315,6 +301,24 @@ class _Translation:
             if halves is not None:
                 return list(dict.fromkeys((self._keys(out), self._keys(into)) for out, into in halves))
         return []
+
+    def _inside(self) -> list[Sequence[Route]]:
+        """Routes between members of every node: as in the first two, or its own where a link is missing."""
+        router, (nodes, local) = self.topology.router, self.device.shape
+        pairs = [(i, k) for i in range(local) for k in range(local)]
+        alike: list[list[_LocalRoute]] = []
+        for i, k in pairs:
+            rows = np.flatnonzero((self.device[:, i] >= 0) & (self.device[:, k] >= 0))[:2] if i != k else ()
+            both = [router.routes(int(self.device[row, i]), int(self.device[row, k])) for row in rows]
+            alike.append([self._keys(route) for route in min(both, key=lambda routes: len(routes[0]), default=())])
+        inside: list[Sequence[Route]] = []
+        for row in range(nodes):
+            for (i, k), routes in zip(pairs, alike, strict=True):
+                there: Sequence[Route] = self._at(routes, row)
+                if i != k and not there and min(self.device[row, i], self.device[row, k]) >= 0:
+                    there = router.routes(int(self.device[row, i]), int(self.device[row, k]))
+                inside.append(there)
+        return inside
 
     def _ends(self, routes: list[list[_LocalRoute]], width: int, *, last: bool) -> tuple[list[Sequence[Route]], Ints]:
         """Routes between members and fabric in all nodes, and the switches there; none where one is missing."""
