@@ -192,7 +192,7 @@ def _tightest_side(
 
     sides: ranks inside, and what they have for the others, which must be more than nothing.
     """
-    from blinksim.graphs.network import Flow
+    from blinksim.graphs.maxflow import Flow
 
     total = int(net.capacity.sum()) + 1
     best: tuple[Fraction, Bools] | None = None

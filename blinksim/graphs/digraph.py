@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from blinksim.graphs.arrays import Bools, Ints
-from blinksim.graphs.network import Flow, guard
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import guard
 
 
 class Digraph:

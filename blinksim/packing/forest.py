@@ -40,7 +40,8 @@ from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.connectivity import distances
 from blinksim.graphs.digraph import CutPool, Digraph
-from blinksim.graphs.network import Flow, Network, whole
+from blinksim.graphs.maxflow import Flow
+from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import Rounding, SharedCapacity, agree, roundings, solve_trees, widest
 from blinksim.packing.arborescences import longest, lowered, pack
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
