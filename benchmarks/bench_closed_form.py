@@ -23,8 +23,8 @@ import blinksim as bs
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import BlinksimError
 from blinksim.gpu.program_time import simulate_blocks
-from blinksim.gpu.program_time.block_rounds import Blocks
 from blinksim.gpu.program_time.closed_form import ScheduleTimes
+from blinksim.gpu.program_time.simulate_blocks import Blocks
 from blinksim.gpu.programs.program import Program
 from blinksim.timing.execution_model import MOST_PACKETS
 from blinksim.topology.graph import Topology

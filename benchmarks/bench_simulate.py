@@ -27,8 +27,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
 from blinksim.timing.event_graph import Run, ScheduleGraph, Work, event_graph, timed
-from blinksim.timing.events import evaluated, first_come
-from blinksim.timing.rounds import in_levels, in_rounds
+from blinksim.timing.events import evaluated, first_come, in_levels, in_rounds
 from blinksim.timing.simulation_options import Options
 from blinksim.topology.graph import Device, Link, Topology
 

@@ -12,7 +12,7 @@ import argparse
 import time
 
 import blinksim as bs
-from blinksim.question import mesh_groups
+from blinksim.machines import mesh_groups
 
 MACHINES = {
     "full:8@50GB/s": 1,

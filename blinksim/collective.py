@@ -19,8 +19,7 @@ from blinksim.errors import InputError, unknown
 from blinksim.units import whole
 
 if TYPE_CHECKING:
-    from blinksim.routing import Routing
-    from blinksim.traffic import Traffic
+    from blinksim.traffic import Routing, Traffic
 
 CollectiveName = Literal[
     "allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter", "alltoall"
@@ -104,7 +103,16 @@ class Collective:
             raise unknown("collective", self.name, _PROMISES)
         object.__setattr__(self, "root", whole(self.root, "root"))
         if self.name == ALLTOALLV:
-            _check_traffic(self.traffic)
+            traffic = self.traffic
+            from blinksim.traffic import Traffic
+
+            if traffic is None:
+                raise InputError(
+                    "alltoallv needs the bytes from every rank to every other: a traffic matrix, which bound, project, "
+                    "compare, sweep, synth, place and advise take"
+                )
+            if not isinstance(traffic, Traffic):
+                raise InputError(f"a {type(traffic).__name__} is no traffic matrix; give blinksim.Traffic(…)")
         elif self.traffic is not None:
             raise InputError(f"{self.name} has no traffic matrix; alltoallv has")
         if (self.name in OF_EXPERTS) != (self.routing is not None):
@@ -253,18 +261,6 @@ class Collective:
 
     def __str__(self) -> str:
         return f"{self.name} from root {self.root}" if self.rooted else self.name
-
-
-def _check_traffic(traffic: object) -> None:
-    from blinksim.traffic import Traffic
-
-    if traffic is None:
-        raise InputError(
-            "alltoallv needs the bytes from every rank to every other: a traffic matrix, which bound, project, "
-            "compare, sweep, synth, place and advise take"
-        )
-    if not isinstance(traffic, Traffic):
-        raise InputError(f"a {type(traffic).__name__} is no traffic matrix; give blinksim.Traffic(…)")
 
 
 CollectiveLike = Collective | CollectiveName | str

@@ -16,7 +16,7 @@ from blinksim.formats.registry import FORMATS as FORMATS, Format
 if TYPE_CHECKING:
     from blinksim.formats.rate_tables import RateTable
     from blinksim.schedule.model import Schedule, ScheduleLike
-    from blinksim.textio.whole_files import Exported
+    from blinksim.textio.text_files import Exported
     from blinksim.timing.simulator import Timeline
     from blinksim.topology.graph import Topology
 
@@ -110,7 +110,7 @@ def write(
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.formats.traces import write_trace
     from blinksim.schedule.model import Schedule
-    from blinksim.textio.whole_files import Exported, write_folder, write_text
+    from blinksim.textio.text_files import Exported, write_folder, write_text
     from blinksim.timing.simulator import Timeline
     from blinksim.topology.graph import Topology
 
@@ -197,7 +197,7 @@ def export(
 
 def _machine(topology: Topology, name: str, bus_ids: Sequence[str] | None) -> Exported:
     from blinksim.nccl.files import topo_write
-    from blinksim.textio.whole_files import Exported
+    from blinksim.textio.text_files import Exported
 
     known = get_args(MachineFormatName)
     if name.lower().replace("_", "-") not in known:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
+from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -29,21 +30,23 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
 
 
 def test_editors_and_python_read_the_same_table() -> None:
-    tree = ast.parse(Path(bs.__file__).read_text(encoding="utf-8"))
-    branch = next(node for node in tree.body if isinstance(node, ast.If))
+    tree = ast.parse(Path(bs.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     seen = {
         name.asname: f"{node.module}.{name.name}"
-        for node in branch.body
+        for node in tree.body
         if isinstance(node, ast.ImportFrom)
         for name in node.names
+        if name.asname
     }
-    table = next(node.value for node in branch.orelse if isinstance(node, ast.Assign))
-    names_by_module = ast.literal_eval(table).items()
-    homes = {name: f"blinksim.{module}.{name}" for module, names in names_by_module for name in names.split()}
-    assert seen == homes | {"plot": "blinksim.plots"}
-    assert set(bs.__all__) == set(seen)
+    assert seen.pop("__version__") == "blinksim._version.__version__"
+    assert seen.pop("plot") == "blinksim.plots"
+    assert {*bs.__all__} == {*seen, "plot"}
+    for name, home in seen.items():
+        module, _, attribute = home.rpartition(".")
+        thing = getattr(import_module(module), attribute)
+        assert inspect.unwrap(getattr(bs, name)) is thing
     # A `__getattr__` that type checkers see would make every misspelt name a known one.
-    assert not any(isinstance(node, ast.FunctionDef) for node in (*tree.body, *branch.body))
+    assert not any(isinstance(node, ast.FunctionDef) for node in tree.body)
 
 
 def test_what_is_listed_is_what_is_meant_to_be_used() -> None:

@@ -19,7 +19,7 @@ from blinksim.cli.main import run
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.timing.model_registry import model
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import path_rate

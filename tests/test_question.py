@@ -11,7 +11,7 @@ import blinksim as bs
 from blinksim.answers.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import BlinksimError, InputError
-from blinksim.question import Question, at_rates, preferring
+from blinksim.machines import Question, at_rates, preferring
 
 # Settings as the command line takes them; what `Topology.select` makes of the same by hand; None where refused.
 PROBES: dict[str, tuple[dict[str, Any], tuple[str, ...] | None, tuple[str, ...] | None]] = {

@@ -8,8 +8,7 @@ from typing import Any
 
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Builder, Schedule
-from blinksim.timing.events import first_come, makespan
-from blinksim.timing.rounds import in_levels
+from blinksim.timing.events import first_come, in_levels, makespan
 from blinksim.timing.simulator import exact_time, simulate
 from blinksim.topology.graph import Device, Link, Topology
 

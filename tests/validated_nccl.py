@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from blinksim import machines
-from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.nccl.tuner.tuner import Prediction, predict
 
 RESULTS = Path(__file__).resolve().parents[1] / "validate" / "results"
 H200 = machines.load("hgx-h200", rates="nccl")

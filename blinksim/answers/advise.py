@@ -17,10 +17,9 @@ from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError
-from blinksim.machines import MachineLike, as_topology
+from blinksim.machines import MachineLike, Question, as_topology
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.tuner import COLLECTIVES
-from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.schedule.loads import MOST_SENDS
 from blinksim.schedule.verify import verify
@@ -37,7 +36,7 @@ from blinksim.units import exact_GBps, format_size, format_time, in_GBps, size_o
 if TYPE_CHECKING:
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
-    from blinksim.textio.whole_files import Exported
+    from blinksim.textio.text_files import Exported
     from blinksim.topology.graph import Topology
 
 SIZE = 256 * 2**20

@@ -11,8 +11,7 @@ from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds, link_c
 from blinksim.bounds.time.time_bound import TimeBound, all_times, least_time
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
-from blinksim.machines import MachineLike, as_topology
-from blinksim.question import Question
+from blinksim.machines import MachineLike, Question, as_topology
 from blinksim.topology.graph import Topology
 from blinksim.units import size_of
 

@@ -20,8 +20,7 @@ from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.answers.project import UNKNOWN, Answer, answer, contest, gpus_of, held_at, schedules
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.machines import NOMINAL, MachineLike, as_topology
-from blinksim.question import Question
+from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry

@@ -16,8 +16,7 @@ from typing import Any
 from blinksim.answers.project import gpus_of
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
-from blinksim.machines import MachineLike
-from blinksim.question import Question
+from blinksim.machines import MachineLike, Question
 from blinksim.results import Result, keyed
 from blinksim.textio import yaml_nodes
 from blinksim.textio.text_table import table

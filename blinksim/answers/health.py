@@ -12,8 +12,7 @@ from blinksim.answers.place import place
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.formats.shipped.known_gpus import Twin, adapters, model, twin_of
-from blinksim.machines import MachineLike, as_topology, check
-from blinksim.question import Question
+from blinksim.machines import MachineLike, Question, as_topology, check
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
 from blinksim.timing.library_model import Library

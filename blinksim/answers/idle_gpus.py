@@ -8,7 +8,7 @@ from fractions import Fraction
 from blinksim.algorithms.registry import ON_TREES, REDUCE_AND_SPREAD
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import IDLE
 from blinksim.units import format_rate

@@ -26,8 +26,7 @@ from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import breadth_first, joined_labels
-from blinksim.machines import MachineLike, as_topology
-from blinksim.question import Question
+from blinksim.machines import MachineLike, Question, as_topology
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count as counted
 from blinksim.topology.graph import Topology

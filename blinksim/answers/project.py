@@ -19,12 +19,11 @@ from blinksim.answers.idle_gpus import IDLE_GPUS, IdleGpus, idle_gpus
 from blinksim.collective import CALLED, Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
-from blinksim.machines import NOMINAL, MachineLike, as_topology
+from blinksim.machines import NOMINAL, MachineLike, Question, as_topology, preferring
 from blinksim.nccl.export.graph_export import as_run
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import GraphFile
-from blinksim.nccl.tuner.prediction import predict
-from blinksim.question import Question, preferring
+from blinksim.nccl.tuner.tuner import predict
 from blinksim.results import Result, Term, keyed
 from blinksim.textio.text_table import refused_words, table
 from blinksim.timing import model_registry as models

@@ -32,11 +32,9 @@ from blinksim.bounds import bound
 from blinksim.bounds.bound_result import TWO_PHASES
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError, OutdatedWarning, unknown
-from blinksim.formats.schedule_files import names_a_file
-from blinksim.formats.schedule_json import MOST_BYTES
+from blinksim.formats.schedule_json import MOST_BYTES, names_a_file
 from blinksim.formats.shipped.ready_schedules import located
-from blinksim.machines import MachineLike
-from blinksim.question import Question, preferring
+from blinksim.machines import MachineLike, Question, preferring
 from blinksim.results import Result
 from blinksim.textio.text_files import read_bytes
 from blinksim.textio.text_table import count

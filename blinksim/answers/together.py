@@ -11,8 +11,7 @@ from blinksim.algorithms.building.joint_trees import fair
 from blinksim.bounds.together import Group, Together
 from blinksim.collective import Collective
 from blinksim.errors import InputError, OutdatedWarning
-from blinksim.machines import MachineLike
-from blinksim.question import Question, group_of
+from blinksim.machines import MachineLike, Question, group_of
 from blinksim.topology.selection import ALL, IDLE
 from blinksim.units import size_of
 

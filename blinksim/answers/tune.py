@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blinksim.errors import FileError, InputError
-from blinksim.machines import MachineLike
+from blinksim.machines import MachineLike, Question
 from blinksim.nccl.tuner import tuner_files
-from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES, DEFAULT_VERSION
+from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES, DEFAULT_VERSION, Prediction, predict
 from blinksim.nccl.tuner.tuner_files import (
     DEFAULT,
     MOST_BYTES,
@@ -39,10 +38,8 @@ from blinksim.nccl.tuner.tuner_files import (
     rules_of,
     runs,
 )
-from blinksim.question import Question
 from blinksim.results import Result, keyed
-from blinksim.textio.text_files import MIB, read_text, shown
-from blinksim.textio.whole_files import Exported
+from blinksim.textio.text_files import MIB, Exported, read_text, shown
 from blinksim.timing.measured_constants import NcclRates
 from blinksim.topology.selection import Names
 from blinksim.units import SIZES, format_size

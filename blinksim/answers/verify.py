@@ -26,14 +26,13 @@ from blinksim.bounds.compute import by_sums_alone, packed_phases
 from blinksim.bounds.together import Group, SharedLengths, Together
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError
-from blinksim.formats import schedule_files
+from blinksim.formats import schedule_json
 from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
 from blinksim.formats.shipped.ready_schedules import located
 from blinksim.formats.traffic_files import from_lines
-from blinksim.machines import MachineLike
+from blinksim.machines import MachineLike, Question
 from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
-from blinksim.question import Question
 from blinksim.results import Result, keyed
 from blinksim.schedule.loads import moves_along_trees, rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule, rebase
@@ -92,11 +91,11 @@ def read_schedule(
     (Collective(name='allgather', root=0), True)
     """
     if machine is None:
-        return schedule_files.read(path).schedule
+        return schedule_json.read(path).schedule
     question = machine if isinstance(machine, Question) else Question(machine)
-    if schedule_files.is_of_runtime(path):
-        return schedule_files.read(path, question.part(), root).schedule
-    moved = moved_to(schedule_files.read(path).schedule, question)
+    if schedule_json.is_of_runtime(path):
+        return schedule_json.read(path, question.part(), root).schedule
+    moved = moved_to(schedule_json.read(path).schedule, question)
     if isinstance(moved, tuple):
         raise InfeasibleError(f"{os.fspath(path)} does not run on this machine: {moved[0]}")
     return moved
@@ -168,7 +167,7 @@ def verify(
     True
     """
     if isinstance(schedule, (str, os.PathLike)):
-        found = schedule_files.read_compact(schedule)
+        found = schedule_json.read_compact(schedule)
     else:
         found = as_compact(schedule)
     verdict = verify_schedule(found, slots=slots, in_place=in_place, shares=shares)
@@ -339,7 +338,7 @@ def verify_file(
     True
     """
     file, asked = os.fspath(located(path)), question or Question()
-    if schedule_files.is_xml(file):
+    if schedule_json.is_xml(file):
         text = file_text(file)
         kind = outermost(text)
         if kind == "system":
@@ -440,9 +439,37 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
     topology, wanted, shares = _problem(file, document, question)
     entries = _entries(file, document, "bounds", "scope", "rate_exact", "certificate")
     findings, bounds = _Findings(), list[Bound]()
-    attained, takes = _attained(topology, wanted), budget.of_trees(topology, topology.ranks)
-    long = f"building one for these {topology.ranks:,} ranks would take about {budget.words(takes)}"
-    why = long if takes > _PATIENCE else "none was found that does"
+    # Whether some schedule attains a bound and keeps what it assumes: one is built, and interpreted. Where
+    # that takes long, a theorem on the trees of an allreduce's two phases says so without the trees.
+    takes = budget.of_trees(topology, topology.ranks)
+    long = takes > _PATIENCE
+    phases = packed_phases(topology) if long and wanted.name == "allreduce" else None
+
+    @cache
+    def best(name: str) -> tuple[Schedule, Fraction] | None:
+        if long:
+            return None
+        from blinksim.answers.synthesize import synthesize
+
+        phase = wanted if name == wanted.name else Collective(name, wanted.root)
+        try:
+            made = synthesize(topology, phase, "packed", time_limit=_PATIENCE)
+        except BlinksimError:
+            return None
+        return (made.schedule, made.rate) if made.verdict.ok else None
+
+    def attained(bound: Bound) -> bool:
+        if phases is not None and not bound.grants and bound.rate == phases.rate:
+            return True
+        if isinstance(bound.certificate, Phases):
+            return all((found := best(name)) and found[1] == cut.rate for name, cut in bound.certificate.phases)
+        if bound.grants:
+            return attained_in_network(topology, wanted, bound)
+        found = best(wanted.name)
+        return found is not None and found[1] == bound.rate and keeps(found[0], bound.assumes)
+
+    late = f"building one for these {topology.ranks:,} ranks would take about {budget.words(takes)}"
+    why = late if long else "none was found that does"
     for entry in entries:
         found = judge(entry, topology, wanted, shares)
         if found.bound is None:
@@ -584,27 +611,23 @@ def _problem(
     members, relays, links = lists["members"], lists["relays"], lists["links"] or None
     with blamed_on(partial(FileError, file)):
         if isinstance(drawn := document.get("routing"), dict):
-            wanted = _routed(file, whole.select(members, relays, links), document["collective"], drawn)
+            # A dispatch or combine: its routing is drawn or read anew, and has to be the same.
+            settings = {key: value for key, value in drawn.items() if key != "digest"}
+            try:
+                if not all(os.path.isfile(drawn[key]) for key in ("routing", "placement") if key in drawn):
+                    raise InputError("the routing is in no ordinary file")
+                part = whole.select(members, relays, links)
+                wanted = expert_collective(part, document["collective"], **settings)
+            except (TypeError, ValueError) as error:
+                raise InputError(f"nothing is drawn with these settings: {str(error)[:80]}") from None
+            if wanted.routing is None or drawn.get("digest", wanted.routing.digest) != wanted.routing.digest:
+                raise InputError("the routing is another one than the bound is of")
         else:
             wanted = Collective.parse(document["collective"], root, traffic)
         given: dict[str, Any] = {"relays_reduce": reduce, "collective": wanted, "connected": connected}
         topology = whole.select(members, relays, links, **given)
         wanted.check_ranks(topology.ranks)
         return topology, wanted, check_shares(wanted, topology.ranks, lists["shares"])
-
-
-def _routed(file: str, part: Topology, name: str, drawn: dict[str, Any]) -> Collective:
-    """The dispatch or combine of a file, its routing drawn or read anew; raises `InputError` if it is another one."""
-    settings = {key: value for key, value in drawn.items() if key != "digest"}
-    try:
-        if not all(os.path.isfile(drawn[key]) for key in ("routing", "placement") if key in drawn):
-            raise InputError("the routing is in no ordinary file")
-        wanted = expert_collective(part, name, **settings)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"nothing is drawn with these settings: {str(error)[:80]}") from None
-    if wanted.routing is None or drawn.get("digest", wanted.routing.digest) != wanted.routing.digest:
-        raise InputError("the routing is another one than the bound is of")
-    return wanted
 
 
 def _named(file: str, asked: Question) -> Topology:
@@ -619,40 +642,6 @@ def _named(file: str, asked: Question) -> Topology:
             raise FileError(file, str(error)) from None
         why = f"names {' and '.join(map(repr, places))}, which cannot be used"
         raise FileError(file, f"{why}; say which machine with machine=") from None
-
-
-def _attained(topology: Topology, collective: Collective) -> Callable[[Bound], bool]:
-    """A test whether some schedule attains a bound and keeps what it assumes: one is built, and interpreted.
-
-    Where that takes long, a theorem on the trees of an allreduce's two phases says so without the trees.
-    """
-    long = budget.of_trees(topology, topology.ranks) > _PATIENCE
-    phases = packed_phases(topology) if long and collective.name == "allreduce" else None
-
-    @cache
-    def best(name: str) -> tuple[Schedule, Fraction] | None:
-        if long:
-            return None
-        from blinksim.answers.synthesize import synthesize
-
-        phase = collective if name == collective.name else Collective(name, collective.root)
-        try:
-            made = synthesize(topology, phase, "packed", time_limit=_PATIENCE)
-        except BlinksimError:
-            return None
-        return (made.schedule, made.rate) if made.verdict.ok else None
-
-    def attains(bound: Bound) -> bool:
-        if phases is not None and not bound.grants and bound.rate == phases.rate:
-            return True
-        if isinstance(bound.certificate, Phases):
-            return all((found := best(name)) and found[1] == cut.rate for name, cut in bound.certificate.phases)
-        if bound.grants:
-            return attained_in_network(topology, collective, bound)
-        found = best(collective.name)
-        return found is not None and found[1] == bound.rate and keeps(found[0], bound.assumes)
-
-    return attains
 
 
 def _judge_times(
@@ -700,7 +689,7 @@ def _of_runtime(
     if question.machine:
         # What its loads allow on the links of the machine; raises if it cannot run there.
         part = question.part()
-        allowed = rate(schedule_files.read(file, part, root).schedule)
+        allowed = rate(schedule_json.read(file, part, root).schedule)
         facts += [] if allowed is None else [f"on {part.name} its loads allow {format_rate(allowed)} algbw"]
     return FileVerdict(True, f"right: {what}, carried out in several orders", (), tuple(facts))
 

@@ -29,15 +29,13 @@ import numpy.typing as npt
 
 from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import FileError, InputError
-from blinksim.routing import MOST_EXPERTS, MOST_IDS, Routing, first_of_equals
 from blinksim.schedule.loads import resources
 from blinksim.schedule.step_loads import uses_of_messages
 from blinksim.textio.npy_files import array_in
-from blinksim.textio.text_files import MIB, decode, read_bytes, shown
-from blinksim.textio.whole_files import write_bytes
+from blinksim.textio.text_files import MIB, decode, read_bytes, shown, write_bytes
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.traffic import MOST_RANKS, Traffic
+from blinksim.traffic import MOST_EXPERTS, MOST_IDS, MOST_RANKS, Routing, Traffic, first_of_equals
 from blinksim.units import whole
 
 Ids = npt.NDArray[np.int64]

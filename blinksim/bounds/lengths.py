@@ -53,16 +53,7 @@ def least_use(
     """Length that any schedule uses per byte, where relays do what they can, and switches what is granted."""
     if grants or (more_than_forwards(topology) and not collective.personalized):
         return least_branching(topology, collective, lengths, shares, grants, most_work or MOST_WORK)
-    return least_length(topology, collective, lengths, shares)
-
-
-def least_length(
-    topology: Topology, collective: Collective, lengths: Mapping[str, Fraction], shares: Sequence[int] = ()
-) -> Fraction:
-    """Length that any schedule uses per byte of size: shortest paths, or trees between members.
-
-    Trees are in the shortest-path metric, as devices without a rank only pass bytes on.
-    """
+    # Shortest paths, or trees in the metric of shortest paths, as devices without a rank only pass bytes on.
     whole, common = whole_lengths(topology, lengths)
     if not collective.personalized:
         least = Metric(topology, whole).least_tree()

@@ -21,7 +21,7 @@ from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, typed
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
-from blinksim.question import Question, mesh_groups
+from blinksim.machines import Question, mesh_groups
 from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
 from blinksim.timing.experts import routing_of

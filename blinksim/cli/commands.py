@@ -718,7 +718,7 @@ class Run(TextOptions, run="blinksim.cli.schedules:run"):
     pairs: bool = option()
 
 
-class Advise(TextOptions, run="blinksim.cli.advise:advise"):
+class Advise(TextOptions, run="blinksim.cli.synth:advise"):
     """What should I load, and what does it bring?
 
     What to load on MACHINE, or the one this runs on, and what it brings: how long COLLECTIVE takes with the library,

@@ -32,14 +32,13 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
 from blinksim.formats.shipped.known_gpus import named
+from blinksim.machines import Question
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Run
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
-from blinksim.question import Question
 from blinksim.results import keyed
-from blinksim.textio.text_files import shown
+from blinksim.textio.text_files import shown, write_text
 from blinksim.textio.text_table import names, table
-from blinksim.textio.whole_files import write_text
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
 from blinksim.topology.graph import Topology

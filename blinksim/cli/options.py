@@ -33,7 +33,7 @@ from blinksim.units import format_rate
 
 if TYPE_CHECKING:
     from blinksim.cli.commands import Bound, Help, MachineOptions, Project, ScheduleMachineOptions
-    from blinksim.question import Question
+    from blinksim.machines import Question
     from blinksim.schedule.model import Schedule
 
 
@@ -277,7 +277,7 @@ class Options:
 
     def check_files(self) -> None:
         """Refuses files that cannot be written, before the work, and --plot-y without a picture."""
-        from blinksim.textio.whole_files import check_target
+        from blinksim.textio.text_files import check_target
 
         given = vars(self)
         for name in ("output", "times_to", "routing_to", "plugin", "trace"):
@@ -421,7 +421,7 @@ def collective_of(name: str, root: int | None, traffic: str | None) -> Collectiv
 
 def schedule_question(where: ScheduleMachineOptions) -> Question:
     """The machine that a schedule is to run on, without a name if the file has it."""
-    from blinksim.question import Question
+    from blinksim.machines import Question
 
     given: dict[str, Any] = {"members": where.members, "rates": where.rates}
     for key, value in given.items():
@@ -451,7 +451,7 @@ def question_of(machine: str, where: MachineOptions) -> Question:
 
     What was assumed of a machine that is read from another tool's file is noted on stderr.
     """
-    from blinksim.question import Question
+    from blinksim.machines import Question
 
     given = {name: value for name, value in vars(where).items() if name != "without_in_network"}
     if where.without_in_network:

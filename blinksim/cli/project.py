@@ -22,9 +22,9 @@ from blinksim.cli.options import collective_of, command_line, left, question_of,
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.question import Question
+from blinksim.machines import Question
+from blinksim.textio.text_files import write_text
 from blinksim.textio.text_table import count, table
-from blinksim.textio.whole_files import write_text
 from blinksim.timing import model_registry as registry
 from blinksim.timing.contest import Answer
 from blinksim.timing.library_model import Library
@@ -271,7 +271,17 @@ def compare(options: Compare) -> None:
         if registry.times_schedules(timing):
             others, listed = _chosen_by_libraries(question, wanted, listed, given)
         else:
-            others = _timed_without_schedules(question, wanted, timing, listed, given)
+            # The algorithms of a model that times no schedules, such as NCCL's ring and tree.
+            takes = registry.settings(registry.check(timing, registry.MODELS))
+            own = registry.model(timing, **nccl_settings(given, takes, "name nccl-tuner in --model"))
+            asked = own.at_its_rates(question)
+            own.check(asked)
+            own, topology = own.at(asked)
+            known = [name for name in own.algorithms(topology, wanted) if not registry.chooser(name)]
+            if not known:
+                raise InfeasibleError(f"{timing} times no {wanted}")
+            chosen = [word.strip() for word in listed or known]
+            others = {name: _answer(own, topology, wanted, name) for name in chosen}
             listed, timing = [], registry.DEFAULT
         model = registry.schedule_model(timing, **program_settings(given, timing, registry.settings(timing)))
         with Working(f"reading {options.machine}") as say:
@@ -316,21 +326,6 @@ def _chosen_by_libraries(
         own = registry.model(chooser, **nccl_settings(given, registry.settings(chooser), ""))
         answers[name] = _answer(*own.at(own.at_its_rates(question)), wanted, name)
     return answers, [name for name in listed or () if name not in choosers]
-
-
-def _timed_without_schedules(
-    question: Question, wanted: Collective, timing: str, listed: list[str] | None, given: ModelOptions
-) -> dict[str, Answer]:
-    """The algorithms of a model that times no schedules, such as NCCL's ring and tree."""
-    takes = registry.settings(registry.check(timing, registry.MODELS))
-    own = registry.model(timing, **nccl_settings(given, takes, "name nccl-tuner in --model"))
-    asked = own.at_its_rates(question)
-    own.check(asked)
-    own, topology = own.at(asked)
-    known = [name for name in own.algorithms(topology, wanted) if not registry.chooser(name)]
-    if not known:
-        raise InfeasibleError(f"{timing} times no {wanted}")
-    return {name: _answer(own, topology, wanted, name) for name in (word.strip() for word in listed or known)}
 
 
 def _answer(model: TimingModel, topology: Topology, collective: Collective, name: str) -> Answer:

@@ -25,8 +25,8 @@ from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.tuner_files import Choice
 from blinksim.results import keyed
 from blinksim.schedule.verify import verify as verified
+from blinksim.textio.text_files import Exported, check_folder, check_target, write_text
 from blinksim.textio.text_table import count, table
-from blinksim.textio.whole_files import Exported, check_folder, check_target, write_text
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.simulator import Timeline, simulate as simulated
 from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_size, parse_time
@@ -309,7 +309,25 @@ def tune(options: Tune) -> None:
     said = {**tuning.to_dict(), "dialect": options.job.dialect, "output": output, "environment": variables}
 
     def text() -> None:
-        _show(tuning)
+        # The sentence, and the sizes at which NCCL's choice changes, neighbours of one change in a row.
+        click.echo(f"{tuning.sentence()}\n")
+        cells = []
+        for (collective, before, choice), group in groupby(
+            tuning.cells, lambda cell: (cell.collective, cell.before, cell.choice)
+        ):
+            run = list(group)
+            if choice == before:
+                continue
+            sizes = format_size(run[0].size) + (f" to {format_size(run[-1].size)}" if len(run) > 1 else "")
+            best = max(run, key=lambda cell: cell.gain)
+            times = (format_time(best.before_s), format_time(best.time_s), f"{100 * best.gain:.0f} %")
+            cells.append((collective, sizes, choice_words(before), choice_words(choice), *times))
+        if cells:
+            heading = ("collective", "sizes", "NCCL takes", "quicker", "time", "becomes", "saves up to")
+            click.echo(table(heading, cells, left=(0, 1, 2, 3)))
+        else:
+            click.echo("NCCL's own choices are the quickest everywhere, as far as the model can tell")
+        click.echo(f"\ncaution: {tuning.caution}\n" if tuning.caution else "")
         if output is None:
             click.echo("next: the same with -o tuner.csv")
             return
@@ -347,25 +365,3 @@ def _on_gpus(machine: str, options: Tune) -> Tuning:
     tuning = replace(tuning, version=clock.version)
     clock.close()
     return tuning
-
-
-def _show(tuning: Tuning) -> None:
-    """The sentence, and the sizes at which NCCL's choice changes, neighbours of one change in a row."""
-    click.echo(f"{tuning.sentence()}\n")
-    cells = []
-    for (collective, before, choice), group in groupby(
-        tuning.cells, lambda cell: (cell.collective, cell.before, cell.choice)
-    ):
-        run = list(group)
-        if choice == before:
-            continue
-        sizes = format_size(run[0].size) + (f" to {format_size(run[-1].size)}" if len(run) > 1 else "")
-        best = max(run, key=lambda cell: cell.gain)
-        times = (format_time(best.before_s), format_time(best.time_s), f"{100 * best.gain:.0f} %")
-        cells.append((collective, sizes, choice_words(before), choice_words(choice), *times))
-    if cells:
-        heading = ("collective", "sizes", "NCCL takes", "quicker", "time", "becomes", "saves up to")
-        click.echo(table(heading, cells, left=(0, 1, 2, 3)))
-    else:
-        click.echo("NCCL's own choices are the quickest everywhere, as far as the model can tell")
-    click.echo(f"\ncaution: {tuning.caution}\n" if tuning.caution else "")

@@ -23,7 +23,7 @@ from blinksim.printable import printable
 from blinksim.units import format_size
 
 if TYPE_CHECKING:
-    from blinksim.textio.whole_files import Exported
+    from blinksim.textio.text_files import Exported
 
 # Of the keys that ``--json`` prints: one is added without a new version, and removed or renamed with one.
 SCHEMA_VERSION = 1

@@ -18,7 +18,7 @@ from blinksim.cli.terminal import answer, drawn, note, show_export, typed, typed
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.results import keyed
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology import shapes
@@ -205,7 +205,7 @@ def health(options: Health) -> None:
 def import_machine(options: TopoImport) -> None:
     """A machine file made of another tool's, or of any machine."""
     from blinksim import machines
-    from blinksim.textio.whole_files import write_text
+    from blinksim.textio.text_files import write_text
 
     file, output, force = options.file, options.output, options.force
     options.check_files()
@@ -225,7 +225,7 @@ def import_machine(options: TopoImport) -> None:
 def export(options: TopoExport) -> None:
     """A machine written for NCCL."""
     from blinksim import exports as formats
-    from blinksim.textio.whole_files import write_text
+    from blinksim.textio.text_files import write_text
 
     name, output = options.name, options.output
     options.check_files()

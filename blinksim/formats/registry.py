@@ -17,7 +17,7 @@ from blinksim.formats import runtimes
 if TYPE_CHECKING:
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
-    from blinksim.textio.whole_files import Exported
+    from blinksim.textio.text_files import Exported
     from blinksim.topology.graph import Topology
 
 

@@ -24,7 +24,7 @@ from blinksim.nccl.logs.tests_log import LIMIT, at
 from blinksim.results import keyed
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
-from blinksim.textio.whole_files import write_text
+from blinksim.textio.text_files import write_text
 
 if TYPE_CHECKING:
     from blinksim.timing.simulator import Timeline

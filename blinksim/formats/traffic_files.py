@@ -17,8 +17,7 @@ import numpy as np
 from blinksim.errors import FileError, InputError
 from blinksim.formats.error_locations import blamed_on
 from blinksim.textio.npy_files import array_in
-from blinksim.textio.text_files import MIB, decode, read_bytes, shown
-from blinksim.textio.whole_files import write_bytes, write_text
+from blinksim.textio.text_files import MIB, decode, read_bytes, shown, write_bytes, write_text
 from blinksim.traffic import MOST_RANKS, Traffic
 from blinksim.units import parse_size
 

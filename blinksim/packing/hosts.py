@@ -87,33 +87,14 @@ def _parts(topology: Topology) -> Parts:
     lacking = used[(devices < devices[full]) | (links < links[full])].tolist()
     if not lacking or len(lacking) > _MOST_LACKING:
         return plain
-    return _completed(topology, plain, owner, int(used[full]), lacking)
-
-
-def _by_name(topology: Topology, parts: Parts, owner: Ints, host: int) -> tuple[dict[str, int], dict[_Key, int]]:
-    """The devices of a host by their names there, and its links by ends, "" for the fabric, and class."""
-    numbers = np.flatnonzero(parts.node == host).tolist()
-    local = {number: topology.devices[number].name.removeprefix(f"n{host}.") for number in numbers}
-    wires, times = dict[_Key, int](), Counter[tuple[str, str, int]]()
-    for link in np.flatnonzero(owner == host).tolist():
-        key = local.get(int(parts.src[link]), ""), local.get(int(parts.dst[link]), ""), int(parts.kind[link])
-        wires[*key, times[key]] = link
-        times[key] += 1
-    return {name: number for number, name in local.items()}, wires
-
-
-def _completed(topology: Topology, plain: Parts, owner: Ints, full: int, lacking: list[int]) -> Parts:
-    """The cluster with what the hosts `lacking` something lack beside the fullest one, at no bandwidth.
-
-    As it is where one has what the fullest has not, or lacks a rank. owner: the host of every link.
-    """
+    # The cluster with what the hosts `lacking` something lack beside the fullest one, at no bandwidth.
     # The device outside hosts that a link joins; -1 for one inside.
     outside = plain.node < 0
     src, dst = plain.src, plain.dst
     switch = np.where(outside[src], src, np.where(outside[dst], dst, -1)).tolist()
     slot, added = plain.slot.tolist(), list[int]()
     more_links = list[tuple[int, int, int]]()
-    all_devices, all_links = _by_name(topology, plain, owner, full)
+    all_devices, all_links = _by_name(topology, plain, owner, int(used[full]))
     for host in lacking:
         own, wires = _by_name(topology, plain, owner, host)
         if own.keys() - all_devices.keys() or wires.keys() - all_links.keys():
@@ -142,6 +123,18 @@ def _completed(topology: Topology, plain: Parts, owner: Ints, full: int, lacking
         kind=np.concatenate([plain.kind, more[:, 2]]),
         figure=np.concatenate([plain.figure, np.full(len(more), len(plain.bandwidths) - 1)]),
     )
+
+
+def _by_name(topology: Topology, parts: Parts, owner: Ints, host: int) -> tuple[dict[str, int], dict[_Key, int]]:
+    """The devices of a host by their names there, and its links by ends, "" for the fabric, and class."""
+    numbers = np.flatnonzero(parts.node == host).tolist()
+    local = {number: topology.devices[number].name.removeprefix(f"n{host}.") for number in numbers}
+    wires, times = dict[_Key, int](), Counter[tuple[str, str, int]]()
+    for link in np.flatnonzero(owner == host).tolist():
+        key = local.get(int(parts.src[link]), ""), local.get(int(parts.dst[link]), ""), int(parts.kind[link])
+        wires[*key, times[key]] = link
+        times[key] += 1
+    return {name: number for number, name in local.items()}, wires
 
 
 Path = tuple[int, ...]

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from blinksim.errors import InputError, unknown
-from blinksim.textio.whole_files import check_target, write_bytes
+from blinksim.textio.text_files import check_target, write_bytes
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size_about, format_time
 

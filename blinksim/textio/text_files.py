@@ -1,11 +1,24 @@
-"""Reading text files with a limit on their size, and tables of CSV."""
+"""Reading text files with a limit on their size, and tables of CSV; writing files and folders whole or not at all.
+
+The order of steps in writing is that of Pillai et al., All File Systems Are Not Created Equal, OSDI 2014: write under
+another name, fsync, rename, fsync the folder. The other name cannot be guessed and is created exclusively, so
+that nobody with write access to the folder can lay a link in its place.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import os
+import re
+import secrets
+import shutil
+import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -126,3 +139,274 @@ def read_rows(path: Path, make: Callable[[dict[str, str]], Made], what: str) -> 
         except (KeyError, ValueError, ZeroDivisionError, InputError) as error:
             raise FileError(path, f"is no {what}: {','.join(row.values()):.80} ({error})", number) from None
     return made
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A schedule in a runtime's format, with instructions to load it there.
+
+    Attributes
+    ----------
+    files : mapping of str to str
+        Text by file name; the only key is empty where there is one file.
+    summary : str
+        What it holds, in a line.
+    facts : tuple of str
+        What was checked.
+    environment : mapping of str to str
+        Variables and their values, in which ``{file}`` is where the file went, and ``{folder}`` the folder of
+        it.
+    proof : tuple of str
+        What shows that the runtime uses it.
+    notes : tuple of str
+        What to know.
+    caution : str
+        What to beware of.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.export(bs.synthesize("dgx1-v100", "allreduce", "chains").schedule, "nccl-graph")
+    >>> found.variables("graph.xml")["NCCL_GRAPH_FILE"]
+    'graph.xml'
+    """
+
+    files: Mapping[str, str]
+    summary: str
+    facts: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    proof: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    caution: str = ""
+
+    def variables(self, file: str) -> dict[str, str]:
+        """The environment for a file (or folder) written to `file`."""
+        folder = os.path.dirname(file) or "."
+        return {
+            name: value.replace("{file}", file).replace("{folder}", folder) for name, value in self.environment.items()
+        }
+
+    @property
+    def whole_folder(self) -> bool:
+        """True if the runtime reads every file of the folder."""
+        return any("{folder}" in value for value in self.environment.values())
+
+
+def most_channels(given: int | None, default: int, highest: int, why: str) -> int:
+    """The limit on channels in force; raises `InputError` unless it lies between 1 and `highest`."""
+    if given is not None and not 1 <= given <= highest:
+        raise InputError(f"{given} channels: give 1 to {highest} ({why})")
+    return default if given is None else given
+
+
+PathLike = str | os.PathLike[str]
+
+# What file systems answer that know no hard links, or no fsync of folders.
+_UNKNOWN_HERE = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EMLINK, errno.EXDEV)
+
+
+def check_target(path: PathLike, force: bool = False) -> Path:
+    """The place that `path` stands for, if a file may be written there; work that takes long asks before it starts.
+
+    Raises `InputError` if the file exists and `force` is not given, and `FileError` if `path` is a folder, in
+    none, or in one that takes no files.
+    """
+    with _refused(path):
+        place, kind = _place(path)
+        if kind is not None and stat.S_ISDIR(kind):
+            raise FileError(path, "this is a folder; name a file in it")
+        if kind is not None and stat.S_ISREG(kind) and not force:
+            raise _exists(path)
+        special = _special(kind)
+        if not special and not place.parent.is_dir():
+            raise FileError(path, f"there is no folder {place.parent}; create it first")
+        if not os.access(path if special else place.parent, os.W_OK):
+            raise FileError(path, f"cannot be written: the folder {place.parent} takes no new files")
+    return place
+
+
+def check_folder(path: PathLike, force: bool = False) -> Path:
+    """The place that `path` stands for, if a folder may be written there.
+
+    Raises `InputError` if it holds files and `force` is not given, and `FileError` if it is a file or the
+    current folder, or lies where no folder can be made.
+    """
+    with _refused(path):
+        place, kind = _place(path)
+        if kind is not None and not stat.S_ISDIR(kind):
+            raise FileError(path, "is a file; name a folder")
+        if place == Path.cwd():
+            raise FileError(path, "is the current folder, which cannot be replaced; name a new one")
+        if kind is not None and any(place.iterdir()) and not force:
+            raise _full(path)
+        above = next(folder for folder in place.parents if folder.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise FileError(path, f"cannot be written: {above} takes no new folders")
+    return place
+
+
+def write_text(path: PathLike, text: str, force: bool = False) -> None:
+    """Writes `text` as UTF-8; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"), force)
+
+
+def write_bytes(path: PathLike, data: bytes, force: bool = False) -> None:
+    """Writes a file: it is there whole and on disk, or not at all; one that is replaced keeps its mode and its owner.
+
+    Raises `InputError` if `path` exists and `force` is not given, also if another process was quicker, and
+    `FileError` if it cannot be written. Devices and pipes, such as /dev/stdout, are written to directly.
+    """
+    place = check_target(path, force)
+    with _refused(path):
+        kind = _place(path)[1]
+        if _special(kind):
+            Path(path).write_bytes(data)
+            return
+        temporary = _other_name(place)
+        try:
+            _create(temporary, data, like=place if force else None)
+            _publish(path, temporary, place, force)
+            _sync(place.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_folder(path: PathLike, files: Mapping[str, str], force: bool = False) -> None:
+    """Writes a folder with these files, text by name: all of them are there, and nothing else, or the folder is not.
+
+    With `force` a folder of an earlier write is replaced; names count as earlier ones if they differ from new
+    ones in numbers only. Raises `InputError` if it holds files and `force` is not given or they are others,
+    and `FileError` if it cannot be written.
+    """
+    place = check_folder(path, force)
+    with _refused(path):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _other_name(place)
+        temporary.mkdir()
+        try:
+            for name, text in files.items():
+                _create(temporary / name, text.encode("utf-8"))
+            _sync(temporary)
+            if place.exists():
+                temporary.chmod(stat.S_IMODE(place.stat().st_mode))
+            _exchange(path, temporary, place, set(files) if force else None)
+            _sync(place.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _refused(path: PathLike) -> Iterator[None]:
+    """What the operating system refuses becomes a `FileError`."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(path, f"cannot be written: {reason}") from None
+
+
+def _exists(path: PathLike) -> InputError:
+    return InputError(f"{path} exists and is not overwritten; add force=True, or choose another name")
+
+
+def _full(path: PathLike) -> InputError:
+    return InputError(f"{path} is a folder with files in it; add force=True, or name a new one")
+
+
+def _place(path: PathLike) -> tuple[Path, int | None]:
+    """Where `path` leads, through links so that a link to a file stays one, and the mode of what is there.
+
+    A link whose file is gone counts as that file.
+    """
+    place = Path(os.path.realpath(path))
+    try:
+        # Not of `place`: /dev/stdout leads to a pipe, whose name is none that can be opened.
+        return place, os.stat(path).st_mode
+    except FileNotFoundError:
+        return place, stat.S_IFREG if os.path.islink(path) else None
+
+
+def _special(kind: int | None) -> bool:
+    return kind is not None and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind)
+
+
+def _other_name(place: Path) -> Path:
+    """A name beside `place` that nobody can guess, short enough for every name that `place` may have."""
+    return place.with_name(f".blinksim-{secrets.token_hex(12)}.part")
+
+
+def _create(path: Path, data: bytes, like: Path | None = None) -> None:
+    """A new file with `data` on disk, with the mode and the owner of `like`, if that exists."""
+    old = like.stat() if like is not None and like.exists() else None
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    # Nobody may read what will be private before its mode is set.
+    with open(os.open(path, flags, 0o666 if old is None else 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        if old is not None:
+            with contextlib.suppress(OSError):
+                os.fchown(file.fileno(), old.st_uid, old.st_gid)
+            os.fchmod(file.fileno(), stat.S_IMODE(old.st_mode))
+        os.fsync(file.fileno())
+
+
+def _publish(path: PathLike, temporary: Path, place: Path, force: bool) -> None:
+    """Gives a finished file its name; of several that do so at once without `force`, one succeeds."""
+    if force:
+        os.replace(temporary, place)
+        return
+    try:
+        os.link(temporary, place, follow_symlinks=False)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        if error.errno not in _UNKNOWN_HERE:
+            raise
+        try:
+            os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
+        except FileExistsError:
+            raise _exists(path) from None
+        os.replace(temporary, place)
+
+
+def _exchange(path: PathLike, temporary: Path, place: Path, files: set[str] | None) -> None:
+    """Gives a finished folder its name, in place of an empty one, or one with `files` of an earlier write."""
+    try:
+        os.rename(temporary, place)  # Succeeds where nothing is, or an empty folder.
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    if files is None:
+        raise _full(path)
+    shapes = {_shape(name) for name in files}
+    foreign = sorted(entry.name for entry in place.iterdir() if entry.is_dir() or _shape(entry.name) not in shapes)
+    if foreign:
+        raise InputError(f"{path} holds {foreign[0]!r}, which is not of an earlier export; name another folder")
+    earlier = _other_name(place)
+    os.rename(place, earlier)
+    try:
+        os.rename(temporary, place)
+    except OSError:
+        os.rename(earlier, place)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _shape(name: str) -> str:
+    return re.sub(r"[0-9]+", "#", name)
+
+
+def _sync(folder: Path) -> None:
+    """Waits until the names in `folder` are on disk, where the file system can do that."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # A folder that takes files but cannot be read.
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _UNKNOWN_HERE:
+            raise
+    finally:
+        os.close(handle)

@@ -282,7 +282,7 @@ def asked_as(name: str) -> str:
 
     Raises `InputError` for text that is neither an algorithm nor a file by its ending.
     """
-    from blinksim.formats.schedule_files import names_a_file
+    from blinksim.formats.schedule_json import names_a_file
 
     if names_a_file(name):
         return name
@@ -310,14 +310,14 @@ def named(
     bytes, for which it is to be built; building what serves one size raises `InfeasibleError` for several.
     Raises `InputError` for text that is neither an algorithm nor a file by its ending.
     """
-    from blinksim.formats import schedule_files
+    from blinksim.formats import schedule_json
 
     if not isinstance(candidate, (str, os.PathLike)):
         given = as_schedule(candidate)
-        return f"{given.algorithm} {_GIVEN}", partial(schedule_files.candidate, given, part, collective)
+        return f"{given.algorithm} {_GIVEN}", partial(schedule_json.candidate, given, part, collective)
     name = os.fspath(candidate).strip()
-    if schedule_files.names_a_file(name):
-        return name, partial(schedule_files.candidate, name, part, collective)
+    if schedule_json.names_a_file(name):
+        return name, partial(schedule_json.candidate, name, part, collective)
     entry = algorithm(name)
     return entry.name, partial(_built, entry, part, collective, sizes)
 

@@ -11,9 +11,9 @@ from blinksim.bounds.experts import A_NODE, A_RANK, Way, draw_routing, read_rout
 from blinksim.collective import DISPATCH, Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.routing import Routing
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+from blinksim.traffic import Routing
 
 
 def routing_of(

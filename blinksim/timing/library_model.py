@@ -27,11 +27,9 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, unknown
-from blinksim.machines import NOMINAL, RatesName, load
+from blinksim.machines import NOMINAL, Question, RatesName, at_rates, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
-from blinksim.nccl.tuner.prediction import Prediction
-from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Timing, load as constants_of, versions
-from blinksim.question import Question, at_rates
+from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
 from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import MOST_SENDS, Contest, able_of, ceiling_of, least_time_of

@@ -22,8 +22,7 @@ from blinksim.machines import RatesName
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.search_passes import NO_SOLUTION
-from blinksim.nccl.tuner.prediction import Prediction, carried, predict
-from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Timing
+from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, predict
 from blinksim.results import Term, keyed
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of
@@ -38,7 +37,7 @@ from blinksim.topology.selection import ALL, NONE
 from blinksim.units import format_rate, in_GBps
 
 if TYPE_CHECKING:
-    from blinksim.question import Question
+    from blinksim.machines import Question
 
 ENTRIES = ({"name": "nccl-tuner", "class": "NcclTuner", "chooses": "nccl", "place": 5},)
 

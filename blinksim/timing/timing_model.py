@@ -19,7 +19,7 @@ from blinksim.timing.projection_result import Projection, of_part
 
 if TYPE_CHECKING:
     from blinksim.collective import Collective
-    from blinksim.question import Question
+    from blinksim.machines import Question
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
     from blinksim.topology.graph import Topology

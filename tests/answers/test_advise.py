@@ -18,10 +18,9 @@ from blinksim.answers.project import answer, contest, project
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.machines import load
+from blinksim.machines import Question, load
 from blinksim.nccl.files import graph_file
-from blinksim.nccl.tuner.prediction import predict
-from blinksim.question import Question
+from blinksim.nccl.tuner.tuner import predict
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 from blinksim.units import format_time

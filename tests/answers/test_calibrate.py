@@ -21,10 +21,9 @@ from blinksim.answers.project import rank
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
-from blinksim.machines import load
+from blinksim.machines import Question, load
 from blinksim.nccl.logs.tests_log import read
-from blinksim.nccl.tuner.prediction import carried, predict
-from blinksim.question import Question
+from blinksim.nccl.tuner.tuner import carried, predict
 from blinksim.schedule.loads import rate
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.nccl_model import NcclTuner

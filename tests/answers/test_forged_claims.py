@@ -29,7 +29,7 @@ from blinksim.bounds import Cut, Lengths, Partition
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.schedule_json import to_text
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps
 

@@ -10,7 +10,7 @@ import blinksim as bs
 from blinksim.answers.idle_gpus import idle_gpus
 from blinksim.answers.project import answer
 from blinksim.collective import Collective
-from blinksim.question import Question
+from blinksim.machines import Question
 
 ALLREDUCE = Collective("allreduce")
 

@@ -9,7 +9,7 @@ import pytest
 from blinksim import machines
 from blinksim.answers import sweep as study
 from blinksim.collective import Collective
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.topology.graph import Topology
 
 A100 = machines.load("dgx-a100")

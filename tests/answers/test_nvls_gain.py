@@ -10,7 +10,7 @@ from blinksim.answers.advise import NvlsGain, advise, nvls_gain
 from blinksim.answers.place import place
 from blinksim.cli.main import run
 from blinksim.collective import Collective
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.public_tables import cells
 

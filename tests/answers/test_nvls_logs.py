@@ -14,8 +14,7 @@ from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
-from blinksim.machines import load
-from blinksim.question import Question
+from blinksim.machines import Question, load
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.public_tables import cells
 

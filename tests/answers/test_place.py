@@ -20,8 +20,7 @@ from blinksim.bounds import bound
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.machines import load
-from blinksim.question import Question
+from blinksim.machines import Question, load
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 

@@ -27,9 +27,9 @@ from blinksim.answers.sweep import Axis, expand, sweep
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InputError, MissingError
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.schedule.candidate import Candidate
-from blinksim.textio import whole_files
+from blinksim.textio import text_files
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.timing_model import Breakdown
 from blinksim.units import parse_sizes
@@ -574,7 +574,7 @@ def test_a_sweep_without_an_answer_says_why_once(capsys: pytest.CaptureFixture[s
 def test_rows_that_cannot_be_written_are_shown_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out.csv"
     command = ["sweep", RING4, "allreduce", "--sizes", "1MiB", "--vary", "members=0-3;0,1", "-o", str(output)]
-    before = whole_files.write_text
+    before = text_files.write_text
     with pytest.MonkeyPatch.context() as patch:
 
         def late(path: str, text: str, force: bool = False) -> None:

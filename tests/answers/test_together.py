@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 import blinksim as bs
 from blinksim.answers.together import together
 from blinksim.bounds.together import Together
-from blinksim.question import Question, mesh_groups
+from blinksim.machines import Question, mesh_groups
 from blinksim.schedule.loads import link_loads, rate as loaded_rate
 from blinksim.topology.graph import Device, Link, Topology
 

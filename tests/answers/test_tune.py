@@ -34,8 +34,7 @@ from blinksim.gpu.execution import gpu_clock
 from blinksim.gpu.execution.gpu_clock import ChoiceClock
 from blinksim.machines import load
 from blinksim.nccl.tuner import tuner_files
-from blinksim.nccl.tuner.prediction import predict
-from blinksim.nccl.tuner.tuner import COLLECTIVES
+from blinksim.nccl.tuner.tuner import COLLECTIVES, predict
 from blinksim.nccl.tuner.tuner_files import MOST_BYTES, Choice
 
 RESULTS = ROOT / "validate" / "results"

@@ -15,7 +15,7 @@ from blinksim.bounds import Cut, bound
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import COLLECTIVES, Collective
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.topology.graph import Topology
 
 

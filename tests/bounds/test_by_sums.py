@@ -20,7 +20,7 @@ from blinksim.bounds.compute import packed_phases
 from blinksim.bounds.quick import bounds_by_sums, even_lengths
 from blinksim.bounds.sensitivity import level_bounds
 from blinksim.collective import Collective
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.topology.graph import Topology
 
 ALLREDUCE = Collective("allreduce")

@@ -13,10 +13,9 @@ from exhaustive_times import Wire, blocks, least_time
 import blinksim as bs
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.certificates import TimeCertificate
-from blinksim.bounds.time.clock import _flows, best_clock
 from blinksim.bounds.time.delays import SECOND, Delays, delays
 from blinksim.bounds.time.message_counts import _parts
-from blinksim.bounds.time.time_bound import all_times, time_certificate_from_dict
+from blinksim.bounds.time.time_bound import _flows, all_times, best_clock, time_certificate_from_dict
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
 from blinksim.topology.graph import Device, Link, Topology

@@ -19,7 +19,7 @@ from blinksim.answers.logs.diagnose import diagnose
 from blinksim.answers.project import answer
 from blinksim.cli.main import run
 from blinksim.collective import Collective
-from blinksim.question import Question
+from blinksim.machines import Question
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "nccl_tests"
 HEALTHY, SLOW = str(LOGS / "h200x8-allreduce.txt"), str(LOGS / "dgx1v-without-nvlink.txt")

@@ -11,7 +11,7 @@ import pytest
 import blinksim as bs
 from blinksim.cli.main import run
 from blinksim.machines import load
-from blinksim.nccl.tuner.prediction import predict
+from blinksim.nccl.tuner.tuner import predict
 from blinksim.units import format_time
 
 GRAPH = "tests/data/captures/h200x8/graph.xml"

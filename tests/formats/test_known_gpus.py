@@ -13,8 +13,7 @@ from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import known_gpus
 from blinksim.formats.shipped.machine_names import catalogue_file, names
-from blinksim.machines import check, load
-from blinksim.question import Question
+from blinksim.machines import Question, check, load
 from blinksim.topology.graph import Topology
 
 TOPO = Path("tests/data/captures/h200x8/topo.xml")

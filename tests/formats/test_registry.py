@@ -20,7 +20,7 @@ import json
 import blinksim as bs
 from blinksim.formats.registry import Format
 from blinksim.schedule.candidate import Candidate
-from blinksim.textio.whole_files import Exported
+from blinksim.textio.text_files import Exported
 
 
 def write(schedule, channels):

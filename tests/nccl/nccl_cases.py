@@ -12,8 +12,7 @@ from typing import Any
 from blinksim.nccl.files import topo_read
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.paths import System, systems_of
-from blinksim.nccl.tuner.prediction import Prediction, job_of
-from blinksim.nccl.tuner.tuner import load
+from blinksim.nccl.tuner.tuner import Prediction, job_of, load
 
 TESTS = Path(__file__).resolve().parents[1]
 VERSIONS = ("2.28.3", "2.30.7")

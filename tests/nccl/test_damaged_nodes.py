@@ -13,10 +13,10 @@ import blinksim as bs
 from blinksim.answers.project import answer
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.machines import Question
 from blinksim.nccl.families import PATH_TYPES
-from blinksim.nccl.tuner import prediction
-from blinksim.nccl.tuner.prediction import predict
-from blinksim.question import Question
+from blinksim.nccl.tuner import tuner
+from blinksim.nccl.tuner.tuner import predict
 from blinksim.timing.nccl_model import NcclTuner
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
@@ -111,11 +111,11 @@ def test_every_number_is_the_least_of_any_node() -> None:
 
 
 def test_nodes_that_are_alike_are_searched_once() -> None:
-    prediction.channels_of.cache_clear()
+    tuner.channels_of.cache_clear()
     predict(bs.load("hgx-h100", nodes=64, rates="nccl", edits=("without n9.nic1", "without n50.nic1")))
-    assert prediction.channels_of.cache_info().misses == 2 * len(("ring", "tree", "nvls"))
+    assert tuner.channels_of.cache_info().misses == 2 * len(("ring", "tree", "nvls"))
     predict(bs.load("hgx-h100", nodes=63, rates="nccl", edits="without n1.nic1"), multicast=False)
-    assert prediction.channels_of.cache_info().misses == 2 * len(("ring", "tree", "nvls"))
+    assert tuner.channels_of.cache_info().misses == 2 * len(("ring", "tree", "nvls"))
 
 
 def test_switches_of_one_node_that_cannot_add_stop_all() -> None:

@@ -14,7 +14,7 @@ from nccl_cases import TESTS
 
 from blinksim.nccl.files import topo_read
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.tuner.prediction import predict
+from blinksim.nccl.tuner.tuner import predict
 
 DIFFERENT = {9, 111, 161, 205, 207, 223, 287}
 """Where the prediction is not NCCL's, all on two nodes. On 9, 111, 161, 223 and 287 GPUDirect works with some GPUs of

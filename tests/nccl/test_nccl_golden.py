@@ -12,7 +12,7 @@ from blinksim import machines
 from blinksim.nccl.families import PATH_TYPES
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.paths import GRAIN, Paths, systems_of
-from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.nccl.tuner.tuner import Prediction, predict
 
 FAMILY = {0: "ring", 1: "tree", 3: "nvls"}
 

@@ -22,7 +22,7 @@ from blinksim.nccl.export.graph_export import export_set
 from blinksim.nccl.files.graph_file import read_text
 from blinksim.nccl.files.graph_rules import Communicator, judge
 from blinksim.schedule.model import Schedule
-from blinksim.textio.whole_files import Exported
+from blinksim.textio.text_files import Exported
 
 TESTS = Path(__file__).resolve().parents[1]
 TENANTS = list(csv.DictReader(io.StringIO((TESTS / "golden" / "blinkplus_tenants.csv").read_text())))

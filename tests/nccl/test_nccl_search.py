@@ -21,8 +21,8 @@ from blinksim.nccl.files import graph_file, topo_read
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search import search_passes
 from blinksim.nccl.search.paths import GRAIN, Paths, systems_of
-from blinksim.nccl.tuner import prediction
-from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.nccl.tuner import tuner
+from blinksim.nccl.tuner.tuner import Prediction, predict
 from blinksim.topology.graph import Device, Link, Topology
 
 DGX1 = machines.load("dgx1-v100", rates="nccl")
@@ -261,7 +261,7 @@ def test_attempts_that_are_left_out_change_nothing(name: str, monkeypatch: pytes
     asked = [(part, nodes) for part in parts for nodes in (1, 2)]
     brief = [predict(whole, part, nodes=nodes) for part, nodes in asked]
     monkeypatch.setattr(search_passes._Search, "may_improve", lambda _: True)
-    for known in (prediction._predicted, prediction.channels_of):
+    for known in (tuner._predicted, tuner.channels_of):
         known.cache_clear()
     assert brief == [predict(whole, part, nodes=nodes) for part, nodes in asked]
 

@@ -11,7 +11,7 @@ from nccl_cases import TESTS, VERSIONS, answer, cases, given, near
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.files import topo_read
 from blinksim.nccl.tuner import tuner
-from blinksim.nccl.tuner.prediction import predict
+from blinksim.nccl.tuner.tuner import predict
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -19,8 +19,8 @@ from blinksim.answers.compare import Comparison
 from blinksim.answers.sweep import Sweep, sweep
 from blinksim.cli.main import run
 from blinksim.errors import InputError
+from blinksim.machines import Question
 from blinksim.plots.style import machine_words
-from blinksim.question import Question
 from blinksim.units import format_size, format_time
 
 BOUND = "bound on the rate"

@@ -15,7 +15,7 @@ from blinksim.algorithms.registry import REGISTRY, candidates
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import rate, resource_loads, resources, single_routes
 from blinksim.schedule.verify import verify

@@ -12,9 +12,8 @@ from h200_rates import H200, US
 
 from blinksim.answers.measurements.execution_fit import with_values
 from blinksim.errors import InputError
-from blinksim.gpu.program_time.block_rounds import Blocks
 from blinksim.gpu.program_time.program_shape import round_bytes
-from blinksim.gpu.program_time.simulate_blocks import Launches, SlowerError, busiest_port, forget, run_time
+from blinksim.gpu.program_time.simulate_blocks import Blocks, Launches, SlowerError, busiest_port, forget, run_time
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, worth_staging

@@ -20,8 +20,7 @@ from blinksim.errors import InputError
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.timing.event_graph import ScheduleGraph, Ticks, Work, event_graph, in_ticks, timed, transfer_times
-from blinksim.timing.events import evaluated, first_come, in_order, makespan, step_order
-from blinksim.timing.rounds import in_levels, in_rounds
+from blinksim.timing.events import evaluated, first_come, in_levels, in_order, in_rounds, makespan, step_order
 from blinksim.timing.simulation_options import Options, ServiceName
 from blinksim.topology.graph import Topology
 

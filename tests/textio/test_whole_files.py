@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from blinksim.errors import FileError, InputError
-from blinksim.textio import whole_files
-from blinksim.textio.whole_files import write_bytes, write_folder, write_text
+from blinksim.textio import text_files
+from blinksim.textio.text_files import write_bytes, write_folder, write_text
 
 SET = {"manifest.json": "{}", "chain0.xml": "<a/>", "chain1.xml": "<b/>"}
 
@@ -177,7 +177,7 @@ def test_of_many_writers_one_succeeds(tmp_path: Path) -> None:
     script = """
 import sys
 from blinksim.errors import InputError
-from blinksim.textio.whole_files import write_text
+from blinksim.textio.text_files import write_text
 print("ready", flush=True)
 sys.stdin.readline()
 for name in range(100):
@@ -214,7 +214,7 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "link", refuse)
     write_text(tmp_path / "a", "one")
     with pytest.raises(InputError, match="exists"):
-        whole_files._publish("a", tmp_path / "none", tmp_path / "a", False)
+        text_files._publish("a", tmp_path / "none", tmp_path / "a", False)
     assert (tmp_path / "a").read_text() == "one"
     assert names(tmp_path) == ["a"]
 
@@ -291,7 +291,7 @@ def test_of_two_writers_of_a_folder_one_succeeds(tmp_path: Path) -> None:
 
 
 def test_standard_output_is_written_to(tmp_path: Path) -> None:
-    script = "from blinksim.textio.whole_files import write_bytes; write_bytes('/dev/stdout', b'through')"
+    script = "from blinksim.textio.text_files import write_bytes; write_bytes('/dev/stdout', b'through')"
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
     assert done.stdout == b"through"
     write_bytes("/dev/null", b"nowhere")

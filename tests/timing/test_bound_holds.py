@@ -14,7 +14,7 @@ from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.formats.shipped import machine_names
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.timing.nccl_model import NcclTuner
 from blinksim.timing.projection_result import Projection
 

@@ -10,7 +10,7 @@ import pytest
 import blinksim as bs
 from blinksim.answers.project import rank
 from blinksim.collective import Collective
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.schedule.loads import rate
 from blinksim.timing.model_registry import schedule_model
 from blinksim.topology.graph import Topology

@@ -146,7 +146,7 @@ def test_constants_hold_for_the_machine_as_it_is() -> None:
     for edit in ("degrade gpu0-nvswitch lanes=9", "replace nvlink bandwidth=20GB/s", "without gpu0->nvswitch"):
         assert machine.edit(edit).nccl_rates is None
     edited = machines.load("hgx-h200", edits=["degrade gpu0-nvswitch lanes=9"])
-    from blinksim.question import preferring
+    from blinksim.machines import preferring
 
     assert preferring(machine, "nccl").nccl_rates == machine.nccl_rates
     assert preferring(edited, "nccl").nccl_rates is None

@@ -14,7 +14,7 @@ from h200_rates import H200
 import blinksim as bs
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.results import Term
 from blinksim.schedule.model import Schedule
 from blinksim.timing import model_registry as models

@@ -16,7 +16,7 @@ from blinksim.answers import compare as comparison
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.nccl.files import graph_file, topo_read
-from blinksim.nccl.tuner.prediction import predict
+from blinksim.nccl.tuner.tuner import predict
 from blinksim.timing import nccl_model as study
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology

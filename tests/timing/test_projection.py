@@ -15,9 +15,9 @@ import blinksim as bs
 from blinksim import machines
 from blinksim.answers.project import rank
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.question import Question
+from blinksim.machines import Question
 from blinksim.results import Term, total
-from blinksim.timing import hierarchy, projection
+from blinksim.timing import projection
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
@@ -349,9 +349,9 @@ def test_two_sockets_share_the_link_between_them() -> None:
         (*(Device(f"gpu{g}", "gpu") for g in range(4)), Device("cpu0", "cpu"), Device("cpu1", "cpu")),
         (*links, *duplex("cpu0", "cpu1", "upi", "20GB/s")),
     )
-    assert hierarchy.levels(node, node.members) == (
-        hierarchy.Level("pcie", 2, Fraction(16 * GB)),
-        hierarchy.Level("upi", 2, Fraction(10 * GB)),
+    assert projection.levels(node, node.members) == (
+        projection.Level("pcie", 2, Fraction(16 * GB)),
+        projection.Level("upi", 2, Fraction(10 * GB)),
     )
     assert total(projection.project(node, 1, 4, 4 * GB)) == pytest.approx(2 * (4 * 0.5 / 16 + 2 * 0.5 / 10))
 
@@ -359,9 +359,9 @@ def test_two_sockets_share_the_link_between_them() -> None:
 def test_a_bus_gives_each_direction_half_and_a_device_its_capacity() -> None:
     devices = (Device("gpu0", "gpu", capacity=Fraction(3 * GB)), Device("gpu1", "gpu"))
     wide = Topology("pair", devices, tuple(duplex("gpu0", "gpu1", "wire", "10GB/s")))
-    assert hierarchy.levels(wide, wide.members)[0].bandwidth == 3 * GB
+    assert projection.levels(wide, wide.members)[0].bandwidth == 3 * GB
     bus = Topology("pair", devices, tuple(replace(x, lane_bandwidth=Fraction(4 * GB), bus="b") for x in wide.links))
-    assert hierarchy.levels(bus, bus.members)[0].bandwidth == 2 * GB
+    assert projection.levels(bus, bus.members)[0].bandwidth == 2 * GB
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from blinksim.cli.main import run
 from blinksim.machines import load
-from blinksim.nccl.tuner.prediction import Prediction, predict
+from blinksim.nccl.tuner.tuner import Prediction, predict
 from blinksim.timing.measured_constants import LINES, NcclLine, NcclRates
 from validate.recipes.catalogue_constants import derived
 

@@ -180,7 +180,7 @@ def nccl_rings(case: Case) -> Schedule:
     """The rings that NCCL would choose on the real machine."""
     from blinksim import machines
     from blinksim.algorithms import ring
-    from blinksim.nccl.tuner.prediction import predict
+    from blinksim.nccl.tuner.tuner import predict
 
     machine = machine_of(case)
     rank = {name: number for number, name in enumerate(machine.members)}

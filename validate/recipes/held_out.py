@@ -22,7 +22,7 @@ from blinksim.formats import rate_tables
 from blinksim.gpu.execution.gpu_clock import GpuClock
 from blinksim.gpu.execution.run import execute
 from blinksim.machines import load
-from blinksim.nccl.tuner.prediction import predict as choice
+from blinksim.nccl.tuner.tuner import predict as choice
 from blinksim.timing.measured_constants import NcclRates
 from blinksim.topology.graph import Topology
 from validate.recipes.arguments import arguments, script

@@ -21,8 +21,7 @@ from statistics import median
 from blinksim.answers.measurements.public import Jobs, MeasuredCell, with_places
 from blinksim.errors import BlinksimError
 from blinksim.machines import load
-from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.nccl.tuner.tuner import nearest
+from blinksim.nccl.tuner.tuner import Prediction, nearest, predict
 from blinksim.textio.text_table import table
 from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_time import relatives_of

@@ -29,8 +29,7 @@ from blinksim.answers.measurements.public import (
 )
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.machines import load
-from blinksim.question import Question
+from blinksim.machines import Question, load
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import (

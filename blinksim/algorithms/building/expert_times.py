@@ -14,9 +14,9 @@ from blinksim.bounds.experts import A_NODE, A_RANK, Way, draw_routing
 from blinksim.collective import DISPATCH, Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.results import Result, keyed
-from blinksim.routing import Routing
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
+from blinksim.traffic import Routing
 from blinksim.units import format_rate, format_time
 
 

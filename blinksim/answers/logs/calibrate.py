@@ -27,7 +27,7 @@ from blinksim.answers.logs.fit import Fit, Fitted, Floats, Timed, fit, fit_sums
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.machines import NOMINAL, MachineLike, as_topology
-from blinksim.nccl.tuner.prediction import Prediction
+from blinksim.nccl.tuner.tuner import Prediction
 from blinksim.results import Result, keyed
 from blinksim.timing.measured.library_time import catalogued, relatives_of
 from blinksim.timing.measured_constants import LINES, NVLS, FitError, NcclLine, NcclRates, Origin, addends

@@ -36,12 +36,10 @@ from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import traces
 from blinksim.formats.shipped.known_gpus import model, named
-from blinksim.machines import NOMINAL, MachineLike, RatesName, as_topology
+from blinksim.machines import NOMINAL, MachineLike, Question, RatesName, as_topology, at_rates, preferring
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
-from blinksim.nccl.tuner.prediction import Prediction, predict
-from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, nearest
-from blinksim.question import Question, at_rates, preferring
+from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, nearest, predict
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count

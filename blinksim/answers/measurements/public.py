@@ -12,10 +12,9 @@ from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.formats.shipped.machine_names import catalogue_file
-from blinksim.machines import load
+from blinksim.machines import Question, load
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.tuner import Timing, nearest
-from blinksim.question import Question
 from blinksim.results import Result, keyed, total
 from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count, table

@@ -3,13 +3,25 @@
 They hold for messages over links with latency, overhead and bandwidth, as `blinksim.timing.simulator` times
 them: data is divisible, and what passes through a device goes on while it arrives. They say nothing of
 launches or of protocols.
+
+The clock bound: data between two sets of ranks must cross the links between clocks that run ahead.
+
+Flows over time (Ford and Fulkerson 1958; the quickest transshipment of Hoppe and Tardos 2000), with what is
+known of messages: a rank's own data pays the overhead, and data of others cannot pass it before it can have
+come. Clocks are found by successive shortest paths: in the order of their delay, each path carries its rate
+from its delay on. For given sources and sinks the flow does not depend on the size, so one search serves all
+sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from heapq import heappop, heappush
+from math import ceil
 from typing import Any
 
 from blinksim.bounds.best_known import best_known
@@ -22,23 +34,393 @@ from blinksim.bounds.time.certificates import (
     Theorem,
     TimeCertificate,
     Windows,
+    amount,
     from_microseconds,
     in_words,
+    latest,
     microseconds,
 )
-from blinksim.bounds.time.clock import Clock, best_clock
-from blinksim.bounds.time.delays import SECOND, delays
-from blinksim.collective import Collective
+from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
+from blinksim.collective import EVERY, OWN, Collective
 from blinksim.errors import InputError, unknown
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import table
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
 
+
+def window(facts: Delays, clocks: Mapping[int, int] | list[int], link: int) -> int:
+    """How long a byte can cross the link that is ahead of the clock at its start and behind the clock at its end.
+
+    It is sent once the clock shows the time at its source, or later: a rank's own data after the overhead,
+    data of others when they can have come.
+    """
+    start, through = clocks[facts.src[link]], facts.passing[facts.src[link]]
+    begins = [] if through is None else [max(start, through)]
+    begins += [start + facts.overhead[link]] if facts.src[link] in facts.owners else []
+    return max(0, clocks[facts.dst[link]] - facts.latency[link] - min(begins)) if begins else 0
+
+
+Ends = tuple[Sequence[str], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Clock(TimeCertificate):
+    """A clock on every device; between them the links carry less than what must get from `sources` to `sinks`.
+
+    Attributes
+    ----------
+    size, time : int
+        Bytes; femtoseconds.
+    sources, sinks : tuple of str
+        Ranks whose clocks show 0 and `time`.
+    clocks : tuple of (str, int)
+        Every device with what its clock shows, in femtoseconds.
+    carried, needed : Fraction
+        Bytes that pass at most, and that must pass.
+    """
+
+    size: int
+    time: int
+    sources: tuple[str, ...]
+    sinks: tuple[str, ...]
+    clocks: tuple[tuple[str, int], ...]
+    carried: Fraction
+    needed: Fraction
+    kind = "clock"
+    assumes = NOTHING
+
+    @classmethod
+    def of(
+        cls, topology: Topology, collective: Collective, size: int, ends: Ends, clocks: Mapping[str, int], time: int
+    ) -> Clock:
+        """Theorem: nothing ends before `time` if the windows of all links carry at most what must pass them.
+
+        ends: the names of sources and sinks.
+
+        Call a byte early at a device while the clock there has not passed its own time. Every byte that must
+        get from the sources, whose clocks show 0, to the sinks, whose clocks show `time`, starts late and
+        would end early; so it crosses some link on which it starts at or after the clock of one end and
+        arrives before the clock of the other. That leaves `window` for each link. Raises `InputError` if the
+        sums do not prove it.
+        """
+        facts = delays(topology, collective)
+        given, taken = (_known(topology, names) for names in ends)
+        if {*given} & {*taken} or not given or not taken:
+            raise InputError("a clock needs sources and sinks, and no rank can be both")
+        shown = [0] * len(topology.devices)
+        for name, value in clocks.items():
+            if name not in topology.index:
+                raise InputError(f"{name} is no device of {topology.name}")
+            shown[topology.index[name]] = value
+        if any(not 0 <= value <= time for value in shown):
+            raise InputError(f"a clock shows less than 0 or more than {in_words(time)}")
+        for rank in given:
+            shown[topology.index[topology.members[rank]]] = 0
+        for rank in taken:
+            shown[topology.index[topology.members[rank]]] = time
+        needed = collective.between(given, taken, topology.ranks) * size
+        total = sum(rate * window(facts, shown, link) for link, rate in enumerate(facts.rate))
+        passes = Fraction(total, facts.scale * SECOND)
+        if not needed or passes > needed:
+            raise InputError(f"by these clocks {float(passes):g} B pass, and {float(needed):g} B must")
+        names = [device.name for device in topology.devices]
+        sources, sinks = (tuple(topology.members[rank] for rank in ranks) for ranks in (given, taken))
+        return cls(size, time, sources, sinks, tuple(zip(names, shown, strict=True)), passes, needed)
+
+    def again(self, topology: Topology, collective: Collective, size: int) -> Clock:
+        """What the same clocks prove about another problem."""
+        return Clock.of(topology, collective, size, (self.sources, self.sinks), dict(self.clocks), self.time)
+
+    def words(self, topology: Topology) -> str:
+        """One sentence with the ranks and what must get from one to the other."""
+        return (
+            f"in less than {in_words(self.time)} the links cannot carry {amount(self.needed)} "
+            f"from {_some(self.sources)} to {_some(self.sinks)}"
+        )
+
+    def witness(self) -> dict[str, Any]:
+        """JSON: clocks in microseconds."""
+        return {
+            "sources": list(self.sources),
+            "sinks": list(self.sinks),
+            "clocks_us": {name: microseconds(value) for name, value in self.clocks},
+            "carried_bytes_exact": str(self.carried),
+            "needed_bytes_exact": str(self.needed),
+        }
+
+
+def _known(topology: Topology, names: Iterable[str]) -> list[int]:
+    """The ranks of members by name."""
+    rank = {name: number for number, name in enumerate(topology.members)}
+    found = list[int]()
+    for name in names:
+        if name not in rank or rank[name] in found:
+            raise InputError(f"{name} is no rank of {topology.name}, or named twice")
+        found.append(rank[name])
+    return found
+
+
+def _some(members: tuple[str, ...]) -> str:
+    return members[0] if len(members) == 1 else f"{len(members)} ranks" if len(members) > 3 else ", ".join(members)
+
+
+# Pairs of sources and sinks that are searched, the most promising first, and devices up to which they are.
+_PAIRS = 24
+_MOST_DEVICES = 160
+# Of these, those whose clocks are set again after a first look, and those whose time is then raised.
+_REFINED, _RAISED = 6, 2
+# Rounds of telling which ranks are reached before data of others can pass them.
+_ROUNDS = 3
+_KEPT = 64
+
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+"""Ranks that data comes from, and that it must get to."""
+
+
+@lru_cache(maxsize=_KEPT)
+def best_clock(topology: Topology, collective: Collective, size: int) -> Clock | None:
+    """The latest time that clocks prove, of all sources and sinks that are tried; None for large machines."""
+    flows = _flows(topology, collective)
+    looks = (_Flow.estimate, _PAIRS), (_Flow.time, _REFINED), (lambda f, size: f.refined(size)[0], _RAISED)
+    for look, most in looks:
+        # Many pairs share a flow.
+        later = {flow: -look(flow, size) for flow in {*flows}}
+        flows = tuple(sorted(flows, key=later.__getitem__)[:most])
+    found = filter(None, (flow.clock(size) for flow in dict.fromkeys(flows)))
+    return max(found, key=lambda clock: clock.time, default=None)
+
+
+@lru_cache(maxsize=_KEPT)
+def _flows(topology: Topology, collective: Collective) -> tuple[_Flow, ...]:
+    """Flows between all pairs of one question; for pairs that are alike, that of the first."""
+    if len(topology.devices) > _MOST_DEVICES:
+        return ()
+    facts = delays(topology, collective)
+    pairs = [*dict.fromkeys(_pairs(facts))]
+    first = facts.alike([[frozenset(facts.ranks[rank] for rank in side) for side in ends] for ends in pairs])
+    flows = {at: _Flow(facts, *pairs[at]) for at in {*first} if collective.between(*pairs[at], topology.ranks)}
+    return tuple(flows[place] for place in first if place in flows)
+
+
+def _pairs(facts: Delays) -> Iterator[Pair]:
+    """For every rank that takes, the ranks at least so far away; for every one that gives, those it takes so long to.
+
+    One of each where what must pass does not depend on how many there are.
+    """
+    collective, apart = facts.collective, facts.apart
+    givers = [rank for rank, device in enumerate(facts.ranks) if device in facts.owners]
+    takers = [rank for rank, device in enumerate(facts.ranks) if device in facts.takers]
+    for taker in takers if collective.starts == OWN else ():
+        far = {rank: apart[rank][facts.ranks[taker]] for rank in givers if rank != taker}
+        for level in sorted({*far.values()}):
+            yield tuple(rank for rank in far if far[rank] >= level), (taker,)
+    for giver in givers if collective.ends == OWN else ():
+        far = {rank: apart[giver][facts.ranks[rank]] for rank in takers if rank != giver}
+        for level in sorted({*far.values()}):
+            yield (giver,), tuple(rank for rank in far if far[rank] >= level)
+    if OWN not in (collective.starts, collective.ends):
+        yield from (((giver,), (taker,)) for giver in givers for taker in takers if giver != taker)
+    hosts = [facts.topology.devices[device].node for device in facts.ranks]
+    if len({*hosts}) > 1 and EVERY not in (collective.starts, collective.ends):
+        for host in dict.fromkeys(hosts):
+            inside = tuple(rank for rank, own in enumerate(hosts) if own == host)
+            outside = tuple(rank for rank, own in enumerate(hosts) if own != host)
+            yield inside, outside
+            yield outside, inside
+
+
+class _Flow:
+    """What can get from some ranks to others, and by when."""
+
+    def __init__(self, facts: Delays, given: tuple[int, ...], taken: tuple[int, ...]) -> None:
+        self.facts, self.given, self.taken = facts, given, taken
+        self.sources, self.sinks = [facts.ranks[rank] for rank in given], [facts.ranks[rank] for rank in taken]
+        self._share = facts.collective.between(given, taken, facts.topology.ranks) * facts.scale * SECOND
+        # The devices of ranks whose clocks are taken to show less than when data of others can pass; at first, all.
+        self.late = frozenset(device for device in self.sources if device in facts.owners)
+        self._found: dict[frozenset[int], _Paths] = {}
+        # The least of the rates out of the sources and into the sinks; the least delay of anything between them.
+        inside, outside = {*self.sources}, {*self.sinks}
+        every = list(zip(facts.src, facts.dst, facts.rate, strict=True))
+        out = sum(rate for src, dst, rate in every if src in inside and dst not in inside)
+        into = sum(rate for src, dst, rate in every if dst in outside and src not in outside)
+        self._narrow, self._apart = max(1, min(out, into)), min(facts.apart[a][b] for a in given for b in self.sinks)
+
+    def needed(self, size: int) -> Fraction:
+        """What must pass, in the unit of a rate times a femtosecond."""
+        return self._share * size
+
+    def estimate(self, size: int) -> float:
+        """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
+        return float(self.needed(size)) / self._narrow + self._apart
+
+    def _clocks(self, late: frozenset[int], needed: Fraction) -> tuple[int, list[int]]:
+        if late not in self._found:
+            self._found[late] = _Paths(self.facts, self.sources, {*self.sinks}, late)
+        return self._found[late].clocks(needed)
+
+    def time(self, size: int) -> int:
+        """A time that clocks prove, found at once."""
+        return self._clocks(self.late, self.needed(size))[0]
+
+    def refined(self, size: int) -> tuple[int, list[int]]:
+        """A later time where there is one, and its clocks: with what is known of when data of others can pass."""
+        facts, late, best = self.facts, self.late, (0, [0] * len(self.facts.topology.devices))
+        for _ in range(_ROUNDS):
+            time, clocks = self._clocks(late, self.needed(size))
+            best = max(best, (time, clocks), key=lambda found: found[0])
+            passing = {device: facts.passing[device] for device in facts.ranks if device in facts.owners}
+            late = frozenset(device for device, then in passing.items() if then is None or clocks[device] < then)
+        return best
+
+    def clock(self, size: int) -> Clock | None:
+        """The certificate of the latest time for the best clocks."""
+        facts, needed, (time, clocks) = self.facts, self.needed(size), self.refined(size)
+        if time <= 0:
+            return None
+        for device in self.sources:
+            clocks[device] = 0
+        # All clocks that show the time, or stand at a sink, are set to a later one.
+        ends = {*self.sinks, *(device for device, value in enumerate(clocks) if value >= time)}
+
+        def shown(then: int) -> list[int]:
+            return [then if device in ends else min(value, then) for device, value in enumerate(clocks)]
+
+        # Links of one sort between devices of one sort carry the same.
+        sort = [(value, v in ends, facts.passing[v], v in facts.owners) for v, value in enumerate(clocks)]
+        alike, first = Counter[int](), dict[tuple[object, ...], int]()
+        for link, rate in enumerate(facts.rate):
+            key = sort[facts.src[link]], sort[facts.dst[link]], facts.overhead[link], facts.latency[link]
+            alike[first.setdefault(key, link)] += rate
+
+        def passing(then: int) -> int:
+            at = shown(then)
+            return sum(rate * window(facts, at, link) for link, rate in alike.items())
+
+        start = time if passing(time) < needed else 0
+        time = latest(lambda then: passing(then) < needed, start, None, lambda then: passing(then) <= needed)
+        topology, names = facts.topology, [device.name for device in facts.topology.devices]
+        sources, sinks = ([topology.members[rank] for rank in ranks] for ranks in (self.given, self.taken))
+        values = dict(zip(names, shown(time), strict=True))
+        return Clock.of(topology, facts.collective, size, (sources, sinks), values, time)
+
+
+class _Paths:
+    """Successive shortest paths from sources to sinks: those of a flow over time, in the order of their delays.
+
+    Arcs are in pairs, each the other's reverse; devices are the first vertices, then the origin of all
+    sources, then one vertex per late device and overhead. ahead, behind: the distances of every device from
+    the sources and from the sinks, in what the paths before left.
+    """
+
+    def __init__(self, facts: Delays, sources: list[int], sinks: set[int], late: frozenset[int]) -> None:
+        """late: devices of ranks whose clocks are taken to show less than when data of others can pass; their own data
+        pays the overhead.
+        """
+        count = len(facts.topology.devices)
+        self.out: list[list[int]] = [[] for _ in range(count + 1)]
+        self.head, self.room, self.cost = list[int](), list[int](), list[int]()
+        origin, sink, endless = count, min(sinks), sum(facts.rate) + 1
+        for device in sources:
+            self._arc(origin, device, endless, 0)
+        doors: dict[tuple[int, int], int] = {}
+        for link, (src, end, rate) in enumerate(zip(facts.src, facts.dst, facts.rate, strict=True)):
+            if src in sinks:
+                continue
+            dst = sink if end in sinks else end
+            if src not in late:
+                self._arc(src, dst, rate, facts.latency[link])
+                continue
+            door = (src, facts.overhead[link])
+            if door not in doors:
+                doors[door] = len(self.out)
+                self.out.append([])
+                self._arc(src, doors[door], endless, facts.overhead[link])
+                through = facts.passing[src]
+                if through is not None:
+                    self._arc(origin, doors[door], endless, through)
+            self._arc(doors[door], dst, rate, facts.latency[link])
+        self.potential = [0] * len(self.out)
+        self.paths: list[tuple[int, int]] = []
+        self.ahead, self.behind = list[list[int]](), list[list[int]]()
+        while True:
+            reached, came = self._distances(origin)
+            if not self.paths or reached[sink] > self.paths[-1][0]:
+                self.ahead.append(reached[:count])
+                self.behind.append(self._distances(sink)[0][:count])
+                if reached[sink] >= FAR:
+                    return
+                self.paths.append((reached[sink], 0))
+            # Paths of one delay count as one, with the rates of all.
+            delay, rate = self.paths[-1]
+            self.paths[-1] = delay, rate + self._fill(origin, sink, came)
+            # Distances from the origin as potentials leave no arc with a negative length. What is not reached any more
+            # keeps its place behind all that is.
+            pairs = list(zip(reached, self.potential, strict=True))
+            most = max(far - old for far, old in pairs if far < FAR)
+            self.potential = [old + most if far >= FAR else far for far, old in pairs]
+
+    def clocks(self, needed: Fraction) -> tuple[int, list[int]]:
+        """By when this much has come at the earliest, and the clocks of every device that prove it."""
+        flow, gone, used, time = 0, 0, 0, 0
+        for delay, rate in self.paths:
+            if flow and flow * delay - gone >= needed:
+                break
+            used += 1
+            flow += rate
+            gone += rate * delay
+            # Just before it may all have come.
+            time = ceil((needed + gone) / flow) - 1
+        pairs = zip(self.ahead[used], self.behind[used], strict=True)
+        return time, [max(0, min(time, ahead, time + behind)) for ahead, behind in pairs]
+
+    def _arc(self, src: int, dst: int, room: int, cost: int) -> None:
+        for tail, head, capacity, length in ((src, dst, room, cost), (dst, src, 0, -cost)):
+            self.out[tail].append(len(self.head))
+            self.head.append(head)
+            self.room.append(capacity)
+            self.cost.append(length)
+
+    def _distances(self, start: int) -> tuple[list[int], list[int]]:
+        """The distance of every vertex from `start` in what is left, and the arc that each is reached by."""
+        distance, came = [FAR] * len(self.out), [-1] * len(self.out)
+        distance[start] = 0
+        queue = [(0, start)]
+        potential, head, room, cost = self.potential, self.head, self.room, self.cost
+        while queue:
+            far, here = heappop(queue)
+            if far > distance[here]:
+                continue
+            base = far + potential[here]
+            for arc in self.out[here]:
+                if room[arc]:
+                    there = head[arc]
+                    length = base + cost[arc] - potential[there]
+                    if length < distance[there]:
+                        distance[there] = length
+                        came[there] = arc
+                        heappush(queue, (length, there))
+        own = potential[start]
+        return [FAR if far >= FAR else far + potential[v] - own for v, far in enumerate(distance)], came
+
+    def _fill(self, origin: int, sink: int, came: list[int]) -> int:
+        """Fills the path to the sink; returns its rate."""
+        path, here = [], sink
+        while here != origin:
+            path.append(came[here])
+            here = self.head[came[here] ^ 1]
+        amount = min(self.room[arc] for arc in path)
+        for arc in path:
+            self.room[arc] -= amount
+            self.room[arc ^ 1] += amount
+        return amount
+
+
 THEOREMS: tuple[type[Theorem], ...] = (*message_counts.THEOREMS, *link_prices.THEOREMS)
 # Ranks up to which messages are counted: beyond, bandwidths and distances set the time.
 _COUNTED = 128
-_KEPT = 4096
+_TIMES_KEPT = 4096
 
 
 def best_time(
@@ -94,7 +476,7 @@ def _stated(theorem: type[Theorem], topology: Topology, collective: Collective, 
     return None if best is None else Stated.of(theorem, topology, collective, size, best, low)
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_TIMES_KEPT)
 def least_time(topology: Topology, collective: Collective, size: int, grants: tuple[str, ...] = ()) -> TimeCertificate:
     """As `best_time`, from the bounds on the rate that every answer states."""
     return best_time(topology, collective, size, best_known(topology, collective, grants).certificates, grants)

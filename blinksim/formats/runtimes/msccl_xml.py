@@ -31,8 +31,8 @@ from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, word
+from blinksim.textio.text_files import Exported, most_channels
 from blinksim.textio.text_table import count as counted_as
-from blinksim.textio.whole_files import Exported, most_channels
 from blinksim.topology.elements import RCCL
 from blinksim.topology.graph import Topology
 

@@ -33,8 +33,8 @@ from blinksim.graphs.connectivity import UnionFind
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.textio.strict_json import Entry, parse
+from blinksim.textio.text_files import Exported
 from blinksim.textio.text_table import count as counted_as
-from blinksim.textio.whole_files import Exported
 from blinksim.topology.graph import Topology
 
 MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16

@@ -238,7 +238,15 @@ def compiled(task: Task) -> Program:
     protocol = protocol_for(task.schedule, task.size_bytes, gpus, options.wanted)
     if options.staged is None and protocol == "simple" and worth_staging(task.schedule, task.size_bytes):
         program = task.program(protocol, staged=True)
-        if has_room(program, gpus):
+        # If the free memory of the GPUs holds the buffers, with a tenth to spare; missing GPUs count as free:
+        # `map_devices` refuses them.
+        cupy = gpu_devices.require_cupy()
+        present = range(cupy.cuda.runtime.getDeviceCount())
+        needed: dict[int, int] = defaultdict(int)
+        for device, gpu in zip(range(len(program.devices)), present if gpus is None else gpus, strict=False):
+            if gpu in present:
+                needed[gpu] += sum(buffer_bytes(program, device))
+        if all(nbytes <= 0.9 * cupy.cuda.Device(gpu).mem_info[0] for gpu, nbytes in needed.items()):
             return program
     return task.program(protocol, staged=bool(options.staged))
 
@@ -271,17 +279,3 @@ def protocol_for(
             )
         return "simple"
     return protocol
-
-
-def has_room(program: Program, gpus: Sequence[int] | None = None) -> bool:
-    """True if the free memory of the GPUs holds the buffers of a program, with a tenth to spare.
-
-    Missing GPUs count as free: `map_devices` refuses them.
-    """
-    cupy = gpu_devices.require_cupy()
-    present = range(cupy.cuda.runtime.getDeviceCount())
-    needed: dict[int, int] = defaultdict(int)
-    for device, gpu in zip(range(len(program.devices)), present if gpus is None else gpus, strict=False):
-        if gpu in present:
-            needed[gpu] += sum(buffer_bytes(program, device))
-    return all(nbytes <= 0.9 * cupy.cuda.Device(gpu).mem_info[0] for gpu, nbytes in needed.items())

@@ -443,7 +443,24 @@ class GpuBackend(Backend):
     def launch(self, launch: Launch, op: str, source: int, target: int, timeout_s: float) -> None:
         at = self.at
         given = source + launch.input_at, target + launch.output_at, int(timeout_s * 1e9)
-        self.prepared(launch, op).launch(*given, at)
+        # A launch's table on the GPU, and the kernel that runs it; both are made once.
+        key, capturing = id(launch), self._captured(self.at)
+        self.in_graph = capturing
+        entry = self.tables.get(key)
+        if entry is None:
+            if capturing:
+                raise InputError(f"run {launch.says} once before you capture it in a CUDA graph")
+            if len(self.tables) >= _MOST_TABLES:
+                self.finish()  # its memory may be in use
+                self.tables.popitem(last=False)
+            words = call_table(launch, self.rank, self.segments, self.own, self.segment)
+            kernel = load_kernel(self.gpu, call_source(launch.program.kind, op, launch.program.packets), "run_call")
+            entry = self.tables[key] = _Prepared(self, launch, words, kernel)
+        self.tables.move_to_end(key)
+        if capturing:
+            # A graph may be replayed at any time.
+            self.captured[key] = entry
+        entry.launch(*given, at)
         if at not in (self.own_stream, _DEFAULT):
             self.runtime.eventRecord(self.done.ptr, at)
 
@@ -494,29 +511,6 @@ class GpuBackend(Backend):
     def precede(self, event: Any, stream: int) -> None:
         """Lets another stream, given by its address, wait for an event of `mark`."""
         self.runtime.streamWaitEvent(stream, event.ptr)
-
-    def prepared(self, launch: Launch, op: str) -> _Prepared:
-        """A launch's table on the GPU, and the kernel that runs it; both are made once.
-
-        Raises `InputError` if they would have to be made while the stream is captured.
-        """
-        key, capturing = id(launch), self._captured(self.at)
-        self.in_graph = capturing
-        entry = self.tables.get(key)
-        if entry is None:
-            if capturing:
-                raise InputError(f"run {launch.says} once before you capture it in a CUDA graph")
-            if len(self.tables) >= _MOST_TABLES:
-                self.finish()  # its memory may be in use
-                self.tables.popitem(last=False)
-            words = call_table(launch, self.rank, self.segments, self.own, self.segment)
-            kernel = load_kernel(self.gpu, call_source(launch.program.kind, op, launch.program.packets), "run_call")
-            entry = self.tables[key] = _Prepared(self, launch, words, kernel)
-        self.tables.move_to_end(key)
-        if capturing:
-            # A graph may be replayed at any time.
-            self.captured[key] = entry
-        return entry
 
     @_there
     def notes(self) -> Words:

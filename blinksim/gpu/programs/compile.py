@@ -122,23 +122,7 @@ class _Compiler:
         for chunk in range(schedule.chunks):
             which = by_chunk[ends[chunk] : ends[chunk + 1]].tolist()
             _ChunkCompiler(self, chunk, [sends[i] for i in which]).run()
-        return self._flatten()
-
-    def slot(self, device: int, chunk: int, buffer: int = SCRATCH) -> Place:
-        """A new place in a device's scratch or inbox, at the same distance from a 128-byte boundary as the chunk; for
-        packets in an inbox, of whole units."""
-        taken, length = self.taken[buffer], self.layout.length[chunk]
-        packets = self.packets and buffer == INBOX
-        line, phase = unit_of(self.kind, packets), 0
-        if not packets and self.schedule.collective.name != "alltoall":
-            holders = (rank for rank in range(self.ranks) if (rank, chunk) in self.layout.result)
-            phase = next((self.layout.result[rank, chunk][1] for rank in holders), 0) % line
-        place = (buffer, taken[device] + phase)
-        taken[device] += -(-(phase + length) // line) * line
-        return place
-
-    def _flatten(self) -> Program:
-        """The program of all ops, queue by queue."""
+        # The program of all ops, queue by queue.
         ops, layout, schedule = self.ops, self.layout, self.schedule
         queues = self._queues()
         line = [index for queue in queues.values() for index in queue]
@@ -172,6 +156,19 @@ class _Compiler:
             **rows_of("destination", [[list(row) for row in ops[i].destinations] for i in line], 3),
             **self._flag_tables(line),
         )
+
+    def slot(self, device: int, chunk: int, buffer: int = SCRATCH) -> Place:
+        """A new place in a device's scratch or inbox, at the same distance from a 128-byte boundary as the chunk; for
+        packets in an inbox, of whole units."""
+        taken, length = self.taken[buffer], self.layout.length[chunk]
+        packets = self.packets and buffer == INBOX
+        line, phase = unit_of(self.kind, packets), 0
+        if not packets and self.schedule.collective.name != "alltoall":
+            holders = (rank for rank in range(self.ranks) if (rank, chunk) in self.layout.result)
+            phase = next((self.layout.result[rank, chunk][1] for rank in holders), 0) % line
+        place = (buffer, taken[device] + phase)
+        taken[device] += -(-(phase + length) // line) * line
+        return place
 
     def _queues(self) -> dict[_Queue, list[int]]:
         """The ops of every queue by key, queues in order."""

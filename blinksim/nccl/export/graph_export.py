@@ -51,8 +51,8 @@ from blinksim.nccl.files.topo_write import NUMBERED, number
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio import text_files
+from blinksim.textio.text_files import Exported, most_channels
 from blinksim.textio.text_table import count
-from blinksim.textio.whole_files import Exported, most_channels
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.elements import GPU_KINDS
 from blinksim.topology.graph import Device, Topology

@@ -21,9 +21,8 @@ from typing import Literal, get_args
 
 from blinksim.errors import InputError, MissingError, unknown
 from blinksim.nccl.tuner.tuner import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES, PROTOCOLS
-from blinksim.textio.text_files import MIB, read_bytes
+from blinksim.textio.text_files import MIB, Exported, check_target, read_bytes, write_bytes
 from blinksim.textio.text_table import count
-from blinksim.textio.whole_files import Exported, check_target, write_bytes
 
 DEFAULT = -1
 """As a number of channels, NCCL's own; as one of nodes or ranks, any."""
