@@ -84,6 +84,21 @@ def test_nodes_without_switches_attain_the_bound(machine: str, name: str) -> Non
         assert rate(found) == aim
 
 
+@pytest.mark.parametrize("machine", ["nd-a100-v4", "p4d", "perlmutter", "leonardo", "dgx2"])
+def test_what_enters_a_node_leaves_it_by_the_same_gpu(machine: str) -> None:
+    """Several GPUs are equally near each adapter: with another one on the way, every node would add a hop."""
+    part = bs.load(machine, nodes=4).select()
+    for low in (False, True):
+        found = rooted_host_trees(part, bs.Collective("broadcast"), bs.bound(part, "broadcast").rate, low=low)
+        assert found is not None
+        node, came = part.device_nodes, dict[tuple[int, int], int]()
+        across = [*zip(*(column[node[found.src] != node[found.dst]].tolist() for column in
+                         (found.chunk, found.src, found.dst)), strict=True)]  # fmt: skip
+        for chunk, _, dst in across:
+            came[chunk, node[dst]] = dst
+        assert all(src == came[chunk, node[src]] for chunk, src, _ in across if node[src] > 0)
+
+
 def test_an_odd_node_has_trees_of_its_own_and_loses_little() -> None:
     part = bs.Question("hgx-h100", nodes=3, edits=("degrade n1.gpu3-n1.nvswitch lanes=6",)).part()
     collective = bs.Collective("broadcast", 4)

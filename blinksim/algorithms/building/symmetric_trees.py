@@ -231,25 +231,26 @@ class _Writer:
         depth = {key: depths(tree.root, [edge[:2] for edge in tree.edges]) for key, tree in several.items()}
         for a, b in arcs.tolist():
             there = depth[id(own if a == home else trees[a])]
-            first[b] = first[a] + there[hosts.shape.feeds[trees[b].port][0]] + 1
+            first[b] = first[a] + there[hosts.sender(trees[b])[0]] + 1
         self.inside(np.array([home]), own, 0)
         for tree in several.values():
             a, b = arcs[[trees[b] is tree for b in arcs[:, 1].tolist()]].T
             self.inside(b, tree, first[b])
+            sender, out = hosts.sender(tree)
             pairs, pair = np.unique(ends[[a, b], tree.port], axis=1, return_inverse=True)
             for place, (here, there) in enumerate(pairs.T.tolist()):
                 of = pair.ravel() == place
-                routes = self._both(self._crossing(a[of], b[of], tree, hosts.fabric.route(here, there) or ()))
-                feeder, _ = hosts.shape.feeds[tree.port]
-                ends_of = hosts.device[a[of], feeder], hosts.device[b[of], tree.root]
+                mid = hosts.fabric.route(here, there) or ()
+                routes = self._both(self._crossing(a[of], b[of], tree, out, mid))
+                ends_of = hosts.device[a[of], sender], hosts.device[b[of], tree.root]
                 self._put(*ends_of, first[b[of]] - 1, (routes[:, 0], routes[:, 1]))
 
-    def _crossing(self, a: Ints, b: Ints, tree: LocalTree, mid: Path) -> Ints:
-        """The links from the members that feed a tree's port to where it enters other hosts, a row for each two."""
+    def _crossing(self, a: Ints, b: Ints, tree: LocalTree, out: Path, mid: Path) -> Ints:
+        """The links from members out by a tree's port to where it enters other hosts, a row for each two."""
         hosts, port = self.hosts, tree.port
-        out = hosts.link[a][:, list(hosts.shape.feeds[port][1])], hosts.outof[a, port, None]
+        before = hosts.link[a][:, list(out)], hosts.outof[a, port, None]
         after = hosts.into[b, port, None], hosts.link[b][:, list(tree.entry)]
-        parts = (*out, np.array([mid], dtype=np.int64), *after)
+        parts = (*before, np.array([mid], dtype=np.int64), *after)
         return np.concatenate([np.broadcast_to(part, (len(b), part.shape[1])) for part in parts], axis=1)
 
     def _both(self, routes: Ints) -> Ints:
@@ -290,7 +291,7 @@ class _Writer:
 
     def across(self, host: int, there: Ints, tree: LocalTree, step: int) -> None:
         """From the member that feeds the tree's port to where it enters all these hosts."""
-        feeder, _ = self.hosts.shape.feeds[tree.port]
+        feeder, out = self.hosts.shape.feeds[tree.port]
         routes = np.zeros((len(there), 2), dtype=np.int64)
         leaves = self._leaf_of[there]
         for leaf in distinct(leaves).tolist():
@@ -305,7 +306,7 @@ class _Writer:
                 others = np.array([other for other in whole if other != host], dtype=np.int64)
                 mid = hosts.fabric.route(hosts.fabric.ends[host][port], hosts.fabric.ends[whole[0]][port])
                 if len(others) and mid is not None:
-                    known[self._place[others]] = self._both(self._crossing(np.array([host]), others, tree, mid))
+                    known[self._place[others]] = self._both(self._crossing(np.array([host]), others, tree, out, mid))
             routes[here] = known[self._place[there[here]]]
         src = np.full(len(there), self.hosts.device[host, feeder])
         self._put(src, self.hosts.device[there, tree.root], np.full(len(there), step), (routes[:, 0], routes[:, 1]))
