@@ -29,7 +29,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise, permutations, zip_longest
 from math import ceil, gcd, lcm
 
@@ -249,7 +249,7 @@ class Shape:
         return tuple(found)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hosts:
     """A cluster, host by host: device and link numbers of the topology at every local number.
 
@@ -304,7 +304,7 @@ class LocalTree:
     """A tree inside a host with `weight` (1: a whole shard). port: where its data enters, -1 if its root is a member.
 
     edges: (parent, child, local links), parents before children. entry: links from the port to the first
-    member. out: from there back to the port, where it sends on to other hosts; None if the port's feeder does.
+    member. out: from there back to the port, by which it sends on; None if the port's feeder does.
     """
 
     root: int
@@ -449,6 +449,7 @@ def fit(hosts: Hosts, host: int, trees: Sequence[LocalTree], rate: Fraction) -> 
     return all(load[number] * rate <= most for number, most in enumerate((*links, *into)))
 
 
+@lru_cache(maxsize=8)
 def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
     """Every member, and every port's member, straight to all others; None where some do not reach each other.
 
@@ -535,10 +536,11 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction, weights: Mapping[int, i
     return trees
 
 
-def entering_trees(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
+def entering_trees(hosts: Hosts, host: int, rate: Fraction, direct: bool) -> list[LocalTree] | None:
     """Trees by which all ports of a host together give all its members `rate` bytes/s; None as `packed_host`.
 
     From the members next to each port straight to all others, unless links inside are too narrow for that.
+    direct: only where they are, and nevertheless, at a lower rate; else None.
     """
     level, shape, ports = stars(hosts, host) or [], hosts.shape, list[list[LocalTree]]()
     star = {tree.root: tree.edges for tree in level if tree.port < 0}
@@ -550,8 +552,9 @@ def entering_trees(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] |
         ports.append([LocalTree(m, share, star[m], tree.port, reach[m], out.get(m)) for m in near])
     # By the feeders of all ports, then by the next ones, so that fewer trees still use all ports and members.
     parts = [tree for some in zip_longest(*ports) for tree in some if tree]
-    fits = parts and fit(hosts, host, parts, rate)
-    return parts if fits else packed_host(hosts, host, rate, {shape.outside: 1})
+    if not parts or fit(hosts, host, parts, rate) == direct:
+        return None if direct else packed_host(hosts, host, rate, {shape.outside: 1})
+    return parts
 
 
 def leaving_trees(
@@ -576,6 +579,22 @@ def leaving_trees(
         if fit(hosts, host, trees, rate):
             return trees
     return packed_host(hosts, host, rate, {root: 1})
+
+
+@lru_cache(maxsize=4)
+def rooted_pieces(
+    hosts: Hosts, home: int, root: int, rate: Fraction, direct: bool
+) -> list[tuple[tuple[LocalTree, ...], Fraction]] | None:
+    """Trees of the root's host and of every kind of host, and their weights; None as `entering_trees`.
+
+    home, root: the root's host, and its number there. rate: bytes/s for all together. direct: as there.
+    """
+    kinds = hosts.kinds
+    entering = [entering_trees(hosts, kinds.index(kind), rate, direct) for kind in range(max(kinds) + 1)]
+    leaving = leaving_trees(hosts, home, root, entering[kinds[home]] or (), Fraction(0) if direct else rate)
+    if leaving is None or None in entering:
+        return None
+    return list(side_by_side([[(tree, tree.weight) for tree in row or ()] for row in (leaving, *entering)]))
 
 
 # (member, weight, tree in the member's own host, {kind of host: trees there})

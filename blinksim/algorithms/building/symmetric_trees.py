@@ -24,7 +24,7 @@ from blinksim.algorithms.building.claims import accepted_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
-from blinksim.graphs.arrays import Ints, distinct, side_by_side
+from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.rooted_trees import depths, from_parents, two_trees_from
 from blinksim.packing.forest import regular_group, trees_of_first
 from blinksim.packing.hosts import (
@@ -33,11 +33,10 @@ from blinksim.packing.hosts import (
     Path,
     Piece,
     all_pieces,
-    entering_trees,
-    leaving_trees,
     read_hosts,
     relayed,
     root_shares,
+    rooted_pieces,
 )
 from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.loads import Tree
@@ -324,7 +323,12 @@ class _Writer:
 
 
 def rooted_host_trees(
-    topology: Topology, collective: Collective, aim: Fraction, *, low: bool | None = None
+    topology: Topology,
+    collective: Collective,
+    aim: Fraction,
+    *,
+    low: bool | None = None,
+    direct: bool = False,
 ) -> Schedule | None:
     """A broadcast or reduce by trees of nodes over every port; None if nodes differ in more than bandwidth.
 
@@ -333,22 +337,21 @@ def rooted_host_trees(
     together carry the whole. aim: algbw, bytes/s. low: two binary trees of nodes for each port, in one of
     which a node is a leaf. Else pipelined chains (Chan et al., CCPE 2007), which cross once between nodes of
     different switches, in groups of a dragonfly by different routes. Default: chains if there are such.
+    direct: inside nodes straight to all, more slowly, where links there do not carry the aim so; else None.
     """
     hosts, pairs = read_hosts(topology), pairs_of_links(topology)
     if hosts is None or hosts.lacking or (collective.collects and pairs is None):
         return None
     plan, kinds = Plan(topology, collective, "packed", "forest"), hosts.kinds
     ((home, root),) = np.argwhere(hosts.device == topology.member_places[collective.root]).tolist()
-    entering = [entering_trees(hosts, kinds.index(kind), aim) for kind in range(max(kinds) + 1)]
-    leaving = leaving_trees(hosts, home, root, entering[kinds[home]] or (), aim)
-    if leaving is None or None in entering:
+    pieces = rooted_pieces(hosts, home, root, aim, direct)
+    if pieces is None:
         return None
-    rows = [[(tree, tree.weight) for tree in row or ()] for row in (leaving, *entering)]
     chain = {place + 1: place for place in range(hosts.count - 1)}
     low = len(hosts.fabric.leaves) == 1 if low is None else low
     shapes, orders = two_trees_from(0, hosts.count) if low else [(chain, 0)], _orders(hosts, home)
     writer, channel = _Writer(plan, hosts, pairs), 0
-    for (own, *entered), share in side_by_side(rows):
+    for (own, *entered), share in pieces:
         order = np.array(next(orders))
         for parents in shapes:
             arcs = order[np.array(from_parents(*parents))]
