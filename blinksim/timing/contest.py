@@ -59,7 +59,7 @@ Answer = Callable[[int], Projection]
 # The models whose times are those of links with latency, overhead and bandwidth.
 ON_LINKS = ("alpha-beta", "simulate")
 # Ranks up to which the bound on the time is a matter of a second.
-_MOST_RANKS = 4096
+_MOST_RANKS = 8192
 _WAITS = "waiting not counted above"
 
 
