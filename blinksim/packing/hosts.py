@@ -29,8 +29,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, cached_property
-from itertools import pairwise, permutations
+from functools import cache, cached_property, lru_cache
+from itertools import pairwise, permutations, zip_longest
 from math import ceil, gcd, lcm
 
 import numpy as np
@@ -231,8 +231,18 @@ class Shape:
         """What stands for the rest of the cluster in the network of one host, after its devices and the gate."""
         return self.devices + 1
 
+    @cached_property
+    def nearest(self) -> tuple[dict[int, Path], ...]:
+        """Per port, the members that reach it over forwarders by fewest links, with these."""
+        reverse, found = replace(self, tail=self.head, head=self.tail), list[dict[int, Path]]()
+        for port in self.ports:
+            paths = paths_from(reverse, port)
+            least = min(map(len, paths.values()), default=0)
+            found.append({member: path[::-1] for member, path in paths.items() if len(path) == least})
+        return tuple(found)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Hosts:
     """A cluster, host by host: device and link numbers of the topology at every local number.
 
@@ -272,6 +282,10 @@ class Hosts:
         links, _, outof = self.rates[host]
         return [min([outof[port], *(links[i] for i in path)]) for port, (_, path) in enumerate(self.shape.feeds)]
 
+    def sender(self, tree: LocalTree) -> tuple[int, Path]:
+        """The member that sends on what a tree got by its port, and the links to the port."""
+        return self.shape.feeds[tree.port] if tree.out is None else (tree.root, tree.out)
+
     @property
     def lacking(self) -> bool:
         """True if a host lacks a device or a link."""
@@ -283,7 +297,7 @@ class LocalTree:
     """A tree inside a host with `weight` (1: a whole shard). port: where its data enters, -1 if its root is a member.
 
     edges: (parent, child, local links), parents before children. entry: links from the port to the first
-    member.
+    member. out: from there back to the port, by which it sends on; None if the port's feeder does.
     """
 
     root: int
@@ -291,6 +305,7 @@ class LocalTree:
     edges: tuple[tuple[int, int, Path], ...]
     port: int = -1
     entry: Path = ()
+    out: Path | None = None
 
 
 @per_topology
@@ -378,16 +393,14 @@ def _feeds(shape: Shape) -> tuple[tuple[int, Path], ...] | None:
 
     None if no member reaches some port.
     """
-    reverse = replace(shape, tail=shape.head, head=shape.tail)
     feeds: list[tuple[int, Path]] = []
     used = dict.fromkeys(shape.members, 0)
-    for port in shape.ports:
-        paths = paths_from(reverse, port)
-        if not paths:
+    for near in shape.nearest:
+        if not near:
             return None
-        member = min(paths, key=lambda vertex: (len(paths[vertex]), used[vertex], vertex))
+        member = min(near, key=lambda vertex: (used[vertex], vertex))
         used[member] += 1
-        feeds.append((member, paths[member][::-1]))
+        feeds.append((member, near[member]))
     return tuple(feeds)
 
 
@@ -429,6 +442,7 @@ def fit(hosts: Hosts, host: int, trees: Sequence[LocalTree], rate: Fraction) -> 
     return all(load[number] * rate <= most for number, most in enumerate((*links, *into)))
 
 
+@lru_cache(maxsize=8)
 def stars(hosts: Hosts, host: int) -> list[LocalTree] | None:
     """Every member, and every port's member, straight to all others; None where some do not reach each other.
 
@@ -515,20 +529,25 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction, weights: Mapping[int, i
     return trees
 
 
-def entering_trees(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
+def entering_trees(hosts: Hosts, host: int, rate: Fraction, direct: bool) -> list[LocalTree] | None:
     """Trees by which all ports of a host together give all its members `rate` bytes/s; None as `packed_host`.
 
     From the members next to each port straight to all others, unless links inside are too narrow for that.
+    direct: only where they are, and nevertheless, at a lower rate; else None.
     """
-    level, shape, parts = stars(hosts, host) or [], hosts.shape, list[LocalTree]()
+    level, shape, ports = stars(hosts, host) or [], hosts.shape, list[list[LocalTree]]()
     star = {tree.root: tree.edges for tree in level if tree.port < 0}
     for tree in (tree for tree in level if tree.port >= 0):
-        reach = paths_from(shape, shape.ports[tree.port])
+        reach, out = paths_from(shape, shape.ports[tree.port]), shape.nearest[tree.port]
         near = [member for member, path in reach.items() if len(path) == len(tree.entry)]
+        near.sort(key=lambda member: (member < shape.feeds[tree.port][0], member))
         share = tree.weight / (hosts.ranks - len(shape.members)) / len(near)
-        parts += [LocalTree(member, share, star[member], tree.port, reach[member]) for member in near]
-    fits = parts and fit(hosts, host, parts, rate)
-    return parts if fits else packed_host(hosts, host, rate, {shape.outside: 1})
+        ports.append([LocalTree(m, share, star[m], tree.port, reach[m], out.get(m)) for m in near])
+    # By the feeders of all ports, then by the next ones, so that fewer trees still use all ports and members.
+    parts = [tree for some in zip_longest(*ports) for tree in some if tree]
+    if not parts or fit(hosts, host, parts, rate) == direct:
+        return None if direct else packed_host(hosts, host, rate, {shape.outside: 1})
+    return parts
 
 
 def leaving_trees(
@@ -553,6 +572,22 @@ def leaving_trees(
         if fit(hosts, host, trees, rate):
             return trees
     return packed_host(hosts, host, rate, {root: 1})
+
+
+@lru_cache(maxsize=4)
+def rooted_pieces(
+    hosts: Hosts, home: int, root: int, rate: Fraction, direct: bool
+) -> list[tuple[tuple[LocalTree, ...], Fraction]] | None:
+    """Trees of the root's host and of every kind of host, and their weights; None as `entering_trees`.
+
+    home, root: the root's host, and its number there. rate: bytes/s for all together. direct: as there.
+    """
+    kinds = hosts.kinds
+    entering = [entering_trees(hosts, kinds.index(kind), rate, direct) for kind in range(max(kinds) + 1)]
+    leaving = leaving_trees(hosts, home, root, entering[kinds[home]] or (), Fraction(0) if direct else rate)
+    if leaving is None or None in entering:
+        return None
+    return list(side_by_side([[(tree, tree.weight) for tree in row or ()] for row in (leaving, *entering)]))
 
 
 # (member, weight, tree in the member's own host, {kind of host: trees there})

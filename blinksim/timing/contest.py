@@ -59,7 +59,7 @@ Answer = Callable[[int], Projection]
 # The models whose times are those of links with latency, overhead and bandwidth.
 ON_LINKS = ("alpha-beta", "simulate")
 # Ranks up to which the bound on the time is a matter of a second.
-_MOST_RANKS = 4096
+_MOST_RANKS = 8192
 _WAITS = "waiting not counted above"
 
 
@@ -354,10 +354,9 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     """Other packed trees of a cluster, about as good on the links as the best.
 
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
-    Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner. From
-    or to one root, binary trees of nodes are lower than chains.
+    Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
-    from blinksim.algorithms.building.symmetric_trees import rooted_host_trees, symmetric_host_trees
+    from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import read_hosts
 
@@ -369,13 +368,30 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     hosts, found = read_hosts(part), list[Any]()
     leaves = hosts is not None and len(hosts.fabric.leaves) > 1
     if collective.rooted:
-        found += [rooted_host_trees(part, collective, rate, low=True)] if leaves else []
+        found += _other_rooted_trees(best, rate, leaves)
     elif hosts is not None and leaves and not hosts.fabric.narrow(hosts.rates[0][1]):
         packed = symmetric_host_trees if best.by_symmetry else from_hosts
         found.append(packed(part, collective, rate, by_leaf=True))
     if not (collective.rooted or best.by_symmetry) and best.compact.chunks > _FEW_TREES * part.ranks:
         found.append(from_hosts(part, collective, rate * (1 - _LESS)))
     return tuple(Candidate(other) for other in found if other is not None)
+
+
+def _other_rooted_trees(best: Candidate, rate: Fraction, leaves: bool) -> list[Schedule]:
+    """From or to one root: binary trees of nodes are lower than chains, unless nodes are few.
+
+    Lowest are those that go straight to all inside nodes, where links there do not carry the best rate so.
+    leaves: nodes lie below different switches, and `best` are chains.
+    """
+    from blinksim.algorithms.building.symmetric_trees import rooted_host_trees
+
+    part, collective = best.compact.topology, best.timed.collective
+    found = list[Schedule | None]()
+    if part.ranks <= _SOLVED["packed"]:
+        found.append(rooted_host_trees(part, collective, best_known(part, collective, ()).rate, direct=True))
+    if leaves or part.nodes <= best.steps:
+        found.append(rooted_host_trees(part, collective, rate, low=leaves))
+    return [form for form in found if form is not None and (leaves or form.steps <= best.steps)]
 
 
 def fewer_trees(whole: Candidate, size: int) -> Candidate:

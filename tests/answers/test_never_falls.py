@@ -9,6 +9,7 @@ import pytest
 import blinksim as bs
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.nccl.tuner.tuner import COLLECTIVES as TIMED
+from blinksim.timing.contest import ceiling_of, least_time_of
 from blinksim.timing.library_model import Library
 
 SIZES = [2**power for power in range(10, 35)]
@@ -111,3 +112,12 @@ def test_terabytes_take_as_many_times_longer_as_they_are_more() -> None:
     part = bs.load("hgx-h200", rates="measured").select([0, 1])
     large, larger = (bs.project(part, "allreduce", size, model="execution").time_s for size in (2**36, 2**42))
     assert larger == pytest.approx(64 * large, rel=1e-3)
+
+
+def test_more_nodes_have_no_lower_bound() -> None:
+    """On thousands of GPUs, too, a few bytes take 5.6 us from node to node, not what they take on links alone."""
+    least = []
+    for nodes in (64, 1000):
+        part, asked = bs.load("hgx-h100", nodes=nodes).select(), Collective("allreduce")
+        least.append(least_time_of(part, asked, 2**10, ceiling_of(part, asked)).time_s)
+    assert 5.6e-6 < least[0] <= least[1]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import blinksim as bs
 from blinksim.bounds.time.link_prices import TimedPrices, _least, _priced
 
 PRICES = TimedPrices.choices
+KIB = 2**10
 
 
 @given(st.integers(3, 9), st.integers(1, 3), st.integers(0, 9), st.integers(1, 30), st.integers(0, 2**32))
@@ -55,3 +58,19 @@ def test_one_message(ports: int) -> None:
         exact = min((row[b] - row[a]) / (40 * (b - a) - overhead) for a in range(248) for b in range(a + 11, 249))
         assert found <= exact * (1 + 1e-9)
         assert found >= 0.9 * exact
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "sizes"),
+    [
+        ("hgx-h200", "broadcast", (512 * KIB, 640 * KIB, 768 * KIB)),
+        ("hgx-h200", "broadcast", (7168 * KIB, 8192 * KIB)),
+        ("hgx-h200", "allreduce", (96 * KIB, 112 * KIB)),
+        ("l40s-pcie", "broadcast", (40 * KIB, 48 * KIB)),
+    ],
+)
+def test_more_bytes_have_no_lower_bound(machine: str, name: str, sizes: tuple[int, ...]) -> None:
+    """With all its messages made smaller by one factor, a schedule for more bytes is one for fewer, and no slower."""
+    found = [bs.time_bound(machine, name, size) for size in sizes]
+    assert all(less.time_s <= more.time_s for less, more in pairwise(found))
+    assert all(one.best.check(one.topology, one.collective, one.size) == [] for one in found)

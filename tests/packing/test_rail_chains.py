@@ -84,6 +84,35 @@ def test_nodes_without_switches_attain_the_bound(machine: str, name: str) -> Non
         assert rate(found) == aim
 
 
+@pytest.mark.parametrize("machine", ["nd-a100-v4", "p4d", "perlmutter", "leonardo", "dgx2"])
+def test_what_enters_a_node_leaves_it_by_the_same_gpu(machine: str) -> None:
+    """Several GPUs are equally near each adapter: with another one on the way, every node would add a hop."""
+    part = bs.load(machine, nodes=4).select()
+    for low in (False, True):
+        found = rooted_host_trees(part, bs.Collective("broadcast"), bs.bound(part, "broadcast").rate, low=low)
+        assert found is not None
+        node, came = part.device_nodes, dict[tuple[int, int], int]()
+        across = [*zip(*(column[node[found.src] != node[found.dst]].tolist() for column in
+                         (found.chunk, found.src, found.dst)), strict=True)]  # fmt: skip
+        for chunk, _, dst in across:
+            came[chunk, node[dst]] = dst
+        assert all(src == came[chunk, node[src]] for chunk, src, _ in across if node[src] > 0)
+
+
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+@pytest.mark.parametrize("machine", ["hgx-h100", "l40s-pcie"])
+def test_few_nodes_take_the_quickest_form_at_any_size(machine: str, name: str) -> None:
+    """Chains pass each part on once, where binary trees do twice; narrow PCIe still serves small sizes directly."""
+    part = bs.load(machine, nodes=3).select()
+    aim = bs.bound(part, name).rate
+    forms = [{"low": False}, {"low": True}, {"direct": True}]
+    found = [rooted_host_trees(part, bs.Collective(name), aim, **form) for form in forms]
+    assert [form is None for form in found] == ([False, False, True] if machine == "hgx-h100" else [True, True, False])
+    for size in (2**17, 2**20, 2**26):
+        best = bs.project(part, name, size, algorithm="best", model="alpha-beta").time_s
+        assert best <= min(cost(form, size).time_s for form in found if form is not None) * (1 + 1e-12)
+
+
 def test_an_odd_node_has_trees_of_its_own_and_loses_little() -> None:
     part = bs.Question("hgx-h100", nodes=3, edits=("degrade n1.gpu3-n1.nvswitch lanes=6",)).part()
     collective = bs.Collective("broadcast", 4)

@@ -24,7 +24,7 @@ from blinksim.algorithms.building.claims import accepted_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
-from blinksim.graphs.arrays import Ints, distinct, side_by_side
+from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.rooted_trees import depths, from_parents, two_trees_from
 from blinksim.packing.forest import regular_group, trees_of_first
 from blinksim.packing.hosts import (
@@ -33,11 +33,10 @@ from blinksim.packing.hosts import (
     Path,
     Piece,
     all_pieces,
-    entering_trees,
-    leaving_trees,
     read_hosts,
     relayed,
     root_shares,
+    rooted_pieces,
 )
 from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.loads import Tree
@@ -231,25 +230,26 @@ class _Writer:
         depth = {key: depths(tree.root, [edge[:2] for edge in tree.edges]) for key, tree in several.items()}
         for a, b in arcs.tolist():
             there = depth[id(own if a == home else trees[a])]
-            first[b] = first[a] + there[hosts.shape.feeds[trees[b].port][0]] + 1
+            first[b] = first[a] + there[hosts.sender(trees[b])[0]] + 1
         self.inside(np.array([home]), own, 0)
         for tree in several.values():
             a, b = arcs[[trees[b] is tree for b in arcs[:, 1].tolist()]].T
             self.inside(b, tree, first[b])
+            sender, out = hosts.sender(tree)
             pairs, pair = np.unique(ends[[a, b], tree.port], axis=1, return_inverse=True)
             for place, (here, there) in enumerate(pairs.T.tolist()):
                 of = pair.ravel() == place
-                routes = self._both(self._crossing(a[of], b[of], tree, hosts.fabric.route(here, there) or ()))
-                feeder, _ = hosts.shape.feeds[tree.port]
-                ends_of = hosts.device[a[of], feeder], hosts.device[b[of], tree.root]
+                mid = hosts.fabric.route(here, there) or ()
+                routes = self._both(self._crossing(a[of], b[of], tree, out, mid))
+                ends_of = hosts.device[a[of], sender], hosts.device[b[of], tree.root]
                 self._put(*ends_of, first[b[of]] - 1, (routes[:, 0], routes[:, 1]))
 
-    def _crossing(self, a: Ints, b: Ints, tree: LocalTree, mid: Path) -> Ints:
-        """The links from the members that feed a tree's port to where it enters other hosts, a row for each two."""
+    def _crossing(self, a: Ints, b: Ints, tree: LocalTree, out: Path, mid: Path) -> Ints:
+        """The links from members out by a tree's port to where it enters other hosts, a row for each two."""
         hosts, port = self.hosts, tree.port
-        out = hosts.link[a][:, list(hosts.shape.feeds[port][1])], hosts.outof[a, port, None]
+        before = hosts.link[a][:, list(out)], hosts.outof[a, port, None]
         after = hosts.into[b, port, None], hosts.link[b][:, list(tree.entry)]
-        parts = (*out, np.array([mid], dtype=np.int64), *after)
+        parts = (*before, np.array([mid], dtype=np.int64), *after)
         return np.concatenate([np.broadcast_to(part, (len(b), part.shape[1])) for part in parts], axis=1)
 
     def _both(self, routes: Ints) -> Ints:
@@ -290,7 +290,7 @@ class _Writer:
 
     def across(self, host: int, there: Ints, tree: LocalTree, step: int) -> None:
         """From the member that feeds the tree's port to where it enters all these hosts."""
-        feeder, _ = self.hosts.shape.feeds[tree.port]
+        feeder, out = self.hosts.shape.feeds[tree.port]
         routes = np.zeros((len(there), 2), dtype=np.int64)
         leaves = self._leaf_of[there]
         for leaf in distinct(leaves).tolist():
@@ -305,7 +305,7 @@ class _Writer:
                 others = np.array([other for other in whole if other != host], dtype=np.int64)
                 mid = hosts.fabric.route(hosts.fabric.ends[host][port], hosts.fabric.ends[whole[0]][port])
                 if len(others) and mid is not None:
-                    known[self._place[others]] = self._both(self._crossing(np.array([host]), others, tree, mid))
+                    known[self._place[others]] = self._both(self._crossing(np.array([host]), others, tree, out, mid))
             routes[here] = known[self._place[there[here]]]
         src = np.full(len(there), self.hosts.device[host, feeder])
         self._put(src, self.hosts.device[there, tree.root], np.full(len(there), step), (routes[:, 0], routes[:, 1]))
@@ -323,7 +323,12 @@ class _Writer:
 
 
 def rooted_host_trees(
-    topology: Topology, collective: Collective, aim: Fraction, *, low: bool | None = None
+    topology: Topology,
+    collective: Collective,
+    aim: Fraction,
+    *,
+    low: bool | None = None,
+    direct: bool = False,
 ) -> Schedule | None:
     """A broadcast or reduce by trees of nodes over every port; None if nodes differ in more than bandwidth.
 
@@ -332,22 +337,21 @@ def rooted_host_trees(
     together carry the whole. aim: algbw, bytes/s. low: two binary trees of nodes for each port, in one of
     which a node is a leaf. Else pipelined chains (Chan et al., CCPE 2007), which cross once between nodes of
     different switches, in groups of a dragonfly by different routes. Default: chains if there are such.
+    direct: inside nodes straight to all, more slowly, where links there do not carry the aim so; else None.
     """
     hosts, pairs = read_hosts(topology), pairs_of_links(topology)
     if hosts is None or hosts.lacking or (collective.collects and pairs is None):
         return None
     plan, kinds = Plan(topology, collective, "packed", "forest"), hosts.kinds
     ((home, root),) = np.argwhere(hosts.device == topology.member_places[collective.root]).tolist()
-    entering = [entering_trees(hosts, kinds.index(kind), aim) for kind in range(max(kinds) + 1)]
-    leaving = leaving_trees(hosts, home, root, entering[kinds[home]] or (), aim)
-    if leaving is None or None in entering:
+    pieces = rooted_pieces(hosts, home, root, aim, direct)
+    if pieces is None:
         return None
-    rows = [[(tree, tree.weight) for tree in row or ()] for row in (leaving, *entering)]
     chain = {place + 1: place for place in range(hosts.count - 1)}
     low = len(hosts.fabric.leaves) == 1 if low is None else low
     shapes, orders = two_trees_from(0, hosts.count) if low else [(chain, 0)], _orders(hosts, home)
     writer, channel = _Writer(plan, hosts, pairs), 0
-    for (own, *entered), share in side_by_side(rows):
+    for (own, *entered), share in pieces:
         order = np.array(next(orders))
         for parents in shapes:
             arcs = order[np.array(from_parents(*parents))]

@@ -64,13 +64,16 @@ class Delays:
     """
 
     def __init__(self, topology: Topology, collective: Collective) -> None:
-        links, index = topology.links, topology.index
+        table = topology.link_columns
+        rows: list[int] = table.figure.tolist()
         self.topology, self.collective = topology, collective
-        self.latency = [femtoseconds(link.latency) for link in links]
-        self.overhead = [femtoseconds(link.overhead) for link in links]
-        self.src, self.dst = [index[link.src] for link in links], [index[link.dst] for link in links]
-        self.scale = lcm(*{link.bandwidth.denominator for link in links})
-        self.rate = [int(link.bandwidth * self.scale) for link in links]
+        latency, overhead = ([femtoseconds(figures[at]) for figures in table.figures] for at in (3, 4))
+        self.latency, self.overhead = [latency[row] for row in rows], [overhead[row] for row in rows]
+        self.src: list[int] = table.src.tolist()
+        self.dst: list[int] = table.dst.tolist()
+        self.scale = lcm(*(table.bandwidths[row].denominator for row in {*rows}))
+        scaled = [int(rate * self.scale) for rate in table.bandwidths]
+        self.rate = [scaled[row] for row in rows]
         self.ranks: list[int] = topology.member_places.tolist()
         self._out, self._into = ([list[int]() for _ in topology.devices] for _ in range(2))
         for link, (src, dst) in enumerate(zip(self.src, self.dst, strict=True)):
@@ -163,7 +166,9 @@ class Delays:
                 continue
             here[owner] = time
             for link in self._out[device]:
-                heappush(queue, (time + self.latency[link], self.dst[link], owner))
+                # Most devices have heard of two owners already.
+                if len(found[self.dst[link]]) < 2:
+                    heappush(queue, (time + self.latency[link], self.dst[link], owner))
         return [min(here.values(), default=None) for here in found]
 
     def opens(self, link: int) -> int | None:

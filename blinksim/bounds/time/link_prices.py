@@ -35,8 +35,6 @@ _STEP, _TRIES, _RISES, _FARTHEST = 10**6, 12, 2.0, 8.0
 _LATEST = 2**58
 # What is brought by a time that is far too short, as a part.
 _LEAST = 2.0**-8
-# By which factor a coarse sum may be higher than a fine one, at most, where a later time is looked for at all.
-_COARSE = 1.2
 # How often another choice is taken when the last one has led further than this part of the time, by shifts.
 _AGAIN, _NEAR = 3, 3
 # Distances that are told apart: the least one from rank to rank, the next one, all others.
@@ -106,11 +104,14 @@ class Searched(Theorem):
         return self._proof(time)[1]
 
     def _proof(self, time: int) -> tuple[int, Choice]:
-        """What links bring by a time, by the first choice that proves it of the two that say least by a coarse sum."""
+        """What links bring by a time, by the first choice that proves it.
+
+        Those that say least by a coarse sum are first, but of some nearly as good, any may prove it.
+        """
         if time < 1:
             return 0, self.choices[0]
         tried = list[tuple[int, Choice]]()
-        for choice in self._ordered(time)[:2]:
+        for choice in self._ordered(time):
             tried.append((self._most(time, choice, self.fine), choice))
             if tried[-1][0] < self.all:
                 break
@@ -142,9 +143,8 @@ class Searched(Theorem):
         """The latest time before which nothing ends, but for some parts in a thousand; 0 if none is after `low`."""
         time = low - low % _STEP + _STEP
         choice = self._ordered(time)[0]
-        # A coarse sum may be too high by so much, about.
-        high = 1 + (2 * self.message / time) ** 2
-        if self._most(time, choice, self.coarse) > min(high, _COARSE) * self.all:
+        # A coarse sum may be too high, by more where few of its steps make a message.
+        if all(self._most(time, choice, steps) > self.all for steps in (self.coarse, self.fine)):
             return 0
         for _ in range(_AGAIN):
             start, time = time, self._last(time, choice, self.coarse, _ROUGH)
