@@ -9,7 +9,6 @@ stand for just as well (start and hop where all times are of as many steps), is 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -190,10 +189,10 @@ def _nearest(predict: Callable[[Floats], tuple[Floats, Floats]], seen: Floats, f
 
 
 def _spread(residual: Floats, constants: int) -> float:
-    """The median absolute residual as a standard deviation, corrected for the constants that were fitted."""
-    count = len(residual)
-    correction = math.sqrt(count / max(1, count - constants))
-    return max(_LEAST_SCALE, float(np.median(np.abs(residual))) / NormalDist().inv_cdf(0.75) * correction)
+    """The median absolute residual as a standard deviation, of all but the smallest: a fit makes one of them 0 for
+    each constant but one (Yohai, Stahel and Zamar 1991)."""
+    largest = np.sort(np.abs(residual))[max(0, min(constants, len(residual)) - 1) :]
+    return max(_LEAST_SCALE, float(np.median(largest)) / NormalDist().inv_cdf(0.75))
 
 
 def _biweight(ratio: Floats) -> Floats:

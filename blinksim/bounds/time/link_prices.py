@@ -6,26 +6,23 @@ free numbers and tries some choices: a coarse sum finds the time and the choice,
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cache, cached_property, lru_cache
-from itertools import combinations, pairwise
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import ceil, exp, log
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from blinksim.bounds.time.certificates import Place, Theorem, in_words, last_short, microseconds
-from blinksim.bounds.time.delays import FAR, SECOND, Delays
+from blinksim.bounds.time.certificates import Place, Theorem, in_words, last_short
+from blinksim.bounds.time.delays import SECOND, Delays
 from blinksim.bounds.time.message_counts import spreading
 from blinksim.graphs.arrays import Floats
 
 Choice = tuple[float, ...]
-# Ranks up to which the sums are done, and those of potentials: with more ranks on the same links, distances differ
-# less, and other theorems say more.
-_MOST_RANKS, _MOST_POTENTIALS = 16, 6
+# Ranks up to which the sums are done: with more, other theorems say more.
+_MOST_RANKS = 16
 # Sums of floats are off by far less than this part, and the searches for a time stop at the others, of what is needed.
 _SAFE, _ROUGH, _CLOSE = 2.0**-30, 2.0**-5, 2.0**-8
 # Times that are tried: whole nanoseconds, so many of them, at first as if what is brought grew by this power, and no
@@ -37,8 +34,6 @@ _LATEST = 2**58
 _LEAST = 2.0**-8
 # How often another choice is taken when the last one has led further than this part of the time, by shifts.
 _AGAIN, _NEAR = 3, 3
-# Distances that are told apart: the least one from rank to rank, the next one, all others.
-_CLASSES = 3
 # More bytes times femtoseconds than ever are.
 _ENDLESS = 1e300
 # For what a byte costs on ports: the steps that a time is cut into, and the part at which the search for it stops.
@@ -50,27 +45,36 @@ def _pays_overheads(facts: Delays) -> bool:
     return facts.only_ranks_hold and all(facts.overhead[e] for rank in facts.ranks for e in facts.first_hops(rank))
 
 
-class Searched(Theorem):
-    """What links can bring by a time of the data that some ranks have for all others, by one of some choices.
+class TimedPrices(Theorem):
+    """Broadcast: what the trees of all bytes cost, with links of the root that cost most at first, others at last.
 
-    Attributes
-    ----------
-    kinds : tuple of str
-        The collectives that it speaks of.
-    choices : tuple of tuple of float
-        What is tried.
-    coarse, fine : int
-        Steps that the time is cut into, for the search and for the proof.
+    In an allreduce the data of every rank is broadcast, with that of others in the same messages. What the
+    root sends late reaches few others in time, and what others send early is little. With prices for the time
+    on links, every byte's tree costs at least what the cheapest tree does, and all links together are worth
+    so much. A message that keeps its first link busy from s to x carries what takes x - s - o, so a byte in
+    it costs the price's integral from s to x over that. A rank that has a byte sends it in one message after
+    another on every link.
     """
 
-    kinds: ClassVar[tuple[str, ...]] = ("broadcast", "allreduce")
-    choices: ClassVar[tuple[Choice, ...]]
-    coarse: ClassVar[int]
-    fine: ClassVar[int]
+    kind = "timed-prices"
+    # By which part the root's price has fallen at the end; from which part of the time on others cost anything, and
+    # what at the end. Of 90 such triples, those of which one is within 2 % of the best on links and switches of 4 to 16
+    # ranks.
+    choices: ClassVar[tuple[Choice, ...]] = (
+        (0.9, 0.2, 0.1),
+        (0.8, 0.4, 0.15),
+        (1.0, 0.2, 0.1),
+        (1.0, 0.4, 0.05),
+        (1.0, 0.1, 0.06),
+        (0.8, 0.1, 0.1),
+        (0.9, 0.4, 0.15),
+        (1.0, 0.4, 0.15),
+    )
+    # Steps that the time is cut into, for the search and for the proof.
+    coarse, fine = 48, 208
 
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         super().__init__(facts, size, part)
-        self.message = min(facts.overhead[e] + facts.latency[e] for rank in facts.ranks for e in facts.first_hops(rank))
         # By which power what is brought has grown with the time of late.
         self._rises = _RISES
         self._orders = dict[int, list[Choice]]()
@@ -78,9 +82,9 @@ class Searched(Theorem):
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        few = 2 < facts.topology.ranks <= _MOST_RANKS
+        few = 2 < facts.topology.ranks <= _MOST_RANKS and facts.collective.name in ("broadcast", "allreduce")
         reach = all(facts.first_hops(rank) for rank in facts.ranks)
-        return facts.collective.name in cls.kinds and few and reach and _pays_overheads(facts)
+        return few and reach and _pays_overheads(facts) and spreading(facts) is not None
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
@@ -89,9 +93,24 @@ class Searched(Theorem):
         rank = facts.collective.root if facts.collective.name == "broadcast" else rates.index(min(rates))
         return [((facts.topology.members[rank],),)]
 
-    @abstractmethod
     def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
-        """What links bring by a time, by each choice; in units of its own."""
+        """What all links are worth by a time over what a byte costs, in bytes times femtoseconds per rate."""
+        facts, messages = self.facts, spreading(self.facts)
+        assert messages is not None
+        firsts = [(rank, e) for rank in facts.ranks for e in facts.first_hops(rank)]
+        own, others = (
+            sum(facts.rate[e] * self.n for rank, e in firsts if (rank in self.part) == inside)
+            for inside in (True, False)
+        )
+        # No message with more than `size` bytes is of use, and the link is busy so long for one of them.
+        scaled = self.size * facts.scale * SECOND
+        longest = max(facts.overhead[e] + -(-scaled // facts.rate[e]) for _, e in firsts)
+        late, step = messages.message - messages.spacing, -(-time // steps)
+        root, other = _priced(time - late, step, tuple(choices), steps)
+        worth = (own * root.sum(axis=1) + others * other.sum(axis=1)) * step
+        cost = _least(self.n, messages.ports, root, other, step, (messages.spacing, late, longest))
+        # At prices by which some tree is free, everything may be brought.
+        return [float(one) for one in np.divide(worth, cost, out=np.full(len(cost), _ENDLESS), where=cost > 0)]
 
     def there(self, time: int) -> int:
         return self._proof(time)[0]
@@ -184,349 +203,6 @@ class Searched(Theorem):
                 time = int(time * min(exp(lacks / self._rises), _FARTHEST))
             time -= time % _STEP
         return good
-
-
-# --- prices that fall with what ranks still wait for ------------------------------------------------------------
-
-
-class _Distances(NamedTuple):
-    """Classes of distances between ranks: the least time, the next one, and all others.
-
-    away: the least time of each class, femtoseconds. far: how many ranks are so far from the source.
-    """
-
-    away: tuple[int, ...]
-    far: tuple[int, ...]
-
-
-class _Port(NamedTuple):
-    """Links out of ranks that are of use to the same ranks.
-
-    rate, overhead: of each of them, as in `Delays`. heard: when the sender can first have heard from each
-    rank of the part. rows: for every rank that a message may be for, the latency to it, and how many
-    destinations are so far (0: no way, as it is the source or the destination, else the class and 1) from the
-    sender and from it, by their class of distances from the source.
-    """
-
-    rate: int
-    overhead: int
-    heard: tuple[int, ...]
-    rows: tuple[tuple[int, tuple[tuple[tuple[int, int], tuple[int, ...]], ...]], ...]
-
-
-class Potentials(Searched):
-    """What messages are worth to ranks that still wait, by how late it is and how far they are.
-
-    A broadcast, the data of some ranks in an allreduce, or a block of an allgather must get to all others.
-    Every rank has a potential for every destination, which only grows with time: 1 at the source, 0 at the
-    destination, and between them the closer to 1 the later it is. A byte in a message from u at time s that
-    arrives at w at time y is worth what the potential falls by, added up over all destinations where it
-    falls. On its way to a destination a byte goes through messages of which each one starts after the last
-    one arrived; so they are worth 1 together. And no link earns more than the best sequence of messages on
-    it. This is the dual of a flow over time (Ford and Fulkerson 1958), with messages that go whole and pay
-    overheads.
-    """
-
-    kind = "potentials"
-    kinds = ("broadcast", "allreduce", "allgather")
-    # From which to which part of the time the potential rises, for each class of distances, then the weights of
-    # destinations by their distance from the source.
-    # Of 25 that a search found at single points, those of which one is within 2 % of the best on parts of a DGX-1.
-    choices = (
-        (0.73, 1.37, 0.66, 1.48, 0.53, 1.5, 0.9, 2.1, 2.6),
-        (0.35, 1.0, 0.36, 0.77, 0.56, 0.97, 1.6, 2.1, 0.8),
-        (0.58, 1.08, 0.5, 1.02, 1.1, 1.15, 0.1, 0.2, 0.6),
-        (0.46, 0.58, 0.52, 0.68, 0.98, 1.15, 0.9, 1.1, 1.0),
-        (0.5, 0.76, 0.38, 0.59, 0.84, 0.92, 0.8, 1.7, 0.6),
-        (0.45, 1.1, 0.42, 1.0, 0.95, 1.1, 1.4, 1.9, 0.7),
-    )
-    coarse, fine = 32, 96
-
-    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        super().__init__(facts, size, part)
-        # Of an allreduce a byte in a message is a sum of what some ranks contribute, of others it is of one of them.
-        self.summed = facts.collective.name == "allreduce"
-        if facts.collective.name == "allgather":
-            self.all = facts.block(size) * len(part)
-
-    @classmethod
-    def applies(cls, facts: Delays) -> bool:
-        return super().applies(facts) and facts.direct and facts.topology.ranks <= _MOST_POTENTIALS
-
-    @classmethod
-    def places(cls, facts: Delays) -> list[Place]:
-        """The root or a rank, or for sums parts with the least bandwidth out of them."""
-        return _narrow(facts) if facts.collective.name == "allreduce" else super().places(facts)
-
-    def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
-        """What the best sequences of messages on all links are worth, over what one byte needs.
-
-        Potentials are constant within a step. With the steps fixed in which messages start and end, the sum
-        is linear in the times, and the limits on them are differences of marks, so it is largest with all
-        times at marks: a start then belongs to the step after it, an end to the one before.
-        """
-        step, (distances, alike) = -(-time // steps), _ports(self.facts, self.part)
-        ports, numbers = list(alike), np.array(choices)[:, :, None, None]
-        weights, middle = numbers[:, 2 * _CLASSES :], np.arange(2 * steps + 1) + 0.5
-        # The potentials in each step, of the source and each class of distances; 1 when no message comes in time.
-        risen = [(middle > steps).astype(np.float64)[None, :]]
-        for kind, away in enumerate(distances.away):
-            since, until = numbers[:, 2 * kind, 0], numbers[:, 2 * kind + 1, 0]
-            line = np.clip((middle / steps - since) / (until - since), 0.0, 1.0)
-            risen.append(np.where(middle + away / step > steps, 1.0, line))
-        rate = np.array([float(port.rate) for port in ports])
-        overhead = np.array([float(port.overhead) for port in ports])
-        # How many steps a message can take; one of more than all data is of no more use.
-        longest = -(-(self.all / (self.n * rate) + overhead) // step)
-        least, most = int(overhead.min() // step) + 1, min(int(longest.max()), steps)
-        if least > most:
-            return [0.0] * len(choices)
-        lengths = np.arange(least, most + 1)
-
-        @cache
-        def falls(pair: tuple[int, int], late: int) -> Floats:
-            """(choices, steps, lengths): what the potential falls by from each start on, for the length of a message.
-
-            pair: classes of distances from sender and receiver; 0 for the source and the destination.
-            """
-            own, its = pair
-            start = risen[own][:, :steps, None] if own else 1.0
-            # The end is in the step before its mark.
-            ends = np.minimum(np.arange(steps)[:, None] + lengths - 1 + late // step, 2 * steps)
-            return np.maximum(0.0, start - risen[its][:, ends])
-
-        # For each link and choice, by the steps of start and length.
-        worth = np.zeros((len(ports), len(choices), steps, len(lengths)))
-        for port, one in zip(ports, worth, strict=True):
-            for late, pairs in port.rows:
-                rows = (falls(pair, late) * _weighed(counts, weights) for pair, counts in pairs)
-                np.maximum(one, sum(rows), out=one)
-            heard = np.searchsorted(np.array(port.heard), np.arange(1, steps + 1) * step)[:, None]
-            one *= heard if self.summed else heard > 0
-        worth *= np.maximum(0.0, np.minimum(lengths, longest[:, None]) * step - overhead[:, None])[:, None, None]
-        earned = np.zeros((len(ports), len(choices), steps + most + 1))
-        for begin in range(steps - 1, -1, -1):
-            later = worth[:, :, begin] + earned[:, :, begin + least : begin + most + 1]
-            np.maximum(later.max(axis=2), earned[:, :, begin + 1], out=earned[:, :, begin])
-        total = (rate * np.array([*alike.values()])) @ earned[:, :, 0] * self.n
-        needed = (len(self.part) if self.summed else 1) * _weighed(distances.far, weights)[:, 0, 0]
-        return [float(one) for one in total / needed]
-
-    def table(self, time: int) -> dict[str, Any]:
-        choice = self.best(time)
-        rises = [list(choice[place : place + 2]) for place in range(0, 2 * _CLASSES, 2)]
-        return {"rises": rises, "weights": list(choice[2 * _CLASSES :]), "steps": self.fine}
-
-    def words(self, time: int) -> str:
-        return (
-            f"by how late it is and how many of {self.n - 1} ranks still wait for it, what messages on all links carry "
-            f"within {in_words(time)} is worth less than what all bytes need"
-        )
-
-
-def _weighed(counts: Sequence[int], weights: Floats) -> Floats:
-    """(choices, 1, 1): destinations by their weights."""
-    return np.asarray(sum(count * weights[:, place] for place, count in enumerate(counts) if count))
-
-
-@lru_cache(maxsize=64)
-def _narrow(facts: Delays) -> list[Place]:
-    """Of each number of ranks, a part with the least bandwidth out of it; those with the least of all."""
-    found = dict[int, tuple[int, tuple[str, ...]]]()
-    for count in range(1, len(facts.ranks) // 2 + 1):
-        for part in combinations(range(len(facts.ranks)), count):
-            inside = {facts.ranks[rank] for rank in part}
-            ends = zip(facts.rate, facts.src, facts.dst, strict=True)
-            out = sum(rate for rate, src, dst in ends if src in inside and dst not in inside)
-            if count not in found or out < found[count][0]:
-                found[count] = out, tuple(facts.topology.members[rank] for rank in part)
-    least = min(out for out, _ in found.values())
-    return [(part,) for out, part in found.values() if out == least]
-
-
-@lru_cache(maxsize=64)
-def _ports(facts: Delays, inside: frozenset[int]) -> tuple[_Distances, Counter[_Port]]:
-    """The distances of ranks from those of a part, and the kinds of links, with how many there are of each."""
-    n, part = len(facts.ranks), [rank for rank, device in enumerate(facts.ranks) if device in inside]
-    apart = [[facts.apart[a][b] for b in facts.ranks] for a in range(n)]
-    outside = [rank for rank in range(n) if rank not in part]
-    known = sorted({apart[a][b] for a in range(n) for b in outside if a != b})
-    # The class and 1, from rank to rank; 0 from one to itself.
-    kinds = np.zeros((n, n), dtype=np.int64)
-    for a, b in ((a, b) for a in range(n) for b in outside if a != b):
-        kinds[a, b] = min(known.index(apart[a][b]), _CLASSES - 1) + 1
-    near = {b: min(int(kinds[a, b]) for a in part) for b in outside}
-    away = tuple(known[min(place, len(known) - 1)] for place in range(_CLASSES))
-    distances = _Distances(away, tuple([*near.values()].count(kind + 1) for kind in range(_CLASSES)))
-    ports = Counter[_Port]()
-    for sender, device in enumerate(facts.ranks):
-        heard = tuple(sorted(0 if a == sender else apart[a][sender] for a in part))
-        for link in facts.first_hops(device):
-            reached = facts.beyond(link)
-            rows = set[tuple[int, tuple[tuple[tuple[int, int], tuple[int, ...]], ...]]]()
-            for receiver in outside:
-                if receiver != sender and reached[facts.ranks[receiver]] < FAR:
-                    # Destinations by their distances from sender and receiver, and how many are so far from the part.
-                    waiting = dict[tuple[int, int], list[int]]()
-                    for other in outside:
-                        if other != sender:
-                            pair = 0 if sender in part else int(kinds[sender, other]), int(kinds[receiver, other])
-                            waiting.setdefault(pair, [0] * _CLASSES)[near[other] - 1] += 1
-                    late = facts.latency[link] + reached[facts.ranks[receiver]]
-                    rows.add((late, tuple(sorted((pair, tuple(counts)) for pair, counts in waiting.items()))))
-            if rows:
-                ports[_Port(facts.rate[link], facts.overhead[link], heard, tuple(sorted(rows)))] += 1
-    return distances, ports
-
-
-# --- prices on either side of a clock ---------------------------------------------------------------------------
-
-
-class RandomClock(Searched):
-    """Broadcast: many short pieces pay many overheads, a few long ones come late to whoever passes them on.
-
-    All ranks but the root share a clock, drawn at random. A byte of a message from the root that arrives
-    before the clock is worth n - 1, and 1 later; a byte that another rank sends is worth 1 if it starts after
-    the clock, and nothing before. Whatever the clock shows, every byte collects n - 1: if none of its
-    messages from the root is early, all others start after the clock too, and each rank is reached by one
-    message. So the mean over all clocks is n - 1 at least, and no link earns more than the best sequence of
-    messages on it.
-    """
-
-    kind = "random-clock"
-    # Between which parts of the time the clock may be: what was best on machines of 3 to 16 ranks.
-    choices = (
-        (0.0, 0.85),
-        (0.0, 1.0),
-        (0.1, 0.9),
-        (0.1, 1.0),
-        (0.2, 0.8),
-        (0.2, 0.9),
-        (0.3, 0.7),
-        (0.3, 0.8),
-        (0.5, 0.6),
-        (0.5, 0.8),
-        (0.9, 1.0),
-    )
-    coarse, fine = 40, 160
-
-    @classmethod
-    def applies(cls, facts: Delays) -> bool:
-        return facts.collective.name == "broadcast" and facts.topology.ranks > 2 and _pays_overheads(facts)
-
-    @cached_property
-    def ways(self) -> tuple[int, int, int, int]:
-        """Rates of the root and of all others, and the least overhead and latency."""
-        facts, (root,) = self.facts, self.part
-        own = facts.first_hops(root)
-        # What is sent towards the root only goes on through the root's links, where it counts.
-        others = [e for rank in facts.ranks if rank != root for e in facts.first_hops(rank) if facts.dst[e] != root]
-        overhead = min(facts.overhead[e] for e in (*own, *others))
-        latency = min(facts.closes(e) or 0 for e in (*own, *others))
-        rates = [sum(facts.rate[e] for e in links) * self.n for links in (own, others)]
-        return rates[0], rates[1], overhead, latency
-
-    def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
-        """What all links earn by a time at the most, over what a byte needs."""
-        from_root, from_others, overhead, latency = self.ways
-        times = np.full(len(choices), float(time))
-        clocks = np.array(choices) * times[:, None]
-        root, others = _best_sequences(times, self.n, float(overhead), float(latency), clocks, steps)
-        return [float(one) for one in (from_root * root + from_others * others) / (self.n - 1)]
-
-    def table(self, time: int) -> dict[str, Any]:
-        return {"clock_us": [microseconds(int(part * time)) for part in self.best(time)], "steps": self.fine}
-
-    def words(self, time: int) -> str:
-        return (
-            f"short pieces pay overheads and long ones come late: within {in_words(time)} all messages together bring "
-            f"the data to fewer than {self.n - 1} other ranks"
-        )
-
-
-def _best_sequences(
-    time: Floats, n: int, overhead: float, latency: float, clocks: Floats, steps: int
-) -> tuple[Floats, Floats]:
-    """What a link of the root and another link earn at the most with each clock, in times of a byte; rounded up.
-
-    time: (C,), the end. clocks: (C, 2), from when to when. The worth of a message is taken at the better end
-    of the step in which it ends (root) or starts (others). With that fixed, earnings are linear in the times
-    between messages: the root's are best at the end of their step, as an earlier one is worth more, and the
-    others' at its beginning.
-    """
-    step, last = time[:, None] / steps, time[:, None] - latency
-    grid = np.arange(steps + 1) * step
-    # passed (C, steps + 1): how likely the clock is over by then.
-    passed = np.clip((grid - clocks[:, :1]) / (clocks[:, 1:] - clocks[:, :1]), 0.0, 1.0)
-    arrives = np.minimum((grid + latency) // step, steps).astype(np.int64)
-    early = 1.0 + (n - 2) * (1.0 - np.take_along_axis(passed, arrives, axis=1))
-    ends = np.minimum(grid, last) - overhead
-    root, other = np.zeros((2, len(clocks), steps + 1))
-    for begin in range(steps - 1, -1, -1):
-        # Nothing is sent, but what comes from others may pass through the root.
-        other[:, begin] = other[:, begin + 1]
-        root[:, begin] = root[:, begin + 1] + step[:, 0] * passed[:, begin + 1]
-        data = np.maximum(ends[:, begin + 1 :] - grid[:, [begin]], 0.0)
-        # A message of no bytes is as good as none.
-        mine = data * early[:, begin:-1] + root[:, begin + 1 :]
-        theirs = data * passed[:, [begin + 1]] + other[:, begin + 1 :]
-        root[:, begin] = np.maximum(root[:, begin], mine.max(axis=1))
-        other[:, begin] = np.maximum(other[:, begin], theirs.max(axis=1))
-    return root[:, 0], other[:, 0]
-
-
-# --- prices that pay for trees ----------------------------------------------------------------------------------
-
-
-class TimedPrices(Searched):
-    """Broadcast: what the trees of all bytes cost, with links of the root that cost most at first, others at last.
-
-    In an allreduce the data of every rank is broadcast, with that of others in the same messages. What the
-    root sends late reaches few others in time, and what others send early is little. With prices for the time
-    on links, every byte's tree costs at least what the cheapest tree does, and all links together are worth
-    so much. A message that keeps its first link busy from s to x carries what takes x - s - o, so a byte in
-    it costs the price's integral from s to x over that. A rank that has a byte sends it in one message after
-    another on every link.
-    """
-
-    kind = "timed-prices"
-    # By which part the root's price has fallen at the end; from which part of the time on others cost anything, and
-    # what at the end. Of 90 such triples, those of which one is within 2 % of the best on links and switches of 4 to 16
-    # ranks.
-    choices = (
-        (0.9, 0.2, 0.1),
-        (0.8, 0.4, 0.15),
-        (1.0, 0.2, 0.1),
-        (1.0, 0.4, 0.05),
-        (1.0, 0.1, 0.06),
-        (0.8, 0.1, 0.1),
-        (0.9, 0.4, 0.15),
-        (1.0, 0.4, 0.15),
-    )
-    coarse, fine = 48, 208
-
-    @classmethod
-    def applies(cls, facts: Delays) -> bool:
-        return super().applies(facts) and spreading(facts) is not None
-
-    def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
-        """What all links are worth by a time over what a byte costs, in bytes times femtoseconds per rate."""
-        facts, messages = self.facts, spreading(self.facts)
-        assert messages is not None
-        firsts = [(rank, e) for rank in facts.ranks for e in facts.first_hops(rank)]
-        own, others = (
-            sum(facts.rate[e] * self.n for rank, e in firsts if (rank in self.part) == inside)
-            for inside in (True, False)
-        )
-        # No message with more than `size` bytes is of use, and the link is busy so long for one of them.
-        scaled = self.size * facts.scale * SECOND
-        longest = max(facts.overhead[e] + -(-scaled // facts.rate[e]) for _, e in firsts)
-        late, step = messages.message - messages.spacing, -(-time // steps)
-        root, other = _priced(time - late, step, tuple(choices), steps)
-        worth = (own * root.sum(axis=1) + others * other.sum(axis=1)) * step
-        cost = _least(self.n, messages.ports, root, other, step, (messages.spacing, late, longest))
-        # At prices by which some tree is free, everything may be brought.
-        return [float(one) for one in np.divide(worth, cost, out=np.full(len(cost), _ENDLESS), where=cost > 0)]
 
     def table(self, time: int) -> dict[str, Any]:
         root, since, others = self.best(time)
@@ -700,4 +376,4 @@ def _port_time(n: int, time: int, overhead: int, latency: int, summed: bool) -> 
     return max(twice, float((n * first + rest[steps:0:-1]).min()))
 
 
-THEOREMS = (TreeCost, Potentials, RandomClock, TimedPrices)
+THEOREMS = (TreeCost, TimedPrices)
