@@ -9,10 +9,7 @@ from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.graphs.rooted_trees import Parents
 
 ENTRY = Algorithm(
-    REDUCE_AND_SPREAD,
-    "a complete binary tree, pipelined",
-    form="forest",
-    source="Chan et al., CCPE 2007",
+    REDUCE_AND_SPREAD, "a complete binary tree, pipelined", form="forest", source="Chan et al., CCPE 2007"
 )
 
 

@@ -29,10 +29,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    REDUCE_AND_SPREAD,
-    "trees through idle GPUs as well (Blink+)",
-    solver=True,
-    source="Blink+ report, section 4.1",
+    REDUCE_AND_SPREAD, "trees through idle GPUs as well (Blink+)", solver=True, source="Blink+ report, section 4.1"
 )
 
 

@@ -16,11 +16,7 @@ from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, around
 from blinksim.packing.hamiltonian import Order
 
 ENTRY = Algorithm(
-    REDUCE_AND_SPREAD,
-    "a path of ranks, pipelined",
-    form="forest",
-    source="Chan et al., CCPE 2007",
-    hops=around,
+    REDUCE_AND_SPREAD, "a path of ranks, pipelined", form="forest", source="Chan et al., CCPE 2007", hops=around
 )
 
 

@@ -115,12 +115,7 @@ def weighted(matrix: Matrix) -> Matrix:
 
 
 def grow(
-    weights: Matrix,
-    roots: Sequence[int],
-    *,
-    penalty: float = PENALTY,
-    backtrack: bool = False,
-    seed: int = 0,
+    weights: Matrix, roots: Sequence[int], *, penalty: float = PENALTY, backtrack: bool = False, seed: int = 0
 ) -> list[BalancedTree]:
     """One tree from each of `roots`, in that order, each avoiding the links of those before it.
 

@@ -11,11 +11,7 @@ from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    ("allreduce",),
-    "direct reduce-scatter, then direct allgather",
-    sends=per_pair,
-    every_pair=True,
-    outlined=True,
+    ("allreduce",), "direct reduce-scatter, then direct allgather", sends=per_pair, every_pair=True, outlined=True
 )
 
 

@@ -78,8 +78,7 @@ class Change:
     def to_dict(self) -> dict[str, Any]:
         """JSON; rates in GB/s."""
         return keyed(
-            self,
-            "change=what links=pairs rate_exact=after algbw_GBps=after before_exact=before ratio bottleneck",
+            self, "change=what links=pairs rate_exact=after algbw_GBps=after before_exact=before ratio bottleneck"
         )
 
 

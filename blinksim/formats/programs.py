@@ -481,8 +481,7 @@ def _schedule(
     candidates += [] if one_by_one is None else [built(one_by_one)]
     candidates += [replace(candidates[0], form="forest")] if is_forest(candidates[0]) else []
     return min(
-        map(Candidate.of, candidates),
-        key=lambda one: round(cost(one.compact, _LARGE, spread=one.spread).time_s, 9),
+        map(Candidate.of, candidates), key=lambda one: round(cost(one.compact, _LARGE, spread=one.spread).time_s, 9)
     )
 
 

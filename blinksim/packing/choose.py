@@ -292,12 +292,7 @@ MOST_MEMBERS = 10
 
 
 def search_trees(
-    loads: Mapping[Arc, Load],
-    root: int,
-    capacity: Sequence[int],
-    rate: Fraction,
-    trees: int,
-    limits: Limits,
+    loads: Mapping[Arc, Load], root: int, capacity: Sequence[int], rate: Fraction, trees: int, limits: Limits
 ) -> list[tuple[tuple[Arc, ...], Fraction]] | None:
     """`trees` out-trees from `root` that span all vertices, with rates of the denominator of `rate` that add up to it.
 

@@ -230,13 +230,7 @@ def _class_colour(machine: Topology, kind: str) -> str:
     return grey[machine.link_classes.index(kind) % len(grey)]
 
 
-def devices(
-    axes: Axes,
-    machine: Topology,
-    shown: View,
-    size: float = 330.0,
-    gone: Sequence[str] = (),
-) -> None:
+def devices(axes: Axes, machine: Topology, shown: View, size: float = 330.0, gone: Sequence[str] = ()) -> None:
     """Markers by kind with their names: members white, relays grey, forwarders small, what is gone dashed in red."""
     crowded, places = len(shown.devices) > 60, shown.places
     for device in shown.devices:

@@ -37,15 +37,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import expand, occurrences
 from blinksim.results import Term
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.loads import (
-    Resources,
-    RouteUses,
-    Spread,
-    chunk_parts,
-    resources,
-    single_routes,
-    whole_loads,
-)
+from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, resources, single_routes, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces, climbed
 from blinksim.schedule.step_loads import Outline, StepLoads

@@ -391,9 +391,7 @@ def first_come(
     return Run(finish, table[:, :stages])
 
 
-def _arrivals(
-    graph: EventGraph,
-) -> tuple[list[int], Callable[[int, int, int], list[tuple[int, int]]], dict[int, int]]:
+def _arrivals(graph: EventGraph) -> tuple[list[int], Callable[[int, int, int], list[tuple[int, int]]], dict[int, int]]:
     """Successors of the stages of a graph: by stage, a function for deliveries, and what it still waits for.
 
     By stage: the only stage that waits for it, and for nothing else; `_END` if none waits; else `_SEVERAL`.

@@ -323,12 +323,7 @@ class _Writer:
 
 
 def rooted_host_trees(
-    topology: Topology,
-    collective: Collective,
-    aim: Fraction,
-    *,
-    low: bool | None = None,
-    direct: bool = False,
+    topology: Topology, collective: Collective, aim: Fraction, *, low: bool | None = None, direct: bool = False
 ) -> Schedule | None:
     """A broadcast or reduce by trees of nodes over every port; None if nodes differ in more than bandwidth.
 

@@ -389,12 +389,7 @@ class GpuCalibration(Result):
 
 
 def calibrate_gpus(
-    clock: Clock,
-    machine: Topology,
-    *,
-    date: str = "",
-    report: Callable[[str], None] | None = None,
-    evaluate: Map = map,
+    clock: Clock, machine: Topology, *, date: str = "", report: Callable[[str], None] | None = None, evaluate: Map = map
 ) -> GpuCalibration:
     """Times at most 40 runs and fits the constants of our programs and of NCCL to them.
 

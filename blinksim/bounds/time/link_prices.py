@@ -33,7 +33,7 @@ _LATEST = 2**58
 # What is brought by a time that is far too short, as a part.
 _LEAST = 2.0**-8
 # How often another choice is taken when the last one has led further than this part of the time, by shifts.
-_AGAIN, _NEAR = 3, 3
+_AGAIN, _NEAR, _LATER = 3, 3, 10
 # More bytes times femtoseconds than ever are.
 _ENDLESS = 1e300
 # For what a byte costs on ports: the steps that a time is cut into, and the part at which the search for it stops.
@@ -173,7 +173,8 @@ class TimedPrices(Theorem):
             choice = self._ordered(time)[0]
         for _ in range(_AGAIN):
             time, last = self._last(time, choice, self.fine, _CLOSE), choice
-            choice = self._ordered(time)[0]
+            # One that proves a later time, if there is any.
+            choice = self._proof(time + (time >> _LATER))[1]
             if choice == last:
                 break
         return time if time > low and self.proves(time) else 0

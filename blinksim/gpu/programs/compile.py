@@ -200,11 +200,7 @@ class _Compiler:
                 flags[device] += 1
         waits = [[[flag[other, ops[i].device]] for other in sorted(ops[i].after)] for i in line]
         signals = [[[device, flag[i, device]] for device in sorted(waiters[i])] for i in line]
-        return {
-            "flags": np.array(flags, dtype=np.int64),
-            **rows_of("wait", waits, 1),
-            **rows_of("signal", signals, 2),
-        }
+        return {"flags": np.array(flags, dtype=np.int64), **rows_of("wait", waits, 1), **rows_of("signal", signals, 2)}
 
 
 _Send = tuple[int, int, int, int, int]

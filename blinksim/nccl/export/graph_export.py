@@ -634,10 +634,7 @@ def export_set(schedule: Schedule, channels: int | None = None) -> Exported:
     # The script that starts the communicators, runs them and checks the result; it needs no blinksim.
     files["recipe.py"] = text_files.read_text(data_files.folder("models") / "chains_recipe.py")
     words = [f"{line.words} carries {line.share}" for line, _, _ in parts]
-    facts = [
-        f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator",
-        *words,
-    ]
+    facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
     if allowed is not None:
         facts.append(f"together {exact_GBps(allowed)} GB/s algbw by their loads")
     count = "" if len(parts) == len(chains) else f"{len(parts)} "
