@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.idle_gpus import IDLE_GPUS, IdleGpus, idle_gpus
+from blinksim.bounds.bound_result import NO_CODING, ONLY_TREES, TREES_BRANCH, UNSHARED
+from blinksim.bounds.time.certificates import MESSAGES
 from blinksim.collective import CALLED, Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
@@ -468,10 +470,11 @@ class Answer(Projection):
 
 # What a least time assumes of schedules, in few words.
 _HELD_FOR = {
-    "whole messages": "by ordinary sends and sums of whole messages",
-    "ordinary sends": "by ordinary sends and sums",
-    "along trees": "along trees",
-    "share no data": "for blocks that share no data",
+    MESSAGES: "by ordinary sends and sums of whole messages",
+    NO_CODING: "by ordinary sends and sums",
+    ONLY_TREES: "along trees",
+    TREES_BRANCH: "along trees",
+    UNSHARED: "for blocks that share no data",
 }
 
 
