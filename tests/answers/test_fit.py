@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from blinksim.answers.logs.fit import Fit, Floats, fit, student_quantile
+from blinksim.answers.logs.fit import Fit, Floats, Timed, fit, fit_sums, student_quantile
 
 SIZES = np.array([2.0**k for k in range(10, 31)] * 2)
 TRUE = {"alpha": 20e-6, "beta": 5e-12}
@@ -61,3 +61,18 @@ def test_intervals_cover_as_often_as_they_say() -> None:
 @pytest.mark.parametrize(("free", "value"), [(3, 3.1824), (5, 2.5706), (10, 2.2281), (30, 2.0423), (1000, 1.9623)])
 def test_student_quantiles_are_those_of_the_tables(free: int, value: float) -> None:
     assert student_quantile(0.975, free) == pytest.approx(value, rel=5e-5)
+
+
+def test_intervals_hold_with_hardly_more_times_than_constants() -> None:
+    """With one time more than constants, a fit through all but one of them must not pass for a certain one."""
+    truth = {"start": 8e-6, "hop": 2e-6, "byte": 1 / 200e9}
+    random, held, many = np.random.default_rng(7), 0, 150
+    counts = [{"start": 1.0, "hop": hops, "byte": size} for hops, size in ((1, 1e4), (14, 1e5), (1, 1e7), (7, 4e6))]
+    for _ in range(many):
+        exact = [sum(truth[name] * count for name, count in one.items()) for one in counts]
+        noise = np.exp(random.normal(0, 0.02, len(counts)))
+        times = [Timed(time * off, one) for time, off, one in zip(exact, noise, counts, strict=True)]
+        found = fit_sums(times, {"start": 6e-6, "hop": 3e-6, "byte": 1 / 150e9})
+        assert found is not None
+        held += sum(low <= truth[name] <= high for name, (low, high) in found.intervals.items())
+    assert held >= 0.9 * 3 * many
