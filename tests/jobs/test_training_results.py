@@ -80,11 +80,11 @@ def test_every_fault_was_an_error_and_left_nothing_behind() -> None:
 
 
 def test_the_page_shows_what_was_measured() -> None:
-    results = training(), content("training-job-large-4gpu")
+    results = training(), content("training-job-20calls-2gpu"), content("training-job-large-4gpu")
     page = TEXT
     rows = re.findall(r"^\| (\d+ [KM]iB) \| (.*) \|$", page, re.MULTILINE)
-    # Two tables, one below the other.
-    for result, shown in zip(results, (rows[:8], rows[8:]), strict=True):
+    # Three tables, one below the other.
+    for result, shown in zip(results, (rows[:8], rows[8:16], rows[16:]), strict=True):
         times = {(row["collective"], row["size_bytes"]): row for row in result["times"]}
         assert len(shown) in (4, 8)
         for size, cells in shown:
