@@ -18,7 +18,6 @@ from validated_nccl import prediction
 import blinksim as bs
 from blinksim.answers.measurements.execution_fit import (
     CONSTANTS,
-    MIB,
     Case,
     GpuCalibration,
     calibrate_gpus,
@@ -40,6 +39,7 @@ from blinksim.machines import load
 from blinksim.schedule.model import Schedule
 
 H200 = load("hgx-h200")
+MIB = 2**20
 # A machine of its own: some constants of H200 changed by up to half.
 TRUTH = with_values(
     GUESSES,

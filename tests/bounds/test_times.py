@@ -31,6 +31,8 @@ NAMED = [
     ("dgx1-v100", 1, "", "allreduce", "1MiB", "windows", 14.133),
     ("dgx1-v100", 1, "0,1,2,3", "allreduce", "64MiB", "straddling", 897.987),
     ("dgx1-v100", 1, "", "broadcast", "1MiB", "clock", 9.991),
+    ("dgx1-v100", 1, "", "broadcast", "1MiB", "random-clock", 14.073),
+    ("hgx-h200", 1, "", "broadcast", "16MiB", "random-clock", 48.163),
     ("hgx-h200", 1, "", "broadcast", "4MiB", "timed-prices", 19.244),
     ("dgx1-v100", 1, "", "broadcast", "256KiB", "timed-prices", 6.963),
     ("hgx-h200", 1, "", "allreduce", "1MiB", "timed-prices", 9.411),
@@ -58,7 +60,7 @@ def test_named_values(case: tuple[str, int, str, str, str, str, float]) -> None:
     found = bs.time_bound(part, collective, size)
     time = {entry.kind: entry.time for entry in found.certificates}[kind]
     # Where prices or shares are sought, the search ends within some parts in a thousand.
-    off = due / 1000 if kind in ("timed-prices", "tree-cost") else 0.001
+    off = due / 1000 if kind in ("random-clock", "timed-prices", "tree-cost") else 0.001
     assert round(time / SECOND * 1e6, 3) == pytest.approx(due, abs=off)
     assert found.best.time >= time
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from blinksim import machines
-from blinksim.answers.measurements.execution_fit import CONSTANTS, MIB, Case, at_ports, fit_execution, processes
+from blinksim.answers.measurements.execution_fit import CONSTANTS, Case, at_ports, fit_execution, processes
 from blinksim.timing.measured_constants import ExecutionRates, FlagRates, PacketRates
 from validate.recipes.arguments import arguments, script
 from validate.recipes.execution_times import points
@@ -28,6 +28,7 @@ NAMES = (*CONSTANTS, "ports.uneven", "ports.drift", "flags.soft")
 STEPS = {8: 2}
 OTHER_STEP = 6
 # Beyond this many bytes, only what is simulated quickly.
+MIB = 2**20
 LARGE, QUICK = 64 * MIB, ("ring", "chain")
 SAME = (MACHINE, "nd-h200-v5", "p5en.48xlarge")
 # Bandwidth of a GPU's links and clock, against those of H200.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from blinksim.answers.measurements.execution_fit import GIB, KIB, MIB, Case
+from blinksim.answers.measurements.execution_fit import Case
 from blinksim.timing.measured_constants import ExecutionRates, FlagRates, Origin, PacketRates, PortRates
 
 US = 1e-6
+KIB, MIB, GIB = 2**10, 2**20, 2**30
 GUESSES = ExecutionRates(
     hardware="NVIDIA H200",
     measured=Origin("round guesses"),

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from blinksim import data_files
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.logs.calibrate import STAND_IN, ConstantsFit, NcclFit, digits, fit_nccl, leaving
 from blinksim.answers.logs.expectation import Sample, Series
@@ -41,12 +42,12 @@ from blinksim.gpu.programs.program import Program
 from blinksim.machines import load
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule
+from blinksim.textio.text_files import read_rows
 from blinksim.timing.measured_constants import ExecutionRates, FitError, Origin
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import one_switch
-from blinksim.units import format_size, format_time
+from blinksim.units import format_size, format_time, size_of
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
 # Every rank's slice has whole lines of memory, as nccl-tests makes it.
 _LINE = 128
 _KIND = ELEMENT_TYPES["float32"]
@@ -93,46 +94,15 @@ def _schedule(gpus: int, collective: str, algorithm: str) -> Schedule:
     return REGISTRY[algorithm].build(machine, Collective(collective))
 
 
-# Twelve runs that tell most constants apart on few GPUs, and again on many.
-_PACKETS = (
-    ("allreduce", "direct", KIB),
-    ("allreduce", "ring", KIB),
-    ("allreduce", "double_binary", 64 * KIB),
-    ("allreduce", "ring", MIB),
-    ("broadcast", "chain", 16 * MIB),
-    ("allreduce", "direct", 16 * MIB),
-)
-_FLAGS = (
-    ("allreduce", "ring", MIB),
-    ("allreduce", "two_shot", MIB),
-    ("allreduce", "ring", 16 * MIB),
-    ("allreduce", "direct", 16 * MIB),
-    ("allreduce", "ring", 256 * MIB),
-    ("reduce", "chain", 64 * MIB),
-)
-# Of NCCL, on few GPUs and on many.
-_NCCL = (
-    ("allreduce", 16 * KIB),
-    ("allreduce", MIB),
-    ("allreduce", 16 * MIB),
-    ("allreduce", 256 * MIB),
-    ("allgather", 16 * MIB),
-    ("reducescatter", 64 * MIB),
-    ("broadcast", 16 * MIB),
-)
-
-
 def plan(gpus: int) -> tuple[Case, ...]:
     """At most 40 runs for a machine of so many GPUs: half of them of two GPUs, half of all; 24 of ours, then NCCL's."""
-    counts = (2, gpus) if gpus > 2 else (2,)
-    ours = [
-        Case(count, collective, algorithm, protocol, size)
-        for count in counts
-        for protocol, rows in (("ll128", _PACKETS), ("simple", _FLAGS))
-        for collective, algorithm, size in rows
-    ]
-    nccl = [Case(count, collective, "nccl", "", size) for count in counts for collective, size in _NCCL]
-    return (*ours, *nccl)
+
+    def case(row: dict[str, str]) -> Case:
+        return Case(2, row["collective"], row["algorithm"], row["protocol"], size_of(row["size"]))
+
+    few = read_rows(data_files.folder("models") / "calibration_runs.csv", case, "a run to time")
+    every = [*few, *(replace(one, gpus=gpus) for one in few if gpus > 2)]
+    return tuple(sorted(every, key=lambda one: one.algorithm == NCCL))
 
 
 # --- the fit --------------------------------------------------------------------------------------------------------
@@ -143,10 +113,8 @@ Map = Callable[..., Iterable[float]]
 COMMON = ("launch_s", "visit_s", "ports.out", "ports.fan", "ports.posted_s", "ports.first_s")
 _OF_PACKETS = ("piece_s", "round_s", "local_s", "inbox_s", "step_s", "soft", "wire", "far_s")
 PACKETS = tuple(f"packets.{name}" for name in _OF_PACKETS)
-FLAGS = tuple(
-    f"flags.{name}"
-    for name in ("before_s", "piece_s", "round_s", "far_s", "byte_s", "fence_s", "flag_s", "look_s", "load")
-)
+_OF_FLAGS = ("before_s", "piece_s", "round_s", "far_s", "byte_s", "fence_s", "flag_s", "look_s", "load")
+FLAGS = tuple(f"flags.{name}" for name in _OF_FLAGS)
 CONSTANTS = (*COMMON, *PACKETS, *FLAGS)
 """What is fitted. The others hardly show: they keep what they had, and the way into a GPU its ratio to the way out."""
 MOST_ERROR = 0.08

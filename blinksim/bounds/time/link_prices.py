@@ -6,6 +6,7 @@ free numbers and tries some choices: a coarse sum finds the time and the choice,
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from blinksim.bounds.time.certificates import Place, Theorem, in_words, last_short
+from blinksim.bounds.time.certificates import Place, Theorem, in_words, last_short, microseconds
 from blinksim.bounds.time.delays import SECOND, Delays
 from blinksim.bounds.time.message_counts import spreading
 from blinksim.graphs.arrays import Floats
@@ -45,33 +46,23 @@ def _pays_overheads(facts: Delays) -> bool:
     return facts.only_ranks_hold and all(facts.overhead[e] for rank in facts.ranks for e in facts.first_hops(rank))
 
 
-class TimedPrices(Theorem):
-    """Broadcast: what the trees of all bytes cost, with links of the root that cost most at first, others at last.
+class Searched(Theorem):
+    """What links can bring by a time of the data that some ranks have for all others, by one of some choices.
 
-    In an allreduce the data of every rank is broadcast, with that of others in the same messages. What the
-    root sends late reaches few others in time, and what others send early is little. With prices for the time
-    on links, every byte's tree costs at least what the cheapest tree does, and all links together are worth
-    so much. A message that keeps its first link busy from s to x carries what takes x - s - o, so a byte in
-    it costs the price's integral from s to x over that. A rank that has a byte sends it in one message after
-    another on every link.
+    Attributes
+    ----------
+    kinds : tuple of str
+        The collectives that it speaks of.
+    choices : tuple of tuple of float
+        What is tried.
+    coarse, fine : int
+        Steps that the time is cut into, for the search and for the proof.
     """
 
-    kind = "timed-prices"
-    # By which part the root's price has fallen at the end; from which part of the time on others cost anything, and
-    # what at the end. Of 90 such triples, those of which one is within 2 % of the best on links and switches of 4 to 16
-    # ranks.
-    choices: ClassVar[tuple[Choice, ...]] = (
-        (0.9, 0.2, 0.1),
-        (0.8, 0.4, 0.15),
-        (1.0, 0.2, 0.1),
-        (1.0, 0.4, 0.05),
-        (1.0, 0.1, 0.06),
-        (0.8, 0.1, 0.1),
-        (0.9, 0.4, 0.15),
-        (1.0, 0.4, 0.15),
-    )
-    # Steps that the time is cut into, for the search and for the proof.
-    coarse, fine = 48, 208
+    kinds: ClassVar[tuple[str, ...]] = ("broadcast", "allreduce")
+    choices: ClassVar[tuple[Choice, ...]]
+    coarse: ClassVar[int]
+    fine: ClassVar[int]
 
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         super().__init__(facts, size, part)
@@ -82,9 +73,9 @@ class TimedPrices(Theorem):
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        few = 2 < facts.topology.ranks <= _MOST_RANKS and facts.collective.name in ("broadcast", "allreduce")
+        few = 2 < facts.topology.ranks <= _MOST_RANKS
         reach = all(facts.first_hops(rank) for rank in facts.ranks)
-        return few and reach and _pays_overheads(facts) and spreading(facts) is not None
+        return facts.collective.name in cls.kinds and few and reach and _pays_overheads(facts)
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
@@ -93,24 +84,9 @@ class TimedPrices(Theorem):
         rank = facts.collective.root if facts.collective.name == "broadcast" else rates.index(min(rates))
         return [((facts.topology.members[rank],),)]
 
+    @abstractmethod
     def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
-        """What all links are worth by a time over what a byte costs, in bytes times femtoseconds per rate."""
-        facts, messages = self.facts, spreading(self.facts)
-        assert messages is not None
-        firsts = [(rank, e) for rank in facts.ranks for e in facts.first_hops(rank)]
-        own, others = (
-            sum(facts.rate[e] * self.n for rank, e in firsts if (rank in self.part) == inside)
-            for inside in (True, False)
-        )
-        # No message with more than `size` bytes is of use, and the link is busy so long for one of them.
-        scaled = self.size * facts.scale * SECOND
-        longest = max(facts.overhead[e] + -(-scaled // facts.rate[e]) for _, e in firsts)
-        late, step = messages.message - messages.spacing, -(-time // steps)
-        root, other = _priced(time - late, step, tuple(choices), steps)
-        worth = (own * root.sum(axis=1) + others * other.sum(axis=1)) * step
-        cost = _least(self.n, messages.ports, root, other, step, (messages.spacing, late, longest))
-        # At prices by which some tree is free, everything may be brought.
-        return [float(one) for one in np.divide(worth, cost, out=np.full(len(cost), _ENDLESS), where=cost > 0)]
+        """What links bring by a time, by each choice; in units of its own."""
 
     def there(self, time: int) -> int:
         return self._proof(time)[0]
@@ -204,6 +180,138 @@ class TimedPrices(Theorem):
                 time = int(time * min(exp(lacks / self._rises), _FARTHEST))
             time -= time % _STEP
         return good
+
+
+# --- prices on either side of a clock ---------------------------------------------------------------------------
+
+
+class RandomClock(Searched):
+    """Broadcast: many short pieces pay many overheads, a few long ones come late to whoever passes them on.
+
+    All ranks but the root share a clock, drawn at random. A byte of a message from the root that arrives
+    before the clock is worth n - 1, and 1 later; a byte that another rank sends is worth 1 if it starts after
+    the clock, and nothing before. Whatever the clock shows, every byte collects n - 1: if none of its
+    messages from the root is early, all others start after the clock too, and each rank is reached by one
+    message. So the mean over all clocks is n - 1 at least, and no link earns more than the best sequence of
+    messages on it.
+    """
+
+    kind = "random-clock"
+    # Between which parts of the time the clock may be: what was best on machines of 3 to 16 ranks.
+    since = (0, 0, 0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.5, 0.5, 0.9)
+    until = (0.85, 1, 0.9, 1, 0.8, 0.9, 0.7, 0.8, 0.6, 0.8, 1)
+    choices = tuple(zip(since, until, strict=True))
+    coarse, fine = 40, 160
+
+    @classmethod
+    def applies(cls, facts: Delays) -> bool:
+        return facts.collective.name == "broadcast" and facts.topology.ranks > 2 and _pays_overheads(facts)
+
+    @cached_property
+    def ways(self) -> tuple[int, int, int, int]:
+        """Rates of the root and of all others, and the least overhead and latency."""
+        facts, (root,) = self.facts, self.part
+        own = facts.first_hops(root)
+        # What is sent towards the root only goes on through the root's links, where it counts.
+        others = [e for rank in facts.ranks if rank != root for e in facts.first_hops(rank) if facts.dst[e] != root]
+        overhead = min(facts.overhead[e] for e in (*own, *others))
+        latency = min(facts.closes(e) or 0 for e in (*own, *others))
+        rates = [sum(facts.rate[e] for e in links) * self.n for links in (own, others)]
+        return rates[0], rates[1], overhead, latency
+
+    def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
+        """What all links earn by a time at the most, over what a byte needs."""
+        from_root, from_others, overhead, latency = self.ways
+        times = np.full(len(choices), float(time))
+        clocks = np.array(choices) * times[:, None]
+        root, others = _best_sequences(times, self.n, float(overhead), float(latency), clocks, steps)
+        return [float(one) for one in (from_root * root + from_others * others) / (self.n - 1)]
+
+    def table(self, time: int) -> dict[str, Any]:
+        return {"clock_us": [microseconds(int(part * time)) for part in self.best(time)], "steps": self.fine}
+
+    def words(self, time: int) -> str:
+        return (
+            f"short pieces pay overheads and long ones come late: within {in_words(time)} all messages together bring "
+            f"the data to fewer than {self.n - 1} other ranks"
+        )
+
+
+def _best_sequences(
+    time: Floats, n: int, overhead: float, latency: float, clocks: Floats, steps: int
+) -> tuple[Floats, Floats]:
+    """What a link of the root and another link earn at the most with each clock, in times of a byte; rounded up.
+
+    time: (C,), the end. clocks: (C, 2), from when to when. The worth of a message is taken at the better end
+    of the step in which it ends (root) or starts (others). With that fixed, earnings are linear in the times
+    between messages: the root's are best at the end of their step, as an earlier one is worth more, and the
+    others' at its beginning.
+    """
+    step, last = time[:, None] / steps, time[:, None] - latency
+    grid = np.arange(steps + 1) * step
+    # passed (C, steps + 1): how likely the clock is over by then.
+    passed = np.clip((grid - clocks[:, :1]) / (clocks[:, 1:] - clocks[:, :1]), 0.0, 1.0)
+    arrives = np.minimum((grid + latency) // step, steps).astype(np.int64)
+    early = 1.0 + (n - 2) * (1.0 - np.take_along_axis(passed, arrives, axis=1))
+    ends = np.minimum(grid, last) - overhead
+    root, other = np.zeros((2, len(clocks), steps + 1))
+    for begin in range(steps - 1, -1, -1):
+        # Nothing is sent, but what comes from others may pass through the root.
+        other[:, begin] = other[:, begin + 1]
+        root[:, begin] = root[:, begin + 1] + step[:, 0] * passed[:, begin + 1]
+        data = np.maximum(ends[:, begin + 1 :] - grid[:, [begin]], 0.0)
+        # A message of no bytes is as good as none.
+        mine = data * early[:, begin:-1] + root[:, begin + 1 :]
+        theirs = data * passed[:, [begin + 1]] + other[:, begin + 1 :]
+        root[:, begin] = np.maximum(root[:, begin], mine.max(axis=1))
+        other[:, begin] = np.maximum(other[:, begin], theirs.max(axis=1))
+    return root[:, 0], other[:, 0]
+
+
+# --- prices that pay for trees ----------------------------------------------------------------------------------
+
+
+class TimedPrices(Searched):
+    """Broadcast: what the trees of all bytes cost, with links of the root that cost most at first, others at last.
+
+    In an allreduce the data of every rank is broadcast, with that of others in the same messages. What the
+    root sends late reaches few others in time, and what others send early is little. With prices for the time
+    on links, every byte's tree costs at least what the cheapest tree does, and all links together are worth
+    so much. A message that keeps its first link busy from s to x carries what takes x - s - o, so a byte in
+    it costs the price's integral from s to x over that. A rank that has a byte sends it in one message after
+    another on every link.
+    """
+
+    kind = "timed-prices"
+    # By which part the root's price has fallen at the end; from which part of the time on others cost anything, and
+    # what at the end. Of 90 such triples, those of which one is within 2 % of the best on links and switches of 4 to 16
+    # ranks.
+    falls, since = (0.9, 0.8, 1, 1, 1, 0.8, 0.9, 1), (0.2, 0.4, 0.2, 0.4, 0.1, 0.1, 0.4, 0.4)
+    choices = tuple(zip(falls, since, (0.1, 0.15, 0.1, 0.05, 0.06, 0.1, 0.15, 0.15), strict=True))
+    coarse, fine = 48, 208
+
+    @classmethod
+    def applies(cls, facts: Delays) -> bool:
+        return super().applies(facts) and spreading(facts) is not None
+
+    def brings(self, time: int, choices: Sequence[Choice], steps: int) -> list[float]:
+        """What all links are worth by a time over what a byte costs, in bytes times femtoseconds per rate."""
+        facts, messages = self.facts, spreading(self.facts)
+        assert messages is not None
+        firsts = [(rank, e) for rank in facts.ranks for e in facts.first_hops(rank)]
+        own, others = (
+            sum(facts.rate[e] * self.n for rank, e in firsts if (rank in self.part) == inside)
+            for inside in (True, False)
+        )
+        # No message with more than `size` bytes is of use, and the link is busy so long for one of them.
+        scaled = self.size * facts.scale * SECOND
+        longest = max(facts.overhead[e] + -(-scaled // facts.rate[e]) for _, e in firsts)
+        late, step = messages.message - messages.spacing, -(-time // steps)
+        root, other = _priced(time - late, step, tuple(choices), steps)
+        worth = (own * root.sum(axis=1) + others * other.sum(axis=1)) * step
+        cost = _least(self.n, messages.ports, root, other, step, (messages.spacing, late, longest))
+        # At prices by which some tree is free, everything may be brought.
+        return [float(one) for one in np.divide(worth, cost, out=np.full(len(cost), _ENDLESS), where=cost > 0)]
 
     def table(self, time: int) -> dict[str, Any]:
         root, since, others = self.best(time)
@@ -377,4 +485,4 @@ def _port_time(n: int, time: int, overhead: int, latency: int, summed: bool) -> 
     return max(twice, float((n * first + rest[steps:0:-1]).min()))
 
 
-THEOREMS = (TreeCost, TimedPrices)
+THEOREMS = (TreeCost, RandomClock, TimedPrices)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
+from blinksim import data_files
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import CALLED as CALLED, Collective
 from blinksim.errors import FileError, InputError, unknown
@@ -74,44 +75,17 @@ class Rule:
             raise InputError("lane_blocks is 1 or more, for a schedule of its own machine by the protocol simple")
 
 
-# And on eight H200, in one process (validate/results/elementary-8gpu.json): a ring has twice the steps there.
-_EIGHT = (("allreduce", 8 << 20, "double_binary", "ll128"), ("allreduce", 32 << 20, "two_shot", "simple"))
-# And on two, where a step more costs more than to send all at once.
-_TWO = (
-    ("allreduce", 128 << 10, "chain", "ll128"),
-    ("allreduce", 2 << 20, "double_binary", "ll128"),
-    ("allreduce", 8 << 20, "ring", "ll128"),
-    ("allreduce", 32 << 20, "two_shot", "simple"),
-    ("reducescatter", 32 << 20, "direct", "ll128"),
-    ("reduce", 2 << 20, "direct", "ll128"),
-)
-# What was quickest on four H200, of eight algorithms and both protocols.
-_SWITCH: tuple[tuple[str, int | None, str, str], ...] = (
-    ("allreduce", 512 << 10, "two_shot", "ll128"),
-    ("allreduce", 2 << 20, "double_binary", "ll128"),
-    ("allreduce", 8 << 20, "ring", "ll128"),
-    ("allreduce", None, "ring", "simple"),
-    ("allgather", 512 << 10, "direct", "ll128"),
-    ("allgather", 16 << 20, "ring", "ll128"),
-    ("allgather", None, "ring", "simple"),
-    ("reducescatter", 2 << 20, "direct", "ll128"),
-    ("reducescatter", 8 << 20, "ring", "ll128"),
-    ("reducescatter", None, "ring", "simple"),
-    ("broadcast", 256 << 10, "direct", "ll128"),
-    ("broadcast", 8 << 20, "chain", "ll128"),
-    ("broadcast", None, "chain", "simple"),
-    ("reduce", 8 << 20, "chain", "ll128"),
-    ("reduce", None, "chain", "simple"),
-)
-
-
+@cache
 def _switch_rules(ranks: int) -> tuple[Rule, ...]:
-    """The rules above, with what two ranks or many need."""
-    rows = [*_TWO, *_SWITCH] if ranks == 2 else list(_SWITCH)
-    if ranks >= 8:
-        first = next(number for number, row in enumerate(rows) if row[:3] == ("allreduce", 8 << 20, "ring"))
-        rows[first : first + 1] = _EIGHT
-    return tuple(Rule(*row) for row in rows)
+    """What was quickest on so many H200 (models/README.md): rules for two, four and eight and more."""
+    alike = "2" if ranks == 2 else "4" if ranks < 8 else "8"
+
+    def rule(row: dict[str, str]) -> Rule | None:
+        limit = size_of(row["up_to"]) if row["up_to"] else None
+        return Rule(row["collective"], limit, row["algorithm"], row["protocol"]) if row["ranks"] == alike else None
+
+    rules = text_files.read_rows(data_files.folder("models") / "job_rules.csv", rule, "a rule of jobs")
+    return tuple(filter(None, rules))
 
 
 # Of the vectors that `JobPlan.predicted` asks about; a rule ends half way to the next one.

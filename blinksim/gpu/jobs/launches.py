@@ -78,7 +78,7 @@ class Planner:
     def _program(self, call: Call, length: int) -> Program:
         choice, parts = self.plan.choose(call), call.parts(self.plan.ranks)
         if choice.lane_blocks is None:
-            return call_program(call, choice.schedule, length, choice.protocol == "ll128" and self.packets, self.blocks)
+            return call_program(call, choice.schedule, choice.protocol == "ll128" and self.packets, self.blocks, length)
         elements, schedule = length * parts, choice.schedule
         piece, most = wire_piece(schedule, elements * call.kind.itemsize), max(1, self.blocks // 2)
         lanes, in_place = choice.lane_blocks, parts == 1

@@ -17,7 +17,7 @@ pipeline fills up to 35 % too long (benchmarks/bench_closed_form.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf
 from weakref import WeakKeyDictionary
 
@@ -409,9 +409,8 @@ class ScheduleTimes:
         assert self.rates.job is not None
         what, ranks, blocks = schedule.collective, schedule.topology.ranks, min(BLOCKS, self.rates.blocks)
         call = Call(what.name, -(-size // (ranks * _KIND.itemsize)) * ranks, _KIND, root=what.root)
-        launches = [
-            *launched(call, ranks, Segment(), lambda n: call_program(call, schedule, n, protocol == "ll128", blocks))
-        ]
+        program_of = partial(call_program, call, schedule, protocol == "ll128", blocks)
+        launches = [*launched(call, ranks, Segment(), program_of)]
         launch_s = looking_s = ports_s = steps_s = 0.0
         for program, _, _, rounds in launches:
             one, again = timing.run_time(program, self.rates), rounds - 1

@@ -210,7 +210,7 @@ def launched(
         yield from ((cut, first, length, rounds) for first in firsts[::rounds])
 
 
-def call_program(call: Call, schedule: Schedule, length: int, packets: bool, blocks: int) -> Program:
+def call_program(call: Call, schedule: Schedule, packets: bool, blocks: int, length: int) -> Program:
     """The program of a schedule for parts of `length` elements, in at most so many blocks.
 
     Long calls beside computing have half as many. Raises `InfeasibleError` for one that moves nothing between the
