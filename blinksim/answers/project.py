@@ -18,7 +18,7 @@ from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.idle_gpus import IDLE_GPUS, IdleGpus, idle_gpus
 from blinksim.bounds.bound_result import NO_CODING, ONLY_TREES, TREES_BRANCH, UNSHARED
 from blinksim.bounds.time.certificates import MESSAGES
-from blinksim.collective import CALLED, Collective, CollectiveLike
+from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
 from blinksim.machines import NOMINAL, MachineLike, Question, as_topology, preferring
@@ -627,7 +627,7 @@ def schedules(
     Raises `InfeasibleError` if there are none.
     """
     part = replace(question.preferring_known(MEASURED), collective=collective).part()
-    model = models.schedule_model(LINKS_ONLY) if uncovered(part) else programs("execution-closed", part, collective)
+    model = models.schedule_model(LINKS_ONLY if uncovered(part) else "execution-closed")
     return model.contest(part, collective, None, report, sizes, only_best=True)
 
 
@@ -640,7 +640,7 @@ def _launches(question: Question, collective: Collective, sizes: Sequence[int]) 
         part = replace(question.preferring_known(MEASURED), collective=collective).part()
         if uncovered(part):
             return {}
-        both = programs("execution-closed", part, collective), models.schedule_model(LINKS_ONLY)
+        both = (models.schedule_model(name) for name in ("execution-closed", LINKS_ONLY))
         run, sent = (model.contest(part, collective, None, None, sizes, only_best=True) for model in both)
     except InfeasibleError:
         return {}
@@ -648,17 +648,10 @@ def _launches(question: Question, collective: Collective, sizes: Sequence[int]) 
     return {size: (Term("launches and flags", max(0.0, time_s), "launch"),) for size, time_s in more.items()}
 
 
-def programs(name: str, part: Topology, collective: Collective) -> ScheduleModel:
-    """The model of running programs of this name; of calls in a graph, where training jobs make such and were timed."""
-    called = part.execution is not None and part.execution.job is not None and collective.name in CALLED
-    return models.schedule_model(name, **({"calls": "graph"} if called else {}))
-
-
 def _best(contest: Contest, size: int) -> Ranking:
     """The quickest schedule of a contest; programs that the formula finds about as quick are simulated."""
     if not contest.on_links:
-        part = contest.topology
-        contest = replace(contest, model=programs("execution", part, contest.collective).on(part))
+        contest = replace(contest, model=models.schedule_model("execution").on(contest.topology))
     found = tuple(contest.answers(size, best=True))
     return Ranking(found, BEST, None, contest.refused, (), contest.left_out, slower=tuple(contest.slower))
 
