@@ -441,7 +441,7 @@ def calibrate(
     >>> import blinksim as bs
     >>> found = bs.calibrate(bs.read_series("log.txt", "hgx-h200"), machine="hgx-h200")
     >>> round(found.parameter("nvlink", "bandwidth").value / 1e9)  # GB/s of a lane
-    19
+    20
     >>> bs.write(found.table, "rates.yaml")
     >>> bs.load("hgx-h200", rates="rates.yaml").rates
     'measured (pcie, ib: nominal)'

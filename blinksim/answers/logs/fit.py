@@ -133,7 +133,8 @@ def fit(
             residual = np.log(seen / predicted)
             scale = _spread(residual, len(free))
             quantile = student_quantile(0.975, max(1, len(seen) - len(free)))
-            reach = np.minimum(quantile * _errors(residual, shares, scale), _MOST_REACH)
+            errors = _errors(residual, shares, _left(residual, len(free)))
+            reach = np.minimum(quantile * errors, _MOST_REACH)
             intervals = {
                 name: (float(np.exp(at - width)), float(np.exp(at + width)))
                 for name, at, width in zip(free, phi, reach, strict=True)
@@ -189,8 +190,15 @@ def _nearest(predict: Callable[[Floats], tuple[Floats, Floats]], seen: Floats, f
 
 
 def _spread(residual: Floats, constants: int) -> float:
-    """The median absolute residual as a standard deviation, of all but the smallest: a fit makes one of them 0 for
-    each constant but one (Yohai, Stahel and Zamar 1991)."""
+    """The median absolute residual as a standard deviation, corrected for the constants that were fitted."""
+    count = len(residual)
+    correction: float = (count / max(1, count - constants)) ** 0.5
+    return max(_LEAST_SCALE, float(np.median(np.abs(residual))) / NormalDist().inv_cdf(0.75) * correction)
+
+
+def _left(residual: Floats, constants: int) -> float:
+    """The same of all but the smallest: a fit makes one of them 0 for each constant but one (Yohai, Stahel and Zamar
+    1991)."""
     largest = np.sort(np.abs(residual))[max(0, min(constants, len(residual)) - 1) :]
     return max(_LEAST_SCALE, float(np.median(largest)) / NormalDist().inv_cdf(0.75))
 
