@@ -397,29 +397,7 @@ class Router:
         for node in (near, _EVERYWHERE):
             region = (src, node, past_members)
             if region not in self._arrivals:
-                # What ends the shortest and widest routes from one device. ends: where links of a device
-                # passed lead.
-                ends = self._ends(region)
-                arrivals: _Arrivals = {}
-                width = {src: inf}
-                level = [src]
-                while level:
-                    reached: dict[int, float] = {}
-                    for place in level:
-                        here = width[place]
-                        for end, (bundle, bandwidth) in self._bundles[src].items() if place == src else ends(place):
-                            if end in width:
-                                continue
-                            wide = bandwidth if bandwidth < here else here
-                            best = reached.get(end, -1)
-                            if wide > best:
-                                reached[end] = wide
-                                arrivals[end] = [bundle]
-                            elif wide == best:
-                                arrivals[end].append(bundle)
-                    width |= reached
-                    level = list(reached)
-                self._arrivals[region] = arrivals
+                self._arrivals[region] = self._breadth_first(src, self._ends(region))
             if dst in self._arrivals[region] or not (past_members or self._without_data.may_join(src, dst)):
                 break
         return region
@@ -466,6 +444,29 @@ class Router:
                     *(end for number in nodes for end in bundles.leading(place, number))]  # fmt: skip
 
         return ends
+
+    def _breadth_first(self, src: int, ends: Callable[[int], _Ends]) -> _Arrivals:
+        """What ends the shortest and widest routes from one device. ends: where links of a device passed lead."""
+        arrivals: _Arrivals = {}
+        width = {src: inf}
+        level = [src]
+        while level:
+            reached: dict[int, float] = {}
+            for place in level:
+                here = width[place]
+                for end, (bundle, bandwidth) in self._bundles[src].items() if place == src else ends(place):
+                    if end in width:
+                        continue
+                    wide = bandwidth if bandwidth < here else here
+                    best = reached.get(end, -1)
+                    if wide > best:
+                        reached[end] = wide
+                        arrivals[end] = [bundle]
+                    elif wide == best:
+                        arrivals[end].append(bundle)
+            width |= reached
+            level = list(reached)
+        return arrivals
 
     def together(self, src: int, dst: int) -> Fraction:
         """Bytes/s of all equal paths from `src` to `dst` on their own."""

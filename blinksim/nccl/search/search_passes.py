@@ -264,29 +264,7 @@ class Attempt:
             return
         self.channels[-1][step] = gpu
         if step == back:
-            target, reach, laid = self.target, self.reach, len(self.channels)
-            entry = self.nets[-1][0]
-            for port in self.paths.ports_for(reach.gpus[gpu], target.type_inter):
-                if target.pattern == Pattern.TREE and port != entry:
-                    continue
-                if target.pattern == Pattern.RING and target.cross == 2:
-                    # Of two channels the second leaves where the first entered.
-                    if laid % 2 == 0 and port != self.nets[-2][0]:
-                        continue
-                elif target.cross == 0 and port not in reach.same_card[entry]:
-                    continue
-                back, bandwidth = -1, target.bw_inter
-                if target.pattern == Pattern.BALANCED_TREE:
-                    # Half of the traffic leaves from each of the first two GPUs.
-                    if step == 0:
-                        back = 1
-                    elif port != self.nets[-1][1]:
-                        continue
-                    bandwidth //= 2
-                demand, hops = reach.between(gpu, port, False, bandwidth)
-                before, self.nets[-1][1] = self.nets[-1][1], port
-                self._cross(demand, hops, gpu, step, back, close, order)
-                self.nets[-1][1] = before
+            self._leave_by_port(gpu, step, close, order)
         elif self.heads:
             self._head(gpu)
         elif step < self.count - 1:
@@ -388,6 +366,31 @@ class Attempt:
         self._begin(gpu, back, -1, order)
         self.hops -= hops
         self._give(demand)
+
+    def _leave_by_port(self, gpu: int, step: int, close: int, order: tuple[int, ...] | None) -> None:
+        target, reach, laid = self.target, self.reach, len(self.channels)
+        entry = self.nets[-1][0]
+        for port in self.paths.ports_for(reach.gpus[gpu], target.type_inter):
+            if target.pattern == Pattern.TREE and port != entry:
+                continue
+            if target.pattern == Pattern.RING and target.cross == 2:
+                # Of two channels the second leaves where the first entered.
+                if laid % 2 == 0 and port != self.nets[-2][0]:
+                    continue
+            elif target.cross == 0 and port not in reach.same_card[entry]:
+                continue
+            back, bandwidth = -1, target.bw_inter
+            if target.pattern == Pattern.BALANCED_TREE:
+                # Half of the traffic leaves from each of the first two GPUs.
+                if step == 0:
+                    back = 1
+                elif port != self.nets[-1][1]:
+                    continue
+                bandwidth //= 2
+            demand, hops = reach.between(gpu, port, False, bandwidth)
+            before, self.nets[-1][1] = self.nets[-1][1], port
+            self._cross(demand, hops, gpu, step, back, close, order)
+            self.nets[-1][1] = before
 
 
 ALL_VISITS = 1 << 19
