@@ -259,11 +259,6 @@ class ExecutionProjection(Projection):
     """A program's time on measured GPUs."""
 
     @property
-    def runs_as(self) -> str:
-        """Who launches it, and how."""
-        return "run by blinksim.torch in CUDA graphs" if self.details["calls"] == "graph" else super().runs_as
-
-    @property
     def executor(self) -> str:
         details = self.details
         protocol = "ll128 packets" if details["protocol"] == "ll128" else "simple, flags behind the data"

@@ -552,16 +552,16 @@ class ExecutionRates:
     error: FitError | None = None
     job: JobRates | None = None
 
-    def in_jobs(self, more_s: float = 0.0) -> ExecutionRates:
-        """The constants of calls in training jobs, each of which takes `more_s` longer to launch.
+    def in_jobs(self, stream: bool = False) -> ExecutionRates:
+        """The constants of calls in training jobs, captured in a graph; stream: on the group's own stream there.
 
         Raises `InfeasibleError` where nobody measured such calls.
         """
         if self.job is None:
             raise InfeasibleError(f"nobody measured calls of training jobs on {self.hardware}; leave calls= out")
         job, packets = self.job, replace(self.packets, step_s=self.job.step_s, piece_s=self.job.piece_s)
-        timed = replace(self, launch_s=job.launch_s + more_s, visit_s=job.visit_s)
-        return replace(timed, packets=packets, error=job.error)
+        launch_s = job.launch_s + stream * job.stream_s
+        return replace(self, launch_s=launch_s, visit_s=job.visit_s, packets=packets, error=job.error)
 
 
 def uncovered(part: Topology) -> str:
@@ -573,11 +573,12 @@ def uncovered(part: Topology) -> str:
     if part.relays:
         return "it knows no relays"
     others = [device.name for device in part.devices if device.name not in part.members]
-    pair = not others and part.ranks == 2  # for two GPUs a switch changes nothing
-    if len(others) != 1 and not pair:
+    # For two GPUs a switch changes nothing: one of them stands for it.
+    hubs = others or [*part.members[: part.ranks == 2]]
+    if len(hubs) != 1:
         return "its constants are those of GPUs around a switch"
-    kinds = {(link.lane_bandwidth, link.lanes, pair or others[0] in (link.src, link.dst)) for link in part.links}
-    if len(part.links) != (2 if pair else 2 * part.ranks) or len(kinds) != 1 or not kinds.pop()[2]:
+    kinds = {(link.lane_bandwidth, link.lanes, hubs[0] in (link.src, link.dst)) for link in part.links}
+    if len(part.links) != 2 * len({*part.members} - {*hubs}) or len(kinds) != 1 or not kinds.pop()[2]:
         return "its constants are those of GPUs with equal links to a switch"
     return ""
 

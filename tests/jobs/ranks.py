@@ -14,7 +14,7 @@ import numpy as np
 from blinksim.gpu.jobs.backend import SharedMemoryBackend
 from blinksim.gpu.jobs.group import FolderStore, Group
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.jobs.launches import Segment
+from blinksim.gpu.programs.of_calls import Segment
 
 # Small: messages of a few hundred KB take several launches.
 SEGMENT = Segment.of(2 << 20)

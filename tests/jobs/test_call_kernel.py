@@ -17,13 +17,15 @@ import numpy as np
 import pytest
 
 import blinksim as bs
+from blinksim.collective import CALLED
 from blinksim.errors import InputError
 from blinksim.gpu.jobs import backend as backends
 from blinksim.gpu.jobs.backend import STATE_WORDS, GpuBackend, call_source, call_table
 from blinksim.gpu.jobs.group import FolderStore, Group, GroupError, explain
-from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan, Rule
-from blinksim.gpu.jobs.launches import NOTES_BYTES, Planner, Segment
+from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.launches import NOTES_BYTES, Planner
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.of_calls import Call, Segment
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 

@@ -10,10 +10,12 @@ import pytest
 from ranks import run_ranks, small_group
 from test_group import data, expected, run_call
 
-from blinksim.gpu.jobs.backend import BLOCKS, call_source, call_table
-from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan, Rule
-from blinksim.gpu.jobs.launches import Planner, Segment
+from blinksim.collective import CALLED
+from blinksim.gpu.jobs.backend import call_source, call_table
+from blinksim.gpu.jobs.job_plan import JobPlan, Rule
+from blinksim.gpu.jobs.launches import Planner
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.of_calls import BLOCKS, Call, Segment
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "execution"))
 

@@ -13,11 +13,12 @@ import pytest
 from ranks import DEAD, SEGMENT, run_ranks, small_group
 
 import blinksim as bs
+from blinksim.collective import CALLED
 from blinksim.gpu.jobs.backend import SharedMemoryBackend
 from blinksim.gpu.jobs.group import FolderStore, Group, GroupError
-from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan, Rule
-from blinksim.gpu.jobs.launches import Segment
+from blinksim.gpu.jobs.job_plan import JobPlan, Rule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, REDUCTIONS, fold
+from blinksim.gpu.programs.of_calls import Call, Segment
 
 RANKS = 3
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan
+from blinksim.collective import CALLED
+from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.programs.dtypes import element_type
+from blinksim.gpu.programs.of_calls import Call
 from blinksim.units import parse_size
 from validate.recipes.job_scan import rules_of
 from validate.recipes.training_job import FAULTS

@@ -22,9 +22,10 @@ import yaml
 from scipy.optimize import least_squares
 
 import blinksim as bs
-from blinksim.gpu.jobs.job_plan import Call, JobPlan
+from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.program_time.closed_form import ScheduleTimes
 from blinksim.gpu.programs.dtypes import element_type
+from blinksim.gpu.programs.of_calls import Call
 from blinksim.gpu.programs.program import ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.measured_constants import ExecutionRates, FitError, JobRates, write_section

@@ -15,11 +15,13 @@ import tempfile
 import time
 from typing import Any
 
+from blinksim.collective import CALLED
 from blinksim.gpu.execution.gpu_devices import require_cupy
 from blinksim.gpu.jobs.backend import GpuBackend
 from blinksim.gpu.jobs.group import FolderStore, Group
-from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan
+from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.programs.dtypes import element_type
+from blinksim.gpu.programs.of_calls import Call
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance
 

@@ -19,11 +19,13 @@ from pathlib import Path
 from statistics import median
 
 from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import CALLED
 from blinksim.gpu.execution.gpu_devices import require_cupy
-from blinksim.gpu.jobs.backend import BLOCKS, GpuBackend
+from blinksim.gpu.jobs.backend import GpuBackend
 from blinksim.gpu.jobs.group import FolderStore, Group
-from blinksim.gpu.jobs.job_plan import CALLED, Call, JobPlan, Rule
+from blinksim.gpu.jobs.job_plan import JobPlan, Rule
 from blinksim.gpu.programs.dtypes import element_type
+from blinksim.gpu.programs.of_calls import BLOCKS, Call
 from blinksim.units import size_of
 from validate.recipes.arguments import arguments, script
 

@@ -100,7 +100,7 @@ def plan(gpus: int) -> tuple[Case, ...]:
     def case(row: dict[str, str]) -> Case:
         return Case(2, row["collective"], row["algorithm"], row["protocol"], size_of(row["size"]))
 
-    few = read_rows(data_files.folder("models") / "calibration_runs.csv", case, "a run to time")
+    few = read_rows(data_files.folder("models") / "calibration_runs.csv", case, "run to time")
     every = [*few, *(replace(one, gpus=gpus) for one in few if gpus > 2)]
     return tuple(sorted(every, key=lambda one: one.algorithm == NCCL))
 

@@ -21,8 +21,9 @@ from urllib.parse import quote
 from blinksim._version import __version__
 from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.jobs.backend import Backend, Words
-from blinksim.gpu.jobs.job_plan import Call, JobPlan
-from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, Launch, Planner, Segment
+from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, Launch, Planner
+from blinksim.gpu.programs.of_calls import Call, Segment
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import parse
 from blinksim.units import format_size_about
@@ -212,13 +213,13 @@ class Group:
     >>> import tempfile
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> import numpy as np
-    >>> from blinksim.gpu.jobs.job_plan import Call
+    >>> from blinksim.gpu.programs.of_calls import Call
     >>> from blinksim.gpu.jobs.group import Group
     >>> from blinksim.gpu.jobs.job_plan import JobPlan
     >>> from blinksim.gpu.jobs.group import FolderStore
     >>> from blinksim.gpu.jobs.backend import SharedMemoryBackend
     >>> from blinksim.gpu.programs.dtypes import element_type
-    >>> from blinksim.gpu.jobs.launches import Segment
+    >>> from blinksim.gpu.programs.of_calls import Segment
     >>> folder, small = tempfile.mkdtemp(), Segment.of(1 << 20)
     >>> def work(rank):
     ...     group = Group(FolderStore(folder), rank, JobPlan.for_switch(2), SharedMemoryBackend(), small)

@@ -10,17 +10,16 @@ from pathlib import Path
 
 from blinksim import data_files
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.collective import CALLED as CALLED, Collective
+from blinksim.collective import CALLED, Collective
 from blinksim.errors import FileError, InputError, unknown
 from blinksim.gpu.programs.fit import quicker_protocol
-from blinksim.gpu.programs.of_calls import Call as Call, call_of as call_of
+from blinksim.gpu.programs.of_calls import Call
 from blinksim.gpu.programs.program import PROTOCOLS
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import Entry, parse
-from blinksim.timing.execution_model import Executed
+from blinksim.timing.execution_model import Auto, Executed
 from blinksim.timing.measured_constants import uncovered
-from blinksim.timing.model_registry import DEFAULT
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import one_switch
 from blinksim.units import format_size_about, size_of
@@ -84,7 +83,7 @@ def _switch_rules(ranks: int) -> tuple[Rule, ...]:
         limit = size_of(row["up_to"]) if row["up_to"] else None
         return Rule(row["collective"], limit, row["algorithm"], row["protocol"]) if row["ranks"] == alike else None
 
-    rules = text_files.read_rows(data_files.folder("models") / "job_rules.csv", rule, "a rule of jobs")
+    rules = text_files.read_rows(data_files.folder("models") / "job_rules.csv", rule, "rule of jobs")
     return tuple(filter(None, rules))
 
 
@@ -101,7 +100,7 @@ class JobPlan:
 
     Examples
     --------
-    >>> from blinksim.gpu.jobs.job_plan import Call
+    >>> from blinksim.gpu.programs.of_calls import Call
     >>> from blinksim.gpu.jobs.job_plan import JobPlan
     >>> from blinksim.gpu.programs.dtypes import element_type
     >>> plan = JobPlan.for_switch(4)
@@ -147,13 +146,13 @@ class JobPlan:
         """What `blinksim.answers.project.project` finds quickest on a selected machine, from 1 KiB to 256 MiB: by the
         model ``execution`` where the machine has its constants, else by alpha-beta.
 
-        On four H200 this choice is 4 % slower than the quickest in the mean, at worst 37 %; the built-in rules
-        are the quickest everywhere.
+        Of eight algorithms on four H200 this choice is 4 % slower than the quickest in the mean, at worst 37 %;
+        the built-in rules are the quickest everywhere.
         """
         from blinksim.answers.project import project
 
         called = topology.execution is not None and topology.execution.job is not None
-        model = DEFAULT if uncovered(topology) else Executed(calls="graph" if called else "successive")
+        model = Auto() if uncovered(topology) else Executed(calls="graph" if called else "successive")
         rules: list[Rule] = []
         for name in CALLED:
             for size in _SIZES:
@@ -164,7 +163,7 @@ class JobPlan:
                 if rules and (rules[-1].collective, rules[-1].what, rules[-1].protocol) == (name, rule.what, protocol):
                     rules.pop()
                 rules.append(rule)
-        return cls(topology, tuple(rules), f"the model {getattr(model, 'name', model)} of {topology.name}")
+        return cls(topology, tuple(rules), f"the model {model.name} of {topology.name}")
 
     @classmethod
     def of(cls, topology: Topology, text: str, place: str | Path = "the plan") -> JobPlan:

@@ -18,13 +18,7 @@ import numpy as np
 
 from blinksim.gpu.execution.emulate import emulate, wire_piece
 from blinksim.gpu.jobs.job_plan import JobPlan, say, signature_of
-from blinksim.gpu.programs.of_calls import (
-    Call,
-    Segment as Segment,
-    call_program,
-    launched,
-    without_unread as without_unread,
-)
+from blinksim.gpu.programs.of_calls import Call, Segment, call_program, launched
 from blinksim.gpu.programs.program import INPUT, OUTPUT, Program
 from blinksim.textio.text_table import count
 

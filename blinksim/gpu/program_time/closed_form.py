@@ -374,8 +374,8 @@ class ScheduleTimes:
     ----------
     rates : ExecutionRates
         Of the machine.
-    calls : {"successive", "apart"}
-        As `blinksim.gpu.program_time.simulate_blocks.run_time` takes it.
+    calls : {"successive", "apart", "graph", "stream", "host"}
+        As `blinksim.gpu.program_time.simulate_blocks.run_time` takes it, or those of training jobs.
     """
 
     def __init__(self, rates: ExecutionRates, calls: timing.CallsName = "successive") -> None:
@@ -440,7 +440,7 @@ def schedule_times(rates: ExecutionRates, calls: timing.CallsName) -> ScheduleTi
     Raises `InfeasibleError` for calls of jobs that nobody measured.
     """
     if calls in timing.IN_JOBS:
-        rates = rates.in_jobs(rates.job.stream_s if rates.job is not None and calls == "stream" else 0.0)
+        rates = rates.in_jobs(calls == "stream")
     return ScheduleTimes(rates, calls)
 
 

@@ -38,9 +38,9 @@ from blinksim import machines
 from blinksim.errors import InputError
 from blinksim.gpu.jobs.backend import GpuBackend, SharedMemoryBackend
 from blinksim.gpu.jobs.group import TIMEOUT_S, Group, Hosts
-from blinksim.gpu.jobs.job_plan import Call, JobPlan, call_of
-from blinksim.gpu.jobs.launches import Segment
+from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
+from blinksim.gpu.programs.of_calls import Call, Segment, call_of
 from blinksim.topology.shapes import one_switch
 from blinksim.units import size_of
 
