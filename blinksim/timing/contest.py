@@ -387,7 +387,7 @@ def _other_rooted_trees(best: Candidate, rate: Fraction, leaves: bool) -> list[S
 
     part, collective = best.compact.topology, best.timed.collective
     found = list[Schedule | None]()
-    if part.ranks <= _SOLVED["packed"]:
+    if part.ranks <= _SOLVED.get("packed", 0):
         found.append(rooted_host_trees(part, collective, best_known(part, collective, ()).rate, direct=True))
     if leaves or part.nodes <= best.steps:
         found.append(rooted_host_trees(part, collective, rate, low=leaves))
