@@ -53,9 +53,8 @@ def earliest(plan: Plan, groups: list[list[int]]) -> Iterator[tuple[int, int, in
     home = {rank: node for node, group in enumerate(groups) for rank in group}
     nodes, depth = [node for node in range(len(groups)) if node != home[root]], {root: 0}
     left = [[rank for rank in group if rank != root] for group in groups]
-    largest = max(groups, key=len)
     # Inside a node, and to another one: seconds until a message arrives, and until the next one may leave.
-    ends = largest, [group[0] for group in groups]
+    ends = max(groups, key=len), [group[0] for group in groups]
     costs = [_seconds(plan, *pair[:2]) if len(pair) > 1 else (0.0, 0.0) for pair in ends]
     # When a message arrives, who sends it, and whether it leaves the node.
     events = [(costs[leaves][0], root, leaves) for leaves in (False, True)]

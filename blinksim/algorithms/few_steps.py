@@ -122,8 +122,7 @@ def find(
         per_step += answer.rounds[::-1] if phase.collects else answer.rounds
         if phase == collective:
             least_rounds = answer.least_rounds
-    used = sum(per_step)
-    reached = _vector(collective, ranks, chunks) * hops.lane / used
+    reached = _vector(collective, ranks, chunks) * hops.lane / sum(per_step)
     schedule = with_gap(plan.finish(), known)
     return FewSteps(schedule, chunks, tuple(per_step), least_steps, least_rounds, reached, known)
 

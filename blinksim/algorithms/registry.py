@@ -184,8 +184,7 @@ class Algorithm:
             return Candidate(outline, build=lambda: self._parallel(topology, collective))
 
         # Where a topology was loaded from does not make it another one, but is part of the answer.
-        key = (self, topology, topology.loaded_from, collective)
-        return cached(key, build)
+        return cached((self, topology, topology.loaded_from, collective), build)
 
     def outlines(self, topology: Topology, collective: Collective) -> bool:
         """Whether the schedule has so many sends that its steps are timed without them."""

@@ -224,8 +224,7 @@ def time_bound(
     >>> print(bs.time_bound("dgx1-v100", "allreduce", "64MiB").sentence())
     allreduce of 64 MiB on dgx1-v100: at least 786.6 us on the links alone (straddling)
     """
-    bytes_ = size_of(size)
-    return from_rates(bound(machine, collective, root=root), bytes_)
+    return from_rates(bound(machine, collective, root=root), size_of(size))
 
 
 def from_rates(found: BoundResult, size: int) -> TimeBound:

@@ -157,9 +157,7 @@ class Axis:
             return int(value)
         if kind == "bandwidth":
             return float(parse_rate(value) / 10**9)
-        if kind in ("latency", "overhead"):
-            return parse_time(value)
-        return value
+        return parse_time(value) if kind in ("latency", "overhead") else value
 
     def apply(self, case: Case, value: str) -> Case:
         """`case` with this value, and its column."""

@@ -209,8 +209,7 @@ class BoundResult(Rates, Result):
             return None
         rates = {link.bandwidth for link in self.topology.links}
         unit = Fraction(gcd(*(r.numerator for r in rates)), lcm(*(r.denominator for r in rates)))
-        per_shard = self.rate / self.topology.ranks / unit
-        return int(per_shard.numerator)
+        return int((self.rate / self.topology.ranks / unit).numerator)
 
     def scoped(self, scope: str) -> Bound | None:
         """The bound of the given scope, if there is one."""

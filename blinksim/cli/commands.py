@@ -145,7 +145,7 @@ class ModelOptions(Options):
       protocol: With --model execution: flags behind the data, or packets.  [default: the quicker one]
       calls: With --model execution: one call after another, whose launches overlap, or each by itself; of a
           training job, captured in a graph, on a stream of their own, or launched by the host one by one.
-          [default: successive]
+          [default: the quicker of successive and graph]
       channels: With nccl: the time by measured constants with N channels (NCCL_MIN_NCHANNELS =
           NCCL_MAX_NCHANNELS = N); NCCL's own figure does not know of them.  [default: as NCCL has them]
       nccl_version: With nccl: whose figures, 2.28.3 or 2.30.7.  [default: 2.28.3]

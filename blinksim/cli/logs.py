@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter, itemgetter
@@ -134,7 +134,7 @@ def diagnose(options: Diagnose) -> None:
         before = f"{log}: " * several
         reached = f"{percents[log]:.3g} % of the {options.against} at {format_size(by_log[log].largest.size)}"
         note(f"{before}below the threshold: {reached}, wanted {options.threshold:g} %")
-    click.get_current_context().exit(_worst(statuses))
+    click.get_current_context().exit(_worst({*statuses}))
 
 
 def expect(options: Expect) -> None:
@@ -164,7 +164,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
                 found.append((log, runs, _diagnosed(options, question, whole, runs)))
     if not found:
         raise InputError(f"{', '.join(options.logs)}: no test of {', '.join(wanted)}")
-    status = _worst(each.status() for *_, each in found)
+    status = _worst({each.status() for *_, each in found})
     jobs = [{"log": log, **each.calls(runs)} for log, runs, each in found if runs[0].group]
     heads = [keyed(runs[0], "log group? collective", log=log) for log, runs, _ in found]
     rows = [head | row for head, (*_, each) in zip(heads, found, strict=True) for row in each.rows()]
@@ -193,10 +193,9 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
     click.get_current_context().exit(status)
 
 
-def _worst(statuses: Iterable[int]) -> int:
+def _worst(statuses: set[int]) -> int:
     """The exit status of several: 1 if something is wrong, 5 if nothing is but something cannot be told."""
-    found = {*statuses}
-    return next((status for status in (1, 5) if status in found), 0)
+    return next((status for status in (1, 5) if status in statuses), 0)
 
 
 def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str) -> None:

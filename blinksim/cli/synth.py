@@ -309,7 +309,9 @@ def _show_advice(
 
 def _to_load(option: Option, exported: Exported, output: str | None, synth: str) -> None:
     """Prints the variables that load what was written, or the commands that write it."""
-    name, folder = option.algorithm, "algorithms" if exported.whole_folder else ""
+    # In a folder of its own for a runtime that reads every file of it.
+    folder = "algorithms" if "{folder}" in " ".join(exported.environment.values()) else ""
+    name = option.algorithm
     target = output or (os.path.join(folder, f"{name}.xml") if set(exported.files) == {""} else name)
     if output:
         click.echo(_wrapped("written", output))

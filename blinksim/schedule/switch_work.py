@@ -151,8 +151,7 @@ def _wrong_kind(schedule: Schedule, operation: Operation, members: Collection[in
     """What keeps an operation with arrivals and departures from being a read or a store."""
     device = schedule.topology.devices[operation.switch]
     arrivals, departures = operation.arrivals, operation.departures
-    end = int(schedule.dst[departures[0]])
-    last = end in members
+    last = int(schedule.dst[departures[0]]) in members
     reduces = {*schedule.op[list(arrivals)].tolist()} == {REDUCE}
     # A sum that leaves more than once is for readers that each cost all senders their copies.
     times, readers = Counter(schedule.src[list(arrivals)].tolist()), schedule.dst[list(departures)].tolist()

@@ -186,11 +186,6 @@ class Exported:
             name: value.replace("{file}", file).replace("{folder}", folder) for name, value in self.environment.items()
         }
 
-    @property
-    def whole_folder(self) -> bool:
-        """True if the runtime reads every file of the folder."""
-        return any("{folder}" in value for value in self.environment.values())
-
 
 def most_channels(given: int | None, default: int, highest: int, why: str) -> int:
     """The limit on channels in force; raises `InputError` unless it lies between 1 and `highest`."""
@@ -258,8 +253,7 @@ def write_bytes(path: PathLike, data: bytes, force: bool = False) -> None:
     """
     place = check_target(path, force)
     with _refused(path):
-        kind = _place(path)[1]
-        if _special(kind):
+        if _special(_place(path)[1]):
             Path(path).write_bytes(data)
             return
         temporary = _other_name(place)

@@ -203,8 +203,7 @@ def plain(path: str | os.PathLike[str], what: str) -> Any:
 
     Raises `FileError` as `load`, and for a scalar that is none of these.
     """
-    text = read_text(path, what=what)
-    node = load(path, text, what).node
+    node = load(path, read_text(path, what=what), what).node
     try:
         return yaml.constructor.SafeConstructor().construct_document(node)
     except (yaml.MarkedYAMLError, ValueError, OverflowError) as error:

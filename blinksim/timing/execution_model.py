@@ -10,9 +10,10 @@ of NCCL's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +22,7 @@ from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.results import Term, total
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.alpha_beta_model import AlphaBeta
-from blinksim.timing.measured_constants import NVLS, ExecutionRates, uncovered
+from blinksim.timing.measured_constants import NVLS, uncovered
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about
@@ -67,9 +68,10 @@ class Executed(ScheduleModel):
     ----------
     protocol : {"simple", "ll128"}, optional
         How GPUs hand data on. Default: the quicker one.
-    calls : {"successive", "apart", "graph", "stream", "host"}
+    calls : {"successive", "apart", "graph", "stream", "host"}, optional
         One call after another, which overlap, or each by itself, launched by one process; or those of a training
-        job: captured in a graph, there on a stream of their own, or launched one by one by PyTorch.
+        job: captured in a graph, there on a stream of their own, or launched one by one by PyTorch. Default: the
+        quicker of successive ones and, where such were measured, those in a graph.
     """
 
     name = "execution"
@@ -78,16 +80,16 @@ class Executed(ScheduleModel):
     # A program that takes more seconds need not be simulated to its end.
     most_s = inf
 
-    def __init__(self, protocol: ProtocolName | None = None, calls: CallsName = "successive") -> None:
-        from blinksim.gpu.program_time.simulate_blocks import CALLS, IN_JOBS
+    def __init__(self, protocol: ProtocolName | None = None, calls: CallsName | None = None) -> None:
+        from blinksim.gpu.program_time.simulate_blocks import CALLS
         from blinksim.gpu.programs.program import PROTOCOLS
 
         super().__init__()
         if protocol not in (None, *PROTOCOLS):
             raise unknown("protocol", str(protocol), PROTOCOLS)
-        if calls not in CALLS:
-            raise unknown("kind of calls", calls, CALLS)
-        self.protocol, self.calls, self.in_jobs = protocol, calls, calls in IN_JOBS
+        if calls not in (None, *CALLS):
+            raise unknown("kind of calls", str(calls), CALLS)
+        self.protocol, self.calls = protocol, calls
         self.part: Topology | None = None
 
     def on(self, part: Topology) -> Executed:
@@ -98,12 +100,14 @@ class Executed(ScheduleModel):
         return model
 
     def check_schedule(self, candidate: Candidate) -> None:
+        from blinksim.gpu.program_time.simulate_blocks import IN_JOBS
+
         reason = uncovered(self.part or candidate.compact.topology)
         if reason:
             raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")
         if self._by_switches(candidate.compact):
             return
-        if self.in_jobs and (name := candidate.compact.collective.name) not in CALLED:
+        if self.calls in IN_JOBS and (name := candidate.compact.collective.name) not in CALLED:
             raise InfeasibleError(f"model={self.name}, calls={self.calls}: training jobs leave {name} to NCCL")
         refuse(candidate.compact, f"model={self.name} times programs of GPUs; take model=alpha-beta")
         if candidate.sends > MOST_SENDS:
@@ -133,8 +137,7 @@ class Executed(ScheduleModel):
                 "constants": rates.origin_of(NVLS),
             }
             return Breakdown(terms, "the ports" if passing > 0.5 else "start and chunks", details)
-        times = self._times_at(part)
-        found = self.run(times, schedule, size)
+        found = self.run(part, schedule, size)
         time = found.time
         terms = (
             Term("launch", time.launch_s, "between the launches of a kernel"),
@@ -144,20 +147,21 @@ class Executed(ScheduleModel):
         )
         names = ("launch", "steps", f"port {time.port}", "waiting for flags")
         _, longest = max(zip(terms, names, strict=True), key=lambda pair: pair[0].time_s)
-        return Breakdown(terms, longest, self.details(found, schedule, times.rates))
+        return Breakdown(terms, longest, self.details(found, schedule))
 
     def quicker(self, schedule: Schedule, size: int) -> ProtocolName:
         """The protocol by which the schedule takes less time."""
-        return self.run(self._times_at(self.part or schedule.topology), schedule, size).protocol
+        return self.run(self.part or schedule.topology, schedule, size).protocol
 
     def rank_best(self, contest: Contest, size: int) -> list[Projection]:
         """The projections; those that the closed form or three launches find slower are its own."""
         from blinksim.gpu.program_time.simulate_blocks import SlowerError
 
         listed = Estimated(self.protocol, self.calls).on(contest.topology).rank(contest, size)
-        times, most, model = self._times_at(contest.topology), OF_THE_QUICKEST * listed[0].time_s, copy(self)
-        programs = [p.algorithm for p in listed if "protocol" in p.details and p.time_s <= most]
-        least = {name: times.least_s(contest.candidates[name].compact, size) for name in programs}
+        most, model, least = OF_THE_QUICKEST * listed[0].time_s, copy(self), dict[str, float]()
+        for name in (p.algorithm for p in listed if "protocol" in p.details and p.time_s <= most):
+            runs = self.estimates(contest.topology, contest.candidates[name].compact, size)
+            least[name] = min(run.rates.launch_s + run.time.ports_s for run, _ in runs)
         found: list[Projection] = []
         # First whose port leaves most to win: its time spares the simulation of others.
         for projection in sorted(listed, key=lambda p: least.get(p.algorithm, p.time_s)):
@@ -179,32 +183,36 @@ class Executed(ScheduleModel):
         """True for a schedule that switches carry out and whose time is known: that of NCCL's NVLS."""
         return adds_in_switches(self.part or schedule.topology, schedule.algorithm, schedule.collective)
 
-    def run(self, times: ScheduleTimes, schedule: Schedule, size: int) -> Run:
-        """The program by the protocol that takes less time, simulated; raises `SlowerError` if none was."""
+    def run(self, part: Topology, schedule: Schedule, size: int) -> Run:
+        """The program by the protocol, and of the calls, that take less time, simulated; raises `SlowerError` if
+        none was."""
         from blinksim.gpu.program_time.simulate_blocks import SlowerError
 
         found: list[Run] = []
         most_s = self.most_s
-        for estimate in self.estimates(times, schedule, size):
+        for estimate, times in self.estimates(part, schedule, size):
             if estimate.time.time_s <= overstated(schedule.form, size) * most_s:
                 with suppress(SlowerError):
                     found.append(times.simulate(schedule, size, estimate.protocol, most_s))
                     most_s = min(most_s, found[-1].time.time_s)
-        if not found:
+        best = min(found, key=lambda run: run.time.time_s, default=None)
+        # One that did not end early although it is slower need not be the quickest of the program's.
+        if best is None or best.time.time_s > self.most_s:
             raise SlowerError
-        return min(found, key=_time_s)
+        return best
 
-    def estimates(self, times: ScheduleTimes, schedule: Schedule, size: int) -> list[Run]:
-        """The program by each protocol that comes into question, by the closed form, quickest first."""
+    def estimates(self, part: Topology, schedule: Schedule, size: int) -> list[tuple[Run, ScheduleTimes]]:
+        """The program by each protocol and of the calls that come into question, by the closed form, quickest first."""
         from blinksim.gpu.programs.program import PROTOCOLS
 
-        names = tuple(name for name in PROTOCOLS if name != "ll128" or size <= MOST_PACKETS)
-        names = names if self.protocol is None else (self.protocol,)
-        return sorted((times.estimate(schedule, size, name) for name in names), key=_time_s)
+        names = (self.protocol,) if self.protocol else PROTOCOLS if size <= MOST_PACKETS else PROTOCOLS[:1]
+        pairs = product(self._times_at(part, schedule), names)
+        found = ((times.estimate(schedule, size, name), times) for times, name in pairs)
+        return sorted(found, key=lambda pair: pair[0].time.time_s)
 
-    def details(self, run: Run, schedule: Schedule, rates: ExecutionRates) -> dict[str, Any]:
+    def details(self, run: Run, schedule: Schedule) -> dict[str, Any]:
         """Further figures of a run, by name."""
-        error = rates.error
+        rates, error = run.rates, run.rates.error
         return {
             "bottleneck_busy": run.time.ports_s / run.time.time_s,
             "steps": schedule.steps,
@@ -212,18 +220,21 @@ class Executed(ScheduleModel):
             "staged": run.staged,
             "slices": run.slices,
             "piece_bytes": run.piece_bytes,
-            "calls": self.calls,
+            "calls": run.calls,
             "constants": rates.measured.words(rates.hardware, rates.gpus),
             **({} if error is None else {"error_median": error.median, "error_p90": error.p90, "error": error.words()}),
         }
 
-    def _times_at(self, part: Topology) -> ScheduleTimes:
-        """The times of schedules on a part."""
+    def _times_at(self, part: Topology, schedule: Schedule) -> list[ScheduleTimes]:
+        """The times of a schedule on a part, by each kind of calls that comes into question."""
         from blinksim.gpu.program_time.closed_form import schedule_times
 
-        if part.execution is None:
+        rates = part.execution
+        if rates is None:
             raise InfeasibleError(f"model={self.name}: {uncovered(part)}; take model=alpha-beta")
-        return schedule_times(part.execution, self.calls)
+        called = rates.job is not None and schedule.collective.name in CALLED
+        usual: Sequence[CallsName] = ("successive", "graph") if called else ("successive",)
+        return [schedule_times(rates, calls) for calls in ((self.calls,) if self.calls else usual)]
 
 
 class Estimated(Executed):
@@ -231,19 +242,15 @@ class Estimated(Executed):
 
     name = "execution-closed"
 
-    def run(self, times: ScheduleTimes, schedule: Schedule, size: int) -> Run:
-        return self.estimates(times, schedule, size)[0]
+    def run(self, part: Topology, schedule: Schedule, size: int) -> Run:
+        return self.estimates(part, schedule, size)[0][0]
 
     rank_best = ScheduleModel.rank
 
-    def details(self, run: Run, schedule: Schedule, rates: ExecutionRates) -> dict[str, Any]:
+    def details(self, run: Run, schedule: Schedule) -> dict[str, Any]:
         """Without the errors of the simulation, which are not those of the formula."""
-        found = super().details(run, schedule, rates)
+        found = super().details(run, schedule)
         return {key: value for key, value in found.items() if not key.startswith("error")}
-
-
-def _time_s(run: Run) -> float:
-    return run.time.time_s
 
 
 _CALLS = {
@@ -265,6 +272,10 @@ class ExecutionProjection(Projection):
         return f"{protocol}; {details['slices']} slices, pieces of {format_size_about(details['piece_bytes'])}"
 
     @property
+    def runs_as(self) -> str:
+        return "by blinksim.torch in a CUDA graph" if self.details["calls"] == "graph" else super().runs_as
+
+    @property
     def basis(self) -> list[tuple[str, str]]:
         return [("executor", self.executor), *self.conditions]
 
@@ -278,10 +289,7 @@ class ExecutionProjection(Projection):
         """The longest of the terms, and its share."""
         return f"{self.bottleneck}, {100 * max(t.time_s for t in self.terms) / self.time_s:.0f} % of the time"
 
-    @property
-    def own_facts(self) -> list[tuple[str, str]]:
-        """How the program is cut, what is timed, and how well that is known."""
-        return self.basis
+    own_facts = basis
 
 
 def adds_in_switches(part: Topology, algorithm: str, collective: Collective) -> bool:
@@ -331,7 +339,7 @@ class Auto(ScheduleModel):
     name = "auto"
 
     def __init__(
-        self, gamma: float = 0.0, protocol: ProtocolName | None = None, calls: CallsName = "successive"
+        self, gamma: float = 0.0, protocol: ProtocolName | None = None, calls: CallsName | None = None
     ) -> None:
         super().__init__(gamma)
         self.protocol, self.calls = protocol, calls
@@ -342,7 +350,7 @@ class Auto(ScheduleModel):
             leaving = sum(float(link.bandwidth) for link in part.links if link.src == part.members[0])
             if 1 / _MOST_STATED <= leaving / rates.ports.out <= _MOST_STATED:
                 return Executed(self.protocol, self.calls).on(part)
-        if self.protocol is not None or self.calls != "successive":
+        if self.protocol is not None or self.calls is not None:
             raise InputError(
                 f"protocol= and calls= are about programs on measured GPUs, and {part.name} at {part.rates} rates has "
                 "no constants of them; leave both out"

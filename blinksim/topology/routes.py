@@ -323,8 +323,7 @@ class Router:
         """True if the routes take the branches of every place as often as they stand there."""
         load = Counter(link for route in routes for link in route)
         for place in {self._head[link] for link in load}:
-            bundle = self._bundle(region, place)
-            one, *others = Counter(bundle).items()
+            one, *others = Counter(self._bundle(region, place)).items()
             if any(load[link] * one[1] != load[one[0]] * times for link, times in others):
                 return False
         return True

@@ -13,7 +13,7 @@ from h200_rates import H200
 
 import blinksim as bs
 from blinksim.gpu.program_time import simulate_blocks as simulated
-from blinksim.gpu.program_time.closed_form import ScheduleTimes
+from blinksim.gpu.program_time.closed_form import ScheduleTimes, schedule_times
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.execution_model import overstated
@@ -116,6 +116,18 @@ def test_calls_apart_take_as_long_as_simulated() -> None:
         for protocol in PROTOCOLS:
             one, other = times.estimate(schedule, size, protocol), times.simulate(schedule, size, protocol)
             assert one.time.time_s == pytest.approx(other.time.time_s, rel=5e-3)
+
+
+def test_calls_of_jobs_take_about_as_long_as_simulated() -> None:
+    """Of few bytes every op has a block of its own; of many, half of the blocks are left to computing."""
+    rates = bs.load("hgx-h200").execution
+    assert rates is not None
+    times = schedule_times(rates, "graph")
+    for name, size in (("two_shot", 4 * KIB), ("direct", 256 * KIB), ("recursive_doubling", MIB), ("ring", 8 * MIB)):
+        schedule = schedule_of(name, "allreduce", 8)
+        for protocol in PROTOCOLS:
+            one, other = times.estimate(schedule, size, protocol), times.simulate(schedule, size, protocol)
+            assert one.time.time_s == pytest.approx(other.time.time_s, rel=0.07)
 
 
 def test_programs_that_differ_in_names_alone_are_simulated_once(monkeypatch: pytest.MonkeyPatch) -> None:

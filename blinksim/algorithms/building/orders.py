@@ -37,8 +37,7 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
     n = topology.ranks
     if n <= 2:
         return [tuple(range(n))]
-    lanes = _lanes(topology)
-    packed = _pack(lanes, n) if n <= EXACT else []
+    packed = _pack(_lanes(topology), n) if n <= EXACT else []
     candidates = [[*packed, *map(_reverse, packed)]] if packed else []
     if not packed:
         if n <= 6:
@@ -80,8 +79,7 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
 
 def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     """Bytes/s of all rings together when all run at the same rate and divide every hop among all equal routes."""
-    index = topology.member_places
-    orders = [index[np.array(order)] for order in rings]
+    orders = [topology.member_places[np.array(order)] for order in rings]
     ends = np.concatenate(orders), np.concatenate([np.roll(order, -1) for order in orders])
     use, _ = uses_of_messages(topology, *ends)
     shared = resources(topology)

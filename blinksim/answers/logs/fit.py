@@ -204,8 +204,7 @@ def _left(residual: Floats, constants: int) -> float:
 
 
 def _biweight(ratio: Floats) -> Floats:
-    inside = np.clip(1 - (ratio / _TUNING) ** 2, 0, None)
-    return np.asarray(inside**2)
+    return np.asarray(np.clip(1 - (ratio / _TUNING) ** 2, 0, None) ** 2)
 
 
 def _errors(residual: Floats, shares: Floats, scale: float) -> Floats:

@@ -322,8 +322,7 @@ def under_way(ranks: tuple[int, ...], joined: frozenset[tuple[int, int]]) -> tup
         away[ranks.index(src), ranks.index(dst)] = 1
     for middle in range(n):
         away = np.minimum(away, away[:, [middle]] + away[[middle], :])
-    sets = np.arange(1, 2**n)
-    bits = (sets[:, None] >> np.arange(n)) & 1
+    bits = (np.arange(1, 2**n)[:, None] >> np.arange(n)) & 1
     sizes = bits.sum(axis=1)
     pairs = (sizes[:, None] * sizes[None, :] - bits @ bits.T).ravel()
     further = (bits @ np.maximum(away - 1, 0) @ bits.T).ravel()

@@ -270,7 +270,8 @@ def protocol_for(
         rates = execution_rates(names.pop()) if len(names) == 1 else None
         part = replace(topology, execution=rates)
         unmeasured = len(set(chosen)) < len(chosen) or schedule.sends > MOST_SENDS or uncovered(part)
-        protocol = (quicker_protocol if unmeasured else Executed().on(part).quicker)(schedule, size_bytes)
+        quicker = quicker_protocol if unmeasured else Executed(calls="successive").on(part).quicker
+        protocol = quicker(schedule, size_bytes)
     if protocol == "ll128" and not gpu_devices.keeps_lines_whole(cupy, chosen):
         if wanted:
             raise InfeasibleError(

@@ -478,8 +478,7 @@ class _Bench:
 
     def __init__(self, gpus: Sequence[int] | None, most: int) -> None:
         self.cupy = cupy = require_cupy()
-        runtime = cupy.cuda.runtime
-        present = runtime.getDeviceCount()
+        present = cupy.cuda.runtime.getDeviceCount()
         self.gpus = list(range(present)) if gpus is None else list(gpus)
         if len(self.gpus) < 2:
             raise MissingError(

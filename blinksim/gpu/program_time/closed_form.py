@@ -23,11 +23,11 @@ from weakref import WeakKeyDictionary
 
 from blinksim.gpu.program_time import simulate_blocks as timing
 from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, wire
+from blinksim.gpu.programs import of_calls
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
-from blinksim.gpu.programs.of_calls import BLOCKS, Call, Segment, call_program, launched
-from blinksim.gpu.programs.program import Program, ProtocolName
+from blinksim.gpu.programs.program import BY_KEY, Program, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.measured_constants import ExecutionRates
 
@@ -324,6 +324,8 @@ class Run:
     slices: int
     piece_bytes: int
     time: timing.RunTime
+    calls: timing.CallsName
+    rates: ExecutionRates
 
 
 class ClosedForm:
@@ -335,22 +337,28 @@ class ClosedForm:
         Of a large vector, not cut.
     rates : ExecutionRates
         Of the machine.
+    blocks : int
+        Thread blocks of a launch, at most.
+    split : Program, optional
+        The same in more queues, which is run instead as long as they all have blocks of their own.
     """
 
-    def __init__(self, program: Program, rates: ExecutionRates) -> None:
-        self.program, self.rates = program, rates
+    def __init__(self, program: Program, rates: ExecutionRates, blocks: int, split: Program | None = None) -> None:
+        self.program, self.rates, self.blocks, self.split = program, rates, blocks, split
         self.shapes: dict[int, Shape] = {}
         self.loads = timing.port_loads(program, 1 / program.layout.count)
         self.longest = float(program.length.max(initial=0) / program.layout.count)
-        self.queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
+        self.queues = of_calls.most_queues(program)
 
     def run(self, size: int, protocol: ProtocolName, calls: timing.CallsName) -> Run:
         """The program as `blinksim.gpu.programs.fit.fit` cuts it for `size` bytes, and its time; see `run_time`."""
         program, rates, unit = self.program, self.rates, self.program.unit * self.program.kind.itemsize
         longest = int(self.longest * size)
-        slices = usual_slices(longest, self.queues, program.order, program.packets, rates.blocks)
+        slices = usual_slices(longest, self.queues, program.order, program.packets, self.blocks)
         piece = max(1, usual_piece(longest, slices, program.order, program.packets, unit) // unit) * unit
-        most = min(max(1, rates.blocks // slices), self.queues)
+        most = min(max(1, self.blocks // slices), self.queues)
+        if self.split is not None and (queues := of_calls.most_queues(self.split)) * slices <= self.blocks:
+            program, most = self.split, queues
         if most not in self.shapes:
             self.shapes[most] = Shape(merge_queues(program, most))
         shape = self.shapes[most]
@@ -359,7 +367,7 @@ class ClosedForm:
         out, into = ([scale * share for share in way] for way in self.loads)
         port = timing.busiest(out, into, shape.receivers, rates)
         time = timing.timed(_Launches(shape, sizes, rates).run, size, calls, program, port, rates)
-        return Run(protocol, program.staged, slices, piece, time)
+        return Run(protocol, program.staged, slices, piece, time, calls, rates)
 
 
 _KIND = ELEMENT_TYPES["float32"]
@@ -386,45 +394,48 @@ class ScheduleTimes:
     def estimate(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Run:
         """By the closed form: at once, once the schedule is known."""
         known, forms = self._runs.setdefault(schedule, {}), self._forms.setdefault(schedule, {})
-        if (size, protocol) not in known:
-            packets, staged = handed = _handed_on(schedule, size, protocol)
-            if handed not in forms:
+        if (size, protocol) in known:
+            return known[size, protocol]
+        packets, staged = handed = _handed_on(schedule, size, protocol)
+        if handed not in forms:
+            blocks, split = self.rates.blocks, None
+            if self.calls in timing.IN_JOBS:
+                call, blocks = _call(schedule, _LARGE * _KIND.itemsize), min(of_calls.BLOCKS, blocks)
+                program = of_calls.uncut(call, schedule, packets, call.count // call.parts(schedule.topology.ranks))
+                blocks = of_calls.blocks_of(call, packets, blocks)
+                split = of_calls.split_queues(program) if packets and program.order == BY_KEY else None
+            else:
                 program = compile_schedule(schedule, _LARGE, _KIND, packets=packets, staged=staged)
-                forms[handed] = ClosedForm(program, self.rates)
-            known[size, protocol] = forms[handed].run(size, protocol, self.calls)
+            forms[handed] = ClosedForm(program, self.rates, blocks, split)
+        known[size, protocol] = forms[handed].run(size, protocol, self.calls)
         return known[size, protocol]
 
     def simulate(self, schedule: Schedule, size: int, protocol: ProtocolName, most_s: float = inf) -> Run:
-        """Block by block; raises `SlowerError` if it ended early, for it takes more than `most_s` seconds."""
+        """Block by block; raises `SlowerError` if it ended early, for it takes more than `most_s` seconds.
+
+        Of a job: the program that a group of `blinksim.torch` launches first for a call, and the time of all its
+        launches.
+        """
         if self.calls in timing.IN_JOBS:
-            program, time = self._in_job(schedule, size, protocol)
+            assert self.rates.job is not None
+            call, blocks = _call(schedule, size), min(of_calls.BLOCKS, self.rates.blocks)
+            program_of = partial(of_calls.call_program, call, schedule, protocol == "ll128", blocks)
+            launches = [*of_calls.launched(call, schedule.topology.ranks, of_calls.Segment(), program_of)]
+            launch_s = looking_s = ports_s = steps_s = 0.0
+            for program, _, _, rounds in launches:
+                one, again = timing.run_time(program, self.rates, most_s=most_s), rounds - 1
+                idle = 1 + again * self.rates.job.again
+                launch_s, ports_s = launch_s + one.launch_s, ports_s + one.ports_s * (1 + again)
+                looking_s, steps_s = looking_s + one.looking_s * idle, steps_s + one.steps_s * idle
+            if self.calls == "host":
+                # Until the host has launched the next call.
+                launch_s = max(launch_s, self.rates.job.host_s - looking_s - ports_s - steps_s)
+            program, time = launches[0][0], timing.RunTime(launch_s, looking_s, ports_s, steps_s, one.port)
         else:
             program = self.program(schedule, size, protocol)
             time = timing.run_time(program, self.rates, self.calls, most_s)
         piece = program.piece_units * program.unit * program.kind.itemsize
-        return Run(protocol, program.staged, program.slices, piece, time)
-
-    def _in_job(self, schedule: Schedule, size: int, protocol: ProtocolName) -> tuple[Program, timing.RunTime]:
-        """The program that a group of `blinksim.torch` launches first for a call, and the time of all its launches."""
-        assert self.rates.job is not None
-        what, ranks, blocks = schedule.collective, schedule.topology.ranks, min(BLOCKS, self.rates.blocks)
-        call = Call(what.name, -(-size // (ranks * _KIND.itemsize)) * ranks, _KIND, root=what.root)
-        program_of = partial(call_program, call, schedule, protocol == "ll128", blocks)
-        launches = [*launched(call, ranks, Segment(), program_of)]
-        launch_s = looking_s = ports_s = steps_s = 0.0
-        for program, _, _, rounds in launches:
-            one, again = timing.run_time(program, self.rates), rounds - 1
-            idle = 1 + again * self.rates.job.again
-            launch_s, ports_s = launch_s + one.launch_s, ports_s + one.ports_s * (1 + again)
-            looking_s, steps_s = looking_s + one.looking_s * idle, steps_s + one.steps_s * idle
-        if self.calls == "host":
-            # Until the host has launched the next call.
-            launch_s = max(launch_s, self.rates.job.host_s - looking_s - ports_s - steps_s)
-        return launches[0][0], timing.RunTime(launch_s, looking_s, ports_s, steps_s, one.port)
-
-    def least_s(self, schedule: Schedule, size: int) -> float:
-        """Seconds that the busiest port of the program takes on its own, by the protocol that moves fewer bytes."""
-        return self.rates.launch_s + timing.busiest_port(self.program(schedule, size, "simple"), self.rates)[2]
+        return Run(protocol, program.staged, program.slices, piece, time, self.calls, self.rates)
 
     def program(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Program:
         """The schedule for a vector of `size` bytes of float32, as a run would cut it."""
@@ -442,6 +453,12 @@ def schedule_times(rates: ExecutionRates, calls: timing.CallsName) -> ScheduleTi
     if calls in timing.IN_JOBS:
         rates = rates.in_jobs(calls == "stream")
     return ScheduleTimes(rates, calls)
+
+
+def _call(schedule: Schedule, size: int) -> of_calls.Call:
+    """The call of a job for a schedule, of at least `size` bytes."""
+    what, ranks = schedule.collective, schedule.topology.ranks
+    return of_calls.Call(what.name, -(-size // (ranks * _KIND.itemsize)) * ranks, _KIND, root=what.root)
 
 
 def _handed_on(schedule: Schedule, size: int, protocol: ProtocolName) -> tuple[bool, bool]:

@@ -213,23 +213,34 @@ def launched(
 def call_program(call: Call, schedule: Schedule, packets: bool, blocks: int, length: int) -> Program:
     """The program of a schedule for parts of `length` elements, in at most so many blocks.
 
-    Long calls beside computing have half as many. Raises `InfeasibleError` for one that moves nothing between the
-    ranks.
+    Raises `InfeasibleError` for one that moves nothing between the ranks.
     """
-    ranks = schedule.topology.ranks
-    parts = call.parts(ranks)
-    program = compile_schedule(schedule, length * parts, call.kind, in_place=parts == 1, packets=packets, staged=True)
-    program = without_unread(program)
-    fewer = not packets and call.collective in _BESIDE_COMPUTING
-    fitted = fit(program, max(1, blocks // 2) if fewer else blocks)
-    if packets and program.order == BY_KEY:
-        split = split_queues(program)
-        most = max(len(split.queues_of(device)) for device in range(len(split.devices)))
-        if most * fitted.slices <= blocks:
+    whole = uncut(call, schedule, packets, length)
+    fitted = fit(whole, blocks_of(call, packets, blocks))
+    if packets and whole.order == BY_KEY:
+        split = split_queues(whole)
+        if most_queues(split) * fitted.slices <= blocks:
             fitted = fit(split, blocks, fitted.slices)
-    if not fitted.staged and len(fitted.destinations) and ranks > 1:
+    if not fitted.staged and len(fitted.destinations) and schedule.topology.ranks > 1:
         raise InfeasibleError(f"{call}: {schedule.algorithm} moves nothing between the ranks")
     return fitted
+
+
+def uncut(call: Call, schedule: Schedule, packets: bool, length: int) -> Program:
+    """The same before it is cut."""
+    parts = call.parts(schedule.topology.ranks)
+    program = compile_schedule(schedule, length * parts, call.kind, in_place=parts == 1, packets=packets, staged=True)
+    return without_unread(program)
+
+
+def blocks_of(call: Call, packets: bool, blocks: int) -> int:
+    """The blocks of a call's launch: half of them for long calls beside computing."""
+    return max(1, blocks // 2) if not packets and call.collective in _BESIDE_COMPUTING else blocks
+
+
+def most_queues(program: Program) -> int:
+    """The queues of the device that has most."""
+    return max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
 
 
 def split_queues(program: Program) -> Program:

@@ -102,8 +102,7 @@ def _inside(program: Program, elements: Longs) -> Longs:
 
 def _only(start: Longs, values: Longs, chosen: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:
     """The rows that are kept, and where those of each op begin among them."""
-    before = np.concatenate(([0], np.cumsum(chosen)))
-    return before[start], values[chosen]
+    return np.concatenate(([0], np.cumsum(chosen)))[start], values[chosen]
 
 
 def _pack_queue(program: Program, queue: int, lists: tuple[tuple[Longs, Longs], ...]) -> Longs:

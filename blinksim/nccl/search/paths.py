@@ -608,9 +608,7 @@ class Paths:
 
 def _merge(a: int, b: int) -> int:
     """The kind of a path of two parts: the worse one, but chip link and PCIe through its CPU are nearer than PHB."""
-    if {a, b} == {C2C, PHB}:
-        return P2C
-    return max(a, b)
+    return P2C if {a, b} == {C2C, PHB} else max(a, b)
 
 
 def _walk(system: System, end: int) -> dict[int, Path]:
