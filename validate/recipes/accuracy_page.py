@@ -27,7 +27,7 @@ from validate.recipes.time_figures import (
 
 PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "accuracy.md"
 PICTURE = "../pictures/accuracy.png"
-COMMAND = "project hgx-h200 allreduce 1MiB --rates measured --algorithm best"
+COMMAND = "project hgx-h200 allreduce 1MiB --rates measured --algorithm best --calls successive"
 # How much of an answer is shown.
 _FIRST = 9
 _SIZES = tuple(2**power for power in range(10, 31, 2))
@@ -43,7 +43,8 @@ Every time below was measured on 2 to 8 H200 behind an NVSwitch, at full speed, 
 `validate/recipes/report.py` writes this page from that; nothing here is typed in. Errors count in per cent of the
 measured time.
 
-Where constants of a machine were measured, `project` answers with what its GPUs take:
+Where constants of a machine were measured, `project` answers with what its GPUs take; `--calls successive` names what
+all runs below are, programs that one process launches one after another:
 """
 FEW = """\
 ## From few runs on two and four GPUs
