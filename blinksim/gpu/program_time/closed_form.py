@@ -27,7 +27,7 @@ from blinksim.gpu.programs import of_calls
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
-from blinksim.gpu.programs.program import BY_KEY, Program, ProtocolName
+from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.measured_constants import ExecutionRates
 
@@ -400,10 +400,10 @@ class ScheduleTimes:
         if handed not in forms:
             blocks, split = self.rates.blocks, None
             if self.calls in timing.IN_JOBS:
-                call, blocks = _call(schedule, _LARGE * _KIND.itemsize), min(of_calls.BLOCKS, blocks)
+                call, blocks = self._call(schedule, _LARGE * _KIND.itemsize)
                 program = of_calls.uncut(call, schedule, packets, call.count // call.parts(schedule.topology.ranks))
                 blocks = of_calls.blocks_of(call, packets, blocks)
-                split = of_calls.split_queues(program) if packets and program.order == BY_KEY else None
+                split = of_calls.split_queues(program)
             else:
                 program = compile_schedule(schedule, _LARGE, _KIND, packets=packets, staged=staged)
             forms[handed] = ClosedForm(program, self.rates, blocks, split)
@@ -418,7 +418,7 @@ class ScheduleTimes:
         """
         if self.calls in timing.IN_JOBS:
             assert self.rates.job is not None
-            call, blocks = _call(schedule, size), min(of_calls.BLOCKS, self.rates.blocks)
+            call, blocks = self._call(schedule, size)
             program_of = partial(of_calls.call_program, call, schedule, protocol == "ll128", blocks)
             launches = [*of_calls.launched(call, schedule.topology.ranks, of_calls.Segment(), program_of)]
             launch_s = looking_s = ports_s = steps_s = 0.0
@@ -437,6 +437,12 @@ class ScheduleTimes:
         piece = program.piece_units * program.unit * program.kind.itemsize
         return Run(protocol, program.staged, program.slices, piece, time, self.calls, self.rates)
 
+    def _call(self, schedule: Schedule, size: int) -> tuple[of_calls.Call, int]:
+        """The call of a job for a schedule, of at least `size` bytes, and the most blocks of a launch."""
+        what, ranks = schedule.collective, schedule.topology.ranks
+        call = of_calls.Call(what.name, -(-size // (ranks * _KIND.itemsize)) * ranks, _KIND, root=what.root)
+        return call, min(of_calls.BLOCKS, self.rates.blocks)
+
     def program(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Program:
         """The schedule for a vector of `size` bytes of float32, as a run would cut it."""
         packets, staged = _handed_on(schedule, size, protocol)
@@ -444,7 +450,8 @@ class ScheduleTimes:
         return fit(compile_schedule(schedule, count, _KIND, packets=packets, staged=staged), self.rates.blocks)
 
 
-@lru_cache(maxsize=4)
+# Two kinds of calls for each of four machines.
+@lru_cache(maxsize=8)
 def schedule_times(rates: ExecutionRates, calls: timing.CallsName) -> ScheduleTimes:
     """What serves all models with these constants.
 
@@ -453,12 +460,6 @@ def schedule_times(rates: ExecutionRates, calls: timing.CallsName) -> ScheduleTi
     if calls in timing.IN_JOBS:
         rates = rates.in_jobs(calls == "stream")
     return ScheduleTimes(rates, calls)
-
-
-def _call(schedule: Schedule, size: int) -> of_calls.Call:
-    """The call of a job for a schedule, of at least `size` bytes."""
-    what, ranks = schedule.collective, schedule.topology.ranks
-    return of_calls.Call(what.name, -(-size // (ranks * _KIND.itemsize)) * ranks, _KIND, root=what.root)
 
 
 def _handed_on(schedule: Schedule, size: int, protocol: ProtocolName) -> tuple[bool, bool]:

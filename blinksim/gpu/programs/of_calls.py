@@ -217,10 +217,9 @@ def call_program(call: Call, schedule: Schedule, packets: bool, blocks: int, len
     """
     whole = uncut(call, schedule, packets, length)
     fitted = fit(whole, blocks_of(call, packets, blocks))
-    if packets and whole.order == BY_KEY:
-        split = split_queues(whole)
-        if most_queues(split) * fitted.slices <= blocks:
-            fitted = fit(split, blocks, fitted.slices)
+    split = split_queues(whole)
+    if split is not None and most_queues(split) * fitted.slices <= blocks:
+        fitted = fit(split, blocks, fitted.slices)
     if not fitted.staged and len(fitted.destinations) and schedule.topology.ranks > 1:
         raise InfeasibleError(f"{call}: {schedule.algorithm} moves nothing between the ranks")
     return fitted
@@ -243,12 +242,14 @@ def most_queues(program: Program) -> int:
     return max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
 
 
-def split_queues(program: Program) -> Program:
-    """The same ops, those that store to their own device only in queues of their own.
+def split_queues(program: Program) -> Program | None:
+    """The same ops of packets, those that store to their own device only in queues of their own.
 
     Every op waits for what it needs by flags, so queues may be split anywhere. A small message takes as long
-    as the longest queue.
+    as the longest queue. None where data do not go in packets, or in waves.
     """
+    if not program.packets or program.order != BY_KEY:
+        return None
     away = np.repeat(program.op_device, np.diff(program.destination_start)) != program.destinations[:, 0]
     stays = np.array([not away[a:b].any() for a, b in pairwise(program.destination_start.tolist())], dtype=bool)
     queue = np.repeat(np.arange(program.queues), np.diff(program.queue_start))
