@@ -14,7 +14,8 @@ from blinksim.textio import link_rates
 
 _PATHS = re.compile(r"NCCL INFO (GPU/\S{1,40}) :(GPU/.*)")
 _PATH = re.compile(r"(GPU/\S{1,40}) \([0-9]{1,3}/([0-9]{1,6}\.[0-9]{1,8})/([A-Z0-9]{3})\)")
-_HOST = re.compile(r"([^\s:>]+):[0-9]+:[0-9]+ \[[0-9]+\] NCCL INFO GPU/")
+# From where a name begins only: to try every place in a long word takes the square of its length.
+_HOST = re.compile(r"(?<![^\s:>])([^\s:>]+):[0-9]+:[0-9]+ \[[0-9]+\] NCCL INFO GPU/")
 _PORT = re.compile(r"PCI\[([0-9]{1,6}\.[0-9]{1,8})\] - (GPU/\S{1,40})")
 _CPU = re.compile(r"(CPU/\S{1,40}) \(1/")
 # Types of paths that nvidia-smi's table has too; others go through a GPU, or nowhere.
