@@ -27,6 +27,9 @@ from blinksim.timing.simulation_options import ServiceName
 
 RESULTS = Path(__file__).resolve().parents[2] / "validate" / "results"
 MACHINE = bs.load("hgx-h200", rates="measured")
+assert MACHINE.execution is not None
+# One process launches the programs that were measured, so nothing else may be quicker.
+ONE_PROCESS = replace(MACHINE, execution=replace(MACHINE.execution, job=None))
 
 
 @cache
@@ -48,7 +51,8 @@ def made(gpus: int, size: int) -> Synthesis:
 @pytest.mark.slow
 @pytest.mark.parametrize(("gpus", "size"), [(8, 2**12), (8, 2**18), (8, 2**20), (8, 2**26), (2, 2**16)])
 def test_what_is_built_is_nearly_the_quickest_of_those_that_were_measured(gpus: int, size: int) -> None:
-    found, real = made(gpus, size), measured_us(gpus, size)
+    found = bs.synthesize(ONE_PROCESS.select(range(gpus)), "allreduce", size=size)
+    real = measured_us(gpus, size)
     assert found.at is not None
     assert found.verdict.ok
     assert real[found.schedule.algorithm] <= 1.03 * min(real.values())
