@@ -234,8 +234,7 @@ def from_rates(found: BoundResult, size: int) -> TimeBound:
     # What every projection states, and beside it the theorems that say less.
     best = least_time(topology, collective, size)
     others = (entry for entry in all_times(topology, collective, size, proofs) if entry.kind != best.kind)
-    granted = found.in_network
-    able = None if granted is None else least_time(topology, collective, size, granted.grants)
+    able = least_time(topology, collective, size, found.in_network.grants) if found.in_network else None
     return TimeBound(topology, collective, size, (best, *(one for one in others if one.time <= best.time)), able)
 
 

@@ -19,9 +19,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from io import BytesIO
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,7 @@ from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import FileError, InputError
 from blinksim.schedule.loads import resources
 from blinksim.schedule.step_loads import uses_of_messages
-from blinksim.textio.npy_files import array_in
+from blinksim.textio.npy_files import array_in, content_of
 from blinksim.textio.text_files import MIB, decode, read_bytes, shown, write_bytes
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
@@ -343,12 +341,7 @@ def write_routing(routing: Routing, path: PathText, force: bool = False) -> None
     >>> import blinksim as bs
     >>> bs.write_routing(bs.draw_routing(8, tokens=100, experts=16), "experts.csv")
     """
-    file, experts = BytesIO(), routing.experts
-    if Path(path).suffix == ".npy":
-        np.save(file, experts)
-    else:
-        np.savetxt(file, experts.reshape(-1, experts.shape[2]), "%d", ",")
-    write_bytes(path, file.getvalue(), force)
+    write_bytes(path, content_of(path, routing.experts), force)
 
 
 A_RANK, A_NODE = "a copy a rank", "a copy a node"

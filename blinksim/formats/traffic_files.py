@@ -9,15 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from io import BytesIO
-from pathlib import Path
-
-import numpy as np
 
 from blinksim.errors import FileError, InputError
 from blinksim.formats.error_locations import blamed_on
-from blinksim.textio.npy_files import array_in
-from blinksim.textio.text_files import MIB, decode, read_bytes, shown, write_bytes, write_text
+from blinksim.textio.npy_files import array_in, content_of
+from blinksim.textio.text_files import MIB, decode, read_bytes, shown, write_bytes
 from blinksim.traffic import MOST_RANKS, Traffic
 from blinksim.units import parse_size
 
@@ -126,9 +122,4 @@ def write_traffic(traffic: Traffic, path: str | os.PathLike[str], force: bool = 
     >>> bs.read_traffic("dispatch.csv").ranks
     8
     """
-    if Path(path).suffix == ".npy":
-        file = BytesIO()
-        np.save(file, traffic.matrix)
-        write_bytes(path, file.getvalue(), force)
-        return
-    write_text(path, "\n".join((*traffic.lines(), "")), force)
+    write_bytes(path, content_of(path, traffic.matrix), force)

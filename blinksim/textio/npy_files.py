@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from io import BytesIO
 from math import prod
+from os import PathLike
+from pathlib import Path
 from tokenize import TokenError
 from typing import Any
 
@@ -34,3 +36,13 @@ def array_in(name: str, data: bytes) -> npt.NDArray[Any] | None:
         return found.reshape(shape, order="F" if fortran else "C")
     except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, SystemError, TokenError) as error:
         raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
+
+
+def content_of(path: str | PathLike[str], rows: npt.NDArray[Any]) -> bytes:
+    """A file of whole numbers: in NumPy's format if the name is ``*.npy``, else in CSV."""
+    file = BytesIO()
+    if Path(path).suffix == ".npy":
+        np.save(file, rows)
+    else:
+        np.savetxt(file, rows.reshape(-1, rows.shape[-1]), "%d", ",")
+    return file.getvalue()

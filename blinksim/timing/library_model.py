@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, wraps
 from statistics import median
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -49,6 +49,7 @@ from blinksim.units import in_GBps
 ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place": 6},)
 
 MODEL = "library"
+T = TypeVar("T")
 _ENDS = "interval_low_s", "interval_high_s"
 SHARE = "8 in 10"
 """The share of published times that the intervals hold."""
@@ -83,6 +84,20 @@ class _Modelled:
         """So many times as long."""
         terms = tuple(replace(term, time_s=factor * term.time_s) for term in self.terms)
         return replace(self, time_s=factor * self.time_s, terms=terms)
+
+
+def _once(method: Callable[..., T]) -> Callable[..., T]:
+    """A method that works each answer out once for what the model may know at the time."""
+
+    @wraps(method)
+    def found(self: Library, *asked: object) -> T:
+        key = method, self.published, self.constants, *asked
+        if key not in self._found:
+            self._found[key] = method(self, *asked)
+        answer: T = self._found[key]
+        return answer
+
+    return found
 
 
 class Library(TimingModel):
@@ -124,7 +139,7 @@ class Library(TimingModel):
         self.version, self.multicast, self.published, self.constants = version, multicast, published, constants
         self.question = Question()
         self.healthy: Library | None = None
-        self._times: dict[tuple[Collective, int], _Modelled] = {}
+        self._found: dict[tuple[object, ...], Any] = {}
         self._beside: dict[int, Library] = {}
         self.contests: dict[tuple[Collective, tuple[str, ...]], Contest] = {}
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
@@ -300,6 +315,7 @@ class Library(TimingModel):
         details = {**found.details, **dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))}
         return replace(found, details=details)
 
+    @_once
     def _taken(self, collective: Collective, size: int) -> Projection:
         curves = self._curves(collective)
         model = self._modelled(collective, size) if curves else self._scaled(collective, size)
@@ -375,12 +391,10 @@ class Library(TimingModel):
         kept = {} if details["choice"] else {"choice": "", "nccl_expects_s": {}}
         return replace(found, details={**found.details, **kept})
 
+    @_once
     def _modelled(self, collective: Collective, size: int) -> _Modelled:
         """The time by the best model that is known, whatever was published of this very job."""
-        key = collective, size
-        if key not in self._times:
-            self._times[key] = self.by_constants(collective, size) or self._by_models(collective, size)
-        return self._times[key]
+        return self.by_constants(collective, size) or self._by_models(collective, size)
 
     def _scaled(self, collective: Collective, size: int) -> _Modelled:
         """The time by a model, times what published ones of jobs on fewer and on more nodes are above theirs.
@@ -518,8 +532,8 @@ class Library(TimingModel):
         adds = any(device.reads for device in self.machine.devices)
         # Where switches can add, libraries let them unless they are set not to.
         unlike = {"off"} if self.multicast else {"on", "unknown"} if adds else {"on"}
-        alike = (cell for cell in public_tables.cells(self._name) if cell.nvls not in unlike)
-        return [cell for cell in alike if "forced" not in cell.set.algorithm]
+        cells = public_tables.cells(self._name)
+        return [one for one in cells if one.nvls not in unlike and "forced" not in one.set.algorithm]
 
     @cached_property
     def _cells(self) -> list[Cell]:
@@ -528,6 +542,7 @@ class Library(TimingModel):
         stand = {members: self._stands_for(members) for members in {cell.set.members for cell in found}}
         return [cell for cell in found if stand[cell.set.members]]
 
+    @_once
     def _curves(self, collective: Collective) -> list[tuple[public_tables.Set, dict[int, float]]]:
         """The published times by size, for each run of each set."""
         curves: dict[tuple[object, ...], tuple[public_tables.Set, dict[int, float]]] = {}

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from left_out import without
 
 import blinksim as bs
 from blinksim.answers.measurements.public import grouped, question_of, with_places
@@ -47,10 +45,6 @@ def _inside(model: Library, cell: Cell) -> bool:
     return bool(low * 0.999 <= cell.time_s <= high * 1.001)
 
 
-def _of_another_job(held: Cell, cell: Cell) -> bool:
-    return (cell.nodes, cell.gpus) != (held.nodes, held.gpus)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", ["all", "other sizes", "other sets", "other jobs", "nothing"])
 def test_intervals_hold_as_often_as_they_say(kept: str) -> None:
@@ -62,23 +56,12 @@ def test_intervals_hold_as_often_as_they_say(kept: str) -> None:
     inside = defaultdict[str, list[bool]](list)
     for machine in public_tables.machines():
         for model, cells in _jobs(machine):
-            unmeasured: dict[tuple[Collective, int], Any] = {}
             for cell, fitted in cells:
-                held: dict[str, Callable[[Cell], bool]] = {
-                    "all": lambda _: True,
-                    "other sizes": lambda one, size=cell.size: one.size != size,  # type: ignore[misc]
-                    "other sets": lambda one, name=cell.set.name: one.set.name != name,  # type: ignore[misc]
-                    "other jobs": partial(_of_another_job, cell),
-                    "nothing": lambda _: False,
-                }
-                without = copy(model)
-                without.published, without.constants = held[kept], kept != "nothing"
                 if fitted and kept in ("other sets", "other jobs"):
                     continue
-                without._times = unmeasured if kept == "nothing" else model._times
-                where = machine, f"band {band_of(cell.size)}", f"nodes {cell.nodes}", "all"
-                for name in where:
-                    inside[name].append(_inside(without, cell))
+                holds = _inside(without(model, kept, cell), cell)
+                for name in (machine, f"band {band_of(cell.size)}", f"nodes {cell.nodes}", "all"):
+                    inside[name].append(holds)
     shares = {name: float(np.mean(found)) for name, found in inside.items() if len(found) >= FEW}
     assert len(shares) >= 20
     assert shares["all"] >= (0.99 if kept == "all" else 0.8)
@@ -395,9 +378,7 @@ def test_published_alltoalls_between_nodes_are_near_the_sends_of_a_library() -> 
             for cell, _ in cells:
                 if cell.collective == "alltoall" and 1 < cell.nodes < 100 and cell.size >= 2**25:
                     ratios.append(cell.time_s / model.links(Collective("alltoall"), cell.size).time_s)
-                    without = copy(model)
-                    without.published, without.constants = lambda _: False, False
-                    inside.append(_inside(without, cell))
+                    inside.append(_inside(without(model, "nothing", cell), cell))
     assert len(ratios) > 30
     assert np.mean(inside) >= 0.8
     assert 0.9 < min(ratios) < 1.1

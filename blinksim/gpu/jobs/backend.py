@@ -306,8 +306,7 @@ def call_table(launch: Launch, rank: int, segments: Sequence[int], own: tuple[in
     scratch, alarm = own
     buffers = [[IN_INPUT, IN_OUTPUT, scratch, at + inbox] for at in segments]
     flags = [IN_FLAGS + at + segment.flags_at for at in segments]
-    ranks = len(segments)
-    table = pack(program, buffers, flags, [0] * ranks)[rank]
+    table = pack(program, buffers, flags, [0] * len(segments))[rank]
     if table[STRIDE] > CACHE_WORDS:
         raise InfeasibleError(f"{launch.says}: a queue has {table[STRIDE]} words, and the kernel holds {CACHE_WORDS}")
     table[_INBOX_BYTES] = half

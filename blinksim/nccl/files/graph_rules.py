@@ -373,8 +373,7 @@ def _load(
     for graph in root.children:
         if graph.integer("id") != number:
             continue
-        cross = graph.integer("crossnic")
-        if cross_nic == 0 and cross == 1:
+        if graph.integer("crossnic") == 1 and cross_nic == 0:
             accidents.append(f'line {graph.line}: crossnic="1" is passed over under NCCL_CROSS_NIC=0')
             continue
         if loaded is not None:
