@@ -142,8 +142,7 @@ class ChoiceTimes:
             expected = self.model(one.collective, one.algorithm, one.protocol, one.size)
             if expected is None:
                 what = f"a measured time of {one.collective} by {one.algorithm} with {one.protocol}"
-                cure = "name the machine, GPUs and nodes that were measured"
-                raise InputError(f"{what}: NCCL cannot run that here; {cure}")
+                raise InputError(f"{what}: NCCL cannot run that here; name the machine, GPUs and nodes")
             points = self.measured.setdefault((one.collective, one.choice), [])
             points.append((math.log2(one.size), math.log(one.time_s / expected)))
             points.sort()

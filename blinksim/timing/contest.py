@@ -25,7 +25,7 @@ from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from itertools import takewhile
 from math import inf, lcm
-from operator import attrgetter, itemgetter, lt
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -41,7 +41,7 @@ from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginEr
 from blinksim.graphs.arrays import per_topology, places
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
-from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
+from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import cost, least_of_forest
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
@@ -80,6 +80,8 @@ class Contest(Tabular):
     candidates : dict
         The schedules by the name that the answer gives them, with the parallel routes that their sends are
         divided among.
+    besides : dict
+        Other schedules by the same names: the quickest one at a size stands for its name there.
     refused, left_out : dict
         The reasons of those that cannot run here, and of those that were not tried.
     slower : list of str
@@ -104,6 +106,7 @@ class Contest(Tabular):
     model: ScheduleModel
     bound: Ceiling
     candidates: dict[str, Candidate] = field(default_factory=dict)
+    besides: dict[str, list[Candidate]] = field(default_factory=lambda: defaultdict(list))
     refused: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     slower: list[str] = field(default_factory=list)
@@ -133,12 +136,21 @@ class Contest(Tabular):
         """The same contest among the algorithms named."""
         found = self.among({name: candidate for name, candidate in self.candidates.items() if name in names})
         found.others |= {name: answer for name, answer in self.others.items() if name in names}
+        found.besides |= self.besides
         return found
 
     def at(self, size: int) -> Contest:
-        """The same for `size` bytes: on the links, without packed trees whose start costs more than they gain."""
-        packed = {"packed"} & self.candidates.keys() - self.whole if self.on_links else ()
-        return self.among({**self.candidates, **{name: fewer_trees(self.candidates[name], size) for name in packed}})
+        """The same with the quickest schedule by each name for `size` bytes.
+
+        On the links these are without packed trees whose start costs more than they gain.
+        """
+        found = dict(self.candidates)
+        for name, first in self.candidates.items():
+            every = [first, *self.besides[name]]
+            if name == "packed" and self.on_links and name not in self.whole:
+                every = [fewer_trees(one, size) for one in every]
+            found[name] = min(every, key=lambda one: cost(one, size).time_s) if every[1:] else every[0]
+        return self.among(found)
 
     def projections(self, size: int, best: bool = False) -> list[Projection]:
         """One projection per schedule and other model for `size` bytes, quickest first.
@@ -328,25 +340,23 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
         if len(sizes) > 1:
             raise InfeasibleError(f"{entry.name} makes a schedule for one size; ask for one size, or leave it out")
         return entry.parallel(part, collective, size=next(iter(sizes)))
-    return said_once(entry, part, collective) or built_for(entry, part, collective, sizes)
+    return said_once(entry, part, collective) or builds(entry, part, collective, sizes)[0]
 
 
-def built_for(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> Candidate:
-    """The schedule; of packed those trees at the best rate, or nearly, that are quickest for large sizes."""
+def builds(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> list[Candidate]:
+    """The schedule; of packed all those trees at the best rate, or nearly, of which any may be quickest."""
     packed = entry.name == "packed"
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
-    return quickest_trees(best, sizes) if packed and sizes else best
+    return quickest_trees(best, sizes) if packed and sizes else [best]
 
 
-def quickest_trees(best: Candidate, sizes: Collection[int]) -> Candidate:
-    """These packed trees, or others that are quicker at the largest size; if as quick, at the smallest."""
+def quickest_trees(best: Candidate, sizes: Collection[int]) -> list[Candidate]:
+    """These packed trees and others, the quickest at the largest size first; if as quick, at the smallest."""
 
     def times(found: Candidate) -> list[float]:
-        ends = sorted({max(sizes), min(sizes)}, reverse=True)
-        return [cost(fewer_trees(found, size), size).time_s for size in ends]
+        return [cost(fewer_trees(found, size), size).time_s for size in (max(sizes), min(sizes))]
 
-    others = other_trees(best)
-    return min(best, *others, key=times) if others else best
+    return sorted((best, *other_trees(best)), key=times)
 
 
 @lru_cache(maxsize=8)
@@ -414,7 +424,7 @@ def fewer_trees(whole: Candidate, size: int) -> Candidate:
 def thinner(whole: Candidate) -> tuple[Candidate, ...]:
     """With the largest trees or paths of every pair of ends only, ever fewer: of many, a sixteenth less each time."""
     schedule = whole.timed
-    if whole.parallel is not None or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
+    if whole.build or whole.parallel or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
         return ()
     ends = schedule.origin.astype(np.int64) * schedule.topology.ranks + schedule.target
     _, kind, count = np.unique(ends, return_inverse=True, return_counts=True)
@@ -570,27 +580,27 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best:
 
     Schedules by symmetry stay out, as the machine has fewer of these.
     """
+    from blinksim.formats.schedule_json import carried
+
     part, even = contest.topology, evened(contest.topology)
     if even is None:
         return
+
+    def moved(found: Candidate) -> Candidate:
+        return Candidate(found.timed, found.parallel, lambda: Candidate(carried(found.schedule, part, "it")))
+
     other = Contest(even, contest.collective, contest.model, ceiling_of(even, contest.collective))
     with suppress(InfeasibleError):
         enter_best(other, sizes, say, only_best=only_best)
-    ends = [(size, contest.at(size).candidates, other.at(size).candidates) for size in (min(sizes), max(sizes))]
     written = [name for name, found in other.candidates.items() if not found.by_symmetry]
-    times = {name: [cost(poorer[name], size).time_s for size, _, poorer in ends] for name in written}
-    for name in {min(times, key=lambda name: times[name][end]) for end in range(len(ends)) if times}:
-        found = other.candidates[name]
-        own = (cost(richer[name], size).time_s for size, richer, _ in ends)
-        if name in contest.candidates and any(map(lt, own, times[name])):
+    for size in sizes if written else ():
+        here, there = contest.at(size).candidates, other.at(size).candidates
+        name = min(written, key=lambda one: cost(there[one], size).time_s)
+        if name in here and cost(here[name], size).time_s <= cost(there[name], size).time_s:
             continue
-
-        def moved(found: Candidate = found) -> Candidate:
-            schedule = rebase(found.schedule, part)
-            assert isinstance(schedule, Schedule)
-            return Candidate(schedule)
-
-        contest.candidates[name] = Candidate(found.timed, found.parallel, moved)
+        every = [moved(there[name]), *contest.besides[name], *([contest.candidates[name]] if name in here else [])]
+        every.sort(key=lambda one: cost(one, max(sizes)).time_s)
+        contest.candidates[name], *contest.besides[name] = every
         for reasons in (contest.refused, contest.left_out):
             reasons.pop(name, None)
 
@@ -613,7 +623,7 @@ def _enter_elementary(contest: Contest, sizes: Collection[int], say: Say, leader
         elif compact is None and entry.name in floors and _loses(contest, floors[entry.name], sizes):
             contest.slower.append(entry.name)
         else:
-            _enter(contest, entry, sizes, say, compact)
+            _enter(contest, entry, sizes, say, [compact] if compact else None)
     if floors:
         # Names go back into the order of the registry, packed trees first.
         order = ["packed", *(name for name in REGISTRY if name != "packed")]
@@ -640,16 +650,16 @@ def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: st
 
 
 def _enter(
-    contest: Contest, entry: Algorithm, sizes: Collection[int], say: Say, ready: Candidate | None = None
+    contest: Contest, entry: Algorithm, sizes: Collection[int], say: Say, ready: list[Candidate] | None = None
 ) -> None:
-    """Enters an algorithm, or why it cannot run. ready: its schedule, if that is built."""
+    """Enters an algorithm, or why it cannot run. ready: its schedules, if they are built."""
     part, collective = contest.topology, contest.collective
     say(f"building {entry.name}")
     try:
         # At most half of the time that is left for all work, so that others are built, too.
-        left, build = budget.seconds_left(), partial(built_for, entry, part, collective, sizes)
-        candidate = ready or budget.within(left and left / 2, "schedule", build, spare=False)
-        contest.model.check_schedule(candidate)
+        left, build = budget.seconds_left(), partial(builds, entry, part, collective, sizes)
+        every = ready or budget.within(left and left / 2, "schedule", build, spare=False)
+        contest.model.check_schedule(every[0])
     except PluginError as error:  # code of the user's own: not a property of the machine
         raise PluginError(
             f"{error} (it takes part unless it is registered with only_named=True, or raises InfeasibleError there)"
@@ -657,7 +667,7 @@ def _enter(
     except BlinksimError as error:
         contest.refused[entry.name] = str(error)
     else:
-        contest.candidates[entry.name] = candidate
+        contest.candidates[entry.name], *contest.besides[entry.name] = every
 
 
 def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable[[int], float] | None:

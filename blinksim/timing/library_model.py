@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, wraps
 from statistics import median
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -94,8 +94,7 @@ def _once(method: Callable[..., T]) -> Callable[..., T]:
         key = method, self.published, self.constants, *asked
         if key not in self._found:
             self._found[key] = method(self, *asked)
-        answer: T = self._found[key]
-        return answer
+        return cast("T", self._found[key])
 
     return found
 
@@ -147,8 +146,7 @@ class Library(TimingModel):
 
     def at(self, question: Question) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it."""
-        settings = ("version", "multicast", "published", "constants")
-        model = Library(**{name: getattr(self, name) for name in settings})
+        model = Library(**{of: getattr(self, of) for of in ("version", "multicast", "published", "constants")})
         named, machine = get_args(RatesName), question.machine
         name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
         if isinstance(machine, Topology) and name and (machine.edits or table not in named):

@@ -14,6 +14,7 @@ import pytest
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers import synthesize
+from blinksim.answers.project import schedules
 from blinksim.answers.synthesize import Synthesis, candidates, of_the_quickest
 from blinksim.cli.main import run
 from blinksim.collective import Collective
@@ -164,6 +165,31 @@ def test_what_is_quicker_and_too_long_to_write_is_named(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("machine", "nodes", "collective", "edits"),
+    [
+        pytest.param("aurora", 4, "allreduce", (), marks=pytest.mark.slow),
+        ("mi300x", 2, "broadcast", ()),
+        pytest.param("p5", 2, "allgather", ("without n1.efa0",), marks=pytest.mark.slow),
+        ("dgx1-v100", 2, "broadcast", ("without n1.nic0",)),
+    ],
+)
+def test_a_size_has_one_time_whatever_else_is_asked(
+    machine: str, nodes: int, collective: str, edits: tuple[str, ...]
+) -> None:
+    """And its schedule is on the links of the machine, also where it is one of what all nodes have."""
+    question, wanted = bs.Question(machine, nodes=nodes, edits=edits), Collective(collective)
+    sizes = [2**10, 2**16, 2**20, 2**24, 2**30]
+    every = schedules(question, wanted, sizes)
+    for size in sizes:
+        one = schedules(question, wanted, [size])
+        found, alone = (asked.answers(size, best=True)[0] for asked in (every, one))
+        assert found.time_s == pytest.approx(alone.time_s, rel=1e-9)
+        schedule = every.at(size).candidates[found.algorithm].schedule
+        assert schedule.topology.links == every.topology.links
+        assert verify(schedule).ok
+
+
 def test_compare_names_what_is_quickest_at_each_size_and_what_is_made_for_it() -> None:
     part, sizes = bs.load("dgx1-v100").select([0, 1, 2, 3]), [2**14, 2**20, 2**34]
     found = bs.compare(part, "allgather", sizes, search=0.3)

@@ -203,10 +203,9 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
     for device in machine.devices:
         if device.holds and device.node >= 0:
             gpus[device.node].append(device.name)
-    number = {host: node for node, host in enumerate(hosts)}
     chosen = []
     for place in sorted(run.places, key=lambda place: place.rank):
-        node = gpus[number[place.host]]
+        node = gpus[hosts.index(place.host)]
         if place.device >= len(node):
             raise InputError(f"{hint}: there is no device {place.device} on a node")
         chosen.append(node[place.device])
