@@ -16,8 +16,6 @@ from math import lcm
 from typing import Any
 
 from blinksim import budget
-from blinksim.algorithms.building.joint_trees import fair
-from blinksim.answers.together import SECONDS_A_SUM
 from blinksim.bounds import Bound, BoundResult, Phases
 from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.certificates import check_shares, shown
@@ -563,6 +561,9 @@ def _sharing(file: str, document: dict[str, Any], question: Question) -> tuple[T
 
 def _together_attain(machine: Topology, groups: Sequence[Group]) -> bool:
     """True if schedules that are built and interpreted give all groups their rates, and each its rate alone."""
+    from blinksim.algorithms.building.joint_trees import fair
+    from blinksim.answers.together import SECONDS_A_SUM
+
     if SECONDS_A_SUM * sum(group.work for group in groups) > _PATIENCE:
         return False
     try:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim.answers import bound as study
-from blinksim.answers.bound import idle_lines, in_flight
 from blinksim.bounds import Bound as Entry, BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.experts import write_routing
@@ -113,7 +112,7 @@ def _switch_lines(found: BoundResult) -> Iterator[str]:
     if not found.searched:
         yield BY_SUMS
     if found.in_network is not None:
-        flight = in_flight(found)
+        flight = study.in_flight(found)
         if flight is not None and flight.rate > found.most:
             yield f"if they reduced in flight, at most {_reach(found, flight)}"
         return
@@ -197,7 +196,7 @@ def _show(
     if best.grants:
         click.echo(f"  with switches that {best.switches_do}; if they only forward, {_reach(found, found.headline)}")
     click.echo(f"  {best.certificate.words(topology)}")
-    idle = map(as_typed, idle_lines(question, topology, found.collective, found.most))
+    idle = map(as_typed, study.idle_lines(question, topology, found.collective, found.most))
     lines = [f"it assumes: {best.assumes}", *_switch_lines(found), *idle]
     if data := found.collective.data:
         lines.insert(0, f"at least {format_time(found.time(data.size))} for {format_size_about(data.size)}")
@@ -291,7 +290,7 @@ def place(options: Place) -> None:
         rates = [f"{'GB/s' if held else 'all'} at {whole.rates} rates", *map("".join, held.items())]
         click.echo(f"  {', '.join(rates)}")
         chosen = replace(question, members=",".join(best.members))
-        for line in idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
+        for line in study.idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
             click.echo(f"  {as_typed(line)}")
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, traffic=options.traffic)}")
 

@@ -14,15 +14,12 @@ import click
 from click.core import ParameterSource
 
 from blinksim import exports as formats
-from blinksim.answers.tune import Tuning, choice_words, times_text, tune as find_rules, tune_here
 from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question, typed_options
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, note, show_export, typed, with_name, written
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats.schedule_json import read_schedule as read
 from blinksim.formats.shipped import ready_schedules
 from blinksim.formats.traces import write_trace
-from blinksim.nccl.tuner import tuner_files
-from blinksim.nccl.tuner.tuner_files import Choice
 from blinksim.results import keyed
 from blinksim.schedule.verify import verify as verified
 from blinksim.textio.text_files import Exported, check_folder, check_target, write_text
@@ -32,8 +29,10 @@ from blinksim.timing.simulator import Timeline, simulate as simulated
 from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_size, parse_time
 
 if TYPE_CHECKING:
+    from blinksim.answers.tune import Tuning
     from blinksim.cli.commands import Export, RulesOptions, Run, Schedules, Simulate, Tune, Verify
     from blinksim.gpu.execution.run import Execution
+    from blinksim.nccl.tuner.tuner_files import Choice
 
 # From which part on the sums of alpha and beta are said to differ.
 _OFF = 0.1
@@ -270,6 +269,8 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
 
 def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:
     """The rules that a file of measured times gives on a machine; raises as `blinksim.answers.tune.tune`."""
+    from blinksim.answers.tune import tune as find_rules
+
     return find_rules(
         machine,
         times,
@@ -283,12 +284,14 @@ def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:
 
 def tune(options: Tune) -> None:
     """Where another of NCCL's own choices is quicker, and the rules for a tuner plugin."""
-    machine, times, output = options.machine, options.times, options.output
-    plugin, force = options.plugin, options.force
+    from blinksim.answers.tune import choice_words, times_text
+    from blinksim.nccl.tuner import tuner_files
+
+    machine, times, output, plugin = options.machine, options.times, options.output, options.plugin
     if machine is None:
         if plugin is None:
             raise InputError("name a machine and its measured times, or --gpus to take them (or --plugin FILE alone)")
-        place = tuner_files.build(plugin, force=force)
+        place = tuner_files.build(plugin, force=options.force)
         built = Exported({}, "the plugin, for NCCL 2.21 and later and RCCL")
         built = replace(built, environment={"NCCL_TUNER_PLUGIN": str(place.resolve())})
         files = {"plugin": str(place), "source": str(tuner_files.SOURCE)}
@@ -299,12 +302,12 @@ def tune(options: Tune) -> None:
     options.check_files()
     tuning = tuned(machine, times, options.job) if times is not None else _on_gpus(machine, options)
     exported = tuning.export(options.job.dialect)
-    if options.times_to is not None:
-        write_text(options.times_to, times_text(tuning.measured, tuning.least_channels, tuning.job), force)
+    if (to := options.times_to) is not None:
+        write_text(to, times_text(tuning.measured, tuning.least_channels, tuning.job), options.force)
     if output is not None:
-        write_text(output, exported.files[""], force)
+        write_text(output, exported.files[""], options.force)
     if plugin is not None:
-        tuner_files.build(plugin, force=force)
+        tuner_files.build(plugin, force=options.force)
     variables = exported.variables(output or "FILE")
     said = {**tuning.to_dict(), "dialect": options.job.dialect, "output": output, "environment": variables}
 
@@ -338,6 +341,7 @@ def tune(options: Tune) -> None:
 
 
 def _on_gpus(machine: str, options: Tune) -> Tuning:
+    from blinksim.answers.tune import tune_here
     from blinksim.gpu.execution.gpu_clock import ChoiceClock
 
     job = options.job
@@ -362,6 +366,5 @@ def _on_gpus(machine: str, options: Tune) -> Tuning:
             gpus=clock.kind,
             **({} if job.version is None else {"version": job.version}),
         )
-    tuning = replace(tuning, version=clock.version)
     clock.close()
-    return tuning
+    return replace(tuning, version=clock.version)

@@ -89,7 +89,7 @@ class Contest(Tabular):
     others : dict
         What models without a schedule answer for a size, by name.
     whole : set of str
-        Schedules that keep all trees at any size.
+        Those of `candidates` that stand, with all trees, at any size.
 
     Examples
     --------
@@ -140,13 +140,13 @@ class Contest(Tabular):
         return found
 
     def at(self, size: int) -> Contest:
-        """The same with the quickest schedule by each name for `size` bytes.
+        """The same with the schedule by each name that alpha and beta say is the quickest for `size` bytes.
 
         On the links these are without packed trees whose start costs more than they gain.
         """
         found = dict(self.candidates)
         for name, first in self.candidates.items():
-            every = [first, *self.besides[name]]
+            every = [first, *({} if name in self.whole else self.besides[name])]
             if name == "packed" and self.on_links and name not in self.whole:
                 every = [fewer_trees(one, size) for one in every]
             found[name] = min(every, key=lambda one: cost(one, size).time_s) if every[1:] else every[0]
@@ -420,7 +420,7 @@ def fewer_trees(whole: Candidate, size: int) -> Candidate:
     return best
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def thinner(whole: Candidate) -> tuple[Candidate, ...]:
     """With the largest trees or paths of every pair of ends only, ever fewer: of many, a sixteenth less each time."""
     schedule = whole.timed

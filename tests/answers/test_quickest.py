@@ -190,6 +190,15 @@ def test_a_size_has_one_time_whatever_else_is_asked(
         assert verify(schedule).ok
 
 
+@pytest.mark.parametrize("collective", ["reduce", "broadcast"])
+def test_the_schedule_is_the_one_that_was_simulated(collective: str) -> None:
+    """Of several forms of packed trees that whole one which beats, in a simulation, what sums alone would pick."""
+    part = bs.Question("mi300x", nodes=2).part()
+    projection, schedule = candidates(part, Collective(collective), 379625062).quickest()
+    assert projection.model == "simulate"
+    assert simulated(as_schedule(schedule), 379625062) == pytest.approx(projection.time_s, rel=1e-9)
+
+
 def test_compare_names_what_is_quickest_at_each_size_and_what_is_made_for_it() -> None:
     part, sizes = bs.load("dgx1-v100").select([0, 1, 2, 3]), [2**14, 2**20, 2**34]
     found = bs.compare(part, "allgather", sizes, search=0.3)
