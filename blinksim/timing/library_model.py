@@ -142,7 +142,7 @@ class Library(TimingModel):
         self._beside: dict[int, Library] = {}
         self.contests: dict[tuple[Collective, tuple[str, ...]], Contest] = {}
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
-        self.alone: dict[Collective, tuple[Topology, Fraction]] = {}
+        self.alone: dict[Collective, tuple[Topology, Fraction, tuple[str, ...]]] = {}
 
     def at(self, question: Question) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it."""
@@ -506,9 +506,9 @@ class Library(TimingModel):
                 with suppress(InfeasibleError):
                     alone = replace(self.question, relays=NONE, relays_reduce=False)
                     part = replace(alone, collective=collective).part()
-            self.alone[collective] = part, ceiling_of(part, collective).rate
-        part, rate = self.alone[collective]
-        names = sent_by(part, collective) if names is None else tuple(names)
+            self.alone[collective] = part, ceiling_of(part, collective).rate, sent_by(part, collective)
+        part, rate, sent = self.alone[collective]
+        names = sent if names is None else tuple(names)
         if names and (collective, names) not in self.contests:
             contest = schedule_model("alpha-beta").contest
             self.contests[collective, names] = contest(part, collective, names, sizes=[size], only_best=True)
