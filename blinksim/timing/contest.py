@@ -145,9 +145,9 @@ class Contest(Tabular):
         On the links these are without packed trees whose start costs more than they gain.
         """
         found = dict(self.candidates)
-        for name, first in self.candidates.items():
-            every = [first, *({} if name in self.whole else self.besides[name])]
-            if name == "packed" and self.on_links and name not in self.whole:
+        for name in found.keys() - self.whole:
+            every = [found[name], *self.besides[name]]
+            if name == "packed" and self.on_links:
                 every = [fewer_trees(one, size) for one in every]
             found[name] = min(every, key=lambda one: cost(one, size).time_s) if every[1:] else every[0]
         return self.among(found)
@@ -340,11 +340,11 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
         if len(sizes) > 1:
             raise InfeasibleError(f"{entry.name} makes a schedule for one size; ask for one size, or leave it out")
         return entry.parallel(part, collective, size=next(iter(sizes)))
-    return said_once(entry, part, collective) or builds(entry, part, collective, sizes)[0]
+    return said_once(entry, part, collective) or forms(entry, part, collective, sizes)[0]
 
 
-def builds(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> list[Candidate]:
-    """The schedule; of packed all those trees at the best rate, or nearly, of which any may be quickest."""
+def forms(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> list[Candidate]:
+    """The schedule; of packed all forms at the best rate, or nearly, of which any may be quickest."""
     packed = entry.name == "packed"
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
     return quickest_trees(best, sizes) if packed and sizes else [best]
@@ -657,7 +657,7 @@ def _enter(
     say(f"building {entry.name}")
     try:
         # At most half of the time that is left for all work, so that others are built, too.
-        left, build = budget.seconds_left(), partial(builds, entry, part, collective, sizes)
+        left, build = budget.seconds_left(), partial(forms, entry, part, collective, sizes)
         every = ready or budget.within(left and left / 2, "schedule", build, spare=False)
         contest.model.check_schedule(every[0])
     except PluginError as error:  # code of the user's own: not a property of the machine

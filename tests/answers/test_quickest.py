@@ -164,7 +164,6 @@ def test_what_is_quicker_and_too_long_to_write_is_named(monkeypatch: pytest.Monk
         assert (one.algorithm in found.too_long) == (one.time_s < own.time_s)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "nodes", "collective", "edits"),
     [
@@ -199,6 +198,7 @@ def test_the_schedule_is_the_one_that_was_simulated(collective: str) -> None:
     assert simulated(as_schedule(schedule), 379625062) == pytest.approx(projection.time_s, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_compare_names_what_is_quickest_at_each_size_and_what_is_made_for_it() -> None:
     part, sizes = bs.load("dgx1-v100").select([0, 1, 2, 3]), [2**14, 2**20, 2**34]
     found = bs.compare(part, "allgather", sizes, search=0.3)

@@ -25,8 +25,8 @@ def all_best(machine: str, nodes: int, edit: str, name: str, sizes: Sequence[int
     """What the best schedule takes at each size; it runs on the machine asked for, within its bound."""
     contest = schedules(bs.Question(machine, nodes=nodes, edits=(edit,) if edit else ()), Collective(name), sizes)
     found = [contest.answers(size, best=True)[0] for size in sizes]
-    for picked in {one.algorithm for one in found}:
-        schedule = contest.candidates[picked].schedule
+    for one in found:
+        schedule = contest.at(one.size).candidates[one.algorithm].schedule
         assert {link.key for link in schedule.topology.links} == {link.key for link in contest.topology.links}
         assert schedule.topology.link_columns.bandwidths == contest.topology.link_columns.bandwidths
         assert verify(schedule).ok

@@ -199,13 +199,13 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
     hint = f"{run.path}: comes from {ranks} of the {machine.ranks} GPUs of {machine.name}; name them with members="
     if len(run.places) != ranks:
         raise InputError(hint)
-    gpus: list[list[str]] = [[] for _ in range(max(1, machine.nodes))]
+    gpus = {host: list[str]() for host in hosts}
     for device in machine.devices:
         if device.holds and device.node >= 0:
-            gpus[device.node].append(device.name)
+            gpus[hosts[device.node]].append(device.name)
     chosen = []
     for place in sorted(run.places, key=lambda place: place.rank):
-        node = gpus[hosts.index(place.host)]
+        node = gpus[place.host]
         if place.device >= len(node):
             raise InputError(f"{hint}: there is no device {place.device} on a node")
         chosen.append(node[place.device])
