@@ -104,12 +104,12 @@ def test_the_commands_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str], e
 def test_trees_of_too_many_ranks_are_refused_before_the_work(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from blinksim.answers import synthesize
 
     def never(*given: object, **named: object) -> None:
         raise AssertionError("it was synthesised")
 
-    monkeypatch.setattr(synthesize, "synthesize", never)
+    # Where it is used: the command's module would keep what it finds elsewhere when it is loaded.
+    monkeypatch.setattr("blinksim.cli.synth.synthesize", never)
     assert run(["synth", "switch:400", "allgather", "--plot", str(tmp_path / "trees.png")]) != 0
     assert "401 devices are too many to draw (at most 400)" in capsys.readouterr().err
 
