@@ -204,8 +204,9 @@ def test_a_front_that_is_stopped_is_written_as_far_as_it_is(tmp_path: Path) -> N
     command = [sys.executable, "-m", "blinksim", "synth", "dgx1-v100", "allgather", "--pareto", "--time-limit", "300"]
     with subprocess.Popen([*command, "-o", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stderr is not None
-        line = running.stderr.readline().decode()
-        assert re.search(r"schedules so far, .* us and .* GB/s of at most 171.4 GB/s", line)
+        # A slow machine says before that it is still at work.
+        found = re.compile(rb"schedules so far, .* us and .* GB/s of at most 171.4 GB/s")
+        assert any(map(found.search, running.stderr))
         running.send_signal(signal.SIGINT)
         out, _ = running.communicate(timeout=60)
     assert running.returncode == 130
