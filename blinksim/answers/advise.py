@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim import exports
 from blinksim.answers.idle_gpus import IDLE_GPUS, carrier
-from blinksim.answers.project import LINKS_ONLY, Answer, answer, contest, gpus_of, schedules, with_file
+from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_of, schedules, with_file
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike
@@ -71,7 +71,8 @@ class Option:
                 few, slow = candidate.sends <= MOST_SENDS, timed.time_s > worth
                 if few and (slow or verify(candidate.by_symmetry or candidate.schedule).ok):
                     return cls(candidate, timed.time_s)
-        raise InfeasibleError(f"every schedule here has more than {MOST_SENDS:,} sends; take fewer ranks")
+        many = f"every schedule here has more than {MOST_SENDS:,} sends; take fewer ranks"
+        raise InfeasibleError(rivals.refused.get(BEST, many))
 
     @property
     def algorithm(self) -> str:

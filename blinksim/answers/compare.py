@@ -43,7 +43,10 @@ _OF_A_RUN = ("protocol", "calls")
 
 @dataclass(frozen=True)
 class Crossover:
-    """From `size` bytes on, `faster` is quicker than `slower`, which led before: to the byte, of programs to 2 %."""
+    """From `size` bytes on, `faster` is quicker than `slower`, which led before.
+
+    To the byte, of programs to 2 %.
+    """
 
     size: int
     slower: str
@@ -123,15 +126,17 @@ class Comparison(Result):
         return rates_words(self.projections[-1])
 
     def best(self) -> tuple[Projection, ...]:
-        """The quickest projection for each size."""
-        return tuple(found[0] for found in self.projections)
+        """The quickest projection for each size; empty if no schedule is known."""
+        return tuple(found[0] for found in self.projections if found)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per size and algorithm, with units in the keys; NCCL's own choice adds columns.
 
         Rows of programs say their protocol, and whether calls follow each other or are apart; those of `answers` the
-        three figures at their size.
+        three figures at their size, also where no schedule is known.
         """
+        if not self.best():
+            return [{"size_bytes": one.size, **one.row()} for one in self.answers]
         figures = {one.size: keyed(one, f"{_FIGURES} cannot_take_less_s=least.time_s") for one in self.answers}
         # NCCL's own choice is among the algorithms.
         picked = any(one.pick for one in self.projections[-1])
@@ -148,18 +153,18 @@ class Comparison(Result):
     def envelope(self) -> list[dict[str, Any]]:
         """One row per size: the quickest, the bound on the time, its share, and what was made for that size alone.
 
-        Keys: size_bytes, algorithm, time_s; time_bound_s and share (of the time) where a bound is known;
-        made_algorithm and made_s where a schedule was made for the size; takes_s, takes_low_s, takes_high_s
-        and could_take_s where the figures are those of `answers`.
+        Keys: size_bytes; algorithm and time_s where a schedule is known; time_bound_s and share (of the time)
+        where a bound is; made_algorithm and made_s where a schedule was made for the size; takes_s, takes_low_s,
+        takes_high_s and could_take_s where the figures are those of `answers`.
         """
-        found, answers = [], {one.size: one for one in self.answers}
-        for projections in self.projections:
-            best = projections[0]
-            row, least = keyed(best, "size_bytes=size algorithm time_s"), _least(projections)
-            row |= {} if least is None else {"time_bound_s": least, "share": least / best.time_s}
-            row |= keyed(self.made.get(best.size), "made_algorithm?=algorithm made_s?=time_s")
-            keys = f"{_FIGURES} time_bound_s=least.time_s".replace("=", "?=")
-            found.append(row | keyed(answers.get(best.size), keys))
+        found, answers = list[dict[str, Any]](), {one.size: one for one in self.answers}
+        for size, projections in zip(self.sizes, self.projections, strict=True):
+            figures, best = answers.get(size), next(iter(projections), None)
+            least = _least(projections if figures is None else (figures,))
+            share = None if best is None or least is None else least / best.time_s
+            row = keyed(best, "algorithm? time_s? time_bound_s? share?", time_bound_s=least, share=share)
+            row |= keyed(self.made.get(size), "made_algorithm?=algorithm made_s?=time_s")
+            found.append({"size_bytes": size, **row, **keyed(figures, _FIGURES.replace("=", "?="))})
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -350,7 +355,9 @@ def compare(
         asked, wanted = machine if isinstance(machine, Question) else Question(machine), Collective.of(collective)
         rivals = schedules(asked, wanted, ordered, report)
         figures = tuple(answer(asked, wanted, ordered, report, model, rivals))
-        return replace(compared(rivals, ordered, report), answers=figures)
+        timed = tuple(() if one.could is None else one.could.projections for one in figures)
+        said = rivals.refused, rivals.left_out, rivals
+        return Comparison(rivals.topology, wanted, ordered, timed, *said, answers=figures)
     machine, model = machine.part() if isinstance(machine, Question) else machine, model or DEFAULT
     rivals = contest(machine, collective, algorithms, report, model, sizes=ordered)
     rivals.others |= others or {}

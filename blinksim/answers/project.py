@@ -437,9 +437,8 @@ class Answer(Projection):
         details, least, at = self.details, self.least, held_at([self.row()])
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
-        found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{choice}")]
-        nobody = "" if self.known else f"{UNKNOWN}; "
-        found.append(("from", nobody + details["origin"]))
+        origin = ("" if self.known else f"{UNKNOWN}; ") + details["origin"]
+        found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{choice}"), ("from", origin)]
         found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
         if self.could is not None:
             slower = f"; slower than {self.library}" if self.at_best != COULD_TAKE else ""
@@ -489,10 +488,8 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
     Words such as `` at measured rates``; empty where both are at nominal ones, those of data sheets.
     """
-    shown, found = list(rows), dict[str, dict[str, None]]()
-    for what in (COULD_TAKE, "cannot take less"):
-        tables = (row.get(f"{what.replace(' ', '_')}_rates") for row in shown)
-        found[what] = dict.fromkeys(filter(None, tables))
+    shown, keys = list(rows), {what: f"{what.replace(' ', '_')}_rates" for what in (COULD_TAKE, "cannot take less")}
+    found = {what: dict.fromkeys(filter(None, (row.get(key) for row in shown))) for what, key in keys.items()}
     plain = {*chain(*found.values())} <= {NOMINAL}
     return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
 
@@ -513,26 +510,22 @@ def answer(
     question = machine if isinstance(machine, Question) else Question(machine)
     asked, _ = (library or Library()).at(question)
     part, grants, bound = asked.bounded(collective)
-    if contest is None:
-        with suppress(InfeasibleError):
-            contest = schedules(question, collective, sizes, report)
-    if contest is not None and contest.topology == part and contest.model.name == LINKS_ONLY:
+    contest = contest or schedules(question, collective, sizes, report)
+    if contest.topology == part and contest.model.name == LINKS_ONLY:
         # One object in place of two that are equal: tables of answers find it without comparing its links.
         part = contest.topology
         asked.parts[collective] = part, grants, bound
     forwarding = ceiling_of(part, collective) if grants else bound
     beside = idle_gpus(asked.question, part, collective, bound.rate)
-    on_links = contest is not None and contest.on_links
-    programs = _launches(asked.healthy.question, collective, sizes) if on_links and asked.healthy is not None else {}
+    healthy = asked.healthy if contest.on_links else None
+    programs = {} if healthy is None else _launches(healthy.question, collective, sizes)
     found, narrow = [], weakest(asked.machine)
     for size, takes in zip(sizes, asked.times(asked.machine, collective, sizes), strict=True):
-        best = None if contest is None else _best(contest, size)
+        best = _best(contest, size) if contest.candidates else None
         if best is not None:
             # What is measured of links is no bound: a program may exceed what others have measured.
-            stated, more = list[Projection](), programs.get(size, ())
-            for p in best.projections:
-                limit = bound if p.grants else forwarding
-                stated.append(replace(p.longer(*more), bound=limit, least=None))
+            longer = (p.longer(*programs.get(size, ())) for p in best.projections)
+            stated = (replace(p, bound=bound if p.grants else forwarding, least=None) for p in longer)
             best = replace(best, projections=tuple(stated))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}
@@ -624,11 +617,14 @@ def schedules(
 ) -> Contest:
     """Schedules at measured rates, timed as programs where the constants of those are known, else on the links.
 
-    Raises `InfeasibleError` if there are none.
+    Without candidates, and with the reason as why `best` is refused, if there are none.
     """
     part = replace(question.preferring_known(MEASURED), collective=collective).part()
     model = models.schedule_model(LINKS_ONLY if uncovered(part) else "execution-closed")
-    return model.contest(part, collective, None, report, sizes, only_best=True)
+    try:
+        return model.contest(part, collective, None, report, sizes, only_best=True)
+    except InfeasibleError as error:
+        return Contest(part, collective, model, ceiling_of(part, collective), refused={BEST: str(error)})
 
 
 def _launches(question: Question, collective: Collective, sizes: Sequence[int]) -> dict[int, tuple[Term]]:
@@ -659,12 +655,10 @@ def _best(contest: Contest, size: int) -> Ranking:
 def _published_projection(question: Question, takes: Projection) -> Projection | None:
     """What the preset of this machine says, where there is one that covers the question."""
     name = f"{takes.machine}-projection"
-    if name not in models.preset_names():
-        return None
-    try:
-        model = models.model(name)
-        model.check(question)
-        preset, topology = model.at(model.at_its_rates(replace(question, rates=None)))
-        return preset.times(topology, takes.collective, [takes.size])[0]
-    except BlinksimError:
-        return None
+    if name in models.preset_names():
+        with suppress(BlinksimError):
+            model = models.model(name)
+            model.check(question)
+            preset, topology = model.at(model.at_its_rates(replace(question, rates=None)))
+            return preset.times(topology, takes.collective, [takes.size])[0]
+    return None

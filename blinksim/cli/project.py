@@ -364,9 +364,10 @@ def _across(
 
 def _print(found: Comparison | Models, question: Question, options: Compare) -> None:
     again = command_line(question, options.collective, options.root, options.traffic)
-    more = f"next: blinksim advise {again} {typed_size(max(found.sizes))}{typed_options(options.timing, 'no_nvls')}"
-    described = question.described(found.topology)
-    text = f"{as_typed(found.text(question.edits))}\n{more}"
+    # What no schedule is known of, nothing can be loaded for.
+    verb = "advise" if isinstance(found, Models) or found.best() else "project --why"
+    more = f"next: blinksim {verb} {again} {typed_size(max(found.sizes))}{typed_options(options.timing, 'no_nvls')}"
+    described, text = question.described(found.topology), f"{as_typed(found.text(question.edits))}\n{more}"
     answer("compare", lambda: {**described, **found.to_dict()}, lambda: click.echo(text), found.rows)
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from time import monotonic
 
@@ -196,6 +197,34 @@ def test_the_schedule_is_the_one_that_was_simulated(collective: str) -> None:
     projection, schedule = candidates(part, Collective(collective), 379625062).quickest()
     assert projection.model == "simulate"
     assert simulated(as_schedule(schedule), 379625062) == pytest.approx(projection.time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(("machine", "collective"), [("hgx-h200", "allreduce"), ("dgx1-v100", "allgather")])
+def test_a_comparison_says_what_each_size_alone_is_answered(machine: str, collective: str) -> None:
+    """One time for a question: the quickest of the rows is what it could take, of programs the one simulated."""
+    found = bs.compare(machine, collective, ["16KiB", "1MiB", "64MiB"])
+    for row, figures in zip(found.envelope(), found.answers, strict=True):
+        alone = bs.project(machine, collective, figures.size)
+        assert isinstance(alone, bs.Answer)
+        assert alone.could is not None
+        best = min((each for each in found.rows() if each["size_bytes"] == figures.size), key=itemgetter("time_s"))
+        assert (best["algorithm"], best["time_s"]) == (row["algorithm"], row["time_s"])
+        assert row["time_s"] == row["could_take_s"] == pytest.approx(alone.could.best.time_s, rel=1e-9)
+        assert row["time_bound_s"] == best["cannot_take_less_s"] <= row["time_s"]
+        assert row["share"] == row["time_bound_s"] / row["time_s"]
+
+
+def test_where_no_schedule_is_known_the_library_and_the_bound_are_compared() -> None:
+    """Each of 4,096 GPUs sends to every other: too many routes for an algorithm, and RCCL takes what it takes."""
+    question = bs.Question("frontier", nodes=512)
+    found = bs.compare(question, "alltoall", ["1MiB", "16MiB"])
+    assert (found.best(), found.algorithms, found.crossovers) == ((), (), ())
+    assert "no algorithm runs alltoall on frontier" in found.refused["best"]
+    for row, line, alone in zip(found.envelope(), found.rows(), found.answers, strict=True):
+        assert row.keys() == {"size_bytes", "time_bound_s", "takes_s", "takes_low_s", "takes_high_s"}
+        assert row["takes_s"] == line["time_s"] == alone.time_s > row["time_bound_s"] == line["cannot_take_less_s"]
+    with pytest.raises(InfeasibleError, match="no algorithm runs alltoall on frontier"):
+        bs.advise(question, "alltoall", "16MiB")
 
 
 @pytest.mark.slow
