@@ -23,7 +23,7 @@ from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError, MissingError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
-from blinksim.formats.shipped import machine_names
+from blinksim.formats.shipped import known_gpus, machine_names
 from blinksim.formats.shipped.machine_names import MEASURED, MachineName, catalogue_file, measured_rates, shared_rates
 from blinksim.results import keyed
 from blinksim.textio import name_ranges, text_files, yaml_nodes
@@ -43,8 +43,6 @@ NOMINAL = "nominal"
 _YAML = (".yaml", ".yml")
 _XML = (".xml",)
 _TEXT = (".txt", ".log")
-# How the source of a machine begins that was read from what it says of itself.
-_RECORDED = ("NCCL topology file ", "nvidia-smi topo -m in ", "NCCL's debug log in ")
 # What a machine is called that has no file to be called after.
 _STDIN_NAME = "stdin"
 
@@ -219,12 +217,11 @@ def check(machine: MachineLike) -> list[Finding]:
     >>> [finding.rule for finding in bs.check(machine.replace("nvlink", latency=0, overhead=0))]
     ['latency-given']
     """
-    from blinksim.formats.shipped import known_gpus
     from blinksim.topology import rules
 
     topology = as_topology(machine)
     found = rules.check(topology, lambda keys: _place(topology, keys))
-    return found + (known_gpus.compare(topology) if topology.source.startswith(_RECORDED) else [])
+    return found + (known_gpus.compare(topology) if topology.source.startswith(known_gpus.RECORDED) else [])
 
 
 def _place(topology: Topology, keys: tuple[str, ...]) -> str:
@@ -272,7 +269,7 @@ def assumptions(machine: MachineLike) -> list[str]:
 
 def remarks(topology: Topology) -> list[str]:
     """What was assumed of a machine that a topology file or a table describes, or passed over in it."""
-    return topology.source.split("; ")[1:] if topology.source.startswith(_RECORDED) else []
+    return topology.source.split("; ")[1:] if topology.source.startswith(known_gpus.RECORDED) else []
 
 
 # How nodes will be joined is changed before they are, and what joins them can afterwards.
@@ -328,8 +325,6 @@ def _as_catalogued(name: str) -> str:
 
 def _completed(name: str, rates: str, like: str | os.PathLike[str]) -> Topology:
     """The machine in a topology file that leaves things out, or in text of nvidia-smi, which does."""
-    from blinksim.formats.shipped import known_gpus
-
     if Path(name).suffix.lower() in _XML:
         return _described(name, _XML, rates, like=load(like))
     if Path(name).suffix.lower() not in _TEXT and not _is_smi(name):
@@ -364,7 +359,6 @@ def _described(
     text: what the file called `name` holds, if it is none.
     """
     from blinksim.formats import nvidia_smi
-    from blinksim.formats.shipped.known_gpus import with_constants
     from blinksim.nccl.files import topo_read
 
     table = _rates_file(rates) or shared_rates().get(rates)
@@ -373,16 +367,15 @@ def _described(
         machine = topo_read.read(name, at, like) if text is None else topo_read.read_text(text, name, at, like)
     else:
         machine = nvidia_smi.read_text(text or text_files.read_text(name, what="nvidia-smi's text"), name, at)
-    return with_constants(machine, rates) if table is None else rate_tables.apply(machine, table)
+    return known_gpus.with_constants(machine, rates) if table is None else rate_tables.apply(machine, table)
 
 
 def _is_smi(name: str) -> bool:
     from blinksim.formats import nvidia_smi
 
-    try:
+    with suppress(FileError):
         return nvidia_smi.looks_like(text_files.read_text(name))
-    except FileError:
-        return False
+    return False
 
 
 def _from_yaml(path: Path, rates: str) -> Topology:
@@ -393,6 +386,8 @@ def _from_yaml(path: Path, rates: str) -> Topology:
     # A machine's own table goes before a file of the same name.
     if rates in head.rate_names() or rates in tables:
         return machine_yaml.read(path, rates if rates in head.rate_names() else tables[rates])
+    if head.source.startswith(known_gpus.RECORDED) and rates in (MEASURED, "nccl"):
+        return known_gpus.with_constants(machine_yaml.read(path), rates)
     known = [*head.rate_names(), *(name for name, found in tables.items() if found.machine in ("", head.name))]
     raise unknown(f"rates for {head.name}:", rates, known, hint="(or a rates file, such as rates.yaml)")
 

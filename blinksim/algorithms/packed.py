@@ -302,8 +302,7 @@ class _Builder:
         weight = np.zeros(net.vertices, dtype=np.int64)
         for vertex, value in weights.items():
             weight[vertex] = value
-        sinks = net.members[weight[net.members] < weight.sum()]
-        return tightest(net, weight, sinks)[0]
+        return tightest(net, weight, net.members[weight[net.members] < weight.sum()])[0]
 
     # --- allreduce ----------------------------------------------------------------------------------------------
 

@@ -101,8 +101,7 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     # The fewest lanes that leave any member: no more directed rings than these fit.
     members = hops.vertices[: hops.members]
     first = [{hops.loads[a, b][0][0] for b in hops.next_to[a]} for a in members]
-    free_lanes = min(sum(lanes[r] for r in leaving) for leaving in first)
-    most = free_lanes // (2 if both else 1)
+    most = min(sum(lanes[r] for r in leaving) for leaving in first) // (2 if both else 1)
     counts, proved = most_whole(pool, lanes, limits) if pool else ([], False)
     if every is None and sum(counts) < min(most, MOST_RINGS):
         pool = _priced(hops, pool, lanes, both, limits)

@@ -199,7 +199,7 @@ class Comparison(Result):
             notes, origins = list[str](), dict[str, list[str]]()
             for one in reversed(self.answers):
                 origins.setdefault(str(one.details["origin"]), []).append(format_size_about(one.size))
-            for origin, sizes in [*origins.items()][:3]:
+            for origin, sizes in origins.items():
                 span = f"{sizes[-1]} to {sizes[0]} ({len(sizes)} sizes)" if sizes[1:] else sizes[0]
                 notes.append(f"  from, {span}: {origin}")
             notes.append("  " + ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items())))

@@ -6,6 +6,7 @@ Times, intervals and where they come from are those of `blinksim.project`, ceili
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -83,16 +84,19 @@ class Expectations(Result):
 
     def text(self) -> str:
         """The table, where its figures come from, and the bounds."""
-        cells, notes = list[list[str]](), dict[str, str]()
+        cells, bounds = list[list[str]](), dict[str, str]()
+        origins = defaultdict[tuple[str, str], list[str]](list)
         for row in self.rows():
             name, figures = row["collective"], ("expected", "floor", "high", "ceiling")
             expected, floor, high, ceiling = (f"{row[f'{figure}_busbw_GBps']:.4g}" for figure in figures)
             ends, size = f"{floor} to {high}", format_size(row["size_bytes"])
             cells.append([name, size, expected, floor, ends, ceiling, row["basis"]])
-            notes |= {row["basis"]: row["origin"], f"bound: {name}": row["bound_words"]}
+            bounds[f"bound: {name}"] = row["bound_words"]
+            origins[row["basis"], row["origin"]] += [name]
         head = ["collective", "size", "expected", "floor", f"{SHARE} runs", "ceiling", "from"]
         shown = table(head, cells, left=(0, 6))
-        return "\n".join((self.sentence(), "", shown, "", *labelled(notes.items(), 20)))
+        notes = [(basis, f"{origin} ({', '.join(dict.fromkeys(of))})") for (basis, origin), of in origins.items()]
+        return "\n".join((self.sentence(), "", shown, "", *labelled([*notes, *bounds.items()], 20)))
 
     def prometheus(self) -> str:
         """Recording rules of Prometheus: a constant for each figure, in bytes/s, with labels."""

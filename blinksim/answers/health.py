@@ -101,10 +101,12 @@ class Health(Result):
             most = [format_rate(of.bound.rate * (of.busbw / of.algbw)) for of in (now, was) if of and of.bound]
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}"))
         if other is not None and now is not None:
-            few, rate = count(len(other.members), "GPU"), format_rate(other.busbw)
+            few = count(len(other.members), "GPU")
             visible = f"CUDA_VISIBLE_DEVICES={','.join(name.strip('gpu') for name in other.members)}"
-            better = f"take {few}, {visible}: busbw {rate}" if other.busbw > now.busbw else ""
-            lines.append(("meanwhile", better or f"take all: no {few} do better (busbw {rate})"))
+            # GPUs that stay idle compute nothing either.
+            pays = other.busbw * len(other.members) > now.busbw * len(now.members)
+            words = f"take {few}, {visible}" if pays else f"take all; {few} alone"
+            lines.append(("meanwhile", f"{words}: busbw {format_rate(other.busbw)}"))
         if self.missing:
             lines.append(("check", _NVLINKS if self.twin and self.twin.lanes else _CARDS))
         lines += [(one.severity, f"{one.message}; {one.cure}") for one in self.findings[:2]]

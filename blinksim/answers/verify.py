@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -715,11 +716,12 @@ def _graph(file: str, text: str, question: Question, release: str) -> FileVerdic
     facts, kinds = list[str](), set[str]()
     for name, graph in found.graphs.items():
         if graph.in_force:
-            shown = " ".join("-".join(map(str, channel)) for channel in graph.channels[:8])
-            more = " …" if len(graph.channels) > 8 else ""
+            orders = Counter("-".join(map(str, channel)) for channel in graph.channels)
+            alike = (f"{many} x {order}" if many > 1 else order for order, many in orders.most_common(8))
+            shown = " ".join(alike) + " …" * (len(orders) > 8)
             # Paths to the network count where there is one.
             types = graph.types if judged.nodes > 1 else graph.types[:1]
-            facts.append(f"{name}: {shown}{more} at {graph.speeds[0]:g} GB/s a channel, over {'/'.join(types)} paths")
+            facts.append(f"{name}: {shown} at {graph.speeds[0]:g} GB/s a channel, over {'/'.join(types)} paths")
             kinds.update(types)
     if kinds:
         facts.append("; ".join(f"{kind}: {PATH_WORDS[kind]}" for kind in sorted(kinds, key=PATH_TYPES.index)))

@@ -186,8 +186,7 @@ def judge(
     except InputError as error:
         return Judgement(None, (str(error),))
     bound = Bound.of(certificate, collective, exact=kind == "exact")
-    derived = bound.to_dict(topology, collective, shares)
-    wrong, unproved = compare(claim, derived)
+    wrong, unproved = compare(claim, bound.to_dict(topology, collective, shares))
     return Judgement(bound, wrong, unproved)
 
 

@@ -396,8 +396,7 @@ class _Trees:
     ) -> None:
         import networkx as nx
 
-        metric = Metric(topology, whole)
-        self.sides = branching(topology, metric, grants, sums, _MOST_WORK)
+        self.sides = branching(topology, Metric(topology, whole), grants, sums, _MOST_WORK)
         self.place = {device: number for number, device in enumerate(self.sides[0].points)}
         least: dict[tuple[int, int], int] = {}
         for number, link in enumerate(topology.links):

@@ -254,7 +254,7 @@ class Together(Result):
                 listed(group.part.members),
                 f"{group.collective}{f' of {format_size_about(group.size)}' if group.size else ''}",
                 *map(group.said, (group.alone, group.rate)),
-                f"{group.share:.0%}",
+                f"{100 * group.share:.0f} %",
                 *_full(*self.full_links(number), self.groups),
             )
             for number, group in enumerate(self.groups)

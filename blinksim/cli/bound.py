@@ -275,7 +275,7 @@ def place(options: Place) -> None:
                 words,
                 exact_GBps(row.rate) if row.rate else "-",
                 f"{row.rate_GBps:.4g}" if row.rate else "not connected",
-                f"{float(row.rate / best.rate):.0%}" if row.rate else "",
+                f"{100 * float(row.rate / best.rate):.0f} %" if row.rate else "",
                 *([f"{float(row.in_network / 10**9):.4g}" if row.in_network else "-"] if adds else []),
                 *((row.answer.times() if row.answer else "---") if best.answer else ()),
             )
@@ -288,6 +288,7 @@ def place(options: Place) -> None:
             click.echo(f"  … {len(groups) - options.top} more (--top {len(groups)}, --csv)")
         held = held_at([row.answer.row() for row, _ in groups[: options.top] if row.answer])
         rates = [f"{'GB/s' if held else 'all'} at {whole.rates} rates", *map("".join, held.items())]
+        rates += ["times of the GPUs named"] if best.answer and len(groups) < len(places) else []
         click.echo(f"  {', '.join(rates)}")
         chosen = replace(question, members=",".join(best.members))
         for line in study.idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):

@@ -177,8 +177,7 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
     best = "the best if switches only forward" if adding else "the best that is possible"
     gap = best if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
     rounded = f" ({format_rate(found.rate)})" if "/" in exact_GBps(found.rate) else ""
-    rate = f"{exact_GBps(found.rate)} GB/s algbw{rounded}, {gap}"
-    click.echo("\n".join(_headlines(found, rate)))
+    click.echo("\n".join(_headlines(found, f"{exact_GBps(found.rate)} GB/s algbw{rounded}, {gap}")))
     click.echo(f"  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
     if adding:
         click.echo(f"            where {adding.assumes.partition(';')[0]}, at most {exact_GBps(adding.rate)} GB/s")

@@ -285,8 +285,7 @@ def _vertex(
     if values is None or min(values) < 0:
         return None
     exact = [(c, value) for (c, _), value in zip(chosen, values, strict=False)]
-    fits = all(load <= capacity[r] for r, load in loads(exact).items())
-    return exact if fits else None
+    return exact if all(load <= capacity[r] for r, load in loads(exact).items()) else None
 
 
 def _eliminate(rows: Iterable[dict[int, Fraction]], width: int) -> list[Fraction] | None:

@@ -45,10 +45,9 @@ def _in_lanes(schedule: Schedule) -> float:
 
 def _ring_count(topology: Topology) -> int:
     """The most bidirectional rings that share no lane."""
-    try:
+    with suppress(InfeasibleError):
         return len(rings.most_rings(topology, bidirectional=True).orders) // 2
-    except InfeasibleError:
-        return 0
+    return 0
 
 
 def tables() -> Iterator[Table]:

@@ -497,8 +497,7 @@ def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds
     reduces = schedule.op == REDUCE
     link = np.where(reduces, last[schedule.route], first[schedule.route])
     resource = shared.of_link[link].astype(np.int64)
-    key = (schedule.chunk.astype(np.int64) * len(seconds) + resource) * 2 + reduces
-    place = occurrences(key)
+    place = occurrences((schedule.chunk.astype(np.int64) * len(seconds) + resource) * 2 + reduces)
     part = _shares(schedule) / spread.count[schedule.route]
     overhead = np.where(reduces, 0.0, schedule.topology.link_columns.overhead[link])
     return place * part * seconds[resource], np.asarray(place * overhead)

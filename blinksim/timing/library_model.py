@@ -27,6 +27,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, unknown
+from blinksim.formats.shipped.known_gpus import like
 from blinksim.machines import NOMINAL, Question, RatesName, at_rates, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
@@ -163,14 +164,21 @@ class Library(TimingModel):
         if isinstance(machine, Topology) and table in named:
             machine = at_rates(machine, NOMINAL)
         model.question = replace(question, machine=machine, rates=question.rates if changed else None)
-        whole = model.machine
-        if question.edits or changed:
-            model.multicast &= bool(whole.in_network)
-            # As many GPUs of the machine as it was, where an edit takes some away. Without switches that
-            # add it takes what it takes with those set not to.
-            alone: Any = {"members": ",".join(whole.members), "ranks_per_node": None} if model.nodes == 1 else {}
-            model.healthy = model.at(replace(question, edits=(), rates=None, **alone))[0]
-        return model, whole
+        model.healthy = model._as_it_was(question, changed)
+        return model, model.machine
+
+    def _as_it_was(self, question: Question, changed: bool) -> Library | None:
+        """The model of the machine before it was edited, or of one of the catalogue that has what it says it lacks."""
+        edited, whole = bool(question.edits) or changed, self.machine
+        twin = None if edited else like(self.question.node())
+        if not edited and (twin is None or not twin.edits or (twin.gpus and self.nodes > 1)):
+            return None
+        self.multicast &= bool(whole.in_network)
+        # As many GPUs of the machine as it was, where an edit takes some away. Without switches that
+        # add it takes what it takes with those set not to.
+        was: Any = {"machine": twin.name} if twin else {}
+        was |= {"members": ",".join(whole.members), "ranks_per_node": None} if self.nodes == 1 else {}
+        return self.at(replace(question, edits=(), rates=None, **was))[0]
 
     @cached_property
     def _planned(self) -> tuple[NcclTuner, Topology]:
@@ -221,7 +229,10 @@ class Library(TimingModel):
     @cached_property
     def _name(self) -> str:
         """The machine of the catalogue that has these links; empty if there is none."""
-        return "" if self.healthy or self.question.links is not None else catalogued(self.machine)
+        if self.healthy or self.question.links is not None:
+            return ""
+        twin = like(self.question.node())
+        return twin.name if twin and (not twin.missing or self.nodes == 1) else catalogued(self.machine)
 
     @cached_property
     def _known_as(self) -> str:
@@ -379,9 +390,10 @@ class Library(TimingModel):
             names = min((sent_by(one.bounded(collective)[0], collective) for one in (self, healthy)), key=len)
             times, by = [one.links(collective, size, names).time_s for one in (self, healthy)], "the links"
         factor = times[0] / times[1]
-        details, cause = before.details, "edits" if self.machine.edits else "rates"
+        details, lacks = before.details, f"what it lacks of {healthy.machine.name}"
+        cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
         change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"
-        origin = f"{details['origin']}; {change} the {cause}, by {by}"
+        origin = f"{details['origin']}; {change} {cause}, by {by}"
         model = replace(self._modelled(collective, size), origin=origin)
         figures = [factor * figure for figure in (before.time_s, *(details[end] for end in _ENDS))]
         basis = details["basis"] if factor == 1 else "scaled"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_reduction
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.machines import RatesName
+from blinksim.machines import NOMINAL, RatesName, at_rates
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.search_passes import NO_SOLUTION
@@ -293,5 +293,5 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
 
 @lru_cache(maxsize=8)
 def weakest(machine: Topology) -> str:
-    """What has less bandwidth than most of its sort; empty for a machine of the catalogue as it is."""
-    return "" if catalogued(machine) else next((words for _, words in behind(machine)), "")
+    """What has less bandwidth than most of its sort, by data sheets; empty for a machine of the catalogue as it is."""
+    return "" if catalogued(machine) else next((words for _, words in behind(at_rates(machine, NOMINAL))), "")

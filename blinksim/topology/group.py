@@ -196,8 +196,7 @@ def node_automorphisms(topology: Topology) -> CommutingGroup | None:
     """
     group, members = commuting_group(topology), topology.member_places
     node, place = topology.device_nodes[members], np.full(len(topology.devices), -1)
-    by_node = np.argsort(node, kind="stable")
-    place[members[by_node]] = places(np.unique(node, return_counts=True)[1])
+    place[members[np.argsort(node, kind="stable")]] = places(np.unique(node, return_counts=True)[1])
     return None if group is None else group.keeping(place)
 
 

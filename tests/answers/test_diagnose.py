@@ -115,7 +115,7 @@ def test_far_more_than_is_expected_is_not_normal(tmp_path: Path) -> None:
     """Where little is known the interval is wide; a log of GPUs with 18 NVLinks is still none of GPUs with 12."""
     whole = (TESTS / "data/captures/h200x8/topo.xml").read_text()
     (tmp_path / "topo.xml").write_text(whole.replace('count="18"', 'count="12"'))
-    points = [Point(2**30, 1.3 * 5227.44, None)]
+    points = [Point(2**30, 1.22 * 5227.44, None)]
     found = diagnose(run_of(tmp_path, "allreduce", 8, points), load(tmp_path / "topo.xml"), multicast=False)
     assert found.largest.of_model > 1.2
     assert not found.impossible

@@ -267,7 +267,7 @@ def test_a_size_takes_what_project_says_on_every_choice_that_is_shown(capsys: py
     out = capsys.readouterr().out
     assert "  with NCCL  could take  cannot take less\n" in out
     # As project says it of each figure.
-    assert "\n  GB/s at nominal rates, could take at measured rates, cannot take less at nominal rates\n" in out
+    assert "\n  GB/s at nominal rates, could take at measured rates, cannot take less at nominal rates, times " in out
 
 
 def test_the_three_figures_stand_beside_every_choice(capsys: pytest.CaptureFixture[str]) -> None:

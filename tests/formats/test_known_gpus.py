@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import blinksim as bs
+from blinksim.answers.health import SIZE
 from blinksim.answers.project import project
+from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import known_gpus
@@ -40,7 +44,6 @@ def test_at_nominal_rates_links_stay_what_they_are() -> None:
     ("old", "new"),
     [
         ('device="0x2335"', 'device="0x2331"'),  # the card for PCIe
-        ('count="18"', 'count="17"'),
         ('sm="90"', 'sm="80"'),
     ],
 )
@@ -51,6 +54,59 @@ def test_other_gpus_or_nvlinks_have_no_constants(old: str, new: str, everywhere:
     assert load(file).execution is None
     with pytest.raises(InputError, match="nobody measured such GPUs and NVLinks; take nominal or nccl"):
         load(file, rates="measured")
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_lanes_that_are_left_are_as_they_were_measured(everywhere: bool, tmp_path: Path) -> None:
+    file = tmp_path / "topo.xml"
+    file.write_text(TOPO.read_text().replace('count="18"', 'count="17"', -1 if everywhere else 1))
+    mine = load(file, rates="measured")
+    assert mine.execution is None
+    assert {link.lane_bandwidth for link in mine.links if link.kind == "nvlink"} == {205 * 10**8}
+    assert {link.lanes for link in mine.links if link.kind == "nvlink"} == ({17} if everywhere else {17, 18})
+
+
+BROKEN_V100 = "degrade gpu0-gpu3 lanes=1", "without gpu4-gpu7"
+# GPUs of the file in the order of their names.
+GPU_5 = r'((?:count="18".*?){5})count="18"'
+
+
+@pytest.mark.parametrize(
+    ("machine", "edits"),
+    [
+        ("hgx-h200", ()),
+        ("hgx-h200", ("degrade gpu5-nvswitch lanes=12",)),
+        ("dgx1-v100", ()),
+        ("dgx1-v100", BROKEN_V100),
+    ],
+)
+@pytest.mark.parametrize("collective", ["allreduce", "alltoall"])
+def test_a_box_has_one_time_however_it_is_described(
+    machine: str, edits: tuple[str, ...], collective: str, tmp_path: Path
+) -> None:
+    """By the name of the catalogue with what is gone as edits, as NCCL's topology file of that, and imported."""
+    asked = bs.load(machine, edits=edits)
+    if machine == "dgx1-v100":
+        bs.write(bs.export(asked, "nccl-topo"), tmp_path / "box.xml")
+    else:
+        text = re.sub(GPU_5, rf'\1count="{12 if edits else 18}"', TOPO.read_text(), count=1, flags=re.DOTALL)
+        (tmp_path / "box.xml").write_text(text)
+    assert run(["topo", "import", str(tmp_path / "box.xml"), "-o", str(tmp_path / "box.yaml")]) == 0
+    named = bs.project(asked, collective, "64MiB")
+    for name in ("box.xml", "box.yaml"):
+        found = bs.project(load(tmp_path / name), collective, "64MiB")
+        assert isinstance(found, bs.Answer)
+        assert isinstance(named, bs.Answer)
+        assert found.time_s == pytest.approx(named.time_s, rel=1e-6)
+        assert (found.low_s, found.high_s) == pytest.approx((named.low_s, named.high_s), rel=1e-6)
+        assert found.least is not None
+        assert named.least is not None
+        assert found.least.time_s == pytest.approx(named.least.time_s, rel=0.02)
+    takes = bs.health(tmp_path / "box.xml").takes
+    if collective == "allreduce":
+        [alone] = bs.compare(load(tmp_path / "box.xml"), collective, [SIZE]).answers
+        assert takes is not None
+        assert takes.time_s == pytest.approx(alone.time_s, rel=1e-6)
 
 
 def test_every_gpu_is_that_of_its_machine() -> None:

@@ -67,8 +67,7 @@ def add_paths(plan: Plan, net: Network, shared: list[SharedCapacity], bound: Bou
     if direct < bound.rate:
         # A flow's rate counts units of its commodities' weights: blocks, or bytes of a traffic matrix.
         unit = Fraction(1, ranks if collective.traffic is None else collective.traffic.size)
-        most = bound.rate * unit / net.unit
-        rate, amounts = _flows(plan, net, shared, pairs, most)
+        rate, amounts = _flows(plan, net, shared, pairs, bound.rate * unit / net.unit)
         if rate * net.unit / unit > direct:
             for (start, end, links), amount in amounts.items():
                 add(start, end, amount / rate * unit, links)

@@ -340,8 +340,7 @@ class Moves:
 
     def tree(self, parents: Mapping[int, int], root: int, *, up: bool, down: bool) -> None:
         """Sums up a tree, given by the parent of every device but the root, and copies down it."""
-        depth = depths(root, from_parents(parents, root))
-        order = sorted(parents, key=depth.__getitem__)
+        order = sorted(parents, key=depths(root, from_parents(parents, root)).__getitem__)
         for child in reversed(order) if up else ():
             self.send(child, parents[child], REDUCE)
         for child in order if down else ():

@@ -390,7 +390,7 @@ class Calibration(Result):
             f"{p.kind} {format_rate(p.value)}" if p.quantity == "bandwidth" else f"{p.kind} {format_time(p.value)}"
             for p in self.parameters
         )
-        return f"<Calibration {self.table.name}: {figures}; median error {self.median_error:.1%}>"
+        return f"<Calibration {self.table.name}: {figures}; median error {100 * self.median_error:.1f} %>"
 
 
 def calibrate(

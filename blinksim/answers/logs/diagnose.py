@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from operator import attrgetter
 from statistics import median
 from typing import Any
@@ -169,7 +169,8 @@ class Diagnosis(Result):
     def odd(self) -> list[Line]:
         """Single bandwidth-bound sizes that are behind, though smaller and larger ones are less."""
         first = self.first_behind
-        dips = [line for before, line in pairwise(self.lines) if line.of_model < before.of_model]
+        every = zip(self.lines, self.lines[1:], self.lines[2:], strict=False)
+        dips = [line for before, line, after in every if line.of_model < min(before.of_model, after.of_model)]
         return [x for x in self.judged if x.behind and x in dips and (not first or x.size < first.size)]
 
     def of_bound(self, line: Line) -> float:

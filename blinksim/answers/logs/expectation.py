@@ -92,8 +92,7 @@ class Series:
     def of(cls, run: Run, topology: Topology) -> Series:
         """All measurements of a test with more than 0 bytes, out of place and in place."""
         samples = tuple(Sample(row.size, row.time_s, row.line) for row in run.rows if row.size)
-        root = max(0, run.rows[0].root)
-        return cls(topology, Collective(run.collective, root), samples)
+        return cls(topology, Collective(run.collective, max(0, run.rows[0].root)), samples)
 
 
 def read_series(

@@ -240,8 +240,7 @@ def fit_execution(
     held = np.linalg.inv(info + prior**2)
     # The prior takes up a part of each constant's freedom.
     degrees = max(1.0, len(apart) - float(np.trace(held @ info)))
-    noise = float((weight * apart**2).sum()) / degrees
-    shown, deviation = _shown(info, noise)
+    shown, deviation = _shown(info, float((weight * apart**2).sum()) / degrees)
     told = [free[at] for at in shown]
     again = fit_execution(cases, times, start, evaluate, told) if told != free else None
     values = (

@@ -414,8 +414,7 @@ class PublicMeasurements(Result):
             for _, band in BANDS:
                 errors = [error for where, error in pairs if where == band and error is not None]
                 if errors:
-                    shown = map(_pct, _spread(errors).values())
-                    rows.append((band, name, str(len(errors)), *shown))
+                    rows.append((band, name, str(len(errors)), *map(_pct, _spread(errors).values())))
         heading = ("size", "predicted by", "cells", "median error", "median absolute error", "90th percentile")
         return table(heading, rows, left=(0, 1))
 

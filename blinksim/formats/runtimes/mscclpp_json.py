@@ -145,8 +145,7 @@ def read(document: object, path: str | Path) -> Plan:
         for number, block in enumerate(part["threadblocks"].items()):
             steps[rank, number] = _block(block, rank, number, sizes, remotes, len(peers[rank]))
     fields["inplace"].a(bool, "true or false")
-    units = max(sizes[0]["i"], sizes[0]["o"])
-    return Plan(name, collective, units, sizes, steps, twin)
+    return Plan(name, collective, max(sizes[0]["i"], sizes[0]["o"]), sizes, steps, twin)
 
 
 def _kind(entry: Entry) -> str:

@@ -11,21 +11,23 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 
 from blinksim import data_files
 from blinksim.errors import InputError, in_runs
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
-from blinksim.formats.shipped.machine_names import MEASURED, catalogue_file, measured_rates, names, outline
-from blinksim.textio import yaml_nodes
+from blinksim.formats.shipped.machine_names import catalogue_file, measured_rates, names, outline
+from blinksim.textio import link_rates, yaml_nodes
 from blinksim.textio.text_table import count
 from blinksim.timing.measured_constants import ExecutionRates
 from blinksim.topology.elements import Device, Link
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding, beside_gpus, listed
 
+# How the source of a machine begins that was read from what it says of itself.
+RECORDED = ("NCCL topology file ", "nvidia-smi topo -m in ", "NCCL's debug log in ")
 _NVIDIA, _OWN = "10de", "nvlink"
 _BETWEEN_GPUS, _BESIDE = (_OWN, "xgmi"), ("gpu", "tile", "pcie")
 _OTHERS = "take nominal or nccl, or a rates file"
@@ -73,23 +75,26 @@ def with_constants(recorded: Topology, rates: str) -> Topology:
     """
     models = {known_gpu(recorded.device(name)) for name in recorded.members}
     gpu = models.pop() if len(models) == 1 else None
-    twin = None if gpu is None else machine_yaml.read(catalogue_file(gpu.machine))
-    if gpu is None or twin is None or _ports(recorded) != _ports(twin):
-        if rates == MEASURED:
-            raise InputError(f"{recorded.name} has no measured rates: nobody measured such GPUs and NVLinks; {_OTHERS}")
+    twin = recorded if gpu is None else machine_yaml.read(catalogue_file(gpu.machine))
+    ports, there = _ports(recorded), _ports(twin)
+    if ports == there:
+        recorded = replace(recorded, execution=twin.execution, nccl_rates=twin.nccl_rates)
+    if rates == recorded.rates:
         return recorded
-    recorded = replace(recorded, execution=twin.execution, nccl_rates=twin.nccl_rates)
-    if rates != MEASURED:
-        return recorded
-    measured, row = measured_rates(gpu.machine), None
-    if measured is not None:
-        row = measured.classes.get(_OWN)
-    elif MEASURED in outline(gpu.machine).rate_names():
-        own = machine_yaml.read(catalogue_file(gpu.machine), MEASURED)
-        row = ClassRates(next(link.lane_bandwidth for link in own.links if link.kind == _OWN))
+    row, sm = None, int(recorded.device(recorded.members[0]).attributes.get("sm", 0))
+    if rates == "nccl" and ports:
+        row = ClassRates(link_rates.load(rates).nvlink_lane(sm))
+    # Lanes that are lost leave the others as they are.
+    elif gpu is not None and ports and {port[:2] for port in ports} == {port[:2] for port in there}:
+        measured = measured_rates(gpu.machine)
+        if measured is not None:
+            row = measured.classes.get(_OWN)
+        elif rates in outline(gpu.machine).rate_names():
+            own = machine_yaml.read(catalogue_file(gpu.machine), rates)
+            row = ClassRates(next(link.lane_bandwidth for link in own.links if link.kind == _OWN))
     if row is None:
-        raise InputError(f"{recorded.name} has no measured rates: nobody measured NVLinks of {gpu.machine}; {_OTHERS}")
-    return rate_tables.apply(recorded, RateTable(MEASURED, {_OWN: row}))
+        raise InputError(f"{recorded.name} has no {rates} rates: nobody measured such GPUs and NVLinks; {_OTHERS}")
+    return rate_tables.apply(recorded, RateTable(rates, {_OWN: row}))
 
 
 def known_gpu(device: Device) -> KnownGpu | None:
@@ -147,6 +152,13 @@ class Twin:
     missing: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=16)
+def like(machine: Topology) -> Twin | None:
+    """The twin of a machine that says itself which links join its GPUs; None of any other, and if it has none."""
+    linked = machine.source.startswith(RECORDED) and bool({*_BETWEEN_GPUS} & {*machine.link_classes})
+    return twin_of(machine) if linked and not machine.edits else None
+
+
 def twin_of(recorded: Topology) -> Twin | None:
     """The nearest machine in the catalogue with such GPUs and links between them; None if there is none.
 
@@ -155,10 +167,15 @@ def twin_of(recorded: Topology) -> Twin | None:
     """
     gpu = recorded.device(recorded.members[0])
     key: Callable[[Device], object] = model if model(gpu) else lambda device: device.attributes.get("sm")
-    names_of = dict.fromkeys([*(known.machine for known in known_gpus()), *names()])
-    wholes = [machine_yaml.read(catalogue_file(name)) for name in names_of]
+    own = known_gpu(gpu)
+    every = [*([own.machine] if own else []), *(known.machine for known in known_gpus()), *names()]
+    wholes = (machine_yaml.read(catalogue_file(name)) for name in dict.fromkeys(every))
     alike = (whole for whole in wholes if key(whole.device(whole.members[0])) == key(gpu) is not None)
-    found = (twin for whole in alike if (twin := _compared(recorded, whole)))
+    found = list[Twin]()
+    for twin in filter(None, (_compared(recorded, whole) for whole in alike)):
+        found.append(twin)
+        if not (twin.missing or twin.far):
+            break
     return min(found, key=lambda one: (one.gpus, sum(one.lanes.values()), one.far), default=None)
 
 

@@ -317,8 +317,7 @@ def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20
                 continue
             enable_peer(cupy, src, dst)
             for size, table in ((size_bytes, rates), (4, latencies)):
-                samples = _copy_times(cupy, buffers, src, dst, size, repeats)
-                middle = float(np.median(samples))
+                middle = float(np.median(_copy_times(cupy, buffers, src, dst, size, repeats)))
                 table[i][j] = size / middle / 1e9 if size > 4 else middle
     return {"gpus": list(names_of(chosen)), "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
 

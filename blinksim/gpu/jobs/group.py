@@ -254,8 +254,7 @@ class Group:
         self.closed = False
         self._names: dict[int, str] = {}
         self._calls: OrderedDict[Call, list[Launch]] = OrderedDict()
-        handle = backend.allocate(self.segment)
-        packets, blocks, handles = self._agree(plan, handle)
+        packets, blocks, handles = self._agree(plan, backend.allocate(self.segment))
         self.planner = Planner(plan, rank, self.segment, blocks, packets)
         backend.connect(rank, handles)
         self._meet("connected")

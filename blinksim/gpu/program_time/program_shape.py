@@ -100,8 +100,7 @@ class Shape:
             if buffer == INBOX and program.length[op]
         }
         raiser = {(device, flag): op for op, rows in enumerate(signals) for device, flag in rows}
-        start = program.queue_start.tolist()
-        self.queue_ops = [range(*ends) for ends in pairwise(start)]
+        self.queue_ops = [range(*ends) for ends in pairwise(program.queue_start.tolist())]
         shares = (program.length / program.layout.count).tolist()
         kinds: dict[Kind, int] = {}
         self.ops: list[Op] = []

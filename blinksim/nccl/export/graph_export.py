@@ -535,7 +535,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
         notes.append("before NCCL 2.24 write NCCL_ALGO=Tree; other collectives take the rings of the file")
     if not rings and ring.type_intra != tree.type_intra:
         notes.append(
-            f"the rings of the file close over a {ring.type_intra} path: collectives that run on rings are slow with it"
+            f"the rings of the file close over {ring.type_intra}: collectives that run on rings are slow with it"
         )
     if copies == 1:
         notes.append(f"without NCCL_MAX_NCHANNELS={ring.nchannels} NCCL runs every channel twice")

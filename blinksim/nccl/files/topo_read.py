@@ -497,8 +497,7 @@ class _Builder:
         if lane is None:
             raise fault(self.path, entry, f"NVLink at a GPU of sm={gpu.sm}; NVLink begins with sm=60")
         lanes = integer(self.path, entry, "count", low=1, high=1024)
-        target = word(self.path, entry, "target").lower()
-        hidden = _HIDDEN_SWITCH.fullmatch(target) is not None
+        hidden = _HIDDEN_SWITCH.fullmatch(word(self.path, entry, "target").lower()) is not None
         bus = None if hidden else _bus_id(self.path, entry, "target")
         peer = self.gpus.get((gpu.host, bus)) if bus else None
         kind = word(self.path, entry, "tclass", _SWITCH if hidden else _GPU).lower()

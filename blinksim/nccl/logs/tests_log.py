@@ -517,8 +517,7 @@ def _read_json(path: str, data: bytes) -> Run:
     each = math.prod(at(config, key, 1).whole(1, 10**5) for key in ("nthreads", "ngpus"))
     # Some releases list all ranks, others the first of every process, which has `each`.
     last = max((place.rank for place in draft.places), default=0)
-    everyone = len(draft.places) > 1 and len(draft.places) == last + 1
-    ranks = last + (1 if everyone else each)
+    ranks = last + (1 if (len(draft.places) > 1 and len(draft.places) == last + 1) else each)
     return draft.finish(path, ranks if "ngpus" in config.value or draft.places else 0)
 
 

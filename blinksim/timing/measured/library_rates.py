@@ -312,5 +312,4 @@ def spread_at(machine: str, library: str, what: str, scope: str, size: int) -> S
             known.append((math.log(turn), near.cells, figures))
     places, cells, rows = zip(*known, strict=True)
     at = math.log(max(size, 1))
-    logs = np.log(rows).T
-    return Spread(sum(cells), *(math.exp(np.interp(at, places, each)) for each in logs))
+    return Spread(sum(cells), *(math.exp(np.interp(at, places, each)) for each in np.log(rows).T))
