@@ -109,8 +109,7 @@ def _switch(plan: SwitchPlan, group: Sequence[int], ability: str, *, reads: bool
 
 def _trees(plan: SwitchPlan, heads: Sequence[int], abilities: set[str]) -> list[tuple[dict[int, int], int]]:
     """The trees of switches that can do this, under each that is nearest to all heads: parents, and the top."""
-    devices = plan.topology.devices
-    able = {n for n, d in enumerate(devices) if abilities <= d.in_network and not d.reads}
+    able = {n for n, d in enumerate(plan.topology.devices) if abilities <= d.in_network and not d.reads}
     far: dict[int, int] = {}
     for switch in sorted(able):
         try:

@@ -284,7 +284,7 @@ class Advice(Result):
                 return f"{what}: load {option.algorithm} into {runtime}: {times}, {gain}"
         what = f"{what}: nothing worth loading; {takes}"
         if best.time_s * WORTH > found.time_s:
-            return f"{what}, and no schedule is a tenth quicker"
+            return f"{what}, and no known schedule is a tenth quicker"
         if not self.large:
             return f"{what}, and latency decides at this size"
         if self.part.relays and best.time_s * WORTH <= own_time(found, self.part):
@@ -293,7 +293,7 @@ class Advice(Result):
         if not self.runs:
             return f"{what}, which reads no schedules"
         if best.time_s * WORTH > own_time(found, self.part):
-            return f"{what}, and on the links alone no schedule is a tenth quicker than {library}'s own"
+            return f"{what}, and on the links alone no known schedule is a tenth quicker than {library}'s own"
         runtimes = " or ".join(dict.fromkeys((library, self.runtime)))
         return f"{what}, and no file makes {runtimes} take the {format_time(best.time_s)} of {best.algorithm}"
 

@@ -17,7 +17,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import UNKNOWN, Answer, answer, contest, gpus_of, held_at, schedules
+from blinksim.answers.project import UNKNOWN, Answer, answer, contest, gpus_of, held_at, schedules, simulating
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
@@ -123,7 +123,7 @@ class Comparison(Result):
     @property
     def rates(self) -> str:
         """The rates behind the rows, in words; a library's own choice has rates of its own."""
-        return rates_words(self.projections[-1])
+        return rates_words(self.projections[-1]) if self.best() else ""
 
     def best(self) -> tuple[Projection, ...]:
         """The quickest projection for each size; empty if no schedule is known."""
@@ -199,7 +199,7 @@ class Comparison(Result):
             notes, origins = list[str](), dict[str, list[str]]()
             for one in reversed(self.answers):
                 origins.setdefault(str(one.details["origin"]), []).append(format_size_about(one.size))
-            for origin, sizes in origins.items():
+            for origin, sizes in [*origins.items()][:4]:
                 span = f"{sizes[-1]} to {sizes[0]} ({len(sizes)} sizes)" if sizes[1:] else sizes[0]
                 notes.append(f"  from, {span}: {origin}")
             notes.append("  " + ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items())))
@@ -356,7 +356,7 @@ def compare(
         rivals = schedules(asked, wanted, ordered, report)
         figures = tuple(answer(asked, wanted, ordered, report, model, rivals))
         timed = tuple(() if one.could is None else one.could.projections for one in figures)
-        said = rivals.refused, rivals.left_out, rivals
+        said = rivals.refused, rivals.left_out, simulating(rivals)
         return Comparison(rivals.topology, wanted, ordered, timed, *said, answers=figures)
     machine, model = machine.part() if isinstance(machine, Question) else machine, model or DEFAULT
     rivals = contest(machine, collective, algorithms, report, model, sizes=ordered)

@@ -11,7 +11,7 @@ from typing import Any
 from blinksim.answers.place import place
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.formats.shipped.known_gpus import Twin, adapters, model, twin_of
+from blinksim.formats.shipped.known_gpus import Twin, adapters, like, model, twin_of
 from blinksim.machines import MachineLike, Question, as_topology, check
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
@@ -156,28 +156,33 @@ def health(machine: MachineLike) -> Health:
     recorded = as_topology(machine)
     twin = Twin(name) if (name := catalogued(recorded)) else twin_of(recorded)
     # Links that are missing are named by what the machine of the catalogue has.
-    known, every = ("as-in-catalogue", "missing-link", "isolated-device") if twin else (), check(recorded)
-    findings = tuple(one for one in every if one.rule not in (*known, "uneven-class"))
+    said, every = ("as-in-catalogue", "missing-link", "isolated-device") if twin else (), check(recorded)
+    findings = tuple(one for one in every if one.rule not in (*said, "uneven-class"))
     missing = *(twin.missing if twin else ()), *(one.message for one in every if one.rule == "uneven-class")
     broken = Question(twin.name, edits=twin.edits) if twin else Question(recorded)
-    takes, healthy, best, part = _takes(broken), None, None, None
+    takes, healthy, best, part = _takes(Question(recorded)), None, None, None
+    # GPUs of unknown model take what NCCL's own model says, and are no question of the catalogue.
+    known, asked = like(recorded) is not None, None
     if twin is not None and twin.edits:
-        healthy = _takes(Question(twin.name))
+        healthy = _takes(Question(twin.name), known)
         if twin.lanes and recorded.ranks > 2:
             # As many of its best GPUs as lack nothing, or half of them.
             hurt, whole = {end for link in twin.lanes for end in (link.src, link.dst)}, broken.whole()
             few = max(sum(name not in hurt for name in whole.members), whole.ranks // 2, 2)
             part = Question.of(twin.name, members=place(whole, few)[0].members, edits=twin.edits)
-            best = _takes(part)
-    asked = broken if broken.edits and takes else part if best else None
-    # GPUs without NVLink are reached over PCIe, of which the machine itself tells.
-    return Health(recorded, twin, takes or _takes(Question(recorded)), healthy, best, findings, missing, asked)
+            best = _takes(part, known)
+    if known and broken.edits:
+        asked = broken if _takes(broken) else part if best else None
+    return Health(recorded, twin, takes, healthy, best, findings, missing, asked)
 
 
-def _takes(question: Question) -> Projection | None:
-    """What the library takes; None where its GPUs are not connected, or alone."""
+def _takes(question: Question, known: bool = True) -> Projection | None:
+    """What the library takes; None where its GPUs are not connected, or alone.
+
+    known: as measured, and not by a model.
+    """
     try:
-        model, where = Library().at(question)
+        model, where = Library(published=lambda _: known, constants=known).at(question)
         return model.times(where, _ASKED, [SIZE])[0]
     except BlinksimError:
         return None

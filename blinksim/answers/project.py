@@ -449,10 +449,10 @@ class Answer(Projection):
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
             short = next((few for many, few in _HELD_FOR.items() if many in least.assumes), "whatever the schedule")
             found.append(("cannot take less", f"{held}, {short}{words}"))
-        limits = [("limited by", self.limited_by), ("weakest", self.weakest)]
+        # What is weaker than its like says more than the class of its links.
+        limits = [("weakest", self.weakest) if self.weakest else ("limited by", self.limited_by)]
         limits += [(IDLE_GPUS, self.idle.words())] if self.idle else []
-        found += [(what, words) for what, words in limits if words]
-        return found + [("edited", edit) for edit in self.edits]
+        return found + [(what, words) for what, words in (*limits, ("edited", "; ".join(self.edits))) if words]
 
     def why(self) -> str:
         """All that is known of the three figures: terms, bounds and what they assume, and the schedules considered."""
@@ -518,6 +518,8 @@ def answer(
     forwarding = ceiling_of(part, collective) if grants else bound
     beside = idle_gpus(asked.question, part, collective, bound.rate)
     healthy = asked.healthy if contest.on_links else None
+    while healthy is not None and healthy.healthy is not None:
+        healthy = healthy.healthy
     programs = {} if healthy is None else _launches(healthy.question, collective, sizes)
     found, narrow = [], weakest(asked.machine)
     for size, takes in zip(sizes, asked.times(asked.machine, collective, sizes), strict=True):
@@ -644,11 +646,16 @@ def _launches(question: Question, collective: Collective, sizes: Sequence[int]) 
     return {size: (Term("launches and flags", max(0.0, time_s), "launch"),) for size, time_s in more.items()}
 
 
+def simulating(contest: Contest) -> Contest:
+    """The same contest by simulations of programs where `schedules` takes their closed form."""
+    if contest.on_links:
+        return contest
+    return replace(contest, model=models.schedule_model("execution").on(contest.topology))
+
+
 def _best(contest: Contest, size: int) -> Ranking:
     """The quickest schedule of a contest; programs that the formula finds about as quick are simulated."""
-    if not contest.on_links:
-        contest = replace(contest, model=models.schedule_model("execution").on(contest.topology))
-    found = tuple(contest.answers(size, best=True))
+    found = tuple(simulating(contest).answers(size, best=True))
     return Ranking(found, BEST, None, contest.refused, (), contest.left_out, slower=tuple(contest.slower))
 
 

@@ -487,8 +487,7 @@ def tune_here(
     if "" not in (gpus, here.job.gpus) and gpus != here.job.gpus:
         those = f"those of {here.job.machine} {here.job.gpus}"
         raise InputError(f"the GPUs here are {gpus}, and {those}: name this machine")
-    taken = search(here.times, measure, most)
-    return _tuning(here, COLLECTIVES, tuple(taken), least_channels)
+    return _tuning(here, COLLECTIVES, tuple(search(here.times, measure, most)), least_channels)
 
 
 def search(times: ChoiceTimes, measure: Measure, most: int = MOST_MEASUREMENTS) -> list[ChoiceTime]:

@@ -120,8 +120,7 @@ def undirected(topology: Topology) -> tuple[Ints, Ints, Ints, Fraction]:
         if link.bus is None:
             pairs.append((a, b, link.lane_bandwidth, link.lanes))
         else:
-            known = buses.get(link.bus, (a, b, Fraction(0)))[2]
-            buses[link.bus] = (a, b, max(known, link.bandwidth))
+            buses[link.bus] = (a, b, max(buses.get(link.bus, (a, b, Fraction(0)))[2], link.bandwidth))
     pairs += [(a, b, rate, 1) for a, b, rate in buses.values()]
     values, unit = whole([(rate, count) for _, _, rate, count in pairs])
     joined: dict[tuple[int, int], int] = {}

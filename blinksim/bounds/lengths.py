@@ -253,8 +253,7 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
                     what = "adders of a known rate" if way == SUMS else "capacity of its own"
                     raise InputError(f"{device.name} has no {what} to give a length to")
                 total += length * most
-    on_buses = Counter(buses.values())
-    return total + sum(value * times for value, times in on_buses.items())
+    return total + sum(value * times for value, times in Counter(buses.values()).items())
 
 
 @dataclass(frozen=True)

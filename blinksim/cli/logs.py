@@ -239,8 +239,8 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str, options: Dia
         click.echo(f"next: blinksim diagnose {log} --machine {machine}{again} --no-nvls")
     elif not found.as_expected:
         click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
-    elif found.stated or len(found.expectation.rings.limits) > 1:
-        # From one figure, or of classes that such times do not tell apart, none can be calibrated.
+    elif found.stated or found.part.nodes > 1 or len(found.expectation.rings.limits) > 1:
+        # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
         click.echo(f"next: blinksim advise {command_line(question, found.collective.name)}{nvls}")
     else:
         click.echo(f"next: blinksim calibrate {log} --machine {machine}{nvls} -o rates.yaml")

@@ -335,8 +335,7 @@ def built(name: str) -> click.Command:
     if not options.run:
         subs = [built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")]
         return click.Group(name, commands=subs, **texts)
-    parameters = list(options.parameters(name))
-    return Command(name.split()[-1], callback=carry_out, params=parameters, **texts)
+    return Command(name.split()[-1], callback=carry_out, params=list(options.parameters(name)), **texts)
 
 
 def explain(options: Help) -> None:

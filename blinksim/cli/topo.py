@@ -193,7 +193,9 @@ def health(options: Health) -> None:
     from blinksim.answers.health import SIZE, health as compared
 
     found = compared(options.machine)
-    asked = found.asked or Question(options.machine, nodes=2 if found.machine.fabric else 1)
+    # Adapters count between nodes.
+    inside = not found.machine.fabric or bool(found.twin and found.twin.lanes)
+    asked = found.asked or Question(options.machine, nodes=1 if inside else 2)
     before = " --before" if asked.edits else ""
     slower = f"project {command_line(asked, f'allreduce {typed_size(SIZE)}')}{before}"
     like = Question(found.twin.name if found.twin else options.machine)

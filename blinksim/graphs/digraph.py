@@ -60,8 +60,7 @@ class Digraph:
         rows = self.out
         tail = np.repeat(np.arange(len(rows)), np.fromiter(map(len, rows), np.int64, len(rows)))
         head = np.fromiter((b for row in rows for b in row), np.int64, len(tail))
-        capacity = np.fromiter((c for row in rows for c in row.values()), np.int64, len(tail))
-        return tail, head, capacity
+        return tail, head, np.fromiter((c for row in rows for c in row.values()), np.int64, len(tail))
 
     def take(self, a: int, b: int, amount: int) -> None:
         """Lower the capacity of one arc."""

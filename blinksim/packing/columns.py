@@ -235,8 +235,7 @@ def _solve(
         for resource, times in column.load:
             used.setdefault(resource, []).append((number, float(times)))
     rows = {r: program.row(terms, at_most=capacity[r] / scale) for r, terms in sorted(used.items())}
-    least = [float(held.get(group, 0)) / scale for group in range(groups)]
-    both = zip(members, least, strict=True)
+    both = zip(members, [float(held.get(group, 0)) / scale for group in range(groups)], strict=True)
     shares = [program.row(terms, at_most=inf, at_least=own) for terms, own in both]
     optimum = program.solve([(rate, 1.0)]) * scale
     prices = [max(0.0, float(program.duals[rows[r]])) if r in rows else 0.0 for r in range(len(capacity))]

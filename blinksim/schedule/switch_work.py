@@ -207,8 +207,7 @@ def sums_at(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, 
             into = np.flatnonzero((schedule.dst == switch) & (schedule.op == REDUCE))
             chunks, counts = np.unique(schedule.chunk[into], return_counts=True)
             last = dict(zip(schedule.chunk[into].tolist(), into.tolist(), strict=True))
-            several = chunks[counts > 1].tolist()
-            yield from ((last[chunk], switch) for chunk in several)
+            yield from ((last[chunk], switch) for chunk in chunks[counts > 1].tolist())
     if any(devices[switch].reads for switch in adding):
         # Of each read as many arrivals as it has readers, the last first.
         events = _Events(schedule)

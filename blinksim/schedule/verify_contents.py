@@ -405,5 +405,4 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
     while event not in trail:
         trail[event] = len(trail)
         event = waits_for[event]
-    events = list(trail)[trail[event] :]
-    return list(dict.fromkeys(e % m for e in reversed(events) if e < 2 * m))
+    return list(dict.fromkeys(e % m for e in reversed(list(trail)[trail[event] :]) if e < 2 * m))

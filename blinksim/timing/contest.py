@@ -270,6 +270,8 @@ MOST_SENDS = 2_500_000
 MOST_PAIRS = 20_000
 # Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
 _SOLVED = {"packed": 80, "blink_hierarchical": 64}
+# Seconds after which a search that nobody asked for ends: on clusters of uneven nodes it may take hours.
+_SEARCH_S = 20.0
 # Ranks from which packed trees are tried first.
 _MANY = 32
 # Seconds that the routes of an algorithm may take unasked.
@@ -658,7 +660,8 @@ def _enter(
     try:
         # At most half of the time that is left for all work, so that others are built, too.
         left, build = budget.seconds_left(), partial(forms, entry, part, collective, sizes)
-        every = ready or budget.within(left and left / 2, "schedule", build, spare=False)
+        most = min(inf if left is None else left / 2, _SEARCH_S if entry.solver else inf)
+        every = ready or budget.within(None if most == inf else most, "schedule", build, spare=False)
         contest.model.check_schedule(every[0])
     except PluginError as error:  # code of the user's own: not a property of the machine
         raise PluginError(

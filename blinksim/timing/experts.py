@@ -31,8 +31,7 @@ def routing_of(
     """
     found = {name: value for name, value in settings.items() if value is not None}
     each, placement = found.pop("experts_per_rank", default_each), found.pop("placement", None)
-    elements = token_bytes(found.pop("hidden", 7168), found.pop("dtype", "bf16"))
-    size = found.pop("token_size", elements)
+    size = found.pop("token_size", token_bytes(found.pop("hidden", 7168), found.pop("dtype", "bf16")))
     if isinstance(routing, Routing):
         return routing
     if routing is None:

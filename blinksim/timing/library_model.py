@@ -27,7 +27,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, unknown
-from blinksim.formats.shipped.known_gpus import like
+from blinksim.formats.shipped.known_gpus import RECORDED, like
 from blinksim.machines import NOMINAL, Question, RatesName, at_rates, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
@@ -150,7 +150,8 @@ class Library(TimingModel):
         model = Library(**{of: getattr(self, of) for of in ("version", "multicast", "published", "constants")})
         named, machine = get_args(RatesName), question.machine
         name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
-        if isinstance(machine, Topology) and name and (machine.edits or table not in named):
+        own = isinstance(machine, Topology) and (machine.edits or machine.source.startswith(RECORDED))
+        if isinstance(machine, Topology) and name and (own or table not in named):
             # The same question by name and edits has the same answer.
             nodes, edits = max(machine.nodes, question.nodes), (*machine.edits, *question.edits)
             asked = replace(question, machine=name, nodes=nodes, edits=edits, rates=question.rates or table)
@@ -170,8 +171,9 @@ class Library(TimingModel):
     def _as_it_was(self, question: Question, changed: bool) -> Library | None:
         """The model of the machine before it was edited, or of one of the catalogue that has what it says it lacks."""
         edited, whole = bool(question.edits) or changed, self.machine
-        twin = None if edited else like(self.question.node())
-        if not edited and (twin is None or not twin.edits or (twin.gpus and self.nodes > 1)):
+        alone = not edited and self.nodes == 1 and question.links is None and whole.rates.startswith("nccl")
+        twin = like(self.question.node()) if alone else None
+        if not edited and (twin is None or not twin.edits):
             return None
         self.multicast &= bool(whole.in_network)
         # As many GPUs of the machine as it was, where an edit takes some away. Without switches that
@@ -231,8 +233,8 @@ class Library(TimingModel):
         """The machine of the catalogue that has these links; empty if there is none."""
         if self.healthy or self.question.links is not None:
             return ""
-        twin = like(self.question.node())
-        return twin.name if twin and (not twin.missing or self.nodes == 1) else catalogued(self.machine)
+        twin = like(self.question.node()) if self.nodes == 1 else None
+        return twin.name if twin and not twin.edits else catalogued(self.machine)
 
     @cached_property
     def _known_as(self) -> str:
@@ -310,7 +312,8 @@ class Library(TimingModel):
         times of several runs need not join. asked: seconds of more bytes; far less says nothing of these.
         """
         # Constants in a file of rates that was named are those of the machine as it is.
-        edited = self.healthy and (self.machine.edits or not self.by_constants(collective, size))
+        own = self.question.rates and not self.machine.edits and self.by_constants(collective, size)
+        edited = self.healthy and not own
         found = self._edited(collective, size) if edited else self._taken(collective, size)
         power = max(TURNS[0], 2 ** (max(1, size - 1).bit_length() - 1))
         near = self._neighbors(collective) if size <= TURNS[0] else ()

@@ -63,8 +63,7 @@ def discovered() -> dict[str, Entry]:
     for path in sorted(path for folder in timing.__path__ for path in Path(folder).glob("*_model.py")):
         _, _, stated = path.read_text(encoding="utf-8").partition("\nENTRIES = ")
         for fields in ast.literal_eval(stated.partition("\n\n")[0] or "()"):
-            home = f"{timing.__name__}.{path.stem}:{fields.pop('class')}"
-            found.append(Entry(home=home, **fields))
+            found.append(Entry(home=f"{timing.__name__}.{path.stem}:{fields.pop('class')}", **fields))
     return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.place)}
 
 

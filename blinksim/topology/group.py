@@ -184,8 +184,7 @@ class CommutingGroup(Group):
 
 def order(permutation: Ints) -> int:
     """The order of a permutation: after how many times it is the identity."""
-    lengths = np.bincount(symmetry.orbit_labels(len(permutation), [permutation]))
-    return lcm(*distinct(lengths).tolist())
+    return lcm(*distinct(np.bincount(symmetry.orbit_labels(len(permutation), [permutation]))).tolist())
 
 
 @per_topology

@@ -126,6 +126,18 @@ def dgx1(folder: Path, points: list[Point]) -> Diagnosis:
     return diagnose(run_of(folder, "allreduce", 8, points), load("dgx1-v100").select(), load("dgx1-v100", rates="nccl"))
 
 
+def test_sizes_that_are_behind_below_the_largest_are_not_normal(tmp_path: Path) -> None:
+    """Half of what is expected from 16 to 256 MiB, and all of it at 1 GiB."""
+    middle = range(2**24, 2**29)
+    found = dgx1(tmp_path, slowed("dgx1-v100", lambda size, time: time * (2.0 if size in middle else 1.0)))
+    assert found.first_behind is None
+    first, last = found.behind_before.split(" to ")
+    assert (first, last) == ("16 MiB", "256 MiB")
+    assert f": behind at {found.behind_before}, and not at the largest size: " in found.sentence()
+    assert found.status() == 1
+    assert not found.as_expected
+
+
 @pytest.mark.parametrize("start", [2**24, 2**25, 2**30])
 def test_the_first_size_that_falls_behind_is_found(tmp_path: Path, start: int) -> None:
     points = slowed("dgx1-v100", lambda size, time: time * (1.6 if size >= start else 1.02))

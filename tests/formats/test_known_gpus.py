@@ -6,6 +6,7 @@ import random
 import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -18,6 +19,7 @@ from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import known_gpus
 from blinksim.formats.shipped.machine_names import catalogue_file, names
 from blinksim.machines import Question, check, load
+from blinksim.timing.library_model import Library
 from blinksim.topology.graph import Topology
 
 TOPO = Path("tests/data/captures/h200x8/topo.xml")
@@ -88,9 +90,11 @@ def test_a_box_has_one_time_however_it_is_described(
     asked = bs.load(machine, edits=edits)
     if machine == "dgx1-v100":
         bs.write(bs.export(asked, "nccl-topo"), tmp_path / "box.xml")
+        text = (tmp_path / "box.xml").read_text()
+        text = text.replace('class="0x030200"', 'class="0x030200" vendor="0x10de" device="0x1db1"')
     else:
         text = re.sub(GPU_5, rf'\1count="{12 if edits else 18}"', TOPO.read_text(), count=1, flags=re.DOTALL)
-        (tmp_path / "box.xml").write_text(text)
+    (tmp_path / "box.xml").write_text(text)
     assert run(["topo", "import", str(tmp_path / "box.xml"), "-o", str(tmp_path / "box.yaml")]) == 0
     named = bs.project(asked, collective, "64MiB")
     for name in ("box.xml", "box.yaml"):
@@ -107,6 +111,44 @@ def test_a_box_has_one_time_however_it_is_described(
         [alone] = bs.compare(load(tmp_path / "box.xml"), collective, [SIZE]).answers
         assert takes is not None
         assert takes.time_s == pytest.approx(alone.time_s, rel=1e-6)
+
+
+def test_a_box_is_no_other_where_that_would_be_a_guess(tmp_path: Path) -> None:
+    """Several nodes have networks of their own, some links are no whole machine, and a GPU of unknown model is any."""
+    broken = tmp_path / "broken.xml"
+    broken.write_text(re.sub(GPU_5, r'\1count="12"', TOPO.read_text(), count=1, flags=re.DOTALL))
+    for asked in (Question(str(broken), nodes=2), Question(str(broken), links="pcie,local")):
+        assert Library().at(asked)[0].healthy is None
+    box = Library().at(Question(str(broken)))[0]
+    assert box.healthy is not None
+    assert box.healthy.machine.name == "hgx-h200"
+    unknown = tmp_path / "unknown.xml"
+    unknown.write_text(broken.read_text().replace('device="0x2335"', 'device="0xffff"'))
+    assert Library().at(Question(str(unknown)))[0].healthy is None
+    # A part of it has one time however it is chosen, and losing more never makes the schedules quicker.
+    part, named = (bs.project(one, "allreduce", "64MiB") for one in
+                   (load(broken).select([4, 5]), Question(str(broken), members="4,5").part()))  # fmt: skip
+    assert part.time_s == named.time_s
+    edited = bs.project(load(broken, edits="degrade gpu5-nvswitch lanes=11"), "allreduce", "64MiB")
+    before = bs.project(load(broken), "allreduce", "64MiB")
+    assert isinstance(edited, bs.Answer)
+    assert isinstance(before, bs.Answer)
+    assert edited.could is not None
+    assert before.could is not None
+    assert edited.time_s > before.time_s
+    assert edited.could.best.time_s > before.could.best.time_s
+
+
+def test_two_gpus_of_a_box_are_two_of_its_like(tmp_path: Path) -> None:
+    root = ElementTree.parse(TOPO)
+    text = ElementTree.tostring(root.getroot(), encoding="unicode")
+    blocks = re.findall(r"<pci [^>]*>(?:(?!<pci ).)*?<gpu .*?</pci>", text, flags=re.DOTALL)
+    for block in blocks[2:]:
+        text = text.replace(block, "")
+    (tmp_path / "two.xml").write_text(text)
+    found, named = (bs.project(one, "allreduce", "64MiB").time_s for one in
+                    (load(tmp_path / "two.xml"), load("hgx-h200").select([0, 1])))  # fmt: skip
+    assert found == pytest.approx(named, rel=1e-9)
 
 
 def test_every_gpu_is_that_of_its_machine() -> None:

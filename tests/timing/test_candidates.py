@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from fractions import Fraction
 from pathlib import Path
 
@@ -90,3 +91,20 @@ def test_trees_that_attain_the_bound_below_an_oversubscribed_fabric_are_low(coll
         schedule = found.schedules["packed"]
         assert bs.verify(schedule).ok
         assert (rate(schedule) or 0) >= Fraction(99, 100) * exact.bound.rate
+
+
+def test_a_search_that_nobody_asked_for_ends_and_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On clusters of uneven nodes a search may take hours; one that is named goes on."""
+    part = bs.load("dgx1-v100").select([1, 2, 3, 5, 6])
+
+    def endless(*_: object) -> None:
+        while True:
+            sum(range(1000))
+
+    monkeypatch.setattr("blinksim.algorithms.packed.build", endless)
+    monkeypatch.setattr("blinksim.timing.contest._SEARCH_S", 0.05)
+    # What other tests have built is forgotten.
+    monkeypatch.setattr("blinksim.schedule.candidate._cache", OrderedDict())
+    found = bs.contest(part, "allgather")
+    assert "no schedule within 0.05 s" in found.refused["packed"]
+    assert {"ring", "direct"} <= found.candidates.keys()

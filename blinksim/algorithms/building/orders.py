@@ -166,8 +166,7 @@ def _by_node(topology: Topology, alike: bool) -> list[list[Order]]:
         return [single]
     inside = [tuple(range(local))]
     cycles = _pack(_lanes(topology, groups[0]), local) if 2 < local <= EXACT else []
-    both = [*cycles, *map(_reverse, cycles)]
-    chosen = [orders for orders in (inside, both) if orders]
+    chosen = [orders for orders in (inside, [*cycles, *map(_reverse, cycles)]) if orders]
     directions = (False,) if alike else (False, True)
     return [single, *(_rotated(groups, orders, back) for orders in chosen for back in directions)]
 

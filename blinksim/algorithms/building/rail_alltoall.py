@@ -317,8 +317,7 @@ def hops(course: Course, a: Ints, i: Ints, far: Ints, j: Ints) -> Iterator[Hop]:
             target = np.where(apart, target, j if number == 0 else place)
             yield _hop(place != target, step, node, place, np.zeros_like(far), target)
             place, step = target, step + 1
-        away = course.plus(rest, far % reach, -1)
-        yield _hop(goes, step, node, place, away, place)
+        yield _hop(goes, step, node, place, course.plus(rest, far % reach, -1), place)
         node, step, reach = np.where(goes, course.plus(a, rest), node), step + 1, reach * course.radix
     yield _hop(place != j, step, node, place, np.zeros_like(far), j)
 

@@ -102,8 +102,7 @@ def add_host_trees(
                     continue
                 writer.begin(host, member, share * part / (hosts.count - 1), channel)
                 depth = writer.everywhere(host, own, [(trees, np.array([by]))])
-                onward = [(other, others[others != by]) for other, others in rest]
-                writer.onward(by, depth, onward)
+                writer.onward(by, depth, [(other, others[others != by]) for other, others in rest])
                 writer.end()
     return True
 

@@ -173,6 +173,12 @@ class Diagnosis(Result):
         dips = [line for before, line, after in every if line.of_model < min(before.of_model, after.of_model)]
         return [x for x in self.judged if x.behind and x in dips and (not first or x.size < first.size)]
 
+    @property
+    def behind_before(self) -> str:
+        """The sizes that are behind although the largest is not, but for single odd ones; empty without any."""
+        less = [] if self.first_behind else [x for x in self.judged if x.behind and x not in self.odd]
+        return " to ".join(dict.fromkeys(format_size(x.size) for x in (*less[:1], *less[-1:])))
+
     def of_bound(self, line: Line) -> float:
         """The least time of any schedule at this size as a share of the measured one."""
         return line.expected.least_s / line.time_s
@@ -190,14 +196,15 @@ class Diagnosis(Result):
 
     def status(self, *, weighed: bool = True) -> int:
         """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too."""
-        if self.wrong or self.impossible or (weighed and self.first_behind):
+        if self.wrong or self.impossible or (weighed and (self.first_behind or self.behind_before)):
             return 1
         return 5 if weighed and (self.unclear or not self.judged) else 0
 
     @property
     def as_expected(self) -> bool:
         """True if bandwidth is neither behind nor ahead of what is expected, nor so far below that none can tell."""
-        return not (self.first_behind or self.impossible or self.largest.faster or self.unclear)
+        behind = self.first_behind or self.behind_before
+        return not (behind or self.impossible or self.largest.faster or self.unclear)
 
     def apart(self) -> list[Line]:
         """The largest size and smaller ones down to 1 MiB, in steps of 4; all, if none is as large."""
@@ -284,6 +291,8 @@ class Diagnosis(Result):
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
         if self.unclear:
             return f"{what}: cannot tell, nearer to half of what is expected, and within its wide interval: {reached}"
+        if self.behind_before:
+            return f"{what}: behind at {self.behind_before}, and not at the largest size: {reached}"
         if first is None:
             same = f"; {self.resembles} would look the same" if self.sure else ""
             return f"{what}: normal, {reached}{same}"

@@ -184,8 +184,7 @@ class Windows(TimeCertificate):
                 if carrying:
                     # A bus starts with one of its links and may end with another.
                     opens = min(facts.opens(link) or 0 for link in carrying)
-                    closes = min(facts.closes(link) or 0 for link in carrying)
-                    groups[opens + closes] += price
+                    groups[opens + min(facts.closes(link) or 0 for link in carrying)] += price
             facts.idle_for[id(proof)] = proof, total, tuple(sorted(groups.items()))
         _, total, idle = facts.idle_for[id(proof)]
         # Every byte costs at least this much: total / rate is what one byte's worth of the size takes.

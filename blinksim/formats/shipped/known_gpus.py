@@ -152,13 +152,18 @@ class Twin:
     missing: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=16)
 def like(machine: Topology) -> Twin | None:
-    """The twin of a machine that says itself which links join its GPUs; None of any other, and if it has none."""
-    linked = machine.source.startswith(RECORDED) and bool({*_BETWEEN_GPUS} & {*machine.link_classes})
-    return twin_of(machine) if linked and not machine.edits else None
+    """The twin of a machine that says itself which GPUs it has and which links join them.
+
+    None of any other.
+    """
+    models = {model(machine.device(name)) for name in machine.members}
+    linked = bool({*_BETWEEN_GPUS} & {*machine.link_classes}) and not machine.edits
+    alike = len(models) == 1 and "" not in models
+    return twin_of(machine) if linked and alike and machine.source.startswith(RECORDED) else None
 
 
+@lru_cache(maxsize=16)
 def twin_of(recorded: Topology) -> Twin | None:
     """The nearest machine in the catalogue with such GPUs and links between them; None if there is none.
 

@@ -144,8 +144,7 @@ def emulate(
     if blocks < 1:
         raise InputError("a lane needs at least one thread block")
     # Parts shorter than a piece would cost more than they gain, as every piece does.
-    parts = max(1, min(PARTS, -(-count * kind.itemsize // max(1, piece_bytes))))
-    apart = lanes_apart(schedule, parts)
+    apart = lanes_apart(schedule, max(1, min(PARTS, -(-count * kind.itemsize // max(1, piece_bytes)))))
     computing = COMPUTING
     if most_blocks is not None:
         lanes = Counter(apart.topology.links[link].src for link in set(apart.route_links.tolist()))

@@ -188,8 +188,7 @@ def _in_waves(shape: Shape, pieces: tuple[int, ...]) -> tuple[list[Moment], list
 
 def _between(after: tuple[int, int], to: tuple[int, int], place: int, first: int, last: int) -> int:
     """Pieces of the op at a place, without its first and its last one, that come between two moments of its queue."""
-    low = max(first + 1, after[0] + (place <= after[1]))
-    return min(last - 1, to[0] - (place >= to[1])) - low + 1
+    return min(last - 1, to[0] - (place >= to[1])) - max(first + 1, after[0] + (place <= after[1])) + 1
 
 
 def wire(packets: PacketRates) -> float:

@@ -296,8 +296,7 @@ class Program:
         """The elements of one piece, relative to the chunk's beginning."""
         first, last = self.part(length, part)
         begin = first + piece * self.piece_units
-        end = min(begin + self.piece_units, last)
-        return begin * self.unit, min(end * self.unit, length)
+        return begin * self.unit, min(min(begin + self.piece_units, last) * self.unit, length)
 
     def walk(self, queue: int, part: int) -> Iterator[tuple[int, int, int]]:
         """(op, piece, looks) in the order in which slice `part` of a queue runs them.

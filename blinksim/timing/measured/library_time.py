@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from blinksim.errors import InputError
+from blinksim.formats.shipped.known_gpus import RECORDED
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.machines import load
 from blinksim.nccl.tuner.tuner import Timing
@@ -28,7 +29,7 @@ _REACH_IN_SIZE = 8
 
 def catalogued(machine: Topology) -> str:
     """The name of a machine of the catalogue, as it is there; empty for one that was edited, and for any other."""
-    if machine.edits or machine.loaded_from is None:
+    if machine.edits or machine.loaded_from is None or machine.source.startswith(RECORDED):
         return ""
     with suppress(InputError):
         return catalogue_file(machine.loaded_from[0]).stem
