@@ -660,12 +660,13 @@ def _best(contest: Contest, size: int) -> Ranking:
 
 
 def _published_projection(question: Question, takes: Projection) -> Projection | None:
-    """What the preset of this machine says, where there is one that covers the question."""
+    """What the preset of this machine says, where there is one that covers the question and places ranks alike."""
     name = f"{takes.machine}-projection"
     if name in models.preset_names():
         with suppress(BlinksimError):
             model = models.model(name)
             model.check(question)
             preset, topology = model.at(model.at_its_rates(replace(question, rates=None)))
-            return preset.times(topology, takes.collective, [takes.size])[0]
+            found = preset.times(topology, takes.collective, [takes.size])[0]
+            return found if {*found.members} == {*takes.members} else None
     return None

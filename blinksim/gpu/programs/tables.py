@@ -79,8 +79,7 @@ def pack(
 
 def inbox_bytes(program: Program) -> int:
     """Bytes of half an inbox, the fullest one's, in whole lines. Launches use the halves in turn."""
-    most = int(_inside(program, program.sizes[:, INBOX]).max(initial=0))
-    return -(-most // LINE_BYTES) * LINE_BYTES
+    return -(-int(_inside(program, program.sizes[:, INBOX]).max(initial=0)) // LINE_BYTES) * LINE_BYTES
 
 
 def buffer_bytes(program: Program, device: int) -> list[int]:
