@@ -70,7 +70,8 @@ class Candidate:
         """Dependent sends on the longest path."""
         return self.timed.steps
 
-    @property
+    # Each new candidate of the cache asks all that are in it.
+    @cached_property
     def held(self) -> int:
         """How many sends, or loads, it holds in memory."""
         match self.timed:
@@ -87,7 +88,7 @@ class Candidate:
         """algbw in bytes/s that the loads allow; None if nothing is sent."""
         return rate(self.timed, self.parallel) if isinstance(self.timed, Schedule) else self.timed.rate
 
-    @property
+    @cached_property
     def sends(self) -> int:
         """How many sends `schedule` has."""
         if not isinstance(self.timed, Schedule) or self.parallel is None:
