@@ -79,7 +79,7 @@ def helped_trees(
     hops, roots, best = search.hops, search.roots, search.best()
     loss = Fraction(0)
     if channels is not None:
-        loss = max(Fraction(0), 1 - (channels * search.hops.lane / search.hops.unit) / best.rate)
+        loss = max(Fraction(0), 1 - channels * search.hops.lane / search.hops.unit / best.rate)
     mix = search.few(best, limits, loss=loss, cheapest=True)
     return mix.rate * len(roots) * hops.unit, helper_trees(machine, search, mix)
 

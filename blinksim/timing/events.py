@@ -148,7 +148,7 @@ def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = Fa
             for at in range(max(0, number - pieces + 1), min(tall, number) + 1):
                 start[number - at, stage_at[at]] = ready[place[stage_at[at]]]
         if watch and whole:
-            calm = calm + 1 if bool((delivered - earlier <= work.busiest).all()) else 0
+            calm = calm + 1 if (delivered - earlier <= work.busiest).all() else 0
             earlier[:] = delivered
         if number >= pieces - 1:
             # The stages that now have passed their last piece.

@@ -21,7 +21,7 @@ from blinksim.units import format_rate, format_time, in_GBps
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SIZES = tuple(2**power for power in range(10, 35, 2))
+SIZES = tuple(2**power for power in (*range(10, 33, 2), 33))
 """Bytes, 1 KiB to 8 GiB."""
 NODES = (2, 4, 16)
 MOST_CHOICES = 2000

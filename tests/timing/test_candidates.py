@@ -94,7 +94,7 @@ def test_trees_that_attain_the_bound_below_an_oversubscribed_fabric_are_low(coll
 
 
 def test_a_search_that_nobody_asked_for_ends_and_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On clusters of uneven nodes a search may take hours; one that is named goes on."""
+    """On clusters of uneven nodes a search may take hours."""
     part = bs.load("dgx1-v100").select([1, 2, 3, 5, 6])
 
     def endless(*_: object) -> None:
