@@ -660,7 +660,10 @@ def _best(contest: Contest, size: int) -> Ranking:
 
 
 def _published_projection(question: Question, takes: Projection) -> Projection | None:
-    """What the preset of this machine says, where there is one that covers the question and places ranks alike."""
+    """What the preset of this machine says, where there is one that covers the question.
+
+    None where it places ranks on other GPUs.
+    """
     name = f"{takes.machine}-projection"
     if name in models.preset_names():
         with suppress(BlinksimError):

@@ -157,10 +157,10 @@ def like(machine: Topology) -> Twin | None:
 
     None of any other.
     """
+    if machine.edits or not machine.source.startswith(RECORDED) or {*_BETWEEN_GPUS}.isdisjoint(machine.link_classes):
+        return None
     models = {model(machine.device(name)) for name in machine.members}
-    linked = bool({*_BETWEEN_GPUS} & {*machine.link_classes}) and not machine.edits
-    alike = len(models) == 1 and "" not in models
-    return twin_of(machine) if linked and alike and machine.source.startswith(RECORDED) else None
+    return twin_of(machine) if len(models) == 1 and "" not in models else None
 
 
 @lru_cache(maxsize=16)
