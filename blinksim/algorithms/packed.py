@@ -34,7 +34,7 @@ from blinksim.budget import Progress, Watch
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.graphs.arrays import side_by_side
-from blinksim.graphs.network import Network, network
+from blinksim.graphs.network import Network, network, network_orbits
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
 from blinksim.packing import forest as forests
 from blinksim.packing.choose import Limits
@@ -348,7 +348,8 @@ class _Builder:
     def _free_roots(self) -> Packed:
         """Trees with the best shares for their roots, from a linear program; equal shares if it is too large."""
         net = self.net
-        split = forests.best_split(net, self.shared, None, both=True, best=self.bound.rate / net.unit)
+        best, alike = self.bound.rate / net.unit, network_orbits(self.topology, net)
+        split = forests.best_split(net, self.shared, None, both=True, best=best, orbits=alike)
         weights = dict.fromkeys(net.members.tolist(), 1)
         split = split or forests.even_split(net, self.shared, weights, both=True)
         down = self._packed(net, split.capacity, split.rates)

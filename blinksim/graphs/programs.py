@@ -356,7 +356,7 @@ _VERTICES = 10
 class TreeSolution:
     """value: the rate of all out-trees together, in units of the network. duals: one per shared capacity.
 
-    attained: false if sets were still broken after `MOST_ROUNDS` rounds; then the value, as what follows from
+    attained: false if sets were still broken after all rounds; then the value, as what follows from
     the duals, is an upper bound, and the uses hold trees of a somewhat lower rate. roots: the rates that the
     program chose, one for each orbit of members, or a common one where the ratio is given. used: what
     out-trees use of each orbit of arcs, and then what in-trees do, unless they are the out-trees reversed.
@@ -376,12 +376,13 @@ def solve_trees(
     *,
     both: bool = False,
     orbits: NetworkOrbits | None = None,
+    rounds: int = MOST_ROUNDS,
 ) -> TreeSolution:
     """The trees with the greatest rate; raises `InfeasibleError` if the solver finds no optimum.
 
     weights: the ratio of the roots' rates, by vertex; None leaves it free. both: in-trees with the same roots
     and rates run at the same time. orbits: equivalent arcs and ranks; they must respect the weights (default:
-    none are equivalent).
+    none are equivalent). rounds: after which the program is given up.
     """
     orbits = orbits or single_orbits(net)
     program = Program()
@@ -409,7 +410,7 @@ def solve_trees(
         return [(forest.used[orbit[number]], 1.0) for forest in forests for number in arcs]
 
     rows = capacity_rows(program, shared, orbits, load, scale)
-    point, whole = _converged(program, objective, forests)
+    point, whole = _converged(program, objective, forests, rounds)
     duals = capacity_duals(program, rows)
     if partner is not None:
         # A link and its partner have the same row, and the solver prices only one.
@@ -435,10 +436,12 @@ def widest(net: Network) -> int:
     return int(net.members[int(leaving.argmax())])
 
 
-def _converged(program: Program, goal: Sequence[tuple[int, float]], forests: Sequence[_Forest]) -> tuple[Floats, bool]:
+def _converged(
+    program: Program, goal: Sequence[tuple[int, float]], forests: Sequence[_Forest], rounds: int
+) -> tuple[Floats, bool]:
     """Values of the program's variables that break no set, with the rows that they took; the last ones at worst."""
     mean: Floats | None = None
-    for number in range(MOST_ROUNDS):
+    for number in range(rounds):
         program.solve(goal)
         point = np.maximum(program.values, 0)
         mean = point if mean is None else (mean + point) / 2

@@ -41,8 +41,8 @@ from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.connectivity import distances
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Network, whole
-from blinksim.graphs.programs import Rounding, SharedCapacity, agree, roundings, solve_trees, widest
+from blinksim.graphs.network import Network, NetworkOrbits, single_orbits, whole
+from blinksim.graphs.programs import MOST_ROUNDS, Rounding, SharedCapacity, agree, roundings, solve_trees, widest
 from blinksim.packing.arborescences import longest, lowered, pack
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
 from blinksim.topology.graph import Topology
@@ -148,6 +148,8 @@ def trimmed(graph: Digraph) -> Digraph:
 _MOST_EXCESS = Fraction(21, 20)
 # Parts into which the roots' rates may divide their sum; a schedule's shares and the flows' sums take no more.
 MOST_PARTS = 2**36
+# Rounds of the program of one root where that of all roots is small: of 20 clusters it took at most 63, or no end.
+_ONE_ROOT = 32
 
 T = TypeVar("T")
 
@@ -168,30 +170,41 @@ class Split:
 
 
 def best_split(
-    net: Network, shared: Sequence[SharedCapacity], weights: Mapping[int, int] | None, *, both: bool, best: Fraction
+    net: Network,
+    shared: Sequence[SharedCapacity],
+    weights: Mapping[int, int] | None,
+    *,
+    both: bool,
+    best: Fraction,
+    orbits: NetworkOrbits | None = None,
 ) -> Split | None:
     """The split with the greatest rate; None if no rounding of the program's answer holds.
 
     weights: how the rate is divided over the roots; None leaves that free. both: in-trees with the same roots
     and rates run at the same time, for a network that is its own reverse the out-trees reversed. best: a
-    bound of the rate in units of the network, at which the search for exact fractions stops.
+    bound of the rate in units of the network, at which the search for exact fractions stops. orbits:
+    equivalent arcs and ranks, where roots are free.
     """
-    free = weights is None
+    free, orbits = weights is None, orbits or single_orbits(net)
     if free:
         weights = {widest(net): 1}
-    solution = solve_trees(net, shared, weights, both=both)
+    # Of alike ranks, the program of all roots is the smaller one.
+    alike = len(orbits.first) < len(orbits.member)
+    solution = solve_trees(net, shared, weights, both=both, rounds=_ONE_ROOT if free and alike else MOST_ROUNDS)
+    every = single_orbits(net)
     if free and not agree(best, solution.value):
-        weights = None
-        solution = solve_trees(net, shared, None, both=both)
+        weights, every = None, orbits
+        solution = solve_trees(net, shared, None, both=both, orbits=orbits)
+    used, alone = np.array(solution.used)[:, every.arc].tolist(), np.array(solution.roots)
     members = net.members.tolist()
     partner = net.partner.tolist() if both and net.partner is not None else None
 
     def held(to_fractions: Rounding, capacities: Sequence[list[Fraction]]) -> tuple[Fraction, Split] | None:
-        roots = [] if weights else to_fractions([max(0.0, value) for value in solution.roots])
+        roots = [] if weights else to_fractions([max(0.0, value) for value in alone[list(every.member)].tolist()])
         split = _held(net, capacities, weights or dict(zip(members, roots, strict=True)))
         return None if split is None else (split.rate, split)
 
-    found = best_fractions(net, shared, solution.used, best, held, partner)
+    found = best_fractions(net, shared, used, best, held, partner)
     return found and found[1]
 
 
