@@ -17,7 +17,7 @@ from blinksim import machines
 from blinksim.answers.expect import COLLECTIVES, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, jobs_text, small_times
-from blinksim.answers.logs.expectation import Series, check_members, members_of, read_runs
+from blinksim.answers.logs.expectation import Series, check_members, members_of, of_one_job, read_runs
 from blinksim.answers.logs.fit import Fitted
 from blinksim.answers.measurements.public import (
     Measured as Projected,
@@ -157,11 +157,11 @@ def expect(options: Expect) -> None:
 def _check(options: Expect, question: Question, wanted: Collection[str]) -> None:
     """Judges the tests in logs, each collective (and group of a job) by itself, as `diagnose` does."""
     whole, found = question.whole(), list[tuple[str, Sequence[Run], Diagnosis]]()
-    for log in options.logs:
-        for (*_, name), tests in grouped(read_runs(log), attrgetter("group", "places", "collective")):
-            if name in wanted or not wanted or not name:
-                runs = tests_log.select(tests, name or ",".join(wanted))
-                found.append((log, runs, _diagnosed(options, question, whole, runs)))
+    every = of_one_job(run for log in options.logs for run in read_runs(log))
+    for (log, *_, name), tests in grouped(every, attrgetter("path", "group", "places", "collective")):
+        if name in wanted or not wanted or not name:
+            runs = tests_log.select(tests, name or ",".join(wanted))
+            found.append((log, runs, _diagnosed(options, question, whole, runs)))
     if not found:
         raise InputError(f"{', '.join(options.logs)}: no test of {', '.join(wanted)}")
     status = _worst({each.status() for *_, each in found})
@@ -173,7 +173,8 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
         again = command_line(question) + typed_options(options, "in_place", "no_nvls", "nccl_version")
         if jobs:
             click.echo(jobs_text(jobs))
-            click.echo(f"next: blinksim expect {again} --check {typed(str(jobs[0]['log']))} --csv")
+            logs = " ".join(f"--check {typed(log)}" for log in options.logs)
+            click.echo(f"next: blinksim expect {again} {logs} --csv")
             return
         cells = []
         for log, _, each in found:

@@ -204,3 +204,69 @@ def test_damaged_logs_are_refused_in_one_line(
     assert run(["expect", "hgx-h100", "--check", str(path)]) == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
+
+
+JOB_LOGS = Path(__file__).parents[1] / "data" / "job_logs"
+
+
+def ranks_of(name: str) -> list[str]:
+    """What two ranks of PyTorch 2.11 (NCCL 2.28.9, NVLS off) wrote on two H100 on 2026-11-26."""
+    return [str(JOB_LOGS / f"{name}-2xh100-rank{rank}.json.gz") for rank in (0, 1)]
+
+
+def jobs_of(logs: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    checks = [word for log in logs for word in ("--check", log)]
+    assert run(["expect", "hgx-h100", *checks, "--json"]) in (0, 1)
+    jobs: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["jobs"]
+    return jobs
+
+
+def test_ranks_of_a_job_wait_for_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each call takes what its quickest rank took, summed here from the traces alone; so it is what is expected."""
+    logs = ranks_of("calls")
+    kernels = [
+        [
+            event
+            for event in json.loads(gzip.decompress(Path(log).read_bytes()))["traceEvents"]
+            if "ncclDev" in event["name"]
+        ]
+        for log in logs
+    ]
+    for jobs in (jobs_of(logs, capsys), jobs_of(logs[::-1], capsys)):
+        assert [(job["calls"], job["verdict"]) for job in jobs] == [(16, "")] * 4
+        for job in jobs:
+            own = [
+                [e["dur"] for e in rank if job["collective"] in e["args"]["Collective name"].replace("_", "")]
+                for rank in kernels
+            ]
+            assert job["time_s"] == pytest.approx(sum(map(min, *own)) / 1e6)
+            assert job["waited_s"] == pytest.approx((max(map(sum, own)) - sum(map(min, *own))) / 1e6)
+            assert job["late"] == logs[min((0, 1), key=lambda rank: sum(own[rank]))]
+            assert job["time_s"] == pytest.approx(job["expected_s"], rel=0.07)
+    alone = jobs_of(logs[1:], capsys)
+    assert "late" not in alone[0]
+    assert alone[0]["time_s"] > 5 * alone[0]["expected_s"]  # it waited for the other rank
+
+
+def test_calls_beside_compute_are_no_slow_links(capsys: pytest.CaptureFixture[str]) -> None:
+    """Most buckets of DDP share the GPU with the backward pass; the last ones do not, and are as expected."""
+    [job] = jobs_of(ranks_of("ddp"), capsys)
+    assert (job["verdict"], job["calls"]) == ("", 12)
+    assert job["above_s"] > 0.2 * job["time_s"]
+
+
+def test_a_recorder_that_ends_earlier(capsys: pytest.CaptureFixture[str]) -> None:
+    """One rank's dump holds 14 allreduces more than the other's; those that both hold are joined."""
+    both = jobs_of(ranks_of("flight-recorder"), capsys)
+    [first, second] = [jobs_of([log], capsys) for log in ranks_of("flight-recorder")]
+    assert [job["calls"] for job in both] == [min(a["calls"], b["calls"]) for a, b in zip(first, second, strict=True)]
+    assert (first[0]["calls"], second[0]["calls"]) == (55, 69)
+
+
+def test_shares_are_of_all_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of several collectives without steps: what is above expectation is a share of all calls together, below 1."""
+    log = ranks_of("flight-recorder")[0]
+    jobs = jobs_of([log], capsys)
+    share = sum(job["above_s"] for job in jobs) / sum(job["time_s"] for job in jobs)
+    assert run(["expect", "hgx-h100", "--check", log]) == 1
+    assert f"{100 * share:.3g} % of the time of these calls" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import takewhile
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Any
 
@@ -35,6 +35,8 @@ from blinksim.units import format_rate, format_size, format_time, in_GBps, parse
 _SHOWN_FROM = 2**20
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 # A number as nccl-tests prints it.
+# What a share is of, where a job's log says its steps.
+_STEPS = "the steps"
 _PLAIN = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?")
 # A link, rail or direction of two that is down: by which factor a typical fault lowers the bandwidth.
 _FAULT = 2
@@ -264,9 +266,11 @@ class Diagnosis(Result):
         found = {"group": runs[0].group, "collective": self.collective.name, "ranks": self.part.ranks}
         found |= {"calls": len(taken), "time_s": measured, "expected_s": expected, "bound_s": bound}
         whole = runs[0].step_s or measured
-        of = "the steps" if runs[0].step_s else "the time of these calls"
+        of = _STEPS if runs[0].step_s else "the time of these calls"
         verdict = "faster than can be" if self.impossible else "slow" if self.first_behind else ""
-        return found | {"above_s": above, "above_share": above / whole, "of": of, "verdict": verdict}
+        found |= {"above_s": above, "above_share": above / whole, "of": of, "of_s": whole}
+        found["verdict"] = verdict
+        return found | ({"waited_s": runs[0].waited_s, "late": runs[0].late} if runs[0].late else {})
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -440,7 +444,10 @@ def diagnose(
     every, lines = [row for row in every if row.in_place == in_place] or every, list[Line]()
     for bytes_, rows in grouped(every, attrgetter("size")):
         wrong = max(row.wrong or 0.0 for row in rows)
-        lines.append(Line(bytes_, median(row.time_s for row in rows), expectation.taken(bytes_), wrong))
+        # In a job most calls wait for a rank, or share the GPU with other kernels.
+        times = sorted(row.time_s for row in rows)
+        time_s = times[len(times) // 4] if first.group else median(times)
+        lines.append(Line(bytes_, time_s, expectation.taken(bytes_), wrong))
     if not lines:
         raise InputError(f"{first.path}: has no size above 0")
     more = all(run.complete for run in given), in_place, stated, other_gpus(first, whole)
@@ -452,8 +459,15 @@ def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:
     lines, cells = list[str](), list[list[str]]()
     for log in dict.fromkeys(job["log"] for job in jobs):
         rows = [job for job in jobs if job["log"] == log]
-        above, share = (sum(row[key] for row in rows) for key in ("above_s", "above_share"))
-        lines.append(f"{log}: {format_time(above)} above expectation, {100 * share:.3g} % of {rows[0]['of']}")
+        # All groups share the steps of their job.
+        above, whole = (sum(row[key] for row in rows) for key in ("above_s", "of_s"))
+        whole = rows[0]["of_s"] if rows[0]["of"] == _STEPS else whole
+        share = f"{100 * above / whole:.3g} % of {rows[0]['of']}"
+        lines.append(f"{log}: {format_time(above)} above expectation, {share}")
+        if waits := [row for row in rows if row.get("late")]:
+            most = max(waits, key=itemgetter("waited_s"))
+            waited = format_time(sum(row["waited_s"] for row in waits))
+            lines.append(f"  besides, a rank waited {waited} for others, most for that of {most['late']}")
         for row in rows:
             times = [format_time(row[key]) for key in ("time_s", "expected_s", "bound_s", "above_s")]
             whose = [str(row[key]) for key in ("group", "collective", "ranks", "calls")]

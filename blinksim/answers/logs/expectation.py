@@ -18,9 +18,10 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import get_args
 
 import numpy as np
@@ -29,6 +30,7 @@ from blinksim.algorithms import ring
 from blinksim.algorithms.building.orders import ring_orders
 from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.algorithms.registry import algorithm
+from blinksim.answers.measurements.public import grouped
 from blinksim.answers.project import gpus_of
 from blinksim.bounds import bound
 from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
@@ -171,6 +173,29 @@ def read_runs(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         run = Run(os.fspath(path), collective, number, tuple(rows), places)
         runs.append(replace(run, group=group or "-", step_s=step_s))
     return tuple(runs)
+
+
+def of_one_job(runs: Iterable[Run]) -> list[Run]:
+    """The runs; those of the ranks of one job as one, in which each call takes what its quickest rank took.
+
+    The last to come to a call does not wait for others. Ranks of one job list the same ranks, and make the
+    same calls of the same sizes; some logs may end earlier.
+    """
+    found = list[Run]()
+    job = attrgetter("group", "places", "ranks", "collective")
+    for (group, places, ranks, _), same in grouped(runs, job):
+        calls = list(zip(*(run.rows for run in same), strict=False))
+        alike = all(len({row.size for row in each}) == 1 for each in calls)
+        if not (group and places and 1 < len(same) <= ranks and alike):
+            found += same
+            continue
+        quickest = tuple(min(each, key=attrgetter("time_s")) for each in calls)
+        taken = {run.path: sum(row.time_s for row, _ in zip(run.rows, calls, strict=False)) for run in same}
+        waited = max(taken.values()) - sum(row.time_s for row in quickest)
+        path = f"{same[0].path} and {len(same) - 1} more"
+        late = min(taken, key=taken.__getitem__)
+        found.append(replace(same[0], path=path, rows=quickest, waited_s=waited, late=late))
+    return found
 
 
 def members_of(run: Run, machine: Topology) -> tuple[str, ...]:

@@ -65,7 +65,9 @@ class Run:
     ranks: 0 where the log neither lists them nor shows their number in busbw / algbw.
     version, nccl: of nccl-tests and of NCCL itself, empty where the log does not say.
     complete: True if the last lines of the test are there. group, step_s: of a job's log, the group of ranks,
-    whose places then are numbers in the job, and the seconds of the steps, 0 if unknown.
+    whose places then are numbers in the job, and the seconds of the steps, 0 if unknown. waited_s, late: of
+    the logs of several ranks, how long one of them waited for others in all, and the log of the rank that
+    others waited for.
     """
 
     path: str
@@ -78,6 +80,8 @@ class Run:
     complete: bool = True
     group: str = ""
     step_s: float = 0.0
+    waited_s: float = 0.0
+    late: str = ""
 
     def __repr__(self) -> str:
         sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
