@@ -631,11 +631,17 @@ class MachineComparison(Result):
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * takes least at its size", *(f"  {words}" for words in refused_words(self.refused))]
         unknown = [name for name, answers in self.answers.items() if not all(one.known for one in answers)]
-        notes += [f"  {', '.join(unknown)}: {UNKNOWN}"] if unknown else []
+        alike = f"{UNKNOWN}: intervals that overlap rank no machines"
+        notes += [f"  {', '.join(unknown)}: {alike}"] if unknown else []
         if self.prices:
             head.append("GB/s per price")
-            best = max(self.answers, key=lambda name: self._worth(name, self.answers[name][-1]) or 0.0)
-            most = f"{format_size(self.answers[best][-1].size)} {best} has most for the money"
+            last = {name: answers[-1] for name, answers in self.answers.items()}
+            paid = {name: (self._worth(name, one) or 0.0) * one.time_s for name, one in last.items()}
+            best = max(paid, key=lambda name: paid[name] / last[name].time_s)
+            least = paid[best] / last[best].high_s
+            near = [name for name, one in last.items() if name != best and paid[name] / one.low_s > least]
+            most = f"{format_size(last[best].size)} {best} has most for the money"
+            most += f", but its interval overlaps with that of {' and '.join(near)}" if near else ""
             said = f"; at {most}" if self.prices.keys() >= self.answers.keys() else ""
             notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{said}")
         return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))

@@ -319,7 +319,7 @@ def with_file(library: Library, takes: Projection, file: GraphFile, picked: tupl
 _SENDS = 0.5
 # Nobody measured the job, nor anything like it: what relatives lend says little of which of two machines is quicker.
 _UNKNOWN = ("predicted", "links")
-UNKNOWN = "nobody has published a time of this: intervals that overlap rank no machines"
+UNKNOWN = "nobody has published a time of this"
 
 
 @dataclass(frozen=True, repr=False)
@@ -437,7 +437,7 @@ class Answer(Projection):
         details, least, at = self.details, self.least, held_at([self.row()])
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
-        origin = ("" if self.known else f"{UNKNOWN}; ") + details["origin"]
+        origin = ("" if self.known else f"{UNKNOWN}; by ") + details["origin"]
         found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{choice}"), ("from", origin)]
         found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
         if self.could is not None:

@@ -545,8 +545,9 @@ class Library(TimingModel):
         adds = any(device.reads for device in self.machine.devices)
         # Where switches can add, libraries let them unless they are set not to.
         unlike = {"off"} if self.multicast else {"on", "unknown"} if adds else {"on"}
-        cells = public_tables.cells(self._name)
-        return [one for one in cells if one.nvls not in unlike and "forced" not in one.set.algorithm]
+        sums = dict.fromkeys(("allreduce", *_HALVES), unlike)
+        cells = (one for one in public_tables.cells(self._name) if "forced" not in one.set.algorithm)
+        return [one for one in cells if one.nvls not in sums.get(one.collective, {"off"})]
 
     @cached_property
     def _cells(self) -> list[Cell]:

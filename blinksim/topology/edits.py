@@ -29,7 +29,7 @@ VERBS = {
     "replace": "replace xe bandwidth=53GB/s | replace gpu0-gpu3 lanes=3 latency=1us",
     "add": "add gpu0-gpu5 nvlink lanes=1",
 }
-ABILITY_EDIT = "nvswitch can=forward,multicast"
+OTHER_EDITS = "nvswitch can=forward,multicast; fabric shape=tree leaf_nodes=4 oversubscription=2"
 IN_NETWORK = "in-network"
 # The hyphen between two devices, not that of a range.
 _HYPHEN = re.compile(r"-(?!>|[0-9]*\])")
@@ -288,7 +288,7 @@ def apply(topology: Topology, text: str) -> Topology:
     if verb == FABRIC and words and len(changes) == len(words):
         return rewire(topology, **changes)
     if verb not in VERBS:
-        raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {ABILITY_EDIT})")
+        raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {OTHER_EDITS})")
     for key in sorted(changes.keys() - {*LINK_PROPERTIES}):
         raise unknown("property of a link", key, LINK_PROPERTIES)
     if len(changes) < len(given):

@@ -454,7 +454,8 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
     drafts += [draft] if draft.rows else []
     if not drafts:
         if draft.columns is None:
-            raise FileError(path, "has no heading like '# size count type redop root time algbw busbw'; is it a log?")
+            none = "has no heading like '# size count type redop root time algbw busbw'"
+            raise FileError(path, f"{none}; is it a log of nccl-tests? NCCL's debug log is for blinksim health")
         raise FileError(path, "has a heading and no measurement below it; did the test end early?")
     for log in drafts:
         log.nccl = log.nccl or library
