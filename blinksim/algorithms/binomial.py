@@ -53,9 +53,7 @@ def earliest(plan: Plan, groups: list[list[int]]) -> Iterator[tuple[int, int, in
     home = {rank: node for node, group in enumerate(groups) for rank in group}
     nodes, depth = [node for node in range(len(groups)) if node != home[root]], {root: 0}
     left = [[rank for rank in group if rank != root] for group in groups]
-    # Inside a node, and to another one: seconds until a message arrives, and until the next one may leave.
-    ends = max(groups, key=len), [group[0] for group in groups]
-    costs = [_seconds(plan, *pair[:2]) if len(pair) > 1 else (0.0, 0.0) for pair in ends]
+    costs = seconds(plan, groups)
     # When a message arrives, who sends it, and whether it leaves the node.
     events = [(costs[leaves][0], root, leaves) for leaves in (False, True)]
     while events:
@@ -75,9 +73,12 @@ def earliest(plan: Plan, groups: list[list[int]]) -> Iterator[tuple[int, int, in
             heappush(events, (time + costs[further][0], receiver, further))
 
 
-def _seconds(plan: Plan, src: int, dst: int) -> tuple[float, float]:
-    """Until a message from one rank to another arrives, and until the next one may leave."""
+def seconds(plan: Plan, groups: list[list[int]]) -> list[tuple[float, float]]:
+    """Inside a node, and to another one: until a message arrives, and until the next one may leave; 0 if none goes."""
     places, columns = plan.topology.member_places, plan.topology.link_columns
-    route = list(plan.router.route(int(places[src]), int(places[dst])))
-    overhead = float(columns.overhead[route[0]])
-    return overhead + float(columns.latency[route].sum()), overhead
+    found = list[tuple[float, float]]()
+    for src, *others in (max(groups, key=len), [group[0] for group in groups]):
+        route = list(plan.router.route(int(places[src]), int(places[others[0]]))) if others else []
+        overhead = float(columns.overhead[route[0]]) if route else 0.0
+        found.append((overhead + float(columns.latency[route].sum()), overhead))
+    return found

@@ -356,12 +356,17 @@ class Library(TimingModel):
     def _capped(self, found: Projection, no_more: Sequence[str]) -> Projection:
         """A time that nobody published, with its interval no more than that of the next published size.
 
-        no_more: collectives that take no more than an allreduce either. Times are of calls in a row, and those
-        of a broadcast or reduce do not wait for the last rank. Halves of an allreduce of which nobody measured
-        otherwise are among them: published ones of 64 MiB and more are all below it.
+        Of few bytes, which models say little of, it is no more than of twice as many. no_more: collectives that
+        take no more than an allreduce either. Times are of calls in a row, and those of a broadcast or reduce
+        do not wait for the last rank. Halves of an allreduce of which nobody measured otherwise are among
+        them: published ones of 64 MiB and more are all below it. What one rank sends or gets, all do in an alltoall.
         """
         collective, size = found.collective, found.size
-        caps = [self._taken(collective, s) for s in sorted(self._known(collective)) if s > size][:1]
+        larger = [s for s in sorted(self._known(collective)) if s > size][:1]
+        larger += [2 ** size.bit_length()] if size < TURNS[0] else []
+        caps = [self._taken(collective, s) for s in larger]
+        if collective.personalized and collective.rooted:
+            caps.append(self._risen(Collective("alltoall"), size))
         if collective.name in no_more:
             whole = Collective("allreduce")
             # Links that lead one way carry none.

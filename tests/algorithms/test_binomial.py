@@ -49,6 +49,34 @@ def test_small_messages_take_what_a_simulation_says(name: str, nodes: int, colle
     assert found.time_s <= min(others)
 
 
+@given(ranks=st.integers(2, 90), gap=st.integers(1, 9), latency=st.integers(0, 9))
+def test_small_blocks_are_scattered_as_early_as_a_broadcast_arrives(ranks: int, gap: int, latency: int) -> None:
+    """Blocks that weigh nothing take LogP's time of a broadcast, which nothing beats as each rank needs a message."""
+    tick = 1e-6
+    part = shapes.one_switch(ranks, bandwidth=Fraction(10**15), times=(latency / 2 * tick, gap * tick)).select()
+    least = next(t for t in range(10**4) if informed(t, gap, gap + latency) >= ranks)
+    schedule = algorithm("binomial_blocks").build(part, bs.Collective("scatter"))
+    assert bs.simulate(schedule, ranks).time_s == pytest.approx(least * tick, rel=1e-6)
+    assert bs.project(part, "scatter", ranks, "binomial_blocks", model="alpha-beta").time_s >= least * tick * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("collective", ["scatter", "gather"])
+@pytest.mark.parametrize(("name", "nodes"), MACHINES)
+def test_blocks_are_where_they_belong(name: str, nodes: int, collective: str) -> None:
+    """On any root; a scatter of 8 B on many GPUs takes a fraction of what a message to each of them takes."""
+    part = _part(name, nodes)
+    for root in (0, part.ranks - 1):
+        schedule = algorithm("binomial_blocks").build(part, bs.Collective(collective, root))
+        assert bs.verify(schedule)
+        assert bs.execute(schedule, part.ranks * 8, dtype="int32").wrong == 0
+    if collective == "scatter" and name in ("hgx-h100", "gb200-nvl72"):
+        times = [
+            bs.simulate(algorithm(one).build(part, bs.Collective(collective)), 8).time_s
+            for one in ("binomial_blocks", "direct")
+        ]
+        assert times[0] < 0.5 * times[1]
+
+
 @pytest.mark.parametrize("ranks", [3, 5, 6, 7, 12, 24, 72])
 @pytest.mark.parametrize(
     ("name", "collective"), [("recursive_doubling", "allgather"), ("halving_doubling", "reducescatter")]

@@ -54,6 +54,18 @@ def test_more_bytes_take_no_less(machine: str, nodes: int, collective: str, size
     assert contradictions(bs.Question(machine, nodes=nodes), collective, [*sizes]) == []
 
 
+@pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 1), ("dgx-a100", 1), ("p5en", 1), ("p5", 8)])
+@pytest.mark.parametrize("collective", ["scatter", "alltoall", "allgather", "allreduce"])
+def test_few_bytes_take_no_more_than_many(machine: str, nodes: int, collective: str) -> None:
+    """Below the sizes that were measured, where models know little; and no more than what all ranks do at once."""
+    question, sizes = bs.Question(machine, nodes=nodes), [2**power for power in range(0, 14, 3)]
+    assert contradictions(question, collective, sizes) == []
+    if collective == "scatter":
+        model, whole = Library().at(question)
+        each, every = (model.times(whole, Collective(name), sizes) for name in ("scatter", "alltoall"))
+        assert all(a.time_s <= b.time_s for a, b in zip(each, every, strict=True))
+
+
 @pytest.mark.parametrize("collective", ["broadcast", "reduce"])
 @pytest.mark.parametrize(
     ("machine", "nodes"),
