@@ -14,19 +14,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
+from blinksim import data_files
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError, unknown
 from blinksim.papers.tables import Figure, Table, published_rows
+from blinksim.textio.text_files import read_rows
 from blinksim.timing.simulation_options import efficiency
 
 TITLE = "SISCI-NCCL thesis, 2021"
-SLIPS = (
-    "table 2.1 rounds a lane of PCIe 3, 4 and 5 up to 1, 2 and 4 GB/s; section 1.4 computes with the 128b/130b code "
-    "itself: 63 Gb/s over generation 3 x8 are 7.88 GB/s, not 8",
-    "section 1.1: 11 million parameters of 4 bytes are 0.044 GB, not 0.33 GB",
-    "table 6.1 prints fractions under a heading in percent",
-    "section 3.3.1: a rank listens for its predecessor in the ring; the text says for rank + 1",
-)
 PCIE_WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 # Transfers per second of a lane by generation, and the share of them that is data (table 2.1; generation 6: flits).
 _LANES = {1: (Fraction("2.5e9"), Fraction(8, 10)), 2: (Fraction("5e9"), Fraction(8, 10)),
@@ -42,30 +37,15 @@ class Constant:
 
     value: float
     source: str
-    assumed: bool = False
+    assumed: bool
 
 
-CONSTANTS: Mapping[str, Constant] = {
-    "ethernet_bandwidth": Constant(125e6, "section 5.1: 1 Gb/s Ethernet"),
-    "ntb_generation": Constant(3, "section 1.4: Dolphin PXH810"),
-    "ntb_lanes": Constant(8, "section 1.4: Dolphin PXH810, generation 3 x8, 63 Gb/s"),
-    "gpu_bandwidth": Constant(2e9, "listing 3.3: Quadro K2200 at 5 GT/s x4, by table 2.1"),
-    "most_channels": Constant(256, "section 4.2.3, listing 4.8: segments per communicator"),
-    "socket_message": Constant(30e-6, "half a round trip over TCP between two hosts of one switch", True),
-    "pio_message": Constant(1e-6, "a posted PCIe write across a bridge and the poll that sees it", True),
-    "dma_start": Constant(10e-6, "queueing a DMA request and the interrupt of its completion", True),
-    "plugin_message": Constant(
-        300e-6,
-        "what the plugin's threads, mailboxes and host copies take for one message before it moves; section 5.5 prints "
-        "no latency, but says that the socket is quicker below about 10,000 float32, which needs about this much",
-        True,
-    ),
-    "bootstrap_connect": Constant(
-        100e-6,
-        "a TCP connection that is made, used once and closed: a few round trips and the work of both hosts",
-        True,
-    ),
-}
+def _constant(row: dict[str, str]) -> tuple[str, Constant]:
+    return row["name"], Constant(float(row["value"]), row["source"], row["assumed"] == "yes")
+
+
+_TABLE = data_files.folder("models") / "cubedo_constants.csv"
+CONSTANTS: Mapping[str, Constant] = dict(read_rows(_TABLE, _constant, "constant of a path"))
 """What the host paths of the thesis are made of."""
 
 

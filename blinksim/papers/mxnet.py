@@ -194,10 +194,6 @@ def _check(jobs: Sequence[Job], finish: Sequence[float], options: Options) -> No
 
 
 TITLE = "MXNet's multi-tree allreduce, 2018"
-SLIPS = (
-    "the speed-up table does not say how many GPUs took part, nor whether its figures are of fp32 or fp16",
-    "the unit test of halving (TestKLGenerateBinaryTree) has 3 for links 0-2 and 4-6 one way, 2 the other",
-)
 WAYS = ("single_tree", "multi_tree", "parameter_server", "ring")
 FLOAT32 = 4
 OPERATION_S = 10e-6
