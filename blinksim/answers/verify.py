@@ -92,11 +92,12 @@ def read_schedule(
     if machine is None:
         return schedule_json.read(path).schedule
     question = machine if isinstance(machine, Question) else Question(machine)
-    if schedule_json.is_of_runtime(path):
+    if question.machine and schedule_json.is_of_runtime(path):
         return schedule_json.read(path, question.part(), root).schedule
     moved = moved_to(schedule_json.read(path).schedule, question)
     if isinstance(moved, tuple):
-        raise InfeasibleError(f"{os.fspath(path)} does not run on this machine: {moved[0]}")
+        where = "on this machine" if question.machine else "after this edit"
+        raise InfeasibleError(f"{os.fspath(path)} does not run {where}: {moved[0]}")
     return moved
 
 
@@ -584,24 +585,23 @@ def _problem(
     """The part of the machine, loaded anew, collective and shares that the bounds are about."""
     root, nodes, reduce = document.get("root"), document.get("nodes", 1), document.get("relays_reduce", False)
     rates = question.table if question.machine else document.get("rates_source", "nominal")
+    lists: dict[str, list[Any]] = {key: document.get(key, []) for key in ("shares", "traffic", *_NAMES)}
+
+    def holds(key: str, item: type) -> bool:
+        return isinstance(lists[key], list) and all(type(value) is item for value in lists[key])
+
     for key, right, what in (
         ("collective", isinstance(document["collective"], str), "a name"),
         ("root", root is None or type(root) is int, "the number of a rank"),
         ("nodes", type(nodes) is int and 1 <= nodes <= 100_000, "a number of nodes"),
         ("relays_reduce", type(reduce) is bool, "true or false"),
         ("rates_source", isinstance(rates, str), "the name of a table of rates"),
+        ("shares", holds("shares", int), "a list of whole numbers"),
+        ("traffic", holds("traffic", str), "a list of lines"),
+        *((key, holds(key, str), "a list of names") for key in _NAMES),
     ):
         if not right:
             raise FileError(file, f"{key} is not {what}")
-    lists: dict[str, list[Any]] = {}
-    for key, item, what in (
-        ("shares", int, "whole numbers"),
-        ("traffic", str, "lines"),
-        *((key, str, "names") for key in _NAMES),
-    ):
-        lists[key] = document.get(key, [])
-        if not isinstance(lists[key], list) or not all(type(value) is item for value in lists[key]):
-            raise FileError(file, f"{key} is not a list of {what}")
     traffic = from_lines(f"{file} (traffic)", lists["traffic"]) if "traffic" in document else None
     source = question.machine or document.get("source", document.get("machine"))
     if source == STDIN and not question.machine:

@@ -27,7 +27,7 @@ from click.shell_completion import CompletionItem
 from blinksim import data_files
 from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
 from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, Collective
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InputError, unknown
 from blinksim.textio import text_files
 from blinksim.units import format_rate
 
@@ -431,18 +431,10 @@ def schedule_question(where: ScheduleMachineOptions) -> Question:
 
 def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
     """The schedule of a file or a name, on the machine that the options name."""
-    from blinksim.answers.verify import moved_to, read_schedule as read
+    from blinksim.answers.verify import read_schedule as read
 
     question = schedule_question(where)
-    if question.machine:
-        return read(schedule, question, root=where.root)
-    loaded = read(schedule)
-    if not question.edits:
-        return loaded
-    moved = moved_to(loaded, question)
-    if isinstance(moved, tuple):
-        raise InfeasibleError(f"{schedule} does not run after this edit: {moved[0]}")
-    return moved
+    return read(schedule, question if question.machine or question.edits else None, root=where.root)
 
 
 def question_of(machine: str, where: MachineOptions) -> Question:

@@ -40,12 +40,10 @@ class Constant:
     assumed: bool
 
 
-def _constant(row: dict[str, str]) -> tuple[str, Constant]:
-    return row["name"], Constant(float(row["value"]), row["source"], row["assumed"] == "yes")
-
-
-_TABLE = data_files.folder("models") / "cubedo_constants.csv"
-CONSTANTS: Mapping[str, Constant] = dict(read_rows(_TABLE, _constant, "constant of a path"))
+CONSTANTS: Mapping[str, Constant] = {
+    row["name"]: Constant(float(row["value"]), row["source"], row["assumed"] == "yes")
+    for row in read_rows(data_files.folder("models") / "cubedo_constants.csv", dict, "constant of a path")
+}
 """What the host paths of the thesis are made of."""
 
 
