@@ -83,7 +83,7 @@ def _at_once(options: Bound) -> None:
     from blinksim.answers.together import OTHERS, together
     from blinksim.timing.simulator import simulate
 
-    given = typed_options(options, "root", "traffic", "losses", "gains", "levels", "before")
+    given = typed_options(options.data) + typed_options(options, "losses", "gains", "levels", "before")
     if given := given + typed_options(options.drawing):
         raise InputError(f"{given.split()[0]} is of a single collective; leave it out for groups")
     if bool(options.groups) == bool(options.mesh) or (options.size and not options.mesh):
@@ -220,7 +220,7 @@ def _show(
     if was is not None:
         click.echo(f"  before {left(float(was.most), float(found.most))}")
     root = found.collective.root if found.collective.rooted else None
-    again = command_line(question, found.collective.name, root, options.traffic) + typed_options(options.drawing)
+    again = command_line(question, found.collective.name, root, options.data.traffic) + typed_options(options.drawing)
     if times is not None:
         click.echo(f"next: blinksim synth {again} --size {typed_size(times.size)} -o schedule.json")
     elif changed[_LOST] and found.collective.routing is None:
@@ -236,7 +236,7 @@ def place(options: Place) -> None:
 
     count = options.count
     options.work.check(options.machine)
-    wanted = collective_of(options.collective, None, options.traffic)
+    wanted = collective_of(options.collective, **vars(options.data))
     question = question_of(options.machine, options.where)
     if question.members is not None or question.ranks_per_node is not None:
         raise InputError(
@@ -293,7 +293,7 @@ def place(options: Place) -> None:
         chosen = replace(question, members=",".join(best.members))
         for line in study.idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
             click.echo(f"  {as_typed(line)}")
-        click.echo(f"next: blinksim bound {command_line(chosen, options.collective, traffic=options.traffic)}")
+        click.echo(f"next: blinksim bound {command_line(chosen, options.collective, **vars(options.data))}")
 
     described = question.described(whole)
     answer("place", lambda: {**described, "collective": options.collective, "count": count, "rows": rows}, text, flat)

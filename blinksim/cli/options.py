@@ -398,16 +398,16 @@ def wanted_of(options: Bound | Project, question: Question) -> Collective:
     if options.collective is None:
         raise click.UsageError("Missing argument 'COLLECTIVE'.")
     name, given = options.collective.lower(), typed_options(options.drawing)
-    if name in OF_EXPERTS and options.traffic is None and options.root is None:
+    if name in OF_EXPERTS and not typed_options(options.data):
         from blinksim.timing.experts import expert_collective
 
         return expert_collective(question.part(), name, **vars(options.drawing))
     if given:
         raise InputError(f"{name} takes no{given}: only bytes count for the time, or tokens in a dispatch")
-    return collective_of(options.collective, options.root, options.traffic)
+    return collective_of(options.collective, **vars(options.data))
 
 
-def collective_of(name: str, root: int | None, traffic: str | None) -> Collective:
+def collective_of(name: str, root: int | None = None, traffic: str | None = None) -> Collective:
     """The collective that a command line names, with its root and the matrix in the file `traffic`."""
     if traffic is None:
         if name.lower() == ALLTOALLV:

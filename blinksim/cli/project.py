@@ -84,7 +84,7 @@ def project(options: Project) -> None:
             raise InputError(f"--bytes is of many calls of --bucket bytes each: give both, such as {example}")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
-        again = command_line(question, options.collective, options.root, options.traffic)
+        again = command_line(question, options.collective, **vars(options.data))
         more = f"next: blinksim project {again} {typed_size(found.best.size)}{_of_library(options.timing)} --why"
         answer("project", found.to_dict, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
         return
@@ -134,7 +134,7 @@ def _with_library(options: Project, question: Question, collective: Collective, 
             # The time of fewer GPUs is scaled from as many of the machine as it was.
             other = "" if found.details["origin"].startswith(source) else f"; by other data: {source}"
             click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, earlier)}{other}")
-        again = command_line(question, collective.name, options.root, options.traffic) + _of_library(options.timing)
+        again = command_line(question, collective.name, **vars(options.data)) + _of_library(options.timing)
         held = held_at([found.row()]).get("could take", "")
         rates = " --rates measured" if "measured" in held and not question.rates else ""
         more = "" if options.why else f"why: --why; other algorithms: --algorithm all{rates}\n"
@@ -225,7 +225,7 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
 
 def _next(best: Projection, question: Question, options: Project, algorithm: str, model: str) -> str:
     """The command to go on with."""
-    again = command_line(question, best.collective.name, options.root, options.traffic)
+    again = command_line(question, best.collective.name, **vars(options.data))
     size = typed_size(best.size)
     # As it was typed: a model in a file has another name in the answer.
     timed_by = best.model if registry.chooser(algorithm) else typed(model)
@@ -250,7 +250,7 @@ def _picture(found: Projection, question: Question) -> str:
 
 def compare(options: Compare) -> None:
     """Algorithms against sizes."""
-    wanted = collective_of(options.collective, options.root, options.traffic)
+    wanted = collective_of(options.collective, **vars(options.data))
     if "," in options.machine:
         _side_by_side(options, wanted)
         return
@@ -363,7 +363,7 @@ def _across(
 
 
 def _print(found: Comparison | Models, question: Question, options: Compare) -> None:
-    again = command_line(question, options.collective, options.root, options.traffic)
+    again = command_line(question, options.collective, **vars(options.data))
     # What no schedule is known of, nothing can be loaded for.
     verb = "advise" if isinstance(found, Models) or found.best() else "project --why"
     more = f"next: blinksim {verb} {again} {typed_size(max(found.sizes))}{typed_options(options.timing, 'no_nvls')}"
@@ -380,7 +380,7 @@ def sweep(options: Sweep) -> None:
     """Every combination of what-ifs, nodes, sizes and algorithms as one table."""
     question, machine = question_of(options.machine, options.where), options.machine
     options.work.check(machine)
-    wanted = collective_of(options.collective, options.root, options.traffic)
+    wanted = collective_of(options.collective, **vars(options.data))
     options.check_files()
     journal = f"{options.output}.journal" if options.output else None
     total, start, last = 0, monotonic(), monotonic()
@@ -433,7 +433,7 @@ def sweep(options: Sweep) -> None:
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
     if not (options.plot or options.csv or options.json) and 1 <= len(swept.varying()) <= 3:
-        again = command_line(question, options.collective, options.root, options.traffic)
+        again = command_line(question, options.collective, **vars(options.data))
         again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
         click.echo(f"next: blinksim sweep {again} --plot sweep.png")
     if len(swept.failed) == len(rows):

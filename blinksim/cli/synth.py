@@ -62,7 +62,7 @@ def synth(options: Synth) -> None:
     if options.machine is None or options.collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
     question = question_of(options.machine, options.where)
-    wanted = collective_of(options.collective, options.root, options.traffic)
+    wanted = collective_of(options.collective, **vars(options.data))
     if options.pareto:
         _pareto(question, wanted, options)
         return
@@ -161,7 +161,7 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
                 click.echo(f"  written     {row['file']}")
             click.echo(f"next: blinksim verify {typed(rows[0]['file'])}")
         else:
-            again = command_line(question, collective.name, options.root)
+            again = command_line(question, collective.name, options.data.root)
             click.echo(f"next: blinksim synth {again} --pareto{typed_options(options, 'time_limit')} -o front")
 
     answer("synth", lambda: {**question.described(front.topology), **front.to_dict(), "rows": rows}, text)
@@ -203,7 +203,7 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
         click.echo(f"  written   {output}")
         click.echo(f"next: blinksim verify {typed(output)}")
     else:
-        again = command_line(question, schedule.collective.name, options.root, options.traffic)
+        again = command_line(question, schedule.collective.name, **vars(options.data))
         names = ("algorithm", "size", "messages", "trees", "channels", "chunks", "steps", "rounds", "polish")
         chosen = typed_options(options, *names, "time_limit", "seed", "alike")
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")
@@ -253,7 +253,7 @@ def advise(options: commands.Advise) -> None:
     options.check_files()
     question = replace(question_of(options.machine or "", options.where), machine=options.machine or _SAVED)
     earlier = unedited(question, options.before)
-    wanted = collective_of(options.collective or "allreduce", options.root, options.traffic)
+    wanted = collective_of(options.collective or "allreduce", **vars(options.data))
     default = study.SIZE if wanted.traffic is None else wanted.traffic.size
     size = default if options.size is None else parse_size(options.size)
 
@@ -297,7 +297,7 @@ def _show_advice(
         made = option.schedule.topology
         taken = made.loaded_from[1] if made.loaded_from else made.rates
         made_for = replace(question, rates=question.rates or (None if taken == "nominal" else taken))
-        line = f"{command_line(made_for, traffic=options.traffic)} {collective}"
+        line = f"{command_line(made_for, traffic=options.data.traffic)} {collective}"
         _to_load(option, option.exported, output, f"{save}blinksim synth {line} --algorithm {option.algorithm}")
     elif output:
         click.echo(f"  not written: {output}, since nothing is worth loading")
