@@ -189,25 +189,21 @@ def export(
     if isinstance(thing, Topology):
         if channels is not None:
             raise InputError("channels= is for schedules; leave it out for a machine")
-        return _machine(thing, name, bus_ids)
+        from blinksim.nccl.files import topo_write
+        from blinksim.textio.text_files import Exported
+
+        known = get_args(MachineFormatName)
+        if name.lower().replace("_", "-") not in known:
+            raise unknown("format of machines", name, known, hint="(schedules: blinksim export)")
+        found = topo_write.write(thing, bus_ids)
+        return Exported(
+            files={"": found.text},
+            summary=f"{thing.name} with {thing.ranks} GPUs, as NCCL sees it",
+            environment={"NCCL_TOPO_FILE": "{file}"},
+            proof=("the bus ids of this file, with NCCL_DEBUG_SUBSYS=GRAPH",),
+            notes=found.notes,
+            caution="for experiments: every communicator of the process plans for this machine, on whatever GPUs",
+        )
     if bus_ids is not None:
         raise InputError("bus_ids= is for machines; leave it out for a schedule")
     return find(name).export(as_schedule(thing), channels)
-
-
-def _machine(topology: Topology, name: str, bus_ids: Sequence[str] | None) -> Exported:
-    from blinksim.nccl.files import topo_write
-    from blinksim.textio.text_files import Exported
-
-    known = get_args(MachineFormatName)
-    if name.lower().replace("_", "-") not in known:
-        raise unknown("format of machines", name, known, hint="(schedules: blinksim export)")
-    found = topo_write.write(topology, bus_ids)
-    return Exported(
-        files={"": found.text},
-        summary=f"{topology.name} with {topology.ranks} GPUs, as NCCL sees it",
-        environment={"NCCL_TOPO_FILE": "{file}"},
-        proof=("the bus ids of this file, with NCCL_DEBUG_SUBSYS=GRAPH",),
-        notes=found.notes,
-        caution="for experiments: every communicator of the process plans for this machine, on whatever GPUs",
-    )

@@ -327,11 +327,8 @@ def built(name: str) -> click.Command:
         module, _, function = options.run.partition(":")
         getattr(import_module(module), function)(options(values))
 
-    texts: dict[str, Any] = {
-        "short_help": summary,
-        "help": about or summary,
-        "epilog": f"\b\n{examples}" if examples else None,
-    }
+    epilog = f"\b\n{examples}" if examples else None
+    texts: dict[str, Any] = {"short_help": summary, "help": about or summary, "epilog": epilog}
     if not options.run:
         subs = [built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")]
         return click.Group(name, commands=subs, **texts)

@@ -65,23 +65,32 @@ def pcie_bandwidth(generation: int, lanes: int, *, exact: bool = True) -> Fracti
 
 
 @dataclass(frozen=True, slots=True)
-class Mover:
-    """A way to move bytes: start_s seconds, then bandwidth in bytes/s. PIO starts early, DMA is quick once started."""
+class Hop:
+    """A stretch that a chunk crosses in one go: bytes/s; latency overlaps with the next chunk, overhead does not.
+
+    Also a way to move bytes: PIO starts early, DMA is quick once started.
+    """
 
     name: str
-    start_s: float
     bandwidth: float
+    latency_s: float = 0.0
+    overhead_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.start_s < 0 or self.bandwidth <= 0:
             raise InputError(f"{self.name}: needs a start of 0 s or more and a positive bandwidth")
 
+    @property
+    def start_s(self) -> float:
+        """Seconds before the first byte is there."""
+        return self.latency_s + self.overhead_s
+
     def time(self, size: float) -> float:
-        """Seconds for `size` bytes."""
+        """Seconds for `size` bytes in one go."""
         return self.start_s + size / self.bandwidth
 
 
-def crossover(low: Mover, high: Mover) -> float | None:
+def crossover(low: Hop, high: Hop) -> float | None:
     """Bytes from which `high` (later start, more bandwidth) is as quick as `low`; None if it never is, 0 if always."""
     if high.start_s <= low.start_s and high.bandwidth >= low.bandwidth:
         return 0.0
@@ -89,8 +98,8 @@ def crossover(low: Mover, high: Mover) -> float | None:
     return (high.start_s - low.start_s) / slope if slope > 0 and high.start_s > low.start_s else None
 
 
-def start_for_crossover(low: Mover, bandwidth: float, size: float) -> float:
-    """Seconds of start with which a mover of `bandwidth` bytes/s draws level with `low` at `size` bytes.
+def start_for_crossover(low: Hop, bandwidth: float, size: float) -> float:
+    """Seconds of start with which a hop of `bandwidth` bytes/s draws level with `low` at `size` bytes.
 
     So a published crossover gives the start that was not published. Raises `InputError` if `bandwidth` is not higher.
     """
@@ -100,16 +109,6 @@ def start_for_crossover(low: Mover, bandwidth: float, size: float) -> float:
 
 
 # --- paths --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """A stretch that a chunk crosses in one go: bytes/s; latency overlaps with the next chunk, overhead does not."""
-
-    name: str
-    bandwidth: float
-    latency_s: float = 0.0
-    overhead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +332,7 @@ def tables() -> Iterator[Table]:
     socket, plugin = transport("socket"), transport("ntb")
     crossing = paths_cross(socket, plugin)
     mailbox = Mailbox(CONSTANTS["pio_message"].value, CONSTANTS["dma_start"].value, ntb.bandwidth)
-    low, pio = Mover("PIO", 0.5e-6, 1e9), "PIO at an assumed 1 GB/s"
+    low, pio = Hop("PIO", 1e9, overhead_s=0.5e-6), "PIO at an assumed 1 GB/s"
     dma = {count: start_for_crossover(low, ntb.bandwidth, 4 * count) for count in (8000, 10000)}
     alone, four = (2**26 / mailbox.time(2**26, 2**18, channels) / 1e9 for channels in (1, 4))
     assumed = "from assumed latencies"
