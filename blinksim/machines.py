@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError, MissingError, unknown
@@ -28,14 +28,12 @@ from blinksim.formats.shipped.machine_names import MEASURED, MachineName, catalo
 from blinksim.results import keyed
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
+from blinksim.topology import rules
 from blinksim.topology.cluster import place
 from blinksim.topology.elements import regarded
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import ALL, IDLE, NONE, Names, class_names, listed, names_text, relay_names
 from blinksim.units import whole
-
-if TYPE_CHECKING:
-    from blinksim.topology.rules import Finding
 
 # What `this_machine` calls the machine that it asks.
 HERE = "nvidia-smi"
@@ -188,7 +186,7 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
     return cluster
 
 
-def check(machine: MachineLike) -> list[Finding]:
+def check(machine: MachineLike) -> list[rules.Finding]:
     """Check a machine against the rules that ``blinksim topo check --rules`` lists.
 
     A machine read from NCCL's topology file or from nvidia-smi is also compared with those of the catalogue.
@@ -217,8 +215,6 @@ def check(machine: MachineLike) -> list[Finding]:
     >>> [finding.rule for finding in bs.check(machine.replace("nvlink", latency=0, overhead=0))]
     ['latency-given']
     """
-    from blinksim.topology import rules
-
     topology = as_topology(machine)
     found = rules.check(topology, lambda keys: _place(topology, keys))
     return found + (known_gpus.compare(topology) if topology.source.startswith(known_gpus.RECORDED) else [])

@@ -22,7 +22,7 @@ from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import REGISTRY, Algorithm, AlgorithmName, algorithm as registered
 from blinksim.answers.project import contest
 from blinksim.bounds import bound
-from blinksim.bounds.bound_result import Bound
+from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InfeasibleError, InputError, unknown
@@ -46,7 +46,6 @@ from blinksim.units import exact_GBps, format_size, format_time, size_of
 
 if TYPE_CHECKING:
     from blinksim.algorithms.building.polish import Point
-    from blinksim.bounds.bound_result import BoundResult
 
 LEAST_SEARCH_S = 0.3
 """Seconds that a search gets however long the algorithms before it took."""

@@ -277,12 +277,10 @@ class Options:
 
     def check_files(self) -> None:
         """Refuses files that cannot be written, before the work, and --plot-y without a picture."""
-        from blinksim.textio.text_files import check_target
-
         given = vars(self)
         for name in ("output", "times_to", "routing_to", "plugin", "trace"):
             if given.get(name):
-                check_target(given[name], given["force"])
+                text_files.check_target(given[name], given["force"])
         if given.get("plot"):
             from blinksim import plots
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim import exports
-from blinksim.algorithms.registry import algorithm as registered
+from blinksim.algorithms.registry import REGISTRY, algorithm as registered
 from blinksim.answers import advise as study
 from blinksim.answers.advise import Advice, Option
 from blinksim.answers.synthesize import Synthesis, synthesize
+from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.budget import within
 from blinksim.cli.options import collective_of, command_line, left, option_name, question_of, typed_options, unedited
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, proof_lines, typed, written
@@ -51,8 +52,6 @@ _ONE = ("algorithm", "size", "polish", *_GIVEN[2:])
 def synth(options: Synth) -> None:
     """A verified schedule, with its gap to the bound."""
     if options.listed:
-        from blinksim.algorithms.registry import REGISTRY
-
         rows = [
             (algo.name, algo.summary, " ".join(algo.collectives) if len(algo.collectives) < 8 else "all collectives")
             for algo in REGISTRY.values()
@@ -182,8 +181,6 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
     if adding:
         click.echo(f"            where {adding.assumes.partition(';')[0]}, at most {exact_GBps(adding.rate)} GB/s")
     if not found.bounds.searched:
-        from blinksim.bounds.bound_result import BY_SUMS
-
         click.echo(f"            {BY_SUMS}")
     sends = f"{count(schedule.sends, 'send')}, height {found.height}, up to {count(found.hops, 'link')} a send"
     click.echo(f"  schedule  {schedule.parts()}, {sends}; built in {format_time(found.seconds)}")
