@@ -5,7 +5,7 @@ from blinksim._version import __version__ as __version__
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import register_algorithm
 from blinksim.answers.advise import Advice, advise
-from blinksim.answers.bound import bound, gains, levels, losses, time_bound
+from blinksim.answers.bound import bound, gains, levels, losses, time_bound, together
 from blinksim.answers.compare import (
     Buckets,
     Comparison,
@@ -27,7 +27,6 @@ from blinksim.answers.place import Placements, place
 from blinksim.answers.project import Answer, Ranking, contest, project, rank
 from blinksim.answers.sweep import Sweep, sweep
 from blinksim.answers.synthesize import Synthesis, synthesize
-from blinksim.answers.together import together
 from blinksim.answers.tune import ChoiceTime, Tuning, tune
 from blinksim.answers.verify import FileVerdict, read_schedule, verify, verify_file
 from blinksim.bounds.bound_result import Bound, BoundResult

@@ -17,8 +17,8 @@ from math import lcm
 from typing import Any
 
 from blinksim import budget
+from blinksim.answers.bound import attained_in_network, keeps
 from blinksim.bounds import Bound, BoundResult, Phases
-from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.certificates import check_shares, shown
 from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, shared_lengths, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
@@ -33,9 +33,8 @@ from blinksim.formats.traffic_files import from_lines
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
 from blinksim.results import Result, keyed
-from blinksim.schedule.loads import moves_along_trees, rate
+from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule, rebase
-from blinksim.schedule.switch_work import abilities_used, own_copies
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.schedule.verify import Verdict, verify as verify_schedule
 from blinksim.textio.safe_xml import file_text, outermost
@@ -123,10 +122,6 @@ def moved_to(schedule: Schedule, question: Question) -> Schedule | tuple[str, ..
     return moved.with_bound(here.to_dict(moved.topology, moved.collective)) if here else moved
 
 
-# Ranks up to which schedules are built to see if one attains a bound.
-_MOST_RANKS = 256
-
-
 def verify(
     schedule: ScheduleLike | str | os.PathLike[str],
     *,
@@ -189,38 +184,6 @@ def verify(
         facts = replace(facts, bound=claim.bound.rate, gap=1 - rate / claim.bound.rate)
     reasons = (*verdict.reasons, *(f"its bound: {reason}" for reason in claim.wrong))
     return Verdict(not reasons, reasons, facts, claim.unproved)
-
-
-def keeps(schedule: Schedule, assumed: str) -> bool:
-    """True if a schedule that is right keeps what a bound assumes (`blinksim.bounds.bound_result`).
-
-    No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
-    """
-    used = abilities_used(schedule)
-    if assumed.removeprefix(UNSHARED).removeprefix("; ") in ("", NOTHING, NO_CODING):
-        return True
-    if assumed != ONLY_TREES and not assumed.endswith(TREES_BRANCH):
-        return False
-    # Data that is only copied or only reduced takes trees.
-    trees = schedule.collective.name != "allreduce" or moves_along_trees(schedule, own_copies(schedule))
-    return trees and used <= grants_in(assumed)
-
-
-def attained_in_network(topology: Topology, collective: Collective, bound: Bound) -> bool:
-    """True if a schedule whose switches do what a bound grants attains it: those that need such switches are built."""
-    from blinksim.algorithms.registry import REGISTRY
-
-    if topology.ranks > _MOST_RANKS:
-        return False
-    for entry in REGISTRY.values():
-        if entry.in_network and entry.supports(collective.name):
-            try:
-                schedule = entry.build(topology, collective)
-            except BlinksimError:
-                continue
-            if rate(schedule) == bound.rate and keeps(schedule, bound.assumes) and verify_schedule(schedule).ok:
-                return True
-    return False
 
 
 # --- files -------------------------------------------------------------------------------------------------
@@ -564,9 +527,8 @@ def _sharing(file: str, document: dict[str, Any], question: Question) -> tuple[T
 def _together_attain(machine: Topology, groups: Sequence[Group]) -> bool:
     """True if schedules that are built and interpreted give all groups their rates, and each its rate alone."""
     from blinksim.algorithms.building.joint_trees import fair
-    from blinksim.answers.together import SECONDS_A_SUM
 
-    if SECONDS_A_SUM * sum(group.work for group in groups) > _PATIENCE:
+    if budget.SECONDS_A_SUM * sum(group.work for group in groups) > _PATIENCE:
         return False
     try:
         found = fair(machine, groups)

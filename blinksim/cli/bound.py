@@ -80,7 +80,6 @@ def bound(options: Bound) -> None:
 
 def _at_once(options: Bound) -> None:
     """How fast several groups can be at once."""
-    from blinksim.answers.together import OTHERS, together
     from blinksim.timing.simulator import simulate
 
     given = typed_options(options.data) + typed_options(options, "losses", "gains", "levels", "before")
@@ -93,10 +92,10 @@ def _at_once(options: Bound) -> None:
         if options.mesh:
             mesh = mesh_groups(options.mesh, question.whole().ranks, options.axis)
             groups = [f"{members}::{options.size}" if options.size else members for members in mesh]
-        found = together(question, groups, options.collective or "allreduce")
+        found = study.together(question, groups, options.collective or "allreduce")
         sized = found.groups[0].size is not None
         time_s = simulate(found, int(sum(found.amounts))).time_s if sized else None
-    helped = replace(question, relays=OTHERS, relays_reduce=True) if question.relays is None else question
+    helped = replace(question, relays=study.OTHERS, relays_reduce=True) if question.relays is None else question
     again = command_line(helped, options.collective or "")
     again += typed_options(options, "groups", "mesh", "axis", "size")
     more = "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
