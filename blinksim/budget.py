@@ -9,11 +9,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from math import isqrt
 from time import monotonic
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from blinksim.errors import InfeasibleError, InputError
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
+class Deadline(NamedTuple):
     """at: seconds of `time.monotonic`. over: what is raised in the work after that."""
 
     at: float

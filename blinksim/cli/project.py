@@ -262,7 +262,7 @@ def compare(options: Compare) -> None:
     models = [name.strip() for name in (options.model or registry.DEFAULT).split(",")]
     if len(models) > 1:
         program_settings(given, "several models", ())
-        found_by_models, question = _across(question, wanted, sizes, models, listed, options)
+        found_by_models, question = _across(question, wanted, sizes, models, options)
         _print(found_by_models, question, options)
         return
     options.check_files()
@@ -333,19 +333,15 @@ def _answer(model: TimingModel, topology: Topology, collective: Collective, name
 
 
 def _across(
-    question: Question,
-    collective: Collective,
-    sizes: list[int],
-    names: list[str],
-    listed: list[str] | None,
-    options: Compare,
+    question: Question, collective: Collective, sizes: list[int], names: list[str], options: Compare
 ) -> tuple[Models, Question]:
     """The same algorithms by several models, and the question at the rates that all of them take."""
     if options.plot:
         raise InputError("--plot draws one model; name one, or take --csv")
     if options.search is not None:
         raise InputError("--search makes schedules for the links alone; name one model, or none")
-    for name in filter(registry.chooser, listed or ()):
+    listed = (options.algorithms or "ring,double_binary").split(",")
+    for name in filter(registry.chooser, listed):
         raise InputError(f"several models compare algorithms by name; ask for ring or double_binary instead of {name}")
     taken = {name: registry.settings(registry.check(name, registry.MODELS)) for name in names}
     if not any("graph_file" in takes for takes in taken.values()):
@@ -359,7 +355,7 @@ def _across(
     models = [model if registry.times_schedules(model.name) else model.at(question)[0] for model in models]
     with Working(f"reading {question.machine}") as say:
         part = question.part(collective=collective)
-        return across_models(part, collective, sizes, models, listed or ("ring", "double_binary"), say), question
+        return across_models(part, collective, sizes, models, listed, say), question
 
 
 def _print(found: Comparison | Models, question: Question, options: Compare) -> None:

@@ -36,8 +36,7 @@ from blinksim.textio.text_table import count, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
-    from blinksim.cli import commands
-    from blinksim.cli.commands import Synth
+    from blinksim.cli.commands import Advise, Synth
 
 # How many other algorithms a line names.
 _MOST_OTHERS = 5
@@ -245,7 +244,7 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
 _SAVED = "topo.txt"
 
 
-def advise(options: commands.Advise) -> None:
+def advise(options: Advise) -> None:
     """What the library takes, could take and cannot take less, and the file to load."""
     options.check_files()
     question = replace(question_of(options.machine or "", options.where), machine=options.machine or _SAVED)
@@ -273,9 +272,7 @@ def advise(options: commands.Advise) -> None:
         answer("advise", lambda: said, lambda: _show_advice(advice, was, question, output, options))
 
 
-def _show_advice(
-    found: Advice, was: Advice | None, question: Question, output: str | None, options: commands.Advise
-) -> None:
+def _show_advice(found: Advice, was: Advice | None, question: Question, output: str | None, options: Advise) -> None:
     """Prints the advice, the three figures, and how to load what pays."""
     takes = found.answer
     click.echo(found.sentence() + "\n")
