@@ -278,7 +278,12 @@ def _node(name: str, rates: str) -> Topology:
     if not name:
         raise InputError("no machine given; blinksim topo list lists the known ones")
     if name == STDIN:
-        return _from_stdin(rates)
+        text = text_files.read_text(STDIN, what="machine")
+        if not text.strip():
+            reason = "is empty; a machine is read as in: nvidia-smi topo -m | blinksim … -"
+            raise FileError(text_files.shown(STDIN), reason)
+        kind = _kind_of(text)
+        return _from_yaml(Path(STDIN), rates) if kind is _YAML else _described(_STDIN_NAME, kind, rates, text)
     suffix = Path(name).suffix.lower()
     if suffix in _YAML:
         return _from_yaml(Path(name), rates)
@@ -329,15 +334,6 @@ def _completed(name: str, rates: str, like: str | os.PathLike[str]) -> Topology:
             f"like={os.fspath(like)} completes what these leave out"
         )
     return known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=rates))
-
-
-def _from_stdin(rates: str) -> Topology:
-    """The machine that comes through standard input, whichever kind of text describes it."""
-    text = text_files.read_text(STDIN, what="machine")
-    if not text.strip():
-        raise FileError(text_files.shown(STDIN), "is empty; a machine is read as in: nvidia-smi topo -m | blinksim … -")
-    kind = _kind_of(text)
-    return _from_yaml(Path(STDIN), rates) if kind is _YAML else _described(_STDIN_NAME, kind, rates, text)
 
 
 def _kind_of(text: str) -> tuple[str, ...]:
