@@ -83,7 +83,7 @@ def _models(context: click.Context) -> Iterable[str]:
 
 def _formats(context: click.Context) -> list[str]:
     """The formats of an export: of schedules, or of machines."""
-    from blinksim.exports import FORMATS, TUNER
+    from blinksim.formats.registry import FORMATS, TUNER
 
     return ["nccl-topo"] if context.parent is not None and context.parent.info_name == "topo" else [*FORMATS, TUNER]
 
