@@ -17,14 +17,12 @@ all names, and ``blinksim help WORD`` on the command line for words.
 
 from importlib import import_module
 
-# Every "from MODULE import NAME as NAME" there, word by word.
-_WORDS = iter(__loader__.get_data(f"{__path__[0]}/__init__.pyi").decode().split())
+# Every "from MODULE import NAME, NAME" there.
+_TABLE = __loader__.get_data(f"{__path__[0]}/__init__.pyi").decode().partition("__all__")[0]
 _HOME = {}
-for word in _WORDS:
-    if word == "from":
-        module = next(_WORDS)
-    elif word == "as":
-        _HOME[next(_WORDS).strip(",")] = module
+for entry in _TABLE.split("from ")[1:]:
+    module, _, names = entry.partition(" import ")
+    _HOME |= {name.split()[-1]: module for name in names.strip("()\n").split(",") if name.strip()}
 __version__ = import_module(_HOME.pop("__version__")).__version__
 __all__ = sorted(_HOME)
 

@@ -11,23 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.formats.registry import FORMATS as FORMATS, Format
+from blinksim.formats import machine_yaml, rate_tables
+from blinksim.formats.rate_tables import RateTable
+from blinksim.formats.registry import FORMATS as FORMATS, TUNER as TUNER, Format
+from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
+from blinksim.textio.text_files import Exported, write_folder, write_text
+from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
-    from blinksim.formats.rate_tables import RateTable
-    from blinksim.schedule.model import Schedule, ScheduleLike
-    from blinksim.textio.text_files import Exported
     from blinksim.timing.simulator import Timeline
-    from blinksim.topology.graph import Topology
 
 FormatName = Literal["msccl-xml", "mscclpp-json", "nccl-graph", "nccl-graph-set"]
 """The formats of schedules, for editors and type checkers; ``-`` and ``_`` are alike."""
 MachineFormatName = Literal["nccl-topo"]
 """The formats of machines."""
-
-
-TUNER = "nccl-tuner"
-"""The format of rules for NCCL's tuner, which are made of measured times."""
 # What the formats are for, where users name that.
 _RUNTIMES = {
     "nccl": "stock NCCL reads nccl-graph (chains or rings of one communicator) and nccl-graph-set (one for each chain)",
@@ -106,13 +103,9 @@ def write(
     7
     >>> bs.write(bs.simulate(bs.synthesize("full:4", "allreduce", "ring").schedule, "1MiB"), "trace.json")
     """
-    from blinksim.formats import machine_yaml, rate_tables
     from blinksim.formats.schedule_json import write_schedule
     from blinksim.formats.traces import write_trace
-    from blinksim.schedule.model import Schedule
-    from blinksim.textio.text_files import Exported, write_folder, write_text
     from blinksim.timing.simulator import Timeline
-    from blinksim.topology.graph import Topology
 
     def check(what: str, *endings: str) -> None:
         if not os.fspath(path).endswith(endings):
@@ -121,7 +114,7 @@ def write(
     if isinstance(thing, Topology):
         check("a machine file", ".yaml", ".yml")
         write_text(path, machine_yaml.write(thing), force)
-    elif isinstance(thing, rate_tables.RateTable):
+    elif isinstance(thing, RateTable):
         check("a rates file", ".yaml", ".yml")
         write_text(path, rate_tables.write(thing), force)
     elif isinstance(thing, Timeline):
@@ -183,31 +176,23 @@ def export(
     ['NCCL_ALGO', 'NCCL_GRAPH_FILE', 'NCCL_MAX_NCHANNELS', 'NCCL_PROTO']
     >>> bs.write(bs.export(bs.load("dgx1-v100"), "nccl-topo"), "dgx1.xml")
     """
-    from blinksim.schedule.model import as_schedule
-    from blinksim.topology.graph import Topology
-
     if isinstance(thing, Topology):
         if channels is not None:
             raise InputError("channels= is for schedules; leave it out for a machine")
-        return _machine(thing, name, bus_ids)
+        from blinksim.nccl.files import topo_write
+
+        known = get_args(MachineFormatName)
+        if name.lower().replace("_", "-") not in known:
+            raise unknown("format of machines", name, known, hint="(schedules: blinksim export)")
+        found = topo_write.write(thing, bus_ids)
+        return Exported(
+            files={"": found.text},
+            summary=f"{thing.name} with {thing.ranks} GPUs, as NCCL sees it",
+            environment={"NCCL_TOPO_FILE": "{file}"},
+            proof=("the bus ids of this file, with NCCL_DEBUG_SUBSYS=GRAPH",),
+            notes=found.notes,
+            caution="for experiments: every communicator of the process plans for this machine, on whatever GPUs",
+        )
     if bus_ids is not None:
         raise InputError("bus_ids= is for machines; leave it out for a schedule")
     return find(name).export(as_schedule(thing), channels)
-
-
-def _machine(topology: Topology, name: str, bus_ids: Sequence[str] | None) -> Exported:
-    from blinksim.nccl.files import topo_write
-    from blinksim.textio.text_files import Exported
-
-    known = get_args(MachineFormatName)
-    if name.lower().replace("_", "-") not in known:
-        raise unknown("format of machines", name, known, hint="(schedules: blinksim export)")
-    found = topo_write.write(topology, bus_ids)
-    return Exported(
-        files={"": found.text},
-        summary=f"{topology.name} with {topology.ranks} GPUs, as NCCL sees it",
-        environment={"NCCL_TOPO_FILE": "{file}"},
-        proof=("the bus ids of this file, with NCCL_DEBUG_SUBSYS=GRAPH",),
-        notes=found.notes,
-        caution="for experiments: every communicator of the process plans for this machine, on whatever GPUs",
-    )

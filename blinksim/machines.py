@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError, MissingError, unknown
@@ -28,14 +28,12 @@ from blinksim.formats.shipped.machine_names import MEASURED, MachineName, catalo
 from blinksim.results import keyed
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
+from blinksim.topology import rules
 from blinksim.topology.cluster import place
 from blinksim.topology.elements import regarded
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import ALL, IDLE, NONE, Names, class_names, listed, names_text, relay_names
 from blinksim.units import whole
-
-if TYPE_CHECKING:
-    from blinksim.topology.rules import Finding
 
 # What `this_machine` calls the machine that it asks.
 HERE = "nvidia-smi"
@@ -188,7 +186,7 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
     return cluster
 
 
-def check(machine: MachineLike) -> list[Finding]:
+def check(machine: MachineLike) -> list[rules.Finding]:
     """Check a machine against the rules that ``blinksim topo check --rules`` lists.
 
     A machine read from NCCL's topology file or from nvidia-smi is also compared with those of the catalogue.
@@ -217,8 +215,6 @@ def check(machine: MachineLike) -> list[Finding]:
     >>> [finding.rule for finding in bs.check(machine.replace("nvlink", latency=0, overhead=0))]
     ['latency-given']
     """
-    from blinksim.topology import rules
-
     topology = as_topology(machine)
     found = rules.check(topology, lambda keys: _place(topology, keys))
     return found + (known_gpus.compare(topology) if topology.source.startswith(known_gpus.RECORDED) else [])
@@ -282,7 +278,12 @@ def _node(name: str, rates: str) -> Topology:
     if not name:
         raise InputError("no machine given; blinksim topo list lists the known ones")
     if name == STDIN:
-        return _from_stdin(rates)
+        text = text_files.read_text(STDIN, what="machine")
+        if not text.strip():
+            reason = "is empty; a machine is read as in: nvidia-smi topo -m | blinksim … -"
+            raise FileError(text_files.shown(STDIN), reason)
+        kind = _kind_of(text)
+        return _from_yaml(Path(STDIN), rates) if kind is _YAML else _described(_STDIN_NAME, kind, rates, text)
     suffix = Path(name).suffix.lower()
     if suffix in _YAML:
         return _from_yaml(Path(name), rates)
@@ -333,15 +334,6 @@ def _completed(name: str, rates: str, like: str | os.PathLike[str]) -> Topology:
             f"like={os.fspath(like)} completes what these leave out"
         )
     return known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=rates))
-
-
-def _from_stdin(rates: str) -> Topology:
-    """The machine that comes through standard input, whichever kind of text describes it."""
-    text = text_files.read_text(STDIN, what="machine")
-    if not text.strip():
-        raise FileError(text_files.shown(STDIN), "is empty; a machine is read as in: nvidia-smi topo -m | blinksim … -")
-    kind = _kind_of(text)
-    return _from_yaml(Path(STDIN), rates) if kind is _YAML else _described(_STDIN_NAME, kind, rates, text)
 
 
 def _kind_of(text: str) -> tuple[str, ...]:

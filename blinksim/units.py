@@ -22,6 +22,8 @@ SIZES = tuple(2**power for power in range(10, 31))
 Sizes = Iterable[int | float | str] | int | float | str
 """Sizes as public functions take them (`sizes_of`)."""
 
+Units = Mapping[str, Fraction | int]
+"""What each unit is in the base unit."""
 _SIZE = {"B": 1}
 _SIZE |= {f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)} | {"KB": 1000}
 _SIZE |= {f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)}
@@ -56,13 +58,7 @@ def _near(unit: str, units: Collection[str]) -> list[str]:
     return alike or nearest_names(unit, units, 2, 0.75)
 
 
-def _parse(
-    text: str,
-    units: Mapping[str, Fraction] | Mapping[str, int],
-    what: str,
-    example: str,
-    also: Mapping[str, Fraction] | Mapping[str, int] = MappingProxyType({}),
-) -> Fraction:
+def _parse(text: str, units: Units, what: str, example: str, also: Units = MappingProxyType({})) -> Fraction:
     """also: units that are understood and not listed."""
     # A number of this length carries no information and would cost the exact arithmetic dearly.
     if len(text) > 60:

@@ -32,12 +32,13 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
 def test_editors_and_python_read_the_same_table() -> None:
     tree = ast.parse(Path(bs.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     seen = {
-        name.asname: f"{node.module}.{name.name}"
+        name.asname or name.name: f"{node.module}.{name.name}"
         for node in tree.body
         if isinstance(node, ast.ImportFrom)
         for name in node.names
-        if name.asname
     }
+    [told] = [node.value for node in tree.body if isinstance(node, ast.Assign)]
+    assert ast.literal_eval(told) == bs.__all__
     assert seen.pop("__version__") == "blinksim._version.__version__"
     assert seen.pop("plot") == "blinksim.plots"
     assert {*bs.__all__} == {*seen, "plot"}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blinksim import exports
-from blinksim.answers.idle_gpus import IDLE_GPUS, carrier
+from blinksim.answers.bound import IDLE_GPUS, carrier
 from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_of, schedules, with_file
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
@@ -21,9 +21,12 @@ from blinksim.machines import MachineLike, Question, as_topology
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.results import Result, keyed
+from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import MOST_SENDS
+from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
 from blinksim.textio.safe_xml import MAX_ELEMENTS
+from blinksim.textio.text_files import Exported
 from blinksim.timing.contest import Contest, ceiling_of
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.library_time import NCCL
@@ -31,13 +34,8 @@ from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.nccl_model import SAME
 from blinksim.timing.projection_result import OF_RUNS, Projection
 from blinksim.topology.cluster import nodes_of
+from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_size, format_time, in_GBps, size_of
-
-if TYPE_CHECKING:
-    from blinksim.schedule.candidate import Candidate
-    from blinksim.schedule.model import Schedule
-    from blinksim.textio.text_files import Exported
-    from blinksim.topology.graph import Topology
 
 SIZE = 256 * 2**20
 # NCCL's search tries bandwidths in steps of about a tenth, and its file is for experiments: less is not worth

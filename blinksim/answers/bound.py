@@ -1,24 +1,43 @@
-"""The best rate of a collective on a machine, what would change it, and the least time for a size."""
+"""The best rate of a collective on a machine, what would change it, and the least time for a size.
+
+Also what idle GPUs of a node would add to it as relays (Blink+), and what several groups can do at once.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from warnings import warn
 
-from blinksim.answers.idle_gpus import IDLE_GPUS, idle_gpus
+from blinksim import budget
+from blinksim.algorithms.registry import ON_TREES, REDUCE_AND_SPREAD, REGISTRY
 from blinksim.bounds import Bound, BoundResult, bound as bound_of, in_flight as in_flight_of
+from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds, link_changes, nic_gain
 from blinksim.bounds.time.time_bound import TimeBound, all_times, least_time
+from blinksim.bounds.together import Group, Together
 from blinksim.collective import Collective, CollectiveLike
-from blinksim.errors import InputError
-from blinksim.machines import MachineLike, Question, as_topology
+from blinksim.errors import BlinksimError, InfeasibleError, InputError, OutdatedWarning
+from blinksim.machines import MachineLike, Question, as_topology, group_of
+from blinksim.schedule.loads import link_loads, moves_along_trees, rate
+from blinksim.schedule.model import Schedule
+from blinksim.schedule.switch_work import abilities_used, own_copies
+from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
-from blinksim.units import size_of
+from blinksim.topology.selection import ALL, IDLE
+from blinksim.units import format_rate, size_of
 
-if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from blinksim.schedule.model import Schedule
+# GPUs of a node that hold no rank of a group.
+OTHERS = "others"
+# Ranks up to which schedules are built to see if one attains a bound.
+_MOST_RANKS = 256
+IDLE_GPUS = "idle GPUs"
+# Relays are worth a line from this many times the rate without them.
+_WORTH = Fraction(21, 20)
+# Additions for a least tree, up to which the best trees take about 0.2 s: of 7 of 8 GPUs 25,000 (0.11 s), of
+# 2 of 72 21,000 (0.16 s), of 4 of 72 89,000 (0.35 s), of 8 of 16 170,000 (0.6 s).
+_MOST_WORK = 50_000
 
 
 def bound(
@@ -76,10 +95,38 @@ def _with_schedules(found: BoundResult) -> BoundResult:
     granted = found.in_network
     if granted is None or granted.exact or found.shares:
         return found
-    from blinksim.answers.verify import attained_in_network
-
     exact = attained_in_network(found.topology, found.collective, granted)
     return replace(found, bounds=(*found.bounds[:-1], replace(granted, exact=exact)))
+
+
+def keeps(schedule: Schedule, assumed: str) -> bool:
+    """True if a schedule that is right keeps what a bound assumes (`blinksim.bounds.bound_result`).
+
+    No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
+    """
+    used = abilities_used(schedule)
+    if assumed.removeprefix(UNSHARED).removeprefix("; ") in ("", NOTHING, NO_CODING):
+        return True
+    if assumed != ONLY_TREES and not assumed.endswith(TREES_BRANCH):
+        return False
+    # Data that is only copied or only reduced takes trees.
+    trees = schedule.collective.name != "allreduce" or moves_along_trees(schedule, own_copies(schedule))
+    return trees and used <= grants_in(assumed)
+
+
+def attained_in_network(topology: Topology, collective: Collective, bound: Bound) -> bool:
+    """True if a schedule whose switches do what a bound grants attains it: those that need such switches are built."""
+    if topology.ranks > _MOST_RANKS:
+        return False
+    for entry in REGISTRY.values():
+        if entry.in_network and entry.supports(collective.name):
+            try:
+                schedule = entry.build(topology, collective)
+            except BlinksimError:
+                continue
+            if rate(schedule) == bound.rate and keeps(schedule, bound.assumes) and verify(schedule).ok:
+                return True
+    return False
 
 
 def losses(
@@ -178,8 +225,6 @@ def levels(
     found = bound(as_topology(machine).selected(), collective, root=root)
     if schedule is None:
         return level_bounds(found)
-    from blinksim.schedule.loads import link_loads
-
     if (schedule.topology, schedule.collective) != (found.topology, found.collective):
         wanted = f"{found.collective} on {found.topology.name} with the same members and links"
         raise InputError(f"the schedule is of {schedule.collective} on {schedule.topology.name}, not of {wanted}")
@@ -238,7 +283,125 @@ def from_rates(found: BoundResult, size: int) -> TimeBound:
     return TimeBound(topology, collective, size, (best, *(one for one in others if one.time <= best.time)), able)
 
 
+@dataclass(frozen=True)
+class IdleGpus:
+    """What idle GPUs would add as relays that reduce and multicast.
+
+    part: the machine with them. rate: algbw in bytes/s that trees through them attain on the links. times: as
+    much as is possible without them.
+    """
+
+    part: Topology
+    collective: Collective
+    rate: Fraction
+    times: float
+
+    def words(self, *, carried: bool = False) -> str:
+        """The line, with what to ask for. carried: what runs such a schedule in place of its rate."""
+        asked = f"as relays {self.times:.3g} times the rate%s: relays=idle relays_reduce=True"
+        if carried:
+            return f"{asked % ''}; {carrier(self.part, self.collective)}"
+        return asked % f" on the links ({format_rate(self.rate)} algbw at {self.part.rates} rates)"
+
+
+def carrier(part: Topology, collective: Collective) -> str:
+    """What runs a schedule through relays, in words."""
+    if part.device(part.members[0]).library != "nccl":
+        return "nothing loads it yet"
+    if part.ranks > 2 or collective.name not in REDUCE_AND_SPREAD:
+        return "blinksim run executes it"
+    return "NCCL loads its chains (format=nccl-graph-set)"
+
+
+def idle_gpus(question: Question, part: Topology, wanted: Collective, before: Fraction) -> IdleGpus | None:
+    """What the GPUs that idle beside a selected part would add.
+
+    before: the best algbw without them, bytes/s. None where they add nothing worth it, on several nodes, for
+    collectives without trees, where the question says what relays there are, and where the best trees would
+    take long.
+    """
+    if part.nodes > 1 or part.relays or question.relays is not None or wanted.name not in ON_TREES:
+        return None
+    whole = question.whole()
+    gpus, rate = sum(device.holds for device in whole.devices), Fraction(0)
+    if gpus > part.ranks and 3**part.ranks * gpus + 2**part.ranks * gpus**2 <= _MOST_WORK:
+        # Loads a solver.
+        from blinksim.algorithms.blinkplus import tree_search
+
+        helped = replace(question, relays=IDLE, relays_reduce=True, collective=wanted).part(whole)
+        try:
+            search = tree_search(helped, wanted)
+            rate = search.best().rate * len(search.roots) * search.hops.unit
+        except InfeasibleError:
+            return None
+    return IdleGpus(helped, wanted, rate, float(rate / before)) if rate > _WORTH * before else None
+
+
 def idle_lines(question: Question, part: Topology, wanted: Collective, before: Fraction) -> list[str]:
     """The line of `idle_gpus` with its label; none where there is nothing to say."""
     found = idle_gpus(question, part, wanted, before)
     return [] if found is None else [f"{IDLE_GPUS} {found.words()}"]
+
+
+def together(
+    machine: Question | MachineLike, groups: Iterable[str], collective: Collective | str = "allreduce"
+) -> Together:
+    """What several groups can do at once.
+
+    Parameters
+    ----------
+    machine : Question, str, path or Topology
+        Which machine, at which rates and after which edits; a question also says what relays each group has:
+        ``idle`` GPUs are in no group, ``others`` are those of other groups too.
+    groups : iterable of str
+        The members of each, with a collective and a size where wanted: ``"0,1"``, ``"0-3:allgather"`` or
+        ``"0,1:allreduce:64MiB"``. With sizes all groups end at the same time, if none waits for another;
+        without any, all have the same algbw.
+    collective : str or Collective
+        Of groups that name none.
+
+    Returns
+    -------
+    Together
+        The most that all have at once, max-min fair, with certificates; what each has alone; schedules.
+
+    Raises
+    ------
+    InputError
+        For groups that cannot be read, sizes of some groups only, and collectives without trees.
+    InfeasibleError
+        If the links do not connect the members of a group.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> bs.together("dgx1-v100", ["0-3:allreduce:64MiB", "4-7:allreduce:64MiB"]).sentence()
+    '2 groups on dgx1-v100 at once: all done in 894.8 us at the earliest, which schedules attain'
+    """
+    from blinksim.algorithms.building.joint_trees import fair
+
+    question = machine if isinstance(machine, Question) else Question(machine)
+    if question.relays == ALL:
+        warn("relays=all of groups is now relays=others", OutdatedWarning, stacklevel=2)
+    elif question.relays == OTHERS:
+        question = replace(question, relays=ALL)
+    if question.members is not None or question.ranks_per_node is not None:
+        raise InputError("groups name their members; leave members= and ranks_per_node= out")
+    whole, fallback = question.whole(), Collective.of(collective)
+    asked = [group_of(question, text, fallback) for text in groups]
+    if len({size is None for _, size in asked}) != 1:
+        raise InputError("groups: give one or more, and a size to all of them or to none")
+    taken = {name for one, _ in asked for name in one.member_names(whole)}
+    idle = [device.name for device in whole.devices if device.holds and device.name not in taken]
+    found = list[Group]()
+    for one, size in asked:
+        if one.relays == IDLE:
+            # Without idle GPUs nothing is asked of any.
+            one = replace(one, relays=",".join(idle) or None, relays_reduce=one.relays_reduce and bool(idle))
+        found.append(Group(one.part(whole), one.collective or fallback, None if size is None else size_of(size)))
+    used = {name for group in found for name in (*group.part.members, *group.part.relays)}
+    order = [device.name for device in whole.devices if device.name in used]
+    shared = whole.select(order, links=found[0].part.default_links(), connected=False)
+    seconds = budget.SECONDS_A_SUM * sum(group.work for group in found)
+    budget.check("the bound of these groups", shared, seconds, "name fewer GPUs as relays")
+    return fair(shared, found)

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
-from blinksim.answers.idle_gpus import IDLE_GPUS, IdleGpus, idle_gpus
+from blinksim.answers.bound import IDLE_GPUS, IdleGpus, idle_gpus
 from blinksim.bounds.bound_result import NO_CODING, ONLY_TREES, TREES_BRANCH, UNSHARED
 from blinksim.bounds.time.certificates import MESSAGES
 from blinksim.collective import Collective, CollectiveLike

@@ -459,13 +459,7 @@ def sweep(
 
 
 def _tasks(
-    machine: MachineLike,
-    cases: Sequence[Case],
-    like: Task,
-    names: Sequence[str],
-    outside: Sequence[str],
-    *,
-    bounds: bool,
+    machine: MachineLike, cases: list[Case], like: Task, names: list[str], outside: list[str], *, bounds: bool
 ) -> list[Task]:
     """The work for every case. like: work of no case and no algorithm; bounds: also one for each table of rates."""
     # The rates that what a library chooses wants, None for other algorithms.

@@ -19,10 +19,10 @@ import numpy as np
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_packed
 from blinksim.algorithms.rail_aligned import large
-from blinksim.algorithms.registry import REGISTRY, Algorithm, AlgorithmName, algorithm as registered
+from blinksim.algorithms.registry import REGISTRY, AlgorithmName, algorithm as registered
 from blinksim.answers.project import contest
 from blinksim.bounds import bound
-from blinksim.bounds.bound_result import Bound
+from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InfeasibleError, InputError, unknown
@@ -46,7 +46,6 @@ from blinksim.units import exact_GBps, format_size, format_time, size_of
 
 if TYPE_CHECKING:
     from blinksim.algorithms.building.polish import Point
-    from blinksim.bounds.bound_result import BoundResult
 
 LEAST_SEARCH_S = 0.3
 """Seconds that a search gets however long the algorithms before it took."""
@@ -554,7 +553,10 @@ def synthesize(
 def _named(
     part: Topology, wanted: Collective, algorithm: AlgorithmName | str, options: dict[str, Any], *, symmetric: bool
 ) -> tuple[Schedule | SymmetricSchedule, BoundResult | None]:
-    """The schedule of an algorithm, and the bounds, if it took them. symmetric: one by symmetry will do."""
+    """The schedule of an algorithm, and the bounds, if it took them.
+
+    symmetric: one that is said once for all that symmetries make of it will do.
+    """
     entry = registered(algorithm)
     if entry.fill is None:
         for name in options:
@@ -564,24 +566,17 @@ def _named(
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():
         # Such an algorithm takes the bound, which the answer needs anyway.
         known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
-    usual = entry.name == _USUAL and not options.keys() - _HARMLESS
-    said = _by_symmetry(part, wanted, entry, known if usual else None) if symmetric else None
-    return (entry.build(part, wanted, **options) if said is None else said), known
-
-
-def _by_symmetry(
-    part: Topology, wanted: Collective, entry: Algorithm, known: BoundResult | None
-) -> SymmetricSchedule | None:
-    """A schedule that is said once for all that symmetries make of it. known: the bound, where packed trees will do."""
-    if known is not None:
-        if (found := symmetric_packed(part, wanted, known)) is not None:
-            return found
-        exchange = large(part, wanted)
-        if exchange is not None and exchange.rate == known.rate:
-            # An alltoall of very many blocks from what one node sends attains the bound.
-            return exchange.named(_USUAL)
-    if wanted.exchanges and not wanted.traffic:
-        compact = said_once(entry, part, wanted, FEW_SENDS)
-        if compact is not None and compact.by_symmetry is not None:
-            return compact.by_symmetry
-    return None
+    if symmetric:
+        usual = entry.name == _USUAL and not options.keys() - _HARMLESS
+        if usual and known is not None:
+            if (found := symmetric_packed(part, wanted, known)) is not None:
+                return found, known
+            exchange = large(part, wanted)
+            if exchange is not None and exchange.rate == known.rate:
+                # An alltoall of very many blocks from what one node sends attains the bound.
+                return exchange.named(_USUAL), known
+        if wanted.exchanges and not wanted.traffic:
+            compact = said_once(entry, part, wanted, FEW_SENDS)
+            if compact is not None and compact.by_symmetry is not None:
+                return compact.by_symmetry, known
+    return entry.build(part, wanted, **options), known

@@ -28,16 +28,7 @@ from blinksim.errors import FileError, InputError
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES, DEFAULT_VERSION, Prediction, predict
-from blinksim.nccl.tuner.tuner_files import (
-    DEFAULT,
-    MOST_BYTES,
-    MOST_CHANNELS,
-    Choice,
-    DialectName,
-    TuningRule,
-    rules_of,
-    runs,
-)
+from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_CHANNELS, Choice, DialectName, TuningRule
 from blinksim.results import Result, keyed
 from blinksim.textio.text_files import MIB, Exported, read_text, shown
 from blinksim.timing.measured_constants import NcclRates
@@ -333,7 +324,7 @@ class Tuning(Result):
     def span(self, rule: TuningRule) -> str:
         """The examined sizes that a rule covers; its range ends half way to the next ones."""
         sizes = [format_size(cell.size) for cell in self._cells(rule)]
-        if rule.most == MOST_BYTES:
+        if rule.most == tuner_files.MOST_BYTES:
             return f"{sizes[0]} and more"
         return " to ".join(dict.fromkeys((sizes[0], sizes[-1])))
 
@@ -522,7 +513,7 @@ class _Plan:
             (algorithm, protocol, DEFAULT)
             for algorithm in sorted(ALGORITHMS_OF[self.collective], key=lambda name: name != "ring")
             for protocol in ("ll", "ll128", "simple")
-            if runs(self.collective, algorithm, protocol)
+            if tuner_files.runs(self.collective, algorithm, protocol)
             and self.times.time(self.collective, (algorithm, protocol, DEFAULT), self.sizes[0]) is not None
         ]
 
@@ -621,6 +612,6 @@ def _tuning(
             # None.
             changed = None if taken == before else taken
             merged.append((size, changed, frozenset({changed, taken})))
-        rules += rules_of(collective, merged, job.nodes, job.ranks)
+        rules += tuner_files.rules_of(collective, merged, job.nodes, job.ranks)
     found = tuple(rules), tuple(cells), measured, least_channels
     return Tuning(job.machine, job.version, job.nodes, job.ranks, *found, gpus=job.gpus)

@@ -17,8 +17,8 @@ from math import lcm
 from typing import Any
 
 from blinksim import budget
+from blinksim.answers.bound import attained_in_network, keeps
 from blinksim.bounds import Bound, BoundResult, Phases
-from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.certificates import check_shares, shown
 from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, shared_lengths, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
@@ -33,9 +33,8 @@ from blinksim.formats.traffic_files import from_lines
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
 from blinksim.results import Result, keyed
-from blinksim.schedule.loads import moves_along_trees, rate
+from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule, rebase
-from blinksim.schedule.switch_work import abilities_used, own_copies
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.schedule.verify import Verdict, verify as verify_schedule
 from blinksim.textio.safe_xml import file_text, outermost
@@ -92,11 +91,12 @@ def read_schedule(
     if machine is None:
         return schedule_json.read(path).schedule
     question = machine if isinstance(machine, Question) else Question(machine)
-    if schedule_json.is_of_runtime(path):
+    if question.machine and schedule_json.is_of_runtime(path):
         return schedule_json.read(path, question.part(), root).schedule
     moved = moved_to(schedule_json.read(path).schedule, question)
     if isinstance(moved, tuple):
-        raise InfeasibleError(f"{os.fspath(path)} does not run on this machine: {moved[0]}")
+        where = "on this machine" if question.machine else "after this edit"
+        raise InfeasibleError(f"{os.fspath(path)} does not run {where}: {moved[0]}")
     return moved
 
 
@@ -120,10 +120,6 @@ def moved_to(schedule: Schedule, question: Question) -> Schedule | tuple[str, ..
     # one.
     here = bound_here(schedule.bound, moved.topology, moved.collective)
     return moved.with_bound(here.to_dict(moved.topology, moved.collective)) if here else moved
-
-
-# Ranks up to which schedules are built to see if one attains a bound.
-_MOST_RANKS = 256
 
 
 def verify(
@@ -188,38 +184,6 @@ def verify(
         facts = replace(facts, bound=claim.bound.rate, gap=1 - rate / claim.bound.rate)
     reasons = (*verdict.reasons, *(f"its bound: {reason}" for reason in claim.wrong))
     return Verdict(not reasons, reasons, facts, claim.unproved)
-
-
-def keeps(schedule: Schedule, assumed: str) -> bool:
-    """True if a schedule that is right keeps what a bound assumes (`blinksim.bounds.bound_result`).
-
-    No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
-    """
-    used = abilities_used(schedule)
-    if assumed.removeprefix(UNSHARED).removeprefix("; ") in ("", NOTHING, NO_CODING):
-        return True
-    if assumed != ONLY_TREES and not assumed.endswith(TREES_BRANCH):
-        return False
-    # Data that is only copied or only reduced takes trees.
-    trees = schedule.collective.name != "allreduce" or moves_along_trees(schedule, own_copies(schedule))
-    return trees and used <= grants_in(assumed)
-
-
-def attained_in_network(topology: Topology, collective: Collective, bound: Bound) -> bool:
-    """True if a schedule whose switches do what a bound grants attains it: those that need such switches are built."""
-    from blinksim.algorithms.registry import REGISTRY
-
-    if topology.ranks > _MOST_RANKS:
-        return False
-    for entry in REGISTRY.values():
-        if entry.in_network and entry.supports(collective.name):
-            try:
-                schedule = entry.build(topology, collective)
-            except BlinksimError:
-                continue
-            if rate(schedule) == bound.rate and keeps(schedule, bound.assumes) and verify_schedule(schedule).ok:
-                return True
-    return False
 
 
 # --- files -------------------------------------------------------------------------------------------------
@@ -563,9 +527,8 @@ def _sharing(file: str, document: dict[str, Any], question: Question) -> tuple[T
 def _together_attain(machine: Topology, groups: Sequence[Group]) -> bool:
     """True if schedules that are built and interpreted give all groups their rates, and each its rate alone."""
     from blinksim.algorithms.building.joint_trees import fair
-    from blinksim.answers.together import SECONDS_A_SUM
 
-    if SECONDS_A_SUM * sum(group.work for group in groups) > _PATIENCE:
+    if budget.SECONDS_A_SUM * sum(group.work for group in groups) > _PATIENCE:
         return False
     try:
         found = fair(machine, groups)
@@ -584,24 +547,23 @@ def _problem(
     """The part of the machine, loaded anew, collective and shares that the bounds are about."""
     root, nodes, reduce = document.get("root"), document.get("nodes", 1), document.get("relays_reduce", False)
     rates = question.table if question.machine else document.get("rates_source", "nominal")
+    lists: dict[str, list[Any]] = {key: document.get(key, []) for key in ("shares", "traffic", *_NAMES)}
+
+    def holds(key: str, item: type) -> bool:
+        return isinstance(lists[key], list) and all(type(value) is item for value in lists[key])
+
     for key, right, what in (
         ("collective", isinstance(document["collective"], str), "a name"),
         ("root", root is None or type(root) is int, "the number of a rank"),
         ("nodes", type(nodes) is int and 1 <= nodes <= 100_000, "a number of nodes"),
         ("relays_reduce", type(reduce) is bool, "true or false"),
         ("rates_source", isinstance(rates, str), "the name of a table of rates"),
+        ("shares", holds("shares", int), "a list of whole numbers"),
+        ("traffic", holds("traffic", str), "a list of lines"),
+        *((key, holds(key, str), "a list of names") for key in _NAMES),
     ):
         if not right:
             raise FileError(file, f"{key} is not {what}")
-    lists: dict[str, list[Any]] = {}
-    for key, item, what in (
-        ("shares", int, "whole numbers"),
-        ("traffic", str, "lines"),
-        *((key, str, "names") for key in _NAMES),
-    ):
-        lists[key] = document.get(key, [])
-        if not isinstance(lists[key], list) or not all(type(value) is item for value in lists[key]):
-            raise FileError(file, f"{key} is not a list of {what}")
     traffic = from_lines(f"{file} (traffic)", lists["traffic"]) if "traffic" in document else None
     source = question.machine or document.get("source", document.get("machine"))
     if source == STDIN and not question.machine:

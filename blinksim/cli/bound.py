@@ -80,10 +80,9 @@ def bound(options: Bound) -> None:
 
 def _at_once(options: Bound) -> None:
     """How fast several groups can be at once."""
-    from blinksim.answers.together import OTHERS, together
     from blinksim.timing.simulator import simulate
 
-    given = typed_options(options, "root", "traffic", "losses", "gains", "levels", "before")
+    given = typed_options(options.data) + typed_options(options, "losses", "gains", "levels", "before")
     if given := given + typed_options(options.drawing):
         raise InputError(f"{given.split()[0]} is of a single collective; leave it out for groups")
     if bool(options.groups) == bool(options.mesh) or (options.size and not options.mesh):
@@ -93,10 +92,10 @@ def _at_once(options: Bound) -> None:
         if options.mesh:
             mesh = mesh_groups(options.mesh, question.whole().ranks, options.axis)
             groups = [f"{members}::{options.size}" if options.size else members for members in mesh]
-        found = together(question, groups, options.collective or "allreduce")
+        found = study.together(question, groups, options.collective or "allreduce")
         sized = found.groups[0].size is not None
         time_s = simulate(found, int(sum(found.amounts))).time_s if sized else None
-    helped = replace(question, relays=OTHERS, relays_reduce=True) if question.relays is None else question
+    helped = replace(question, relays=study.OTHERS, relays_reduce=True) if question.relays is None else question
     again = command_line(helped, options.collective or "")
     again += typed_options(options, "groups", "mesh", "axis", "size")
     more = "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
@@ -220,7 +219,7 @@ def _show(
     if was is not None:
         click.echo(f"  before {left(float(was.most), float(found.most))}")
     root = found.collective.root if found.collective.rooted else None
-    again = command_line(question, found.collective.name, root, options.traffic) + typed_options(options.drawing)
+    again = command_line(question, found.collective.name, root, options.data.traffic) + typed_options(options.drawing)
     if times is not None:
         click.echo(f"next: blinksim synth {again} --size {typed_size(times.size)} -o schedule.json")
     elif changed[_LOST] and found.collective.routing is None:
@@ -236,7 +235,7 @@ def place(options: Place) -> None:
 
     count = options.count
     options.work.check(options.machine)
-    wanted = collective_of(options.collective, None, options.traffic)
+    wanted = collective_of(options.collective, **vars(options.data))
     question = question_of(options.machine, options.where)
     if question.members is not None or question.ranks_per_node is not None:
         raise InputError(
@@ -293,7 +292,7 @@ def place(options: Place) -> None:
         chosen = replace(question, members=",".join(best.members))
         for line in study.idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
             click.echo(f"  {as_typed(line)}")
-        click.echo(f"next: blinksim bound {command_line(chosen, options.collective, traffic=options.traffic)}")
+        click.echo(f"next: blinksim bound {command_line(chosen, options.collective, **vars(options.data))}")
 
     described = question.described(whole)
     answer("place", lambda: {**described, "collective": options.collective, "count": count, "rows": rows}, text, flat)

@@ -38,15 +38,7 @@ OUTPUT: str | None = option(flags="-o --output", metavar="FILE")
 PlotY = Literal["algbw", "busbw", "time"]
 PLOT_Y: PlotY = choice("algbw busbw time", "algbw", text="What the picture shows upwards.", rare=True)
 QUIET: bool = option(text="No notes on stderr.", flags="-q --quiet")
-ROOT: int | None = option(
-    text="Root of broadcast, reduce, gather, scatter.  [default: 0]", kind=Whole(0), metavar="RANK", rare=True
-)
 SIZES = "Doubling from one size to another, by a factor as in 1KiB:1GiB:x4, or a list 1MiB,64MiB."
-TRAFFIC: str | None = option(
-    text="For alltoallv: the bytes from every rank to every other, as CSV or .npy, a row per rank (blinksim traffic).",
-    metavar="FILE",
-    rare=True,
-)
 
 
 class TextOptions(Options):
@@ -119,6 +111,27 @@ class ScheduleMachineOptions(Options):
     members: str | None = option(metavar="LIST", rare=True)
     nodes: int = option(1, kind=Whole(1), rare=True)
     root: int = option(0, kind=Whole(0), rare=True)
+
+
+class TrafficOptions(Options):
+    """The bytes of an alltoallv.
+
+    Options:
+      traffic: For alltoallv: the bytes from every rank to every other, as CSV or .npy, a row per rank (blinksim
+          traffic).
+    """
+
+    traffic: str | None = option(metavar="FILE", rare=True)
+
+
+class DataOptions(TrafficOptions):
+    """What tells the ranks of a collective apart.
+
+    Options:
+      root: Root of broadcast, reduce, gather, scatter.  [default: 0]
+    """
+
+    root: int | None = option(kind=Whole(0), metavar="RANK", rare=True)
 
 
 class WhereOptions(Options):
@@ -356,8 +369,7 @@ class Project(TableOptions, run="blinksim.cli.project:project"):
     collective: str = argument()
     size: str | None = argument()
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses; what a model pins")
-    root: int | None = ROOT
-    traffic: str | None = TRAFFIC
+    data: DataOptions = group(DataOptions)
     algorithm: str | None = option()
     model: str | None = option()
     why: bool = option()
@@ -403,8 +415,7 @@ class Compare(TableOptions, run="blinksim.cli.project:compare"):
     machine: str = argument()
     collective: str = argument()
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses")
-    root: int | None = ROOT
-    traffic: str | None = TRAFFIC
+    data: DataOptions = group(DataOptions)
     sizes: str | None = option(text=f"{SIZES}  [default: 1KiB:1GiB, for several machines x16]")
     algorithms: str | None = option()
     model: str | None = option()
@@ -453,8 +464,7 @@ class Bound(TableOptions, run="blinksim.cli.bound:bound"):
     machine: str = argument()
     collective: str | None = argument()
     where: MachineOptions = group(MachineOptions, "nominal")
-    root: int | None = ROOT
-    traffic: str | None = TRAFFIC
+    data: DataOptions = group(DataOptions)
     groups: tuple[str, ...] = option(flags="--group", metavar="GROUP")
     mesh: str | None = option(metavar="AxB")
     axis: int | None = option(kind=Whole(0), metavar="N")
@@ -518,8 +528,7 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
     machine: str | None = argument()
     collective: str | None = argument()
     where: MachineOptions = group(MachineOptions, "nominal")
-    root: int | None = ROOT
-    traffic: str | None = TRAFFIC
+    data: DataOptions = group(DataOptions)
     algorithm: str | None = option()
     size: str | None = option(metavar="SIZE")
     messages: MessagesName | None = choice("joined single", rare=True)
@@ -750,8 +759,7 @@ class Advise(TextOptions, run="blinksim.cli.synth:advise"):
     where: MachineOptions = group(MachineOptions, "nominal")
     named_collective: str | None = option(flags="--collective", metavar="NAME", rare=True)
     named_size: str | None = option(flags="--size", metavar="SIZE", rare=True)
-    root: int | None = ROOT
-    traffic: str | None = TRAFFIC
+    data: DataOptions = group(DataOptions)
     no_nvls: bool = option()
     why: bool = option()
     before: bool = BEFORE
@@ -1047,7 +1055,7 @@ class Place(TableOptions, run="blinksim.cli.bound:place"):
     count: int = argument(kind=Whole(2))
     where: MachineOptions = group(MachineOptions, "nominal")
     collective: str = option("allreduce")
-    traffic: str | None = TRAFFIC
+    data: TrafficOptions = group(TrafficOptions)
     size: str | None = option(metavar="SIZE")
     top: int = option(3, kind=Whole(1))
     work: WhereOptions = group(WhereOptions)
@@ -1087,8 +1095,7 @@ class Sweep(TableOptions, run="blinksim.cli.project:sweep"):
     machine: str = argument()
     collective: str = argument()
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses; what a model pins")
-    root: int | None = ROOT
-    traffic: str | None = TRAFFIC
+    data: DataOptions = group(DataOptions)
     sizes: str = option("1MiB:256MiB:x16", text=SIZES)
     vary: tuple[str, ...] = option(metavar="WHAT=VALUES")
     algorithms: str | None = option()

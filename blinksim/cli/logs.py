@@ -19,12 +19,8 @@ from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, cal
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, jobs_text, small_times
 from blinksim.answers.logs.expectation import Series, check_members, members_of, of_one_job, read_runs
 from blinksim.answers.logs.fit import Fitted
-from blinksim.answers.measurements.public import (
-    Measured as Projected,
-    PublicMeasurements,
-    grouped,
-    measured as published,
-)
+from blinksim.answers.measurements import public as published
+from blinksim.answers.measurements.public import Measured as Projected, PublicMeasurements, grouped
 from blinksim.bounds.bound_result import NOTHING
 from blinksim.cli.options import ALL_GPUS, command_line, question_of, typed_options
 from blinksim.cli.terminal import Working, answer, drawn, note, typed, typed_size, written
@@ -449,7 +445,7 @@ def measured(options: Measured) -> None:
         answer("measured", lambda: {"rows": listed}, lambda: click.echo(words), lambda: listed)
         return
     options.check_files()
-    public = published(options.machine, options.quality.upper())
+    public = published.measured(options.machine, options.quality.upper())
     if isinstance(public, Projected):
         preset = public.cells[-1]
         job = f"--nodes {preset.nodes} --ranks-per-node {preset.ranks_per_node} --model {preset.preset}"

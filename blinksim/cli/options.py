@@ -27,7 +27,7 @@ from click.shell_completion import CompletionItem
 from blinksim import data_files
 from blinksim.cli.terminal import FLAGS, OPTIONS, note, typed
 from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, Collective
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InputError, unknown
 from blinksim.textio import text_files
 from blinksim.units import format_rate
 
@@ -83,7 +83,7 @@ def _models(context: click.Context) -> Iterable[str]:
 
 def _formats(context: click.Context) -> list[str]:
     """The formats of an export: of schedules, or of machines."""
-    from blinksim.exports import FORMATS, TUNER
+    from blinksim.formats.registry import FORMATS, TUNER
 
     return ["nccl-topo"] if context.parent is not None and context.parent.info_name == "topo" else [*FORMATS, TUNER]
 
@@ -277,12 +277,10 @@ class Options:
 
     def check_files(self) -> None:
         """Refuses files that cannot be written, before the work, and --plot-y without a picture."""
-        from blinksim.textio.text_files import check_target
-
         given = vars(self)
         for name in ("output", "times_to", "routing_to", "plugin", "trace"):
             if given.get(name):
-                check_target(given[name], given["force"])
+                text_files.check_target(given[name], given["force"])
         if given.get("plot"):
             from blinksim import plots
 
@@ -327,11 +325,8 @@ def built(name: str) -> click.Command:
         module, _, function = options.run.partition(":")
         getattr(import_module(module), function)(options(values))
 
-    texts: dict[str, Any] = {
-        "short_help": summary,
-        "help": about or summary,
-        "epilog": f"\b\n{examples}" if examples else None,
-    }
+    epilog = f"\b\n{examples}" if examples else None
+    texts: dict[str, Any] = {"short_help": summary, "help": about or summary, "epilog": epilog}
     if not options.run:
         subs = [built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")]
         return click.Group(name, commands=subs, **texts)
@@ -398,16 +393,16 @@ def wanted_of(options: Bound | Project, question: Question) -> Collective:
     if options.collective is None:
         raise click.UsageError("Missing argument 'COLLECTIVE'.")
     name, given = options.collective.lower(), typed_options(options.drawing)
-    if name in OF_EXPERTS and options.traffic is None and options.root is None:
+    if name in OF_EXPERTS and not typed_options(options.data):
         from blinksim.timing.experts import expert_collective
 
         return expert_collective(question.part(), name, **vars(options.drawing))
     if given:
         raise InputError(f"{name} takes no{given}: only bytes count for the time, or tokens in a dispatch")
-    return collective_of(options.collective, options.root, options.traffic)
+    return collective_of(options.collective, **vars(options.data))
 
 
-def collective_of(name: str, root: int | None, traffic: str | None) -> Collective:
+def collective_of(name: str, root: int | None = None, traffic: str | None = None) -> Collective:
     """The collective that a command line names, with its root and the matrix in the file `traffic`."""
     if traffic is None:
         if name.lower() == ALLTOALLV:
@@ -431,18 +426,10 @@ def schedule_question(where: ScheduleMachineOptions) -> Question:
 
 def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
     """The schedule of a file or a name, on the machine that the options name."""
-    from blinksim.answers.verify import moved_to, read_schedule as read
+    from blinksim.answers.verify import read_schedule as read
 
     question = schedule_question(where)
-    if question.machine:
-        return read(schedule, question, root=where.root)
-    loaded = read(schedule)
-    if not question.edits:
-        return loaded
-    moved = moved_to(loaded, question)
-    if isinstance(moved, tuple):
-        raise InfeasibleError(f"{schedule} does not run after this edit: {moved[0]}")
-    return moved
+    return read(schedule, question if question.machine or question.edits else None, root=where.root)
 
 
 def question_of(machine: str, where: MachineOptions) -> Question:

@@ -84,7 +84,7 @@ def project(options: Project) -> None:
             raise InputError(f"--bytes is of many calls of --bucket bytes each: give both, such as {example}")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
-        again = command_line(question, options.collective, options.root, options.traffic)
+        again = command_line(question, options.collective, **vars(options.data))
         more = f"next: blinksim project {again} {typed_size(found.best.size)}{_of_library(options.timing)} --why"
         answer("project", found.to_dict, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
         return
@@ -134,7 +134,7 @@ def _with_library(options: Project, question: Question, collective: Collective, 
             # The time of fewer GPUs is scaled from as many of the machine as it was.
             other = "" if found.details["origin"].startswith(source) else f"; by other data: {source}"
             click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, earlier)}{other}")
-        again = command_line(question, collective.name, options.root, options.traffic) + _of_library(options.timing)
+        again = command_line(question, collective.name, **vars(options.data)) + _of_library(options.timing)
         held = held_at([found.row()]).get("could take", "")
         rates = " --rates measured" if "measured" in held and not question.rates else ""
         more = "" if options.why else f"why: --why; other algorithms: --algorithm all{rates}\n"
@@ -225,7 +225,7 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
 
 def _next(best: Projection, question: Question, options: Project, algorithm: str, model: str) -> str:
     """The command to go on with."""
-    again = command_line(question, best.collective.name, options.root, options.traffic)
+    again = command_line(question, best.collective.name, **vars(options.data))
     size = typed_size(best.size)
     # As it was typed: a model in a file has another name in the answer.
     timed_by = best.model if registry.chooser(algorithm) else typed(model)
@@ -250,7 +250,7 @@ def _picture(found: Projection, question: Question) -> str:
 
 def compare(options: Compare) -> None:
     """Algorithms against sizes."""
-    wanted = collective_of(options.collective, options.root, options.traffic)
+    wanted = collective_of(options.collective, **vars(options.data))
     if "," in options.machine:
         _side_by_side(options, wanted)
         return
@@ -262,7 +262,7 @@ def compare(options: Compare) -> None:
     models = [name.strip() for name in (options.model or registry.DEFAULT).split(",")]
     if len(models) > 1:
         program_settings(given, "several models", ())
-        found_by_models, question = _across(question, wanted, sizes, models, listed, options)
+        found_by_models, question = _across(question, wanted, sizes, models, options)
         _print(found_by_models, question, options)
         return
     options.check_files()
@@ -333,19 +333,15 @@ def _answer(model: TimingModel, topology: Topology, collective: Collective, name
 
 
 def _across(
-    question: Question,
-    collective: Collective,
-    sizes: list[int],
-    names: list[str],
-    listed: list[str] | None,
-    options: Compare,
+    question: Question, collective: Collective, sizes: list[int], names: list[str], options: Compare
 ) -> tuple[Models, Question]:
     """The same algorithms by several models, and the question at the rates that all of them take."""
     if options.plot:
         raise InputError("--plot draws one model; name one, or take --csv")
     if options.search is not None:
         raise InputError("--search makes schedules for the links alone; name one model, or none")
-    for name in filter(registry.chooser, listed or ()):
+    listed = (options.algorithms or "ring,double_binary").split(",")
+    for name in filter(registry.chooser, listed):
         raise InputError(f"several models compare algorithms by name; ask for ring or double_binary instead of {name}")
     taken = {name: registry.settings(registry.check(name, registry.MODELS)) for name in names}
     if not any("graph_file" in takes for takes in taken.values()):
@@ -359,11 +355,11 @@ def _across(
     models = [model if registry.times_schedules(model.name) else model.at(question)[0] for model in models]
     with Working(f"reading {question.machine}") as say:
         part = question.part(collective=collective)
-        return across_models(part, collective, sizes, models, listed or ("ring", "double_binary"), say), question
+        return across_models(part, collective, sizes, models, listed, say), question
 
 
 def _print(found: Comparison | Models, question: Question, options: Compare) -> None:
-    again = command_line(question, options.collective, options.root, options.traffic)
+    again = command_line(question, options.collective, **vars(options.data))
     # What no schedule is known of, nothing can be loaded for.
     verb = "advise" if isinstance(found, Models) or found.best() else "project --why"
     more = f"next: blinksim {verb} {again} {typed_size(max(found.sizes))}{typed_options(options.timing, 'no_nvls')}"
@@ -380,7 +376,7 @@ def sweep(options: Sweep) -> None:
     """Every combination of what-ifs, nodes, sizes and algorithms as one table."""
     question, machine = question_of(options.machine, options.where), options.machine
     options.work.check(machine)
-    wanted = collective_of(options.collective, options.root, options.traffic)
+    wanted = collective_of(options.collective, **vars(options.data))
     options.check_files()
     journal = f"{options.output}.journal" if options.output else None
     total, start, last = 0, monotonic(), monotonic()
@@ -433,7 +429,7 @@ def sweep(options: Sweep) -> None:
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
     if not (options.plot or options.csv or options.json) and 1 <= len(swept.varying()) <= 3:
-        again = command_line(question, options.collective, options.root, options.traffic)
+        again = command_line(question, options.collective, **vars(options.data))
         again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
         click.echo(f"next: blinksim sweep {again} --plot sweep.png")
     if len(swept.failed) == len(rows):

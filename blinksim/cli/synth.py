@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim import exports
-from blinksim.algorithms.registry import algorithm as registered
+from blinksim.algorithms.registry import REGISTRY, algorithm as registered
 from blinksim.answers import advise as study
 from blinksim.answers.advise import Advice, Option
 from blinksim.answers.synthesize import Synthesis, synthesize
+from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.budget import within
 from blinksim.cli.options import collective_of, command_line, left, option_name, question_of, typed_options, unedited
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, proof_lines, typed, written
@@ -35,8 +36,7 @@ from blinksim.textio.text_table import count, table
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
-    from blinksim.cli import commands
-    from blinksim.cli.commands import Synth
+    from blinksim.cli.commands import Advise, Synth
 
 # How many other algorithms a line names.
 _MOST_OTHERS = 5
@@ -51,8 +51,6 @@ _ONE = ("algorithm", "size", "polish", *_GIVEN[2:])
 def synth(options: Synth) -> None:
     """A verified schedule, with its gap to the bound."""
     if options.listed:
-        from blinksim.algorithms.registry import REGISTRY
-
         rows = [
             (algo.name, algo.summary, " ".join(algo.collectives) if len(algo.collectives) < 8 else "all collectives")
             for algo in REGISTRY.values()
@@ -62,7 +60,7 @@ def synth(options: Synth) -> None:
     if options.machine is None or options.collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
     question = question_of(options.machine, options.where)
-    wanted = collective_of(options.collective, options.root, options.traffic)
+    wanted = collective_of(options.collective, **vars(options.data))
     if options.pareto:
         _pareto(question, wanted, options)
         return
@@ -161,7 +159,7 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
                 click.echo(f"  written     {row['file']}")
             click.echo(f"next: blinksim verify {typed(rows[0]['file'])}")
         else:
-            again = command_line(question, collective.name, options.root)
+            again = command_line(question, collective.name, options.data.root)
             click.echo(f"next: blinksim synth {again} --pareto{typed_options(options, 'time_limit')} -o front")
 
     answer("synth", lambda: {**question.described(front.topology), **front.to_dict(), "rows": rows}, text)
@@ -182,8 +180,6 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
     if adding:
         click.echo(f"            where {adding.assumes.partition(';')[0]}, at most {exact_GBps(adding.rate)} GB/s")
     if not found.bounds.searched:
-        from blinksim.bounds.bound_result import BY_SUMS
-
         click.echo(f"            {BY_SUMS}")
     sends = f"{count(schedule.sends, 'send')}, height {found.height}, up to {count(found.hops, 'link')} a send"
     click.echo(f"  schedule  {schedule.parts()}, {sends}; built in {format_time(found.seconds)}")
@@ -203,7 +199,7 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
         click.echo(f"  written   {output}")
         click.echo(f"next: blinksim verify {typed(output)}")
     else:
-        again = command_line(question, schedule.collective.name, options.root, options.traffic)
+        again = command_line(question, schedule.collective.name, **vars(options.data))
         names = ("algorithm", "size", "messages", "trees", "channels", "chunks", "steps", "rounds", "polish")
         chosen = typed_options(options, *names, "time_limit", "seed", "alike")
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")
@@ -248,12 +244,12 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
 _SAVED = "topo.txt"
 
 
-def advise(options: commands.Advise) -> None:
+def advise(options: Advise) -> None:
     """What the library takes, could take and cannot take less, and the file to load."""
     options.check_files()
     question = replace(question_of(options.machine or "", options.where), machine=options.machine or _SAVED)
     earlier = unedited(question, options.before)
-    wanted = collective_of(options.collective or "allreduce", options.root, options.traffic)
+    wanted = collective_of(options.collective or "allreduce", **vars(options.data))
     default = study.SIZE if wanted.traffic is None else wanted.traffic.size
     size = default if options.size is None else parse_size(options.size)
 
@@ -276,9 +272,7 @@ def advise(options: commands.Advise) -> None:
         answer("advise", lambda: said, lambda: _show_advice(advice, was, question, output, options))
 
 
-def _show_advice(
-    found: Advice, was: Advice | None, question: Question, output: str | None, options: commands.Advise
-) -> None:
+def _show_advice(found: Advice, was: Advice | None, question: Question, output: str | None, options: Advise) -> None:
     """Prints the advice, the three figures, and how to load what pays."""
     takes = found.answer
     click.echo(found.sentence() + "\n")
@@ -297,7 +291,7 @@ def _show_advice(
         made = option.schedule.topology
         taken = made.loaded_from[1] if made.loaded_from else made.rates
         made_for = replace(question, rates=question.rates or (None if taken == "nominal" else taken))
-        line = f"{command_line(made_for, traffic=options.traffic)} {collective}"
+        line = f"{command_line(made_for, traffic=options.data.traffic)} {collective}"
         _to_load(option, option.exported, output, f"{save}blinksim synth {line} --algorithm {option.algorithm}")
     elif output:
         click.echo(f"  not written: {output}, since nothing is worth loading")

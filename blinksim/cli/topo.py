@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from blinksim import machines
 from blinksim.cli.options import command_line, question_of
 from blinksim.cli.terminal import answer, drawn, note, show_export, typed, typed_size
 from blinksim.errors import InputError
@@ -20,8 +21,9 @@ from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
 from blinksim.machines import Question
 from blinksim.results import keyed
+from blinksim.textio.text_files import write_text
 from blinksim.textio.text_table import count, names, table
-from blinksim.topology import shapes
+from blinksim.topology import rules, shapes
 from blinksim.topology.elements import BRANCHING, IN_NETWORK_FACTS
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time
@@ -77,8 +79,6 @@ def _folded(first: list[str], texts: list[list[str]]) -> list[list[str]]:
 
 def show(options: TopoShow) -> None:
     """Devices, links, rates, and the bandwidth between GPUs."""
-    from blinksim import machines
-
     question = question_of(options.machine, options.where)
     if options.bottleneck and not options.plot:
         raise InputError("--bottleneck is shaded in a picture; name its file with --plot")
@@ -163,9 +163,6 @@ def _in_network(topology: Topology) -> dict[str, list[str]]:
 
 def check(options: TopoCheck) -> None:
     """A machine held against the rules."""
-    from blinksim import machines
-    from blinksim.topology import rules
-
     if options.rules:
         click.echo(table(("rule", "what it looks for"), [(r.name, r.doc) for r in rules.RULES.values()], left=(0, 1)))
         return
@@ -206,9 +203,6 @@ def health(options: Health) -> None:
 
 def import_machine(options: TopoImport) -> None:
     """A machine file made of another tool's, or of any machine."""
-    from blinksim import machines
-    from blinksim.textio.text_files import write_text
-
     file, output, force = options.file, options.output, options.force
     options.check_files()
     topology = machines.load(file, rates=options.rates, like=options.like)
@@ -227,7 +221,6 @@ def import_machine(options: TopoImport) -> None:
 def export(options: TopoExport) -> None:
     """A machine written for NCCL."""
     from blinksim import exports as formats
-    from blinksim.textio.text_files import write_text
 
     name, output = options.name, options.output
     options.check_files()

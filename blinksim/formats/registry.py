@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from blinksim.textio.text_files import Exported
     from blinksim.topology.graph import Topology
 
+TUNER = "nccl-tuner"
+"""The format of rules for NCCL's tuner, which are made of measured times."""
+
 
 @dataclass(frozen=True)
 class GivenFile:

@@ -10,14 +10,6 @@ from blinksim.results import total
 from blinksim.timing.projection import equations, load_preset
 
 TITLE = "Aurora allreduce projection, 2025"
-SLIPS = (
-    "16 nodes, 1 rank each, with PCIe: 394.2 ms should be 394.3. The PCIe term depends on the ranks of a node alone: "
-    "2, 4 and 8 nodes bound it to 190.454 to 190.507 ms, and 16 nodes would need less than 190.446",
-    "16 nodes, 12 ranks each, with PCIe: 63.7 ms should be 63.6. 2, 4 and 8 nodes bound the PCIe term to 15.851 to "
-    "15.941 ms, and 16 nodes would need more than 15.952",
-    "one node: the efficiencies of 74, 66 and 46 % do not follow from the times beside them, which give 78.6, 76.1 and "
-    "53.3; Xe links of 16 GB/s without MDFI would give them",
-)
 
 
 def tables() -> Iterator[Table]:

@@ -22,12 +22,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 TITLE = "Blink, short paper, 2018"
-SLIPS = (
-    "figure 1(a): the first ring, A-B-C-D-A, uses B-C and D-A, the links that the text calls unused; its reverse is "
-    "that of A-B-D-C-A, which leaves A-D and B-C idle",
-    "section 3.2: twice the throughput with 4 to 7 GPUs is more than the NVLinks of a DGX-1P allow over an ideal ring: "
-    "12/7 is the most, with 7 GPUs; the DGX-1V allows 25/12, with 6",
-)
 _MACHINES = {"DGX-1P": "dgx1-p100", "DGX-1V": "dgx1-v100"}
 _ALLREDUCE, _BROADCAST = Collective("allreduce"), Collective("broadcast")
 _BOUNDS = {"broadcast_bound_links": "broadcast", "allgather_bound": "allgather", "allreduce_tree_bound": "allreduce"}

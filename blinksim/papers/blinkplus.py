@@ -61,12 +61,6 @@ def with_cap(schedule: Schedule, cap: Fraction | None = BLINKPLUS_CAP) -> Schedu
 
 
 TITLE = "Blink+, 2022"
-SLIPS = (
-    "the section on buffers names the chain 0-2-3-1: beside 0-2-1 and 0-3-1 it would use 0-2 and 1-3 twice, which have "
-    "one link each; 0-3-2-1 fits",
-    "'theoretical maximum' of 60 GB/s: the logs reach 66.6 with three channels, as a link carries 22.9 and not 20",
-    "allreduce gains 'the same percentage' as broadcast (200 and 50 %): its logs show 158 and 29 %",
-)
 OWN = {"0,1": 1, "0,3": 2}
 """The links between the two GPUs of each tenant."""
 # Operation, tenant and channels with which speedup the report claims, where it does (section 4.3).

@@ -14,19 +14,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
+from blinksim import data_files
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError, unknown
 from blinksim.papers.tables import Figure, Table, published_rows
+from blinksim.textio.text_files import read_rows
 from blinksim.timing.simulation_options import efficiency
 
 TITLE = "SISCI-NCCL thesis, 2021"
-SLIPS = (
-    "table 2.1 rounds a lane of PCIe 3, 4 and 5 up to 1, 2 and 4 GB/s; section 1.4 computes with the 128b/130b code "
-    "itself: 63 Gb/s over generation 3 x8 are 7.88 GB/s, not 8",
-    "section 1.1: 11 million parameters of 4 bytes are 0.044 GB, not 0.33 GB",
-    "table 6.1 prints fractions under a heading in percent",
-    "section 3.3.1: a rank listens for its predecessor in the ring; the text says for rank + 1",
-)
 PCIE_WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 # Transfers per second of a lane by generation, and the share of them that is data (table 2.1; generation 6: flits).
 _LANES = {1: (Fraction("2.5e9"), Fraction(8, 10)), 2: (Fraction("5e9"), Fraction(8, 10)),
@@ -42,29 +37,12 @@ class Constant:
 
     value: float
     source: str
-    assumed: bool = False
+    assumed: bool
 
 
 CONSTANTS: Mapping[str, Constant] = {
-    "ethernet_bandwidth": Constant(125e6, "section 5.1: 1 Gb/s Ethernet"),
-    "ntb_generation": Constant(3, "section 1.4: Dolphin PXH810"),
-    "ntb_lanes": Constant(8, "section 1.4: Dolphin PXH810, generation 3 x8, 63 Gb/s"),
-    "gpu_bandwidth": Constant(2e9, "listing 3.3: Quadro K2200 at 5 GT/s x4, by table 2.1"),
-    "most_channels": Constant(256, "section 4.2.3, listing 4.8: segments per communicator"),
-    "socket_message": Constant(30e-6, "half a round trip over TCP between two hosts of one switch", True),
-    "pio_message": Constant(1e-6, "a posted PCIe write across a bridge and the poll that sees it", True),
-    "dma_start": Constant(10e-6, "queueing a DMA request and the interrupt of its completion", True),
-    "plugin_message": Constant(
-        300e-6,
-        "what the plugin's threads, mailboxes and host copies take for one message before it moves; section 5.5 prints "
-        "no latency, but says that the socket is quicker below about 10,000 float32, which needs about this much",
-        True,
-    ),
-    "bootstrap_connect": Constant(
-        100e-6,
-        "a TCP connection that is made, used once and closed: a few round trips and the work of both hosts",
-        True,
-    ),
+    row["name"]: Constant(float(row["value"]), row["source"], row["assumed"] == "yes")
+    for row in read_rows(data_files.folder("models") / "cubedo_constants.csv", dict, "constant of a path")
 }
 """What the host paths of the thesis are made of."""
 
@@ -87,23 +65,32 @@ def pcie_bandwidth(generation: int, lanes: int, *, exact: bool = True) -> Fracti
 
 
 @dataclass(frozen=True, slots=True)
-class Mover:
-    """A way to move bytes: start_s seconds, then bandwidth in bytes/s. PIO starts early, DMA is quick once started."""
+class Hop:
+    """A stretch that a chunk crosses in one go: bytes/s; latency overlaps with the next chunk, overhead does not.
+
+    Also a way to move bytes: PIO starts early, DMA is quick once started.
+    """
 
     name: str
-    start_s: float
     bandwidth: float
+    latency_s: float = 0.0
+    overhead_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.start_s < 0 or self.bandwidth <= 0:
             raise InputError(f"{self.name}: needs a start of 0 s or more and a positive bandwidth")
 
+    @property
+    def start_s(self) -> float:
+        """Seconds before the first byte is there."""
+        return self.latency_s + self.overhead_s
+
     def time(self, size: float) -> float:
-        """Seconds for `size` bytes."""
+        """Seconds for `size` bytes in one go."""
         return self.start_s + size / self.bandwidth
 
 
-def crossover(low: Mover, high: Mover) -> float | None:
+def crossover(low: Hop, high: Hop) -> float | None:
     """Bytes from which `high` (later start, more bandwidth) is as quick as `low`; None if it never is, 0 if always."""
     if high.start_s <= low.start_s and high.bandwidth >= low.bandwidth:
         return 0.0
@@ -111,8 +98,8 @@ def crossover(low: Mover, high: Mover) -> float | None:
     return (high.start_s - low.start_s) / slope if slope > 0 and high.start_s > low.start_s else None
 
 
-def start_for_crossover(low: Mover, bandwidth: float, size: float) -> float:
-    """Seconds of start with which a mover of `bandwidth` bytes/s draws level with `low` at `size` bytes.
+def start_for_crossover(low: Hop, bandwidth: float, size: float) -> float:
+    """Seconds of start with which a hop of `bandwidth` bytes/s draws level with `low` at `size` bytes.
 
     So a published crossover gives the start that was not published. Raises `InputError` if `bandwidth` is not higher.
     """
@@ -122,16 +109,6 @@ def start_for_crossover(low: Mover, bandwidth: float, size: float) -> float:
 
 
 # --- paths --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """A stretch that a chunk crosses in one go: bytes/s; latency overlaps with the next chunk, overhead does not."""
-
-    name: str
-    bandwidth: float
-    latency_s: float = 0.0
-    overhead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +332,7 @@ def tables() -> Iterator[Table]:
     socket, plugin = transport("socket"), transport("ntb")
     crossing = paths_cross(socket, plugin)
     mailbox = Mailbox(CONSTANTS["pio_message"].value, CONSTANTS["dma_start"].value, ntb.bandwidth)
-    low, pio = Mover("PIO", 0.5e-6, 1e9), "PIO at an assumed 1 GB/s"
+    low, pio = Hop("PIO", 1e9, overhead_s=0.5e-6), "PIO at an assumed 1 GB/s"
     dma = {count: start_for_crossover(low, ntb.bandwidth, 4 * count) for count in (8000, 10000)}
     alone, four = (2**26 / mailbox.time(2**26, 2**18, channels) / 1e9 for channels in (1, 4))
     assumed = "from assumed latencies"

@@ -31,17 +31,9 @@ from blinksim.papers.tables import Figure, Table, published_rows
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
+from blinksim.timing import event_graph
 from blinksim.timing.alpha_beta import cost
-from blinksim.timing.event_graph import (
-    EventGraph,
-    ScheduleGraph,
-    Work,
-    event_graph,
-    in_ticks,
-    longest,
-    transfer_times,
-    unit_of,
-)
+from blinksim.timing.event_graph import ScheduleGraph, Work
 from blinksim.timing.events import first_come
 from blinksim.timing.simulation_options import Options, ProtocolName
 from blinksim.topology.graph import Topology
@@ -141,7 +133,7 @@ def _parts(jobs: Sequence[Job], options: Options) -> list[Part]:
         if job.size < 1 or (job.pieces is not None and job.pieces < 1) or job.start_s < 0:
             raise InputError("a collective needs at least 1 byte and 1 piece, and starts at 0 s or later")
         if id(job.schedule) not in graphs:
-            graphs[id(job.schedule)] = event_graph(job.schedule, options)
+            graphs[id(job.schedule)] = event_graph.event_graph(job.schedule, options)
         parts.append((graphs[id(job.schedule)], job.pieces or cost(job.schedule, job.size).pieces))
     return parts
 
@@ -152,17 +144,17 @@ def _merged(jobs: Sequence[Job], parts: Sequence[Part], options: Options) -> tup
     Resources of the same name, and reducers of devices of the same name, are the same.
     """
     pairs = list(zip(jobs, parts, strict=True))
-    transfers = [transfer_times(graph, job.size, pieces, options) for job, (graph, pieces) in pairs]
+    transfers = [event_graph.transfer_times(graph, job.size, pieces, options) for job, (graph, pieces) in pairs]
     most_s = sum(
-        job.start_s + longest(graph, times, pieces)
+        job.start_s + event_graph.longest(graph, times, pieces)
         for (job, (graph, pieces)), times in zip(pairs, transfers, strict=True)
     )
-    unit = unit_of((time for times in transfers for time in times), most_s)
+    unit = event_graph.unit_of((time for times in transfers for time in times), most_s)
     numbers: dict[tuple[str, str], int] = {}
     rates: dict[tuple[str, str], Fraction | None] = {}
     works, resource, waits, first, joints = [], [], [], 0, 0
     for (job, (graph, _)), times in zip(pairs, transfers, strict=True):
-        works.append(in_ticks(graph, times, unit, Fraction(job.start_s)))
+        works.append(event_graph.in_ticks(graph, times, unit, Fraction(job.start_s)))
         shared = graph.shared
         names = map(shared.name, range(len(shared.rate)))
         known: list[tuple[str, str, Fraction | None]] = [*zip(shared.kinds, names, shared.rate, strict=True)]
@@ -180,7 +172,8 @@ def _merged(jobs: Sequence[Job], parts: Sequence[Part], options: Options) -> tup
     before, after = (np.concatenate(ends) for ends in zip(*waits, strict=True))
     columns = zip(*((work.hold, work.lag, work.release) for work in works), strict=True)
     hold, lag, release = (np.concatenate(column) for column in columns)
-    return Work(EventGraph(resources, timeless, before, after), hold, lag, release, unit), numbers
+    merged = event_graph.EventGraph(resources, timeless, before, after)
+    return Work(merged, hold, lag, release, unit), numbers
 
 
 def _check(jobs: Sequence[Job], finish: Sequence[float], options: Options) -> None:
@@ -194,10 +187,6 @@ def _check(jobs: Sequence[Job], finish: Sequence[float], options: Options) -> No
 
 
 TITLE = "MXNet's multi-tree allreduce, 2018"
-SLIPS = (
-    "the speed-up table does not say how many GPUs took part, nor whether its figures are of fp32 or fp16",
-    "the unit test of halving (TestKLGenerateBinaryTree) has 3 for links 0-2 and 4-6 one way, 2 the other",
-)
 WAYS = ("single_tree", "multi_tree", "parameter_server", "ring")
 FLOAT32 = 4
 OPERATION_S = 10e-6

@@ -164,4 +164,6 @@ def reproduce(document: DocumentName | str) -> Reproduction:
     if document not in DOCUMENTS:
         raise unknown("document", document, DOCUMENTS)
     module = import_module(f"blinksim.papers.{document}")
-    return Reproduction(document, module.TITLE, tuple(module.tables()), module.SLIPS)
+    every = read_rows(data_files.folder("models") / "paper_slips.csv", dict, "slip of a document")
+    slips = tuple(row["slip"] for row in every if row["document"] == document)
+    return Reproduction(document, module.TITLE, tuple(module.tables()), slips)

@@ -204,12 +204,8 @@ def _panels(table: Table, panel: str | None, inches: tuple[float, float]) -> tup
     for number, value in enumerate(values):
         axes = drawn.add_subplot(tall, wide, number + 1)
         if panel:
-            named = (
-                entry(panel, value)
-                if isinstance(value, (int, float))
-                else f"{label(panel)}: {style.number(value, column=panel)}"
-            )
-            axes.set_title(named, fontsize=9, loc="left")
+            words = f"{label(panel)}: {style.number(value, column=panel)}"
+            axes.set_title(entry(panel, value) if isinstance(value, (int, float)) else words, fontsize=9, loc="left")
         parts.append((axes, table.part(panel, value)))
     return drawn, parts
 
@@ -309,9 +305,8 @@ def _maps(table: Table, across: str, down: str, panel: str | None) -> Figure:
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set(xlabel=label(across), ylabel=label(down))
-    bar = drawn.colorbar(
-        image, ax=drawn.axes, label=label(table.value), format=partial(style.number, column=table.value)
-    )
+    written = partial(style.number, column=table.value)
+    bar = drawn.colorbar(image, ax=drawn.axes, label=label(table.value), format=written)
     if powers:
         # Not as powers of ten, of which there is but one or two.
         bar.set_ticks(LogLocator(subs=(1, 2, 5)))

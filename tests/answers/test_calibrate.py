@@ -303,8 +303,8 @@ def test_factors_are_those_of_a_machine_that_is_slower(collective: str, name: st
         joined = replace(slower.schedule, channel=np.zeros_like(slower.schedule.channel))
         found = cost(joined, 2**40, whole_messages=True)
         alpha, beta = model.terms(alphas, betas)
-        assert alpha == pytest.approx(slower.alpha, rel=1e-9)
-        assert beta == pytest.approx(slower.betas, rel=1e-6)
+        assert alpha == pytest.approx(slower.own[0], rel=1e-9)
+        assert beta == pytest.approx(slower.own[1], rel=1e-6)
         if slower.schedule.form == "steps":
             terms = defaultdict[str, float](float)
             for term in found.terms:

@@ -13,7 +13,7 @@ import pytest
 from scipy.optimize import linprog
 
 import blinksim as bs
-from blinksim.answers.together import together
+from blinksim.answers.bound import together
 from blinksim.bounds.together import Together
 from blinksim.machines import Question, mesh_groups
 from blinksim.schedule.loads import link_loads, rate as loaded_rate

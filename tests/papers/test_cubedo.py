@@ -22,7 +22,6 @@ from blinksim.papers.cubedo import (
     Hop,
     HostPath,
     Mailbox,
-    Mover,
     between_hosts,
     bootstrap_time,
     crossover,
@@ -113,14 +112,14 @@ def test_a_path_takes_what_its_chain_takes_when_simulated(hops: list[Hop], count
 
 
 def test_pio_for_small_messages_dma_for_large_ones() -> None:
-    pio, bandwidth = Mover("PIO", 1e-6, 0.5e9), 7.877e9
+    pio, bandwidth = Hop("PIO", 0.5e9, overhead_s=1e-6), 7.877e9
     for crossing in (4 * numbers()["C25"], 4 * numbers()["C26"]):
-        dma = Mover("DMA", start_for_crossover(pio, bandwidth, crossing), bandwidth)
+        dma = Hop("DMA", bandwidth, overhead_s=start_for_crossover(pio, bandwidth, crossing))
         assert crossover(pio, dma) == pytest.approx(crossing)
         assert pio.time(crossing * 0.99) < dma.time(crossing * 0.99)
         assert dma.time(crossing * 1.01) < pio.time(crossing * 1.01)
-    assert crossover(pio, Mover("better", 0.5e-6, 1e9)) == 0.0
-    assert crossover(pio, Mover("worse", 2e-6, 0.4e9)) is None
+    assert crossover(pio, Hop("better", 1e9, overhead_s=0.5e-6)) == 0.0
+    assert crossover(pio, Hop("worse", 0.4e9, overhead_s=2e-6)) is None
     with pytest.raises(InputError, match="never cross"):
         start_for_crossover(pio, 0.5e9, 1e4)
 

@@ -161,11 +161,8 @@ def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
     lines: dict[str, NcclLine] = {}
     for name in LINES:
         line: NcclLine = getattr(rates, name)
-        line = replace(
-            line,
-            start_s=rounded(fitted.get(f"{name}.start", line.start_s)),
-            hop_s=rounded(fitted.get(f"{name}.hop", line.hop_s)),
-        )
+        start_s, hop_s = fitted.get(f"{name}.start", line.start_s), fitted.get(f"{name}.hop", line.hop_s)
+        line = replace(line, start_s=rounded(start_s), hop_s=rounded(hop_s))
         if f"{name}.byte" in fitted:
             # What ran had as many channels as NCCL takes: what one carries does not show.
             line = replace(line, rate=digits(1 / fitted[f"{name}.byte"]), channel=None)

@@ -42,6 +42,8 @@ _PLAIN = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?")
 _FAULT = 2
 # Tolerance for another explanation.
 _NEAR = 0.12
+Given = float | str | None
+"""A quantity as people give it: a number, or text with a unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,13 +478,7 @@ def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join((*lines, "", table(heading, cells, left=(0, 1, 8)), ""))
 
 
-def figure(
-    collective: Collective,
-    ranks: int,
-    size: int | float | str | None,
-    busbw: float | str | None,
-    time: float | str | None,
-) -> Run:
+def figure(collective: Collective, ranks: int, size: Given, busbw: Given, time: Given) -> Run:
     """A single figure as a run; see `diagnose`."""
     if size is None or (busbw is None) == (time is None):
         raise InputError("give a log, or a figure: size= with busbw= or time=, such as size='8GiB' with busbw='380'")

@@ -328,21 +328,15 @@ class RingModel:
         return kinds, np.bincount(numbers, minlength=len(kinds)).tolist(), np.array([])
 
     @cached_property
-    def _own(self) -> tuple[float, dict[str, float]]:
+    def own(self) -> tuple[float, dict[str, float]]:
+        """Seconds that do not depend on the size, and seconds per byte by what limits, which add up.
+
+        That is a link class, or a kind of device with a capacity.
+        """
         return self.terms({}, {})
 
-    @property
-    def alpha(self) -> float:
-        """Seconds that do not depend on the size."""
-        return self._own[0]
-
-    @property
-    def betas(self) -> dict[str, float]:
-        """Seconds per byte by what limits: a link class, or a kind of device with a capacity; they add up."""
-        return self._own[1]
-
     def terms(self, alphas: Mapping[str, float], betas: Mapping[str, float]) -> tuple[float, dict[str, float]]:
-        """`alpha` and `betas` where link classes have their alpha, or their beta (time per byte), times a factor."""
+        """As `own` where link classes have their alpha, or their beta (time per byte), times a factor."""
         shared, first, occupied, starts, seconds = self._figures
         links, schedule = self.topology.links, self.schedule
         scale, slower = np.array([alphas.get(link.kind, 1.0) for link in links]), np.ones(len(shared.rate))
@@ -376,7 +370,8 @@ class RingModel:
 
     def time(self, size: int) -> float:
         """Seconds for `size` bytes."""
-        return self.alpha + size * sum(self.betas.values())
+        alpha, betas = self.own
+        return alpha + size * sum(betas.values())
 
     @cached_property
     def limits(self) -> tuple[str, ...]:
@@ -385,7 +380,8 @@ class RingModel:
         Times of one collective do not tell them apart: any of them may be slow where it is behind. What joins
         the nodes comes first.
         """
-        usual, worst = sum(self.betas.values()), max(self.betas, key=lambda kind: self.betas[kind])
+        betas = self.own[1]
+        usual, worst = sum(betas.values()), max(betas, key=betas.__getitem__)
         near = [kind for kind in self.classes if sum(self.terms({}, {kind: _NEAR})[1].values()) > usual * (1 + 1e-9)]
         nodes = {device.name: device.node for device in self.topology.devices}
         leaving = {link.kind for link in self.topology.links if nodes[link.src] != nodes[link.dst]}
@@ -509,7 +505,7 @@ class Expectation:
         """The expected time for `size` bytes."""
         found = self.prediction
         if found is None:
-            return Expected(self.rings.time(size), self.rings.alpha, self.rings.schedule.algorithm)
+            return Expected(self.rings.time(size), self.rings.own[0], self.rings.schedule.algorithm)
         best = found.best(self.collective.name, size)
         # NCCL does not know all that makes a link slow.
         held = self.bounds.holding(NVLS_GRANTS if best.algorithm.startswith(NVLS) else ())

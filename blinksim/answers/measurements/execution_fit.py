@@ -205,7 +205,8 @@ def fit_execution(
         return np.log([*evaluate(predict, cases, repeat(rates_at(np.frombuffer(point))))])
 
     @cache
-    def slopes_at(point: bytes) -> Floats:
+    def slopes(point: bytes) -> Floats:
+        """How `off` changes with the logarithm of each constant."""
         base, moved = logs(point), np.frombuffer(point)
         further = [rates_at(moved + _STEP * one) for one in np.eye(len(free))]
         places = [(row, at) for at, name in enumerate(free) for row in np.flatnonzero(touched[name]).tolist()]
@@ -219,10 +220,6 @@ def fit_execution(
         """How far logarithms of predicted times are off, and how far constants are from where they began."""
         return np.concatenate([logs(moved.tobytes()) - seen, _PRIOR * moved])
 
-    def slopes(moved: Floats) -> Floats:
-        """How `off` changes with the logarithm of each constant."""
-        return slopes_at(moved.tobytes())
-
     def loss(square: Floats) -> Floats:
         """Cauchy's for the times; the prior stays as it is. Without second derivatives, half of the steps suffice."""
         timed = np.arange(len(square)) < len(cases)
@@ -232,8 +229,9 @@ def fit_execution(
     # As changes of logarithms: a first step is then limited to one factor of e, all constants together.
     # The stubs have losses without their derivatives.
     given: Any = {"loss": loss, "f_scale": _CAUCHY, "ftol": _LEAST_GAIN, "max_nfev": _ROUNDS}
-    solved = least_squares(off, np.zeros(len(free)), slopes, **given)
-    phi, jacobian = first + solved.x, slopes(solved.x)
+    given["jac"] = lambda moved: slopes(moved.tobytes())
+    solved = least_squares(off, np.zeros(len(free)), **given)
+    phi, jacobian = first + solved.x, slopes(solved.x.tobytes())
     apart = solved.fun[: len(cases)]
     shares, weight = jacobian[: len(cases)], 1 / (1 + (apart / _CAUCHY) ** 2)
     info = (shares.T * weight) @ shares
