@@ -635,16 +635,19 @@ class MachineComparison(Result):
         notes += [f"  {', '.join(unknown)}: {alike}"] if unknown else []
         if self.prices:
             head.append("GB/s per price")
-            last = {name: answers[-1] for name, answers in self.answers.items()}
-            paid = {name: (self._worth(name, one) or 0.0) * one.time_s for name, one in last.items()}
-            best = max(paid, key=lambda name: paid[name] / last[name].time_s)
-            least = paid[best] / last[best].high_s
-            near = [name for name, one in last.items() if name != best and paid[name] / one.low_s > least]
-            most = f"{format_size(last[best].size)} {best} has most for the money"
-            most += f", but its interval overlaps with that of {' and '.join(near)}" if near else ""
-            said = f"; at {most}" if self.prices.keys() >= self.answers.keys() else ""
+            said = f"; {self.best_for_money()}" if self.prices.keys() >= self.answers.keys() else ""
             notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{said}")
         return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))
+
+    def best_for_money(self) -> str:
+        """Which machine has most GB/s for its price at the largest size, and whether intervals tell it from others."""
+        last = {name: answers[-1] for name, answers in self.answers.items()}
+        paid = {name: (self._worth(name, one) or 0.0) * one.time_s for name, one in last.items()}
+        best = max(paid, key=lambda name: paid[name] / last[name].time_s)
+        least = paid[best] / last[best].high_s
+        near = [name for name, one in last.items() if name != best and paid[name] / one.low_s > least]
+        overlap = f", but its interval overlaps with that of {' and '.join(near)}" if near else ""
+        return f"at {format_size(last[best].size)} {best} has most for the money{overlap}"
 
 
 def compare_machines(
