@@ -21,11 +21,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from blinksim import data_files
 from blinksim.errors import FileError, InfeasibleError, InputError, unknown
@@ -254,6 +254,13 @@ def _nearest(topology: Topology, members: Sequence[str], port: str, past: set[st
 
 
 BANDWIDTHS = ("mdfi", "xe", "device_to_host", "host_to_switch", "switch_to_nic", "pcie", "nic", "memory")
+# The variables of section 2, bandwidths in bytes/s of one link and direction. mdfi: between the two tiles of
+# a card. xe: between two cards. device_to_host, host_to_switch, switch_to_nic: the hops of the chain model
+# (switch_to_nic is listed in section 2 and used in no equation). pcie: the host copies of equation 6. nic: one
+# NIC. memory: GPU memory, which bounds the additions. nics_per_node and nic_efficiency (the share of their
+# joint bandwidth that can be had): equation 4. parallel_links: n_l of equations 1 and 7.
+CONSTANTS = (*BANDWIDTHS, "nics_per_node", "nic_efficiency", "parallel_links")
+Constants = Mapping[str, Fraction]
 READINGS = ("exact", "as-written", "chain", "derived")
 _CONSTANT = "{nic_efficiency: {value: 4/5, source: section 3}}"
 _VALUE = {True: "{bandwidth: 25GB/s, source: data sheet}", False: "{value: 4/5, source: section 3}"}
@@ -261,39 +268,12 @@ FABRIC = "fabric"
 _PHASES = ("reduce-scatter", "allgather")
 
 
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """The variables of section 2, bandwidths in bytes/s of one link and direction.
-
-    mdfi: between the two tiles of a card. xe: between two cards. device_to_host, host_to_switch,
-    switch_to_nic: the hops of the chain model (switch_to_nic is listed in section 2 and used in no equation).
-    pcie: the host copies of equation 6. nic: one NIC. memory: GPU memory, which bounds the additions.
-    nics_per_node and nic_efficiency (the share of their joint bandwidth that can be had): equation 4.
-    parallel_links: n_l of equations 1 and 7.
-    """
-
-    mdfi: Fraction
-    xe: Fraction
-    device_to_host: Fraction
-    host_to_switch: Fraction
-    switch_to_nic: Fraction
-    pcie: Fraction
-    nic: Fraction
-    memory: Fraction
-    nics_per_node: int
-    nic_efficiency: Fraction
-    parallel_links: int
-
-
-_CONSTANTS = tuple(field.name for field in fields(Constants))
-
-
 @dataclass(frozen=True)
 class WhatIf:
     """A change of some constants: what it stands for, the new values (bytes/s, or a share), where they come from."""
 
     title: str
-    changes: Mapping[str, Any]
+    changes: Mapping[str, Fraction]
     source: str
 
 
@@ -389,7 +369,7 @@ def read_presets(path: Path) -> list[Preset]:
     )
     values: dict[str, Fraction] = {}
     classes: dict[str, str] = {}
-    for name, entry in parts["constants"].mapping(_CONSTANTS, example=_CONSTANT).items():
+    for name, entry in parts["constants"].mapping(CONSTANTS, example=_CONSTANT).items():
         entry.what, rate = f"constant {name}", name in BANDWIDTHS
         given = "bandwidth" if rate else "value"
         known = (given, "source", "assumed", *(("class",) if rate else ()))
@@ -401,11 +381,7 @@ def read_presets(path: Path) -> list[Preset]:
         if "class" in stated:
             classes[name] = stated["class"].text()
     what_if = [_what_if(entry, values) for entry in _items(parts, "what_if", "[{title: …, set: {nic: 25GB/s}}]")]
-    source, missing = parts["source"].text(), sorted(set(_CONSTANTS) - values.keys())
-    constants = None
-    if not missing:
-        counts = {name: int(values[name]) for name in ("nics_per_node", "parallel_links")}
-        constants = Constants(**{**values, **counts})  # type: ignore[arg-type]  # values of three kinds
+    source, missing = parts["source"].text(), sorted(set(CONSTANTS) - values.keys())
     found = list[Preset]()
     for name, (_, entry) in parts["presets"].named(example="{mine: {title: …, reading: derived}}").items():
         entry.what = f"preset {name}"
@@ -425,7 +401,7 @@ def read_presets(path: Path) -> list[Preset]:
             rates=stated["rates"].text() if "rates" in stated else None,
             uses=tuple(role.text() for role in uses),
             classes=classes,
-            constants=constants,
+            constants=None if missing else values,
             nic_efficiency=values.get("nic_efficiency", Fraction(1)),
             what_if=tuple(what_if),
             pcie=_flag(stated, "pcie", False),
@@ -501,7 +477,7 @@ def equations(
         raise InfeasibleError(f"{preset.name} has no equations of its own; it needs a machine")
     _check_ranks(nodes, ranks_per_node)
     if preset.reading == "chain":
-        moved = size * Fraction(2 * (nodes * ranks_per_node - 1), known.parallel_links)
+        moved = size * Fraction(2 * (nodes * ranks_per_node - 1), known["parallel_links"])
         hops = [("from card to card", "xe")]
         if nodes > 1:
             hops = [("device to host", "device_to_host"), ("host to switch", "host_to_switch")]
@@ -526,7 +502,7 @@ def equations(
 def _on_nodes(known: Constants, preset: Preset, size: int, nodes: int, ranks_per_node: int) -> tuple[Term, ...]:
     """Equation 4 on two nodes or more, as `equations` says."""
     exact = preset.reading == "exact"
-    driven = known.nic_efficiency * min(ranks_per_node, known.nics_per_node)
+    driven = known["nic_efficiency"] * min(Fraction(ranks_per_node), known["nics_per_node"])
     between = _term(known, "allreduce between nodes", Fraction(2 * size * (nodes - 1), nodes), "nic", driven)
     terms: tuple[Term, ...] = (between,)
     if not exact or ranks_per_node > 2:
@@ -545,7 +521,7 @@ def _on_nodes(known: Constants, preset: Preset, size: int, nodes: int, ranks_per
 
 def _term(constants: Constants, name: str, amount: Fraction | int, role: str, times: Fraction | int = 1) -> Term:
     """The time of `amount` bytes on `times` links of a role."""
-    return Term(name, float(amount / (times * getattr(constants, role))), role)
+    return Term(name, float(amount / (times * constants[role])), role)
 
 
 def _there_and_back(
@@ -633,15 +609,14 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
     Raises `InfeasibleError` if the machine lacks such a class.
     """
     assert preset.constants is not None
-    changes: dict[str, Any] = {}
-    count = preset.constants.nics_per_node
+    constants = dict(preset.constants)
     idle = {device.name for device in topology.devices if device.holds} - set(members)
     for role in preset.uses:
         kind = preset.classes.get(role)
         if kind == FABRIC:
             if nodes > 1:
                 out = ports(topology)
-                changes[role], count = out.bandwidth, out.count
+                constants |= {role: out.bandwidth, "nics_per_node": Fraction(out.count)}
         elif kind is not None:
             if kind not in topology.link_classes:
                 raise InfeasibleError(
@@ -650,8 +625,8 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
                 )
             links = [link for link in topology.links if link.kind == kind]
             used = [link for link in links if link.src not in idle and link.dst not in idle]
-            changes[role] = min(link.bandwidth for link in used or links)
-    return replace(preset.constants, nics_per_node=count, **changes)
+            constants[role] = min(link.bandwidth for link in used or links)
+    return constants
 
 
 # --- section 5 as a table -------------------------------------------------------------------------------------------
@@ -697,10 +672,10 @@ def bottlenecks(
     for entry in preset.what_if:
         if not {name for name in entry.changes if name in BANDWIDTHS} <= {*preset.uses}:
             continue
-        terms = equations(preset, size, nodes, ranks_per_node, replace(start, **entry.changes))
+        terms = equations(preset, size, nodes, ranks_per_node, {**start, **entry.changes})
         after = total(terms)
         settings = ", ".join(
-            f"{name} {text(name, getattr(start, name))} -> {text(name, value)}" for name, value in entry.changes.items()
+            f"{name} {text(name, start[name])} -> {text(name, value)}" for name, value in entry.changes.items()
         )
         rows.append(Change(entry.title, settings, after, before - after, before / after, terms, entry.source))
     rows.sort(key=lambda row: row.time_s)
