@@ -13,12 +13,12 @@ from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_reduction
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.machines import NOMINAL, RatesName, at_rates
+from blinksim.machines import NOMINAL, Question, RatesName, at_rates
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.search_passes import NO_SOLUTION
@@ -35,9 +35,6 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.rules import behind
 from blinksim.topology.selection import ALL, NONE
 from blinksim.units import format_rate, in_GBps
-
-if TYPE_CHECKING:
-    from blinksim.machines import Question
 
 ENTRIES = ({"name": "nccl-tuner", "class": "NcclTuner", "chooses": "nccl", "place": 5},)
 

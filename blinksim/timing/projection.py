@@ -25,24 +25,21 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from blinksim import data_files
+from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, unknown
 from blinksim.graphs.connectivity import UnionFind
+from blinksim.machines import Question
 from blinksim.results import Term, total
+from blinksim.textio import text_files, yaml_nodes
+from blinksim.textio.yaml_nodes import Entry
 from blinksim.timing.projection_result import Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.cluster import nodes_of, place
 from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import NONE
 from blinksim.units import format_size, format_time
-
-if TYPE_CHECKING:
-    from blinksim.collective import Collective
-    from blinksim.machines import Question
-    from blinksim.textio.yaml_nodes import Entry
-    from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +355,6 @@ def _presets() -> dict[str, Preset]:
 
 def read_presets(path: Path) -> list[Preset]:
     """The presets of one model file; raises `FileError` with the line of the key which cannot be used."""
-    from blinksim.textio import text_files, yaml_nodes
-
     root = yaml_nodes.load(path, text_files.read_text(path, what="model file"), "model file")
     root.what = "the file"
     parts = root.mapping(
