@@ -280,7 +280,7 @@ class Preset:
 
     reading: one of `READINGS`. rates: the rate table to load the machine with, None for the caller's. uses:
     names of the bandwidths that its terms can have. classes: link class that stands for a bandwidth
-    (`FABRIC`: whatever joins the nodes). constants: None for a derived reading, which has only
+    (`FABRIC`: whatever joins the nodes). constants: none for a derived reading, which has only
     `nic_efficiency`. pcie, hide_mdfi: see `equations`. what_if: the changes that the source document
     discusses.
     """
@@ -291,7 +291,7 @@ class Preset:
     rates: str | None
     uses: tuple[str, ...]
     classes: Mapping[str, str]
-    constants: Constants | None
+    constants: Constants
     nic_efficiency: Fraction
     what_if: tuple[WhatIf, ...] = ()
     pcie: bool = False
@@ -396,7 +396,7 @@ def read_presets(path: Path) -> list[Preset]:
             rates=stated["rates"].text() if "rates" in stated else None,
             uses=tuple(role.text() for role in uses),
             classes=classes,
-            constants=None if missing else values,
+            constants={} if missing else values,
             nic_efficiency=values.get("nic_efficiency", Fraction(1)),
             what_if=tuple(what_if),
             pcie=_flag(stated, "pcie", False),
@@ -468,7 +468,7 @@ def equations(
     half used, and for `pcie` on one node: the paper covers neither; `InputError` for a single rank.
     """
     known = constants or preset.constants
-    if known is None:
+    if not known:
         raise InfeasibleError(f"{preset.name} has no equations of its own; it needs a machine")
     _check_ranks(nodes, ranks_per_node)
     if preset.reading == "chain":
@@ -603,7 +603,6 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
     That is the slowest link of the class among those that idle GPUs do not end: all ranks work in step.
     Raises `InfeasibleError` if the machine lacks such a class.
     """
-    assert preset.constants is not None
     constants = dict(preset.constants)
     idle = {device.name for device in topology.devices if device.holds} - set(members)
     for role in preset.uses:
@@ -657,7 +656,6 @@ def bottlenecks(
     if machine is not None:
         start = machine_constants(machine, ranks_of(machine, nodes, ranks_per_node, preset), nodes, preset)
     base = equations(preset, size, nodes, ranks_per_node, start)
-    assert start is not None
     before = total(base)
 
     def text(name: str, value: Fraction) -> str:

@@ -493,28 +493,25 @@ def _predicted(
     rules = Rules(constants.channel_bandwidths, constants.any_port_below)
     found = [graphs_of(system, rules, dict(given), job.multicast) for system in systems]
     # The node whose channels carry least is the one that an answer shows.
-    shown = min(range(len(found)), key=lambda i: [graph.bandwidth if graph else 0 for graph in found[i]])
-    ring, tree, nvls = (agreed(graphs, shown) for graphs in zip(*found, strict=True))
-    assert ring is not None
-    assert tree is not None
+    shown = min(range(len(found)), key=lambda i: [graph.bandwidth for graph in found[i].values()])
+    common = [family for family in found[0] if all(family in graphs for graphs in found)]
+    taken = {family: agreed([graphs[family] for graphs in found], shown) for family in common}
     gpus = [systems[shown].vertices[gpu] for gpu in systems[shown].gpus]
     return Prediction(
         machine=topology.name,
         members=chosen,
         version=version,
         job=job,
-        ring=ring,
-        tree=tree,
-        nvls=nvls,
+        ring=taken["ring"],
+        tree=taken["tree"],
+        nvls=taken.get("nvls"),
         names={gpu.number: gpu.name for gpu in gpus},
         assumed=systems[shown].assumed,
     )
 
 
-def graphs_of(
-    system: System, rules: Rules, given: Mapping[str, Graph], multicast: bool
-) -> tuple[Graph | None, Graph | None, Graph | None]:
-    """The rings, trees and NVLS channels that the ranks of a node find, or are `given`.
+def graphs_of(system: System, rules: Rules, given: Mapping[str, Graph], multicast: bool) -> dict[str, Graph]:
+    """The channels that the ranks of a node find, or are `given`, by family; those of NVLS if there are any.
 
     Raises `InfeasibleError` if no links that NCCL takes join the GPUs.
     """
@@ -524,13 +521,14 @@ def graphs_of(
     count = ring.nchannels if ring else 1
     tree = given.get("tree") or channels_of(paths, rules, Pattern.BALANCED_TREE, count, count)
     nvls = given.get("nvls") or channels_of(paths, rules, Pattern.NVLS) if multicast else None
-    if any(graph and graph.nchannels and graph.type_intra == PATH_TYPES[DIS] for graph in (ring, tree, nvls)):
+    found = {family: graph for family, graph in (("ring", ring), ("tree", tree), ("nvls", nvls)) if graph}
+    if any(graph.nchannels and graph.type_intra == PATH_TYPES[DIS] for graph in found.values()):
         joined = ", ".join(system.vertices[gpu].name for gpu in system.gpus)
         raise InfeasibleError(
             f"no links that NCCL takes join all of {joined}, there and back; draw the PCIe links and CPUs that "
             "do, or choose other members"
         )
-    return ring, tree, nvls
+    return found
 
 
 def job_of(systems: Sequence[System], ranks: int, constants: Constants, multicast: bool = True) -> Job:
