@@ -43,24 +43,18 @@ from blinksim.units import format_size, format_time
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """A level inside a node: `width` parts exchange over links of class `kind`, each rank at `bandwidth` bytes/s."""
+class Exchange:
+    """How parts of a machine exchange data: over links of class `kind`, at `bandwidth` bytes/s each.
 
-    kind: str
-    width: int
-    bandwidth: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The network between nodes: `count` ports on every node, of class `kind`, each with `bandwidth` bytes/s."""
+    count: of a level inside a node the parts, each rank at that rate; between nodes the ports on every node.
+    """
 
     kind: str
     count: int
     bandwidth: Fraction
 
 
-def ports(topology: Topology) -> Ports:
+def ports(topology: Topology) -> Exchange:
     """The ports of a node: the links that leave it, or those that its fabric would give it.
 
     The nodes work in step, so the node with the fewest ports and the slowest port set the values. Raises
@@ -70,7 +64,7 @@ def ports(topology: Topology) -> Ports:
         fabric = topology.fabric
         if fabric is None:
             raise InfeasibleError(f"{topology.name} describes no fabric to join several nodes with")
-        return Ports(fabric.kind, len(fabric.ports), fabric.lane_bandwidth * fabric.lanes)
+        return Exchange(fabric.kind, len(fabric.ports), fabric.lane_bandwidth * fabric.lanes)
     node = {device.name: device.node for device in topology.devices}
     leaving: dict[int, list[Link]] = {index: [] for index in node.values() if index >= 0}
     for link in topology.links:
@@ -81,7 +75,7 @@ def ports(topology: Topology) -> Ports:
         raise InfeasibleError(f"{topology.name}: a node has no link to the other nodes")
     kinds = dict.fromkeys(link.kind for links in leaving.values() for link in links)
     slowest = min(_share(link) for links in leaving.values() for link in links)
-    return Ports(", ".join(kinds), len(fewest), slowest)
+    return Exchange(", ".join(kinds), len(fewest), slowest)
 
 
 def _share(link: Link) -> Fraction:
@@ -89,7 +83,7 @@ def _share(link: Link) -> Fraction:
     return link.bandwidth if link.bus is None else link.bandwidth / 2
 
 
-def levels(topology: Topology, members: Sequence[str]) -> tuple[Level, ...]:
+def levels(topology: Topology, members: Sequence[str]) -> tuple[Exchange, ...]:
     """The levels by which the link classes join `members` (all in one node), innermost first; none for one member.
 
     Raises `InfeasibleError` if a class joins them in groups of unequal size, or if no class joins them all.
@@ -104,7 +98,7 @@ def levels(topology: Topology, members: Sequence[str]) -> tuple[Level, ...]:
     for link in topology.links:
         if link.kind in links and link.src in part and link.dst in part:
             links[link.kind].append(link)
-    found: list[Level] = []
+    found: list[Exchange] = []
     remaining = list(kinds)
     parts = len(members)
     while parts > 1:
@@ -124,7 +118,7 @@ def levels(topology: Topology, members: Sequence[str]) -> tuple[Level, ...]:
             advice = "take as many ranks as fill every group"
             raise InfeasibleError(f"{what} joins {names} in groups of unequal size; {advice}")
         if len(sizes) < parts:
-            found.append(Level(kind, parts // len(sizes), rates[kind]))
+            found.append(Exchange(kind, parts // len(sizes), rates[kind]))
         parts = len(sizes)
     return tuple(found)
 
@@ -196,8 +190,8 @@ def hierarchical(
     def timed(group: Sequence[str]) -> list[tuple[str, float]]:
         steps, part = list[tuple[str, float]](), Fraction(size)
         for level in levels(topology, group):
-            steps.append((level.kind, float(part * Fraction(level.width - 1, level.width) / level.bandwidth)))
-            part /= level.width
+            steps.append((level.kind, float(part * Fraction(level.count - 1, level.count) / level.bandwidth)))
+            part /= level.count
         return steps
 
     # The levels of the node that takes longest; all nodes wait for it.

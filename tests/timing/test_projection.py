@@ -350,8 +350,8 @@ def test_two_sockets_share_the_link_between_them() -> None:
         (*links, *duplex("cpu0", "cpu1", "upi", "20GB/s")),
     )
     assert projection.levels(node, node.members) == (
-        projection.Level("pcie", 2, Fraction(16 * GB)),
-        projection.Level("upi", 2, Fraction(10 * GB)),
+        projection.Exchange("pcie", 2, Fraction(16 * GB)),
+        projection.Exchange("upi", 2, Fraction(10 * GB)),
     )
     assert total(projection.project(node, 1, 4, 4 * GB)) == pytest.approx(2 * (4 * 0.5 / 16 + 2 * 0.5 / 10))
 
