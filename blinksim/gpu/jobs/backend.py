@@ -137,7 +137,7 @@ class SharedMemoryBackend:
         try:
             # Every round is begun as launches are on GPUs.
             for number in range(launch.rounds):
-                epoch, on = self.epoch + 1, number * launch.step
+                epoch, begin = self.epoch + 1, launch.at + number * launch.step
                 # Announces the launch, and waits until all others have begun the one before.
                 if self.alarmed():
                     raise _GaveUpError
@@ -146,7 +146,7 @@ class SharedMemoryBackend:
                 for other in range(len(self.maps)) if epoch > 1 else ():
                     if other != self.rank:
                         self._has_begun(other, epoch - 1, self.before, timeout_s)
-                there = source.view(np.uint8)[launch.input_at + on :], target.view(np.uint8)[launch.output_at + on :]
+                there = source.view(np.uint8)[begin:], target.view(np.uint8)[begin:]
                 _Interpreter(self, launch.program, op, there, epoch, timeout_s).run()
                 # Were those that sent data in the same call? They have announced it before.
                 for other, targets in enumerate(receivers(launch.program)):
@@ -158,7 +158,7 @@ class SharedMemoryBackend:
             parts, length, stride = launch.written
             out = target.view(np.uint8)
             for part in range(parts):
-                at = launch.output_at + part * stride
+                at = launch.at + part * stride
                 out[at : at + length] = POISON_BYTE
             for other in range(len(self.maps)):
                 notes = self._notes(other)
@@ -414,7 +414,7 @@ class GpuBackend:
     @_there
     def launch(self, launch: Launch, op: str, source: int, target: int, timeout_s: float) -> None:
         at = self.at
-        given = source + launch.input_at, target + launch.output_at, int(timeout_s * 1e9)
+        given = source + launch.at, target + launch.at, int(timeout_s * 1e9)
         # A launch's table on the GPU, and the kernel that runs it; both are made once.
         key, capturing = id(launch), self._captured(self.at)
         self.in_graph = capturing
