@@ -366,7 +366,7 @@ class _Builder:
                     place = switch(top) if len(part) > 1 or len(inner) > 1 else top
                     for label in part:
                         pair(place, self.name[label])
-        between = self.rates.cpu_link("x86_64", "GenuineIntel", None, None).rate
+        between = self.rates.cpu_link("x86_64", "GenuineIntel", None, None)
         for a, b in permutations(range(len(cpus)), 2):
             self.add(f"cpu{a}", f"cpu{b}", "cpu", between)
 

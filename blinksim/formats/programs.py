@@ -316,7 +316,7 @@ def sends(trace: Trace, needed: Needed) -> dict[int, Send]:
     """All sends, by the number of their last arrival.
 
     What a rank passes on once, unchanged, while it has another value of the same unit, is one send over that rank.
-    kept: what ranks must have in the end, by rank and unit.
+    needed: what ranks must have in the end, by rank and unit.
     """
     readers: dict[tuple[int, Unit], dict[Parts, list[int]]] = {}
     for number, arrival in enumerate(trace.arrivals):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -26,24 +25,11 @@ TUNER = "nccl-tuner"
 
 @dataclass(frozen=True)
 class GivenFile:
-    """A file that may be one of a runtime. document: parsed JSON, None for XML."""
+    """A file that may be one of a runtime. document: parsed JSON, None for XML. text: of XML, else empty."""
 
     path: str
     document: object = None
-
-    @cached_property
-    def text(self) -> str:
-        """The text of an XML file, empty for JSON."""
-        from blinksim.textio.safe_xml import file_text
-
-        return file_text(self.path) if self.document is None else ""
-
-    @property
-    def outermost(self) -> str:
-        """The name of the outermost element of an XML file."""
-        from blinksim.textio.safe_xml import outermost
-
-        return outermost(self.text)
+    text: str = ""
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.schedule.verify import verify
+from blinksim.textio import safe_xml
 from blinksim.textio.strict_json import Entry, compressed, decompressed, pack, parse, unpack
 from blinksim.textio.text_files import MIB, STDIN, read_bytes, standard_input, write_bytes
 from blinksim.topology.elements import copies
@@ -465,10 +466,11 @@ def is_xml(file: str) -> bool:
 def _given(file: str) -> tuple[GivenFile, Format | None]:
     """A file, and the format of a runtime that it has; those name no devices and links."""
     if is_xml(file):
-        given = GivenFile(file)
+        given = GivenFile(file, text=safe_xml.file_text(file))
         form = taken(given)
         if form is None:
-            raise FileError(file, f"is no algorithm of MSCCL: its outermost element is <{given.outermost}>, not <algo>")
+            what = f"its outermost element is <{safe_xml.outermost(given.text)}>, not <algo>"
+            raise FileError(file, f"is no algorithm of MSCCL: {what}")
         return given, form
     data = unpack(file, read_bytes(file, MOST_BYTES, "schedule"), MOST_BYTES, "schedule")
     given = GivenFile(file, parse(file, data, "schedule"))

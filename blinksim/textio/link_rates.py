@@ -15,25 +15,14 @@ from blinksim.units import parse_rate, parse_time
 RATES = ("nominal", "nccl")
 
 
-@dataclass(frozen=True, slots=True)
-class CpuRow:
-    """Which CPUs an interconnect rate holds for; None fits every CPU."""
-
-    name: str
-    rate: Fraction
-    arch: str | None = None
-    vendor: str | None = None
-    family: int | None = None
-    models_from: int | None = None
-
-
 @dataclass(frozen=True)
 class LinkRates:
     """One column of the table: bytes/s in one direction, and seconds.
 
     nvlink: (sm, holds for that sm only, rate of a lane), ascending. xgmi: (gfx number, generation, rate of a
-    link). pcie: rate of a lane by transfer rate in GT/s as text (``"2.5"``, ``"8"``). local: a connection
-    without a limit of its own. timing: (latency, overhead) by what a link is.
+    link). pcie: rate of a lane by transfer rate in GT/s as text (``"2.5"``, ``"8"``). cpus: (rate of an
+    interconnect, what a CPU has whose it is). local: a connection without a limit of its own. timing:
+    (latency, overhead) by what a link is.
     """
 
     name: str
@@ -42,7 +31,7 @@ class LinkRates:
     pcie: Mapping[str, Fraction]
     pcie_unknown_rate: str
     pcie_unknown_lanes: int
-    cpus: tuple[CpuRow, ...]
+    cpus: tuple[tuple[Fraction, Mapping[str, Any]], ...]
     local: Fraction
     net_unknown: Fraction
     timing: Mapping[str, tuple[float, float]] = field(hash=False)
@@ -56,15 +45,14 @@ class LinkRates:
         """Generation and rate of an xGMI link of a GPU of AMD with the number `gfx` (0x942), 0 for an unknown one."""
         return next((name, rate) for start, name, rate in reversed(self.xgmi) if gfx >= start)
 
-    def cpu_link(self, arch: str, vendor: str, family: int | None, model: int | None) -> CpuRow:
-        """The row for the interconnect of a CPU; family and model as its CPUID says, None where not known."""
+    def cpu_link(self, arch: str, vendor: str, family: int | None, model: int | None) -> Fraction:
+        """The rate of the interconnect of a CPU; family and model as its CPUID says, None where not known."""
+        own = {"arch": arch, "vendor": vendor, "family": family}
         return next(
-            row
-            for row in self.cpus
-            if row.arch in (None, arch)
-            and row.vendor in (None, vendor)
-            and row.family in (None, family)
-            and (row.models_from is None or (model is not None and model >= row.models_from))
+            rate
+            for rate, wanted in self.cpus
+            if all(wanted.get(key, value) == value for key, value in own.items())
+            and ("models_from" not in wanted or (model is not None and model >= wanted["models_from"]))
         )
 
 
@@ -84,10 +72,7 @@ def load(rates: str) -> LinkRates:
         pcie={f"{row['transfer_rate']:g}": parse_rate(row[rates]) for row in table["pcie_lane"]},
         pcie_unknown_rate=f"{table['pcie_unknown']['transfer_rate']:g}",
         pcie_unknown_lanes=table["pcie_unknown"]["lanes"],
-        cpus=tuple(
-            CpuRow(row["name"], parse_rate(row[rates]), *map(row.get, ("arch", "vendor", "family", "models_from")))
-            for row in table["cpu_link"]
-        ),
+        cpus=tuple((parse_rate(row[rates]), row) for row in table["cpu_link"]),
         local=parse_rate(table["local"]),
         net_unknown=parse_rate(table["net_unknown"]),
         timing={

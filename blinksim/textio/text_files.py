@@ -30,10 +30,9 @@ MIB = 2**20
 STDIN = "-"
 """The path that stands for standard input."""
 
-# What came through each standard input so far: a machine is read more than once on the way to an answer.
-_received: dict[BinaryIO, bytes] = {}
-# How much was asked for: less than that came, and the input has ended.
-_received_limit: dict[BinaryIO, int] = {}
+# What came through each standard input so far, as a machine is read more than once on the way to an answer;
+# and how much was asked for: less than that came, and the input has ended.
+_received: dict[BinaryIO, tuple[bytes, int]] = {}
 
 
 def standard_input(most: int) -> bytes:
@@ -41,13 +40,13 @@ def standard_input(most: int) -> bytes:
     if sys.stdin is None:
         raise FileError("standard input", "is closed")
     source = sys.stdin.buffer
-    have = _received.get(source, b"")
-    if len(have) < most and (not have or len(have) == _received_limit.get(source)):
+    have, asked = _received.get(source, (b"", 0))
+    if len(have) < most and len(have) in (0, asked):
         try:
             have += source.read(most - len(have))
         except OSError as error:
             raise FileError("standard input", f"cannot be read: {error.strerror or error}") from None
-        _received[source], _received_limit[source] = have, most
+        _received[source] = have, most
     return have[:most]
 
 

@@ -17,12 +17,12 @@ from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from blinksim.collective import CALLED, Collective
+from blinksim.collective import CALLED
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.results import Term, total
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.alpha_beta_model import AlphaBeta
-from blinksim.timing.measured_constants import NVLS, uncovered
+from blinksim.timing.measured_constants import NVLS, NcclRates, uncovered
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about
@@ -105,7 +105,7 @@ class Executed(ScheduleModel):
         reason = uncovered(self.part or candidate.compact.topology)
         if reason:
             raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")
-        if self._by_switches(candidate.compact):
+        if self._by_switches(candidate.compact) is not None:
             return
         if self.calls in IN_JOBS and (name := candidate.compact.collective.name) not in CALLED:
             raise InfeasibleError(f"model={self.name}, calls={self.calls}: training jobs leave {name} to NCCL")
@@ -119,12 +119,8 @@ class Executed(ScheduleModel):
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         if gamma:
             raise InputError(f"model={self.name} knows what sums cost; leave gamma out")
-        part = self.part or schedule.topology
-        if self._by_switches(schedule):
-            # The terms of an allreduce of `size` bytes by NVLS, for a part that is `adds_in_switches`.
-            rates = part.nccl_rates
-            assert rates is not None
-            assert rates.nvls is not None
+        part, rates = self.part or schedule.topology, self._by_switches(schedule)
+        if rates is not None and rates.nvls is not None:
             # The number of channels is for rings: those of NVLS have one of their own.
             terms = tuple(rates.terms("allreduce", part.ranks, size, NVLS, channels=1))
             passing = next(term.time_s for term in terms if term.limit == "nvls.byte") / total(terms)
@@ -179,9 +175,12 @@ class Executed(ScheduleModel):
     def projection(self, **given: Any) -> Projection:
         return (NvlsProjection if "library" in given["details"] else ExecutionProjection)(**given)
 
-    def _by_switches(self, schedule: Schedule) -> bool:
-        """True for a schedule that switches carry out and whose time is known: that of NCCL's NVLS."""
-        return adds_in_switches(self.part or schedule.topology, schedule.algorithm, schedule.collective)
+    def _by_switches(self, schedule: Schedule) -> NcclRates | None:
+        """NCCL's constants, if a schedule is an allreduce by NVLS and they say how long switches take for it."""
+        part, named = self.part or schedule.topology, (schedule.algorithm, schedule.collective.name)
+        adds = part.nodes == 1 and any(device.reads for device in part.devices)
+        rates = part.nccl_rates if adds and named == (NVLS, "allreduce") else None
+        return rates if rates is not None and rates.line_of(NVLS, "Simple", part.ranks) else None
 
     def run(self, part: Topology, schedule: Schedule, size: int) -> Run:
         """The program by the protocol, and of the calls, that take less time, simulated; raises `SlowerError` if
@@ -290,14 +289,6 @@ class ExecutionProjection(Projection):
         return f"{self.bottleneck}, {100 * max(t.time_s for t in self.terms) / self.time_s:.0f} % of the time"
 
     own_facts = basis
-
-
-def adds_in_switches(part: Topology, algorithm: str, collective: Collective) -> bool:
-    """True if the constants of a part say how long switches take that reduce into readers."""
-    rates = part.nccl_rates
-    adds = any(device.reads for device in part.devices)
-    named = (algorithm, collective.name) == (NVLS, "allreduce") and part.nodes == 1 and adds
-    return named and rates is not None and rates.line_of(NVLS, "Simple", part.ranks) is not None
 
 
 class NvlsProjection(Projection):

@@ -313,12 +313,12 @@ class Library(TimingModel):
         """
         # Constants in a file of rates that was named are those of the machine as it is.
         own = self.question.rates and not self.machine.edits and self.by_constants(collective, size)
-        edited = self.healthy and not own
-        found = self._edited(collective, size) if edited else self._taken(collective, size)
+        healthy = None if own else self.healthy
+        found = self._edited(healthy, collective, size) if healthy else self._taken(collective, size)
         power = max(TURNS[0], 2 ** (max(1, size - 1).bit_length() - 1))
         near = self._neighbors(collective) if size <= TURNS[0] else ()
         fewer = [s for one in (self, *near) for s in (power, *one._known(collective)) if s < size]
-        if edited or not fewer or found.time_s * _FALLS < asked:
+        if healthy or not fewer or found.time_s * _FALLS < asked:
             return found
         less = self._risen(collective, max(fewer), max(asked, found.time_s))
         if found.details["basis"] != "measured":
@@ -383,13 +383,11 @@ class Library(TimingModel):
             found = replace(found, terms=shorter.terms, bottleneck=shorter.bottleneck, details=details)
         return found
 
-    def _edited(self, collective: Collective, size: int) -> Projection:
-        """The time without the edits, times what NCCL's model says of them, or else the links.
+    def _edited(self, healthy: Library, collective: Collective, size: int) -> Projection:
+        """The time without the edits, by `healthy`, times what NCCL's model says of them, or else the links.
 
         The terms are those that the machine has after them, where the library may choose otherwise.
         """
-        healthy = self.healthy
-        assert healthy is not None
         before = healthy._risen(collective, size)
         stated, by = [one.stated(collective, size) for one in (self, healthy)], "NCCL's channels"
         times = [one._at_width(found) for one, found in zip((self, healthy), stated, strict=True) if found]

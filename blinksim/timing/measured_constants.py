@@ -335,21 +335,16 @@ class NcclRates:
         line: what `line_of` says. channels: of the communicator, after NCCL has doubled those that it
         searched. size: bytes, as everywhere the larger of one rank's buffers.
         """
-        constants = self.constants(channels)
-        spent = 0.0
-        for name, times in self.addends(collective, ranks, size, line).items():
+        constants, spent = self.constants(channels), 0.0
+        nvls = self.nvls if line == NVLS else None
+        counts = addends(collective, ranks, size, line) if nvls is None else nvls.counts(ranks, size)
+        for name, times in counts.items():
             what = name.partition(".")[2]
             words = count(round(times), _COUNTED[what]) if what in _COUNTED else _WORDS.get(name, _WORDS[what])
             spent += constants[name] * times
             yield Term(words, constants[name] * times, name)
         if spent < self.call_s:
             yield Term("waiting for the host", self.call_s - spent, "call")
-
-    def addends(self, collective: str, ranks: int, size: int, line: str) -> Mapping[str, float]:
-        """How often each of `constants` counts in the time; with switches that reduce, that of an allreduce."""
-        if line == NVLS and self.nvls is not None:
-            return self.nvls.counts(ranks, size)
-        return addends(collective, ranks, size, line)
 
     def time(self, collective: str, ranks: int, size: int, line: str, channels: int) -> float:
         """The sum of `terms`, in seconds."""

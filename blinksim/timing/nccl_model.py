@@ -13,12 +13,12 @@ from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_reduction
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.machines import NOMINAL, RatesName, at_rates
+from blinksim.machines import NOMINAL, Question, RatesName, at_rates
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.search_passes import NO_SOLUTION
@@ -35,9 +35,6 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.rules import behind
 from blinksim.topology.selection import ALL, NONE
 from blinksim.units import format_rate, in_GBps
-
-if TYPE_CHECKING:
-    from blinksim.machines import Question
 
 ENTRIES = ({"name": "nccl-tuner", "class": "NcclTuner", "chooses": "nccl", "place": 5},)
 
@@ -70,21 +67,13 @@ def graphs_of(path: str | Path) -> dict[str, Graph]:
     return found
 
 
-def predict_with(
-    whole: Topology,
-    members: Sequence[str] | None = None,
-    *,
-    nodes: int | None = None,
-    version: str = DEFAULT_VERSION,
-    multicast: bool = True,
-    graph_file: str | Path | None = None,
-) -> Prediction:
-    """`blinksim.nccl.predict`, with the channels of a graph file where one is given.
+def predict_with(*asked: Any, graph_file: str | Path | None = None, **how: Any) -> Prediction:
+    """`blinksim.nccl.predict` as asked, with the channels of a graph file where one is given.
 
     Raises `InputError` if the file lists other GPUs than the members', as NCCL then fails.
     """
     given: Mapping[str, Graph] = graphs_of(graph_file) if graph_file is not None else {}
-    found = predict(whole, members, nodes=nodes, version=version, multicast=multicast, graphs=given)
+    found = predict(*asked, **how, graphs=given)
     for family, graph in given.items():
         for number, channel in enumerate(graph.channels):
             if sorted(channel) != sorted(found.names):
@@ -162,9 +151,8 @@ class NcclTuner(TimingModel):
         """NCCL's channels on a machine; raises as `predict_with` does."""
         whole = self.machine or topology
         if self._searched is None or self._searched[0] is not whole:
-            names = ("nodes", "version", "multicast", "graph_file")
-            given: dict[str, Any] = {name: getattr(self, name) for name in names}
-            found = predict_with(self.known or whole, whole.members, **given)
+            how = {name: getattr(self, name) for name in ("nodes", "version", "multicast", "graph_file")}
+            found = predict_with(self.known or whole, whole.members, **how)
             self._searched = whole, carried(found, self.known, whole) if self.known else found
         return self._searched[1]
 

@@ -21,16 +21,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from blinksim import data_files
+from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, unknown
 from blinksim.graphs.connectivity import UnionFind
+from blinksim.machines import Question
 from blinksim.results import Term, total
+from blinksim.textio import text_files, yaml_nodes
+from blinksim.textio.yaml_nodes import Entry
 from blinksim.timing.projection_result import Projection, of_part
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.cluster import nodes_of, place
@@ -38,32 +41,20 @@ from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import NONE
 from blinksim.units import format_size, format_time
 
-if TYPE_CHECKING:
-    from blinksim.collective import Collective
-    from blinksim.machines import Question
-    from blinksim.textio.yaml_nodes import Entry
-    from blinksim.topology.graph import Topology
-
 
 @dataclass(frozen=True, slots=True)
-class Level:
-    """A level inside a node: `width` parts exchange over links of class `kind`, each rank at `bandwidth` bytes/s."""
+class Exchange:
+    """How parts of a machine exchange data: over links of class `kind`, at `bandwidth` bytes/s each.
 
-    kind: str
-    width: int
-    bandwidth: Fraction
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The network between nodes: `count` ports on every node, of class `kind`, each with `bandwidth` bytes/s."""
+    count: of a level inside a node the parts, each rank at that rate; between nodes the ports on every node.
+    """
 
     kind: str
     count: int
     bandwidth: Fraction
 
 
-def ports(topology: Topology) -> Ports:
+def ports(topology: Topology) -> Exchange:
     """The ports of a node: the links that leave it, or those that its fabric would give it.
 
     The nodes work in step, so the node with the fewest ports and the slowest port set the values. Raises
@@ -73,7 +64,7 @@ def ports(topology: Topology) -> Ports:
         fabric = topology.fabric
         if fabric is None:
             raise InfeasibleError(f"{topology.name} describes no fabric to join several nodes with")
-        return Ports(fabric.kind, len(fabric.ports), fabric.lane_bandwidth * fabric.lanes)
+        return Exchange(fabric.kind, len(fabric.ports), fabric.lane_bandwidth * fabric.lanes)
     node = {device.name: device.node for device in topology.devices}
     leaving: dict[int, list[Link]] = {index: [] for index in node.values() if index >= 0}
     for link in topology.links:
@@ -84,7 +75,7 @@ def ports(topology: Topology) -> Ports:
         raise InfeasibleError(f"{topology.name}: a node has no link to the other nodes")
     kinds = dict.fromkeys(link.kind for links in leaving.values() for link in links)
     slowest = min(_share(link) for links in leaving.values() for link in links)
-    return Ports(", ".join(kinds), len(fewest), slowest)
+    return Exchange(", ".join(kinds), len(fewest), slowest)
 
 
 def _share(link: Link) -> Fraction:
@@ -92,7 +83,7 @@ def _share(link: Link) -> Fraction:
     return link.bandwidth if link.bus is None else link.bandwidth / 2
 
 
-def levels(topology: Topology, members: Sequence[str]) -> tuple[Level, ...]:
+def levels(topology: Topology, members: Sequence[str]) -> tuple[Exchange, ...]:
     """The levels by which the link classes join `members` (all in one node), innermost first; none for one member.
 
     Raises `InfeasibleError` if a class joins them in groups of unequal size, or if no class joins them all.
@@ -107,7 +98,7 @@ def levels(topology: Topology, members: Sequence[str]) -> tuple[Level, ...]:
     for link in topology.links:
         if link.kind in links and link.src in part and link.dst in part:
             links[link.kind].append(link)
-    found: list[Level] = []
+    found: list[Exchange] = []
     remaining = list(kinds)
     parts = len(members)
     while parts > 1:
@@ -127,7 +118,7 @@ def levels(topology: Topology, members: Sequence[str]) -> tuple[Level, ...]:
             advice = "take as many ranks as fill every group"
             raise InfeasibleError(f"{what} joins {names} in groups of unequal size; {advice}")
         if len(sizes) < parts:
-            found.append(Level(kind, parts // len(sizes), rates[kind]))
+            found.append(Exchange(kind, parts // len(sizes), rates[kind]))
         parts = len(sizes)
     return tuple(found)
 
@@ -199,8 +190,8 @@ def hierarchical(
     def timed(group: Sequence[str]) -> list[tuple[str, float]]:
         steps, part = list[tuple[str, float]](), Fraction(size)
         for level in levels(topology, group):
-            steps.append((level.kind, float(part * Fraction(level.width - 1, level.width) / level.bandwidth)))
-            part /= level.width
+            steps.append((level.kind, float(part * Fraction(level.count - 1, level.count) / level.bandwidth)))
+            part /= level.count
         return steps
 
     # The levels of the node that takes longest; all nodes wait for it.
@@ -254,6 +245,13 @@ def _nearest(topology: Topology, members: Sequence[str], port: str, past: set[st
 
 
 BANDWIDTHS = ("mdfi", "xe", "device_to_host", "host_to_switch", "switch_to_nic", "pcie", "nic", "memory")
+# The variables of section 2, bandwidths in bytes/s of one link and direction. mdfi: between the two tiles of
+# a card. xe: between two cards. device_to_host, host_to_switch, switch_to_nic: the hops of the chain model
+# (switch_to_nic is listed in section 2 and used in no equation). pcie: the host copies of equation 6. nic: one
+# NIC. memory: GPU memory, which bounds the additions. nics_per_node and nic_efficiency (the share of their
+# joint bandwidth that can be had): equation 4. parallel_links: n_l of equations 1 and 7.
+CONSTANTS = (*BANDWIDTHS, "nics_per_node", "nic_efficiency", "parallel_links")
+Constants = Mapping[str, Fraction]
 READINGS = ("exact", "as-written", "chain", "derived")
 _CONSTANT = "{nic_efficiency: {value: 4/5, source: section 3}}"
 _VALUE = {True: "{bandwidth: 25GB/s, source: data sheet}", False: "{value: 4/5, source: section 3}"}
@@ -261,39 +259,12 @@ FABRIC = "fabric"
 _PHASES = ("reduce-scatter", "allgather")
 
 
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """The variables of section 2, bandwidths in bytes/s of one link and direction.
-
-    mdfi: between the two tiles of a card. xe: between two cards. device_to_host, host_to_switch,
-    switch_to_nic: the hops of the chain model (switch_to_nic is listed in section 2 and used in no equation).
-    pcie: the host copies of equation 6. nic: one NIC. memory: GPU memory, which bounds the additions.
-    nics_per_node and nic_efficiency (the share of their joint bandwidth that can be had): equation 4.
-    parallel_links: n_l of equations 1 and 7.
-    """
-
-    mdfi: Fraction
-    xe: Fraction
-    device_to_host: Fraction
-    host_to_switch: Fraction
-    switch_to_nic: Fraction
-    pcie: Fraction
-    nic: Fraction
-    memory: Fraction
-    nics_per_node: int
-    nic_efficiency: Fraction
-    parallel_links: int
-
-
-_CONSTANTS = tuple(field.name for field in fields(Constants))
-
-
 @dataclass(frozen=True)
 class WhatIf:
     """A change of some constants: what it stands for, the new values (bytes/s, or a share), where they come from."""
 
     title: str
-    changes: Mapping[str, Any]
+    changes: Mapping[str, Fraction]
     source: str
 
 
@@ -303,7 +274,7 @@ class Preset:
 
     reading: one of `READINGS`. rates: the rate table to load the machine with, None for the caller's. uses:
     names of the bandwidths that its terms can have. classes: link class that stands for a bandwidth
-    (`FABRIC`: whatever joins the nodes). constants: None for a derived reading, which has only
+    (`FABRIC`: whatever joins the nodes). constants: none for a derived reading, which has only
     `nic_efficiency`. pcie, hide_mdfi: see `equations`. what_if: the changes that the source document
     discusses.
     """
@@ -314,7 +285,7 @@ class Preset:
     rates: str | None
     uses: tuple[str, ...]
     classes: Mapping[str, str]
-    constants: Constants | None
+    constants: Constants
     nic_efficiency: Fraction
     what_if: tuple[WhatIf, ...] = ()
     pcie: bool = False
@@ -378,8 +349,6 @@ def _presets() -> dict[str, Preset]:
 
 def read_presets(path: Path) -> list[Preset]:
     """The presets of one model file; raises `FileError` with the line of the key which cannot be used."""
-    from blinksim.textio import text_files, yaml_nodes
-
     root = yaml_nodes.load(path, text_files.read_text(path, what="model file"), "model file")
     root.what = "the file"
     parts = root.mapping(
@@ -389,7 +358,7 @@ def read_presets(path: Path) -> list[Preset]:
     )
     values: dict[str, Fraction] = {}
     classes: dict[str, str] = {}
-    for name, entry in parts["constants"].mapping(_CONSTANTS, example=_CONSTANT).items():
+    for name, entry in parts["constants"].mapping(CONSTANTS, example=_CONSTANT).items():
         entry.what, rate = f"constant {name}", name in BANDWIDTHS
         given = "bandwidth" if rate else "value"
         known = (given, "source", "assumed", *(("class",) if rate else ()))
@@ -401,11 +370,7 @@ def read_presets(path: Path) -> list[Preset]:
         if "class" in stated:
             classes[name] = stated["class"].text()
     what_if = [_what_if(entry, values) for entry in _items(parts, "what_if", "[{title: …, set: {nic: 25GB/s}}]")]
-    source, missing = parts["source"].text(), sorted(set(_CONSTANTS) - values.keys())
-    constants = None
-    if not missing:
-        counts = {name: int(values[name]) for name in ("nics_per_node", "parallel_links")}
-        constants = Constants(**{**values, **counts})  # type: ignore[arg-type]  # values of three kinds
+    source, missing = parts["source"].text(), sorted(set(CONSTANTS) - values.keys())
     found = list[Preset]()
     for name, (_, entry) in parts["presets"].named(example="{mine: {title: …, reading: derived}}").items():
         entry.what = f"preset {name}"
@@ -425,7 +390,7 @@ def read_presets(path: Path) -> list[Preset]:
             rates=stated["rates"].text() if "rates" in stated else None,
             uses=tuple(role.text() for role in uses),
             classes=classes,
-            constants=constants,
+            constants={} if missing else values,
             nic_efficiency=values.get("nic_efficiency", Fraction(1)),
             what_if=tuple(what_if),
             pcie=_flag(stated, "pcie", False),
@@ -497,11 +462,11 @@ def equations(
     half used, and for `pcie` on one node: the paper covers neither; `InputError` for a single rank.
     """
     known = constants or preset.constants
-    if known is None:
+    if not known:
         raise InfeasibleError(f"{preset.name} has no equations of its own; it needs a machine")
     _check_ranks(nodes, ranks_per_node)
     if preset.reading == "chain":
-        moved = size * Fraction(2 * (nodes * ranks_per_node - 1), known.parallel_links)
+        moved = size * Fraction(2 * (nodes * ranks_per_node - 1), known["parallel_links"])
         hops = [("from card to card", "xe")]
         if nodes > 1:
             hops = [("device to host", "device_to_host"), ("host to switch", "host_to_switch")]
@@ -526,7 +491,7 @@ def equations(
 def _on_nodes(known: Constants, preset: Preset, size: int, nodes: int, ranks_per_node: int) -> tuple[Term, ...]:
     """Equation 4 on two nodes or more, as `equations` says."""
     exact = preset.reading == "exact"
-    driven = known.nic_efficiency * min(ranks_per_node, known.nics_per_node)
+    driven = known["nic_efficiency"] * min(Fraction(ranks_per_node), known["nics_per_node"])
     between = _term(known, "allreduce between nodes", Fraction(2 * size * (nodes - 1), nodes), "nic", driven)
     terms: tuple[Term, ...] = (between,)
     if not exact or ranks_per_node > 2:
@@ -545,7 +510,7 @@ def _on_nodes(known: Constants, preset: Preset, size: int, nodes: int, ranks_per
 
 def _term(constants: Constants, name: str, amount: Fraction | int, role: str, times: Fraction | int = 1) -> Term:
     """The time of `amount` bytes on `times` links of a role."""
-    return Term(name, float(amount / (times * getattr(constants, role))), role)
+    return Term(name, float(amount / (times * constants[role])), role)
 
 
 def _there_and_back(
@@ -632,16 +597,14 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
     That is the slowest link of the class among those that idle GPUs do not end: all ranks work in step.
     Raises `InfeasibleError` if the machine lacks such a class.
     """
-    assert preset.constants is not None
-    changes: dict[str, Any] = {}
-    count = preset.constants.nics_per_node
+    constants = dict(preset.constants)
     idle = {device.name for device in topology.devices if device.holds} - set(members)
     for role in preset.uses:
         kind = preset.classes.get(role)
         if kind == FABRIC:
             if nodes > 1:
                 out = ports(topology)
-                changes[role], count = out.bandwidth, out.count
+                constants |= {role: out.bandwidth, "nics_per_node": Fraction(out.count)}
         elif kind is not None:
             if kind not in topology.link_classes:
                 raise InfeasibleError(
@@ -650,8 +613,8 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
                 )
             links = [link for link in topology.links if link.kind == kind]
             used = [link for link in links if link.src not in idle and link.dst not in idle]
-            changes[role] = min(link.bandwidth for link in used or links)
-    return replace(preset.constants, nics_per_node=count, **changes)
+            constants[role] = min(link.bandwidth for link in used or links)
+    return constants
 
 
 # --- section 5 as a table -------------------------------------------------------------------------------------------
@@ -687,7 +650,6 @@ def bottlenecks(
     if machine is not None:
         start = machine_constants(machine, ranks_of(machine, nodes, ranks_per_node, preset), nodes, preset)
     base = equations(preset, size, nodes, ranks_per_node, start)
-    assert start is not None
     before = total(base)
 
     def text(name: str, value: Fraction) -> str:
@@ -697,10 +659,10 @@ def bottlenecks(
     for entry in preset.what_if:
         if not {name for name in entry.changes if name in BANDWIDTHS} <= {*preset.uses}:
             continue
-        terms = equations(preset, size, nodes, ranks_per_node, replace(start, **entry.changes))
+        terms = equations(preset, size, nodes, ranks_per_node, {**start, **entry.changes})
         after = total(terms)
         settings = ", ".join(
-            f"{name} {text(name, getattr(start, name))} -> {text(name, value)}" for name, value in entry.changes.items()
+            f"{name} {text(name, start[name])} -> {text(name, value)}" for name, value in entry.changes.items()
         )
         rows.append(Change(entry.title, settings, after, before - after, before / after, terms, entry.source))
     rows.sort(key=lambda row: row.time_s)

@@ -238,11 +238,11 @@ class Projection(Rates, Result):
         found = keyed(self, "algorithm time_s algbw_GBps=algbw busbw_GBps=busbw bottleneck rates")
         return found | ({"time_bound_s": self.least.time_s} if self.least else {})
 
-    def sentence(self, how: str = "") -> str:
-        """The answer in one line. how: the reservation under which the time holds."""
+    def sentence(self) -> str:
+        """The answer in one line."""
         what = f"{self.collective} of {format_size_about(self.size)} on {self.machine}"
         rates = f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)}"
-        return f"{what} takes {format_time(self.time_s)}{how}: {rates} ({self.algorithm}, {self.model})"
+        return f"{what} takes {format_time(self.time_s)}: {rates} ({self.algorithm}, {self.model})"
 
     def text(self) -> str:
         """The sentence, the terms as a table, and what else is known."""

@@ -26,19 +26,16 @@ class Simulated(ScheduleModel):
     crossover_precision: ClassVar[int | None] = 50
 
     def check_schedule(self, candidate: Candidate) -> None:
-        _check_sends(candidate.compact, candidate.sends)
+        schedule, sends = candidate.compact, candidate.sends
+        if sends > MOST_SENDS:
+            fewer = "double_binary, fewer ranks" if schedule.collective.name == "allreduce" else "fewer ranks"
+            raise InfeasibleError(
+                f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {sends:,} sends, and "
+                f"model='simulate' takes at most {MOST_SENDS:,}; take {fewer} or model='alpha-beta', or "
+                "synthesize the schedule and simulate it with chunk="
+            )
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
-        _check_sends(schedule, schedule.sends)
+        self.check_schedule(Candidate(schedule))
         timeline = simulate(schedule, size, gamma=gamma, most_events=MOST_EVENTS)
         return Breakdown(timeline.terms, timeline.uses[0].resource, {**timeline.facts, "engine": timeline.engine})
-
-
-def _check_sends(schedule: Schedule, sends: int) -> None:
-    if sends > MOST_SENDS:
-        fewer = "double_binary, fewer ranks" if schedule.collective.name == "allreduce" else "fewer ranks"
-        raise InfeasibleError(
-            f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {sends:,} sends, and "
-            f"model='simulate' takes at most {MOST_SENDS:,}; take {fewer} or model='alpha-beta', or "
-            "synthesize the schedule and simulate it with chunk="
-        )

@@ -200,16 +200,12 @@ class Timeline(Rates, Result):
     @cached_property
     def uses(self) -> tuple[Use, ...]:
         """The use of every link, bus, device capacity and reducer, busiest first."""
-        real = ~self.graph.timeless
-        resource = self.graph.resource[real]
-        hold = np.zeros(int(self.graph.resource.max(initial=-1)) + 1, dtype=np.int64)
-        share = np.zeros(len(hold), dtype=np.int64)
-        np.add.at(hold, resource, self.work.hold[real])
-        np.add.at(share, resource, self.graph.share[real])
+        share = np.zeros(len(self.work.load), dtype=np.int64)
+        np.add.at(share, self.graph.resource, self.graph.share)
         scale = self.size / self.schedule.share_den
         rows = []
-        for number in distinct(resource).tolist():
-            ticks = int(hold[number]) * self.pieces
+        for number in distinct(self.graph.resource[~self.graph.timeless]).tolist():
+            ticks = int(self.work.load[number]) * self.pieces
             busy = ticks / self.found.finish if self.found.finish else 0.0
             name, kind = self.graph.resource_name(number), self.graph.resource_kind(number)
             rows.append(Use(name, kind, self.work.seconds(ticks), busy, float(share[number] * scale)))

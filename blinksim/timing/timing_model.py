@@ -6,23 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from blinksim import plugins
 from blinksim.algorithms.registry import candidates
+from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.machines import Question
 from blinksim.results import Term
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import Schedule
 from blinksim.schedule.step_loads import Outline
 from blinksim.schedule.switch_work import abilities_used
 from blinksim.timing.contest import CandidatesLike, Contest, able_of, ceiling_of, enter_best, enter_named
 from blinksim.timing.projection_result import Projection, of_part
-
-if TYPE_CHECKING:
-    from blinksim.collective import Collective
-    from blinksim.machines import Question
-    from blinksim.schedule.candidate import Candidate
-    from blinksim.schedule.model import Schedule
-    from blinksim.topology.graph import Topology
+from blinksim.topology.graph import Topology
 
 Report = Callable[[str], None]
 # Bytes of a large collective.

@@ -237,9 +237,9 @@ def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
             raise InputError(f"oversubscription={text:.40} is not a ratio of at least 1, such as 2 or 3:2")
         given["oversubscription"] = ratio
     spines = given.pop("spine_planes", None)
-    for key, only in (("leaf_nodes", "tree"), ("oversubscription", "tree"), ("spine_planes", "tree")):
-        if key in changes and shape != only:
-            raise InputError(f"{key} goes with shape={only}, and this is {shape}; write it as in: {EXAMPLE}")
+    for key in ("leaf_nodes", "oversubscription", "spine_planes"):
+        if key in changes and shape != "tree":
+            raise InputError(f"{key} goes with shape=tree, and this is {shape}; write it as in: {EXAMPLE}")
     plain = Fabric(
         "switch", fabric.ports, fabric.kind, fabric.lane_bandwidth, fabric.lanes, fabric.latency, fabric.overhead
     )

@@ -49,13 +49,9 @@ class LinkColumns:
         src, dst = (
             np.fromiter(map(place, map(attrgetter(end), links)), dtype=np.int64, count=count) for end in ("src", "dst")
         )
-        # Fractions hash slowly and few of them are different objects, so figures are told apart by identity first.
-        lanes, more = map(attrgetter("lane_bandwidth"), links), attrgetter("lanes", "kind", "latency", "overhead")
-        keys = [*zip(map(id, lanes), map(more, links), strict=True)]
+        figures = map(attrgetter("lane_bandwidth", "lanes", "kind", "latency", "overhead"), links)
         rows: dict[Figures, int] = {}
-        alike = dict(zip(keys, links, strict=True)).items()
-        quick = {key: rows.setdefault((one.lane_bandwidth, *more(one)), len(rows)) for key, one in alike}
-        figure = np.fromiter(map(quick.__getitem__, keys), dtype=np.int64, count=count)
+        figure = np.fromiter((rows.setdefault(row, len(rows)) for row in figures), dtype=np.int64, count=count)
         buses = [*map(attrgetter("bus"), links)]
         names = {bus: number for number, bus in enumerate(dict.fromkeys([None, *buses]), -1)}
         bus = np.fromiter(map(names.__getitem__, buses), dtype=np.int64, count=count)

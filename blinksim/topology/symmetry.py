@@ -105,18 +105,10 @@ class _Encoded:
 @per_topology
 def encoded(topology: Topology) -> _Encoded:
     """The topology as integer arrays."""
-    # Devices of one sort have one kind, capacity, abilities and role. Copies of a device share its parts, so
-    # devices are told apart by identity first: fractions hash slowly.
+    # Devices of one sort have one kind, capacity, abilities and role.
     sorts: dict[Hashable, int] = {}
-    quick: dict[tuple[int, int, str, int], int] = {}
-    sort = np.zeros(len(topology.devices), dtype=np.int64)
-    for place, device in enumerate(topology.devices):
-        key = id(device.attributes), id(device.can), device.kind, id(device.capacity)
-        number = quick.get(key)
-        if number is None:
-            row = device.kind, device.capacity, device.can, str(device.attributes.get("reduction_rate"))
-            number = quick[key] = sorts.setdefault(row, len(sorts))
-        sort[place] = number
+    rows = ((d.kind, d.capacity, d.can, str(d.attributes.get("reduction_rate"))) for d in topology.devices)
+    sort = np.array([sorts.setdefault(row, len(sorts)) for row in rows], dtype=np.int64)
     role = np.zeros(len(sort), dtype=np.int64)
     role[topology.member_places] = 1
     role[[topology.index[name] for name in topology.relays]] = 2

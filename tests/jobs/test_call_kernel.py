@@ -73,8 +73,8 @@ class Ranks:
                     ctypes.c_int64(self.count),
                     ctypes.c_void_p(self.state[rank].ctypes.data),
                     ctypes.c_void_p(self.memory[rank].ctypes.data),
-                    ctypes.c_void_p(sources[rank].ctypes.data + launch.input_at),
-                    ctypes.c_void_p(targets[rank].ctypes.data + launch.output_at),
+                    ctypes.c_void_p(sources[rank].ctypes.data + launch.at),
+                    ctypes.c_void_p(targets[rank].ctypes.data + launch.at),
                     *(ctypes.c_uint64(number) for number in numbers),
                 )
 

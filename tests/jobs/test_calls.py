@@ -65,7 +65,7 @@ def test_a_long_message_takes_one_launch_of_many_rounds(count: int) -> None:
         assert sum(moved) == count
         assert [launch.written[1] // 4 for launch in launches] == moved
         begins = [sum(moved[:number]) for number in range(len(launches))]
-        assert [launch.output_at // 4 for launch in launches] == begins
+        assert [launch.at // 4 for launch in launches] == begins
         assert len({launch.signature for launch in launches}) == len(launches)
 
 

@@ -538,6 +538,6 @@ def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:
 FORMAT = Format(
     "msccl-xml",
     export,
-    takes=lambda given: given.outermost == "algo",
+    takes=lambda given: safe_xml.outermost(given.text) == "algo",
     read=lambda given, part, root: read_schedule(given.text, given.path, part, root),
 )

@@ -445,7 +445,6 @@ class CopyRate:
 def measure_copies(
     gpus: Sequence[int] | None = None,
     *,
-    kinds: Sequence[str] = COPIES,
     blocks: Sequence[int] = BLOCKS,
     sizes: Sequence[int] = SIZES,
     repeats: int = 8,
@@ -457,7 +456,7 @@ def measure_copies(
     """
     bench = _Bench(gpus, max(sizes))
     rates: list[CopyRate] = []
-    for kind in kinds:
+    for kind in COPIES:
         for gpu in bench.gpus:
             peers = bench.reachable(gpu)
             fan = kind.startswith("fan")

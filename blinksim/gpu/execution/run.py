@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack, get_args
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError, unknown
 from blinksim.gpu.execution.gpu_devices import require_cupy
-from blinksim.gpu.execution.task import RunKeywords, RunOptions, Task
+from blinksim.gpu.execution.task import Outcome, RunKeywords, RunOptions, Task
 from blinksim.gpu.programs.dtypes import DtypeName, ReductionName, element_type
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
@@ -118,8 +118,8 @@ def execute(
     )
 
 
-@dataclass(frozen=True)
-class Execution(Result):
+@dataclass(frozen=True, kw_only=True)
+class Execution(Outcome, Result):
     """The run of one collective, with its check and its times if asked for.
 
     Attributes
@@ -177,11 +177,7 @@ class Execution(Result):
     piece_bytes: int
     protocol: str = "simple"
     staged: bool = False
-    wrong: int | None = None
-    max_error: float | None = None
     tolerance: str = "exact"
-    times_s: tuple[float, ...] = ()
-    hardware: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

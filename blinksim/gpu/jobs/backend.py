@@ -1,4 +1,4 @@
-"""Backends that move the data of a group: the interface, one on GPUs, and one without, by shared memory and NumPy.
+"""Backends that move the data of a group: one on GPUs, and one without, by shared memory and NumPy.
 
 Without GPUs the segments are files in shared memory, and NumPy interprets the programs. It relies on one
 process seeing another's stores in order: guaranteed on x86, and elsewhere by the work that the interpreter
@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,49 +46,6 @@ from blinksim.units import format_size_about
 Words = npt.NDArray[np.uint64]
 
 
-class Backend(Protocol):
-    """Allocates and shares a rank's segment, and runs launches over the segments of all ranks.
-
-    name: for people. packets: True if the links of this rank keep packets whole. blocks: most blocks of a
-    launch.
-    """
-
-    name: str
-    packets: bool
-    blocks: int
-
-    def allocate(self, segment: Segment) -> str:
-        """Allocates this rank's segment, in the state of a new group; returns what another process needs to map it.
-
-        Raises `MissingError` if there is not enough memory.
-        """
-
-    def connect(self, rank: int, handles: Sequence[str]) -> None:
-        """Maps the segments of all other ranks; handles come from their `allocate`. Raises `MissingError`."""
-
-    def settle(self) -> None:
-        """Called when all ranks have connected: names that only `connect` needs can go."""
-        return  # most have nothing to do
-
-    def launch(self, launch: Launch, op: str, source: Any, target: Any, timeout_s: float) -> None:
-        """Runs a launch, or queues it. source, target: the caller's vectors, as this backend addresses memory."""
-
-    def notes(self) -> Words:
-        """A copy of this rank's notes, also while a launch runs."""
-
-    def alarmed(self) -> bool:
-        """True once a call has failed here; asked before every call, so it must be quick."""
-
-    def finish(self) -> None:
-        """Waits until everything launched has ended."""
-
-    def disconnect(self) -> None:
-        """Lets go of the segments of others."""
-
-    def free(self) -> None:
-        """Frees this rank's own segment, which no other rank maps any more."""
-
-
 # Thread blocks that a launch pretends to have: enough for slices to matter.
 _BLOCKS = 8
 _SHARED = Path("/dev/shm")
@@ -99,8 +56,11 @@ class _GaveUpError(Exception):
     """A wait took too long, or another rank has failed."""
 
 
-class SharedMemoryBackend(Backend):
-    """This process's rank. `launch` takes one-dimensional arrays and returns when the call is done.
+class SharedMemoryBackend:
+    """This process's rank: it allocates and shares its segment, and runs launches over the segments of all.
+
+    name: for people. packets: True if the links of this rank keep packets whole. blocks: most blocks of a
+    launch. `launch` takes one-dimensional arrays and returns when the call is done.
 
     folder: where the segments are; default, the computer's shared memory.
     """
@@ -114,6 +74,10 @@ class SharedMemoryBackend(Backend):
         self.epoch, self.before = 0, 0
 
     def allocate(self, segment: Segment) -> str:
+        """Allocates this rank's segment, as of a new group; returns what another process needs to map it.
+
+        Raises `MissingError` if there is not enough memory.
+        """
         self.segment = segment
         number, name = tempfile.mkstemp(prefix="blinksim-", dir=self.folder)
         self.path = Path(name)
@@ -132,6 +96,7 @@ class SharedMemoryBackend(Backend):
         return name
 
     def connect(self, rank: int, handles: Sequence[str]) -> None:
+        """Maps the segments of all other ranks; handles come from their `allocate`. Raises `MissingError`."""
         self.rank = rank
         for other, name in enumerate(handles):
             if other == rank:
@@ -143,31 +108,36 @@ class SharedMemoryBackend(Backend):
                 raise MissingError(f"rank {rank} cannot map the memory of rank {other}: {error}") from None
 
     def settle(self) -> None:
+        """Called when all ranks have connected: names that only `connect` needs can go."""
         self.path.unlink()  # a process that is killed leaves nothing behind
 
     def notes(self) -> Words:
+        """A copy of this rank's notes, also while a launch runs."""
         return self._notes(self.rank).copy()
 
     def alarmed(self) -> bool:
+        """True once a call has failed here; asked before every call, so it must be quick."""
         return bool(self._notes(self.rank)[0])
 
     def finish(self) -> None:
-        pass
+        """Waits until everything launched has ended."""
 
     def disconnect(self) -> None:
+        """Lets go of the segments of others."""
         self.maps = []
 
     def free(self) -> None:
-        """The memory goes with the last process that maps it."""
+        """Frees this rank's own segment; the memory goes with the last process that maps it."""
 
     def _notes(self, rank: int) -> Words:
         return self.maps[rank][:NOTES_BYTES].view(np.uint64)
 
     def launch(self, launch: Launch, op: str, source: Array, target: Array, timeout_s: float) -> None:
+        """Runs a launch. source, target: the caller's vectors, as this backend addresses memory."""
         try:
             # Every round is begun as launches are on GPUs.
             for number in range(launch.rounds):
-                epoch, on = self.epoch + 1, number * launch.step
+                epoch, begin = self.epoch + 1, launch.at + number * launch.step
                 # Announces the launch, and waits until all others have begun the one before.
                 if self.alarmed():
                     raise _GaveUpError
@@ -176,7 +146,7 @@ class SharedMemoryBackend(Backend):
                 for other in range(len(self.maps)) if epoch > 1 else ():
                     if other != self.rank:
                         self._has_begun(other, epoch - 1, self.before, timeout_s)
-                there = source.view(np.uint8)[launch.input_at + on :], target.view(np.uint8)[launch.output_at + on :]
+                there = source.view(np.uint8)[begin:], target.view(np.uint8)[begin:]
                 _Interpreter(self, launch.program, op, there, epoch, timeout_s).run()
                 # Were those that sent data in the same call? They have announced it before.
                 for other, targets in enumerate(receivers(launch.program)):
@@ -188,7 +158,7 @@ class SharedMemoryBackend(Backend):
             parts, length, stride = launch.written
             out = target.view(np.uint8)
             for part in range(parts):
-                at = launch.output_at + part * stride
+                at = launch.at + part * stride
                 out[at : at + length] = POISON_BYTE
             for other in range(len(self.maps)):
                 notes = self._notes(other)
@@ -367,8 +337,8 @@ def _there(method: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-class GpuBackend(Backend):
-    """The GPU of this process, which need not be the current one of CUDA.
+class GpuBackend:
+    """The GPU of this process, which need not be the current one of CUDA; methods are as those on the CPU.
 
     gpu: its number in CUDA. stream: the address of a stream for launches, or 0 for a new one; they are queued
     there, or as `go_on` says, and run one after another. `launch` takes addresses in the GPU's memory.
@@ -438,10 +408,13 @@ class GpuBackend(Backend):
                 ) from None
             self.opened.append(self.segments[-1])
 
+    def settle(self) -> None:
+        """Nothing on GPUs is named."""
+
     @_there
     def launch(self, launch: Launch, op: str, source: int, target: int, timeout_s: float) -> None:
         at = self.at
-        given = source + launch.input_at, target + launch.output_at, int(timeout_s * 1e9)
+        given = source + launch.at, target + launch.at, int(timeout_s * 1e9)
         # A launch's table on the GPU, and the kernel that runs it; both are made once.
         key, capturing = id(launch), self._captured(self.at)
         self.in_graph = capturing
@@ -537,6 +510,8 @@ class GpuBackend(Backend):
     def free(self) -> None:
         self.runtime.free(self.lent)
 
+
+Backend = SharedMemoryBackend | GpuBackend
 
 # Places of what a launch is given anew, among the arguments of run_call.
 _INPUT, _OUTPUT, _TIMEOUT = 7, 8, 10

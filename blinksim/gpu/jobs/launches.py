@@ -34,8 +34,8 @@ class Launch:
     """What one launch does.
 
     program: with the places of INPUT and OUTPUT where they are in the caller's vectors. by: the algorithm and
-    the protocol. says, signature: what is called. input_at, output_at: bytes to add to the caller's
-    addresses. written: (parts, bytes of each, bytes from one to the next) of what this rank's output gets.
+    the protocol. says, signature: what is called. at: bytes to add to both addresses of the
+    caller. written: (parts, bytes of each, bytes from one to the next) of what this rank's output gets.
     rounds: how often the program runs, each time `step` bytes further on in the caller's vectors.
     """
 
@@ -43,8 +43,7 @@ class Launch:
     by: str
     says: str
     signature: int
-    input_at: int
-    output_at: int
+    at: int
     written: tuple[int, int, int]
     rounds: int = 1
     step: int = 0
@@ -102,7 +101,7 @@ class Planner:
         content = b"".join(array.tobytes() for array in (*(getattr(program, name) for name in names), cut))
         signature = signature_of(call, first, moved, content)
         at, step = first * size, length * size
-        return Launch(spread, by, says, signature, at, at, written, rounds, step)
+        return Launch(spread, by, says, signature, at, written, rounds, step)
 
 
 def _spread(program: Program, collective: str, length: int, whole: int) -> Program:

@@ -191,15 +191,15 @@ class _Port:
 class _Block:
     """A block in a launch.
 
-    at: its round. until: when it is busy up to. since, work_s, port_s: where its sums began, and the sums.
-    came: when it came to the port with its round. target, taken: for which target it is in line, and what
-    that takes so far. first, done: when its turn would have begun, and would have ended. out_at: when all
+    at: its round. until: when it is busy up to, and with a round when it came to the port with that. since,
+    work_s, port_s: where its sums began, and the sums. target, taken: the next target of its round, and what
+    those before took. first, done: when its turn would have begun, and would have ended. out_at: when all
     data are out. last: when all that it sent and needed are there. fence: its last one. look: what was spent
     on looking.
     """
 
     __slots__ = (
-        "at", "came", "device", "done", "fence", "first", "half", "last", "launch", "look", "number",
+        "at", "device", "done", "fence", "first", "half", "last", "launch", "look", "number",
         "out_at", "port", "port_s", "rounds", "share", "since", "start", "tail_s", "taken", "target", "until",
         "work_s",
     )  # fmt: skip
@@ -208,7 +208,7 @@ class _Block:
         self.number, self.device = number, blocks.device[number]
         self.half, self.share = blocks.half[number], blocks.share[number]
         self.port, self.rounds, self.tail_s = ports[self.device], blocks.rounds[number], blocks.tail_s[number]
-        self.came = self.taken = self.first = self.done = 0.0
+        self.first = self.done = self.taken = 0.0
         self.target = 0
 
     def begin(self, launch: _Launch, start: float) -> None:
@@ -369,6 +369,7 @@ class Launches:
                 block.work_s += lead_s
                 block.until += lead_s
             if targets:
+                block.target, block.taken = 0, 0.0
                 heappush(self.events, (block.until, next(self.order), self.store, block))
                 return
             block.at += 1
@@ -385,13 +386,8 @@ class Launches:
             self._end(device, launch, self.ends[launch][device])
 
     def _store(self, block: _Block, now: float) -> None:
-        """A block comes to its port with a round."""
-        block.came, block.taken = now, 0.0
-        self._store_from(block, 0, now)
-
-    def _store_from(self, block: _Block, at: int, now: float) -> None:
-        """Stores a round to its targets from one on, until the block must wait for its turn."""
-        current, port = block.rounds[block.at], block.port
+        """Stores a round to its next targets, until the block must wait for its turn."""
+        current, port, at = block.rounds[block.at], block.port, block.target
         targets, load = current.targets, current.load
         while at < len(targets):
             if targets[at] == HERE:
@@ -417,7 +413,7 @@ class Launches:
         if not self.packets:
             work_s = current.work_s - self.load * current.work_s
             block.work_s += work_s
-            until, least = self._both(block), block.came + work_s
+            until, least = self._both(block), block.until + work_s
             block.until = until = until if until > least else least
             if until > block.out_at:
                 block.out_at = until
@@ -445,7 +441,8 @@ class Launches:
             line.remove(block)
         port.served = block.first
         self._send(block, block.rounds[block.at], block.target, now)
-        self._store_from(block, block.target + 1, now)
+        block.target += 1
+        self._store(block, now)
         if line and not port.called:
             self._call(port)
 

@@ -36,7 +36,7 @@ from torch.distributed.distributed_c10d import AllgatherOptions, _world
 
 from blinksim import machines
 from blinksim.errors import InputError
-from blinksim.gpu.jobs.backend import GpuBackend, SharedMemoryBackend
+from blinksim.gpu.jobs.backend import Backend, GpuBackend, SharedMemoryBackend
 from blinksim.gpu.jobs.group import TIMEOUT_S, Group, Hosts
 from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
@@ -450,7 +450,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         self.alone: dict[bool, deque[torch.Tensor]] = {True: deque(), False: deque()}
         self.device, self.gpu = torch.device("cpu"), 0
         self.stream: Any = None
-        self.backend: SharedMemoryBackend | GpuBackend | None = None
+        self.backend: Backend | None = None
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         return "blinksim"
@@ -760,7 +760,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             plan = JobPlan.read(one_switch(self.ranks).select(), settings.plan)
         else:
             plan = JobPlan.for_switch(self.ranks)
-        backend: SharedMemoryBackend | GpuBackend = SharedMemoryBackend()
+        backend: Backend = SharedMemoryBackend()
         if not self.cpu:
             self.stream = torch.cuda.Stream(device, priority=-1)
             backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)

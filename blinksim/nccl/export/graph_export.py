@@ -517,9 +517,7 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     most = most_channels(channels, PORTABLE_CHANNELS, MOST_CHANNELS, "NCCL copies each, and has 64")
     file, rings = graphs_for(schedule, most)
     topology, comm = schedule.topology, communicator(schedule.topology)
-    ring, tree = file.graph(RING), file.graph(TREE)
-    assert ring is not None
-    assert tree is not None
+    ring, tree = (dict(file.graphs)[family] for family in (RING, TREE))
     # NCCL copies every channel unless forbidden; where channels are too few for their load, it should.
     copies = 2 if comm.nodes > 1 or (ring if rings else tree).bw_intra > BLOCK_RATE else 1
     allowed = None

@@ -84,22 +84,19 @@ class Graph:
         return zip(self.channels, self.nets or ((),) * len(self.channels), strict=True)
 
 
-def agreed(graphs: Sequence[Graph | None], shown: int = 0) -> Graph | None:
+def agreed(graphs: Sequence[Graph], shown: int = 0) -> Graph:
     """What ranks make of the channels that each node has found: the least of everything (NCCL 2.28.3, init.cc).
 
-    None where a node has none. shown: the node whose channels are listed.
+    shown: the node whose channels are listed.
     """
-    known = [graph for graph in graphs if graph is not None]
-    if len(known) < len(graphs):
-        return None
-    first = known[shown]
+    first = graphs[shown]
     least, most = ("nchannels", "bw_intra", "bw_inter", "same_channels"), ("pattern", "latency_inter", "cross_nic")
-    worst: dict[str, Any] = {key: min(getattr(graph, key) for graph in known) for key in least}
-    worst |= {key: max(getattr(graph, key) for graph in known) for key in most}
+    worst: dict[str, Any] = {key: min(getattr(graph, key) for graph in graphs) for key in least}
+    worst |= {key: max(getattr(graph, key) for graph in graphs) for key in most}
     for key in ("type_intra", "type_inter"):
-        worst[key] = max((getattr(graph, key) for graph in known), key=PATH_TYPES.index)
+        worst[key] = max((getattr(graph, key) for graph in graphs), key=PATH_TYPES.index)
     first = replace(first, **worst)
-    wider = min(graph.bw_intra * graph.wider for graph in known) / first.bw_intra
+    wider = min(graph.bw_intra * graph.wider for graph in graphs) / first.bw_intra
     channels, nets = (listed[: first.nchannels] for listed in (first.channels, first.nets))
     return replace(first, channels=channels, nets=nets, wider=wider)
 

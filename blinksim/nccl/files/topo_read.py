@@ -552,7 +552,7 @@ class _Builder:
             family, model = (
                 integer(self.path, element, key, low=-1, high=2**31, default=needed) for key in ("familyid", "modelid")
             )
-            row = self.rates.cpu_link(arch, vendor, family, model)
+            rate = self.rates.cpu_link(arch, vendor, family, model)
             for other, _ in peers:
                 if other != name:
-                    self.add_link(name, other, "cpu", row.rate)
+                    self.add_link(name, other, "cpu", rate)

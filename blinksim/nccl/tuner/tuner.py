@@ -33,18 +33,8 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 _PREFIX = "nccl-tuner-"
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """Limits by GPU generation in GB/s; tuples are for 1, 2, and 3 or more nodes."""
-
-    name: str
-    sm: int
-    ll_most: tuple[float, ...]
-    ll128_ring_channel: tuple[float, ...]
-    ll128_tree_channel: tuple[float, ...]
-    tree_channel: tuple[float, ...]
-    nvls_tree_channel: tuple[float, ...]
-    nvls_efficiency: float
+Generation = Mapping[str, Any]
+"""Limits of GPUs of a generation in GB/s, as their file explains them: of 1, 2, and 3 or more nodes."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +58,15 @@ class Constants:
 
     def generation(self, sm: int) -> Generation:
         """The row for GPUs of compute capability `sm` (90 for 9.0) or later."""
-        return next(row for row in self.generations if sm >= row.sm)
+        return next(row for row in self.generations if sm >= row["sm"])
 
     def ll_most(self, sm: int, nnodes: int, vendor: str) -> float:
         """GB/s that the LL protocol reaches at most."""
         row = self.generation(sm)
         if nnodes > 1:
             name = self.ll_most_by_cpu.get(vendor, self.ll_most_by_cpu["default"])
-            row = next(generation for generation in self.generations if generation.name == name)
-        return row.ll_most[min(nnodes, 3) - 1]
+            row = next(generation for generation in self.generations if generation["name"] == name)
+        return float(row["ll_most"][min(nnodes, 3) - 1])
 
 
 def versions() -> list[str]:
@@ -117,7 +107,6 @@ def load(version: str = DEFAULT_VERSION) -> Constants:
         return tuple(Fraction(str(rate)) * 10**9 for rate in gigabytes)
 
     given = {field.name: frozen(table[field.name]) for field in fields(Constants)}
-    given["generations"] = tuple(Generation(**row) for row in given["generations"])
     given["channel_bandwidths"] = tuple(
         (row["sm"], rates(row["one_node"]), rates(row["several_nodes"])) for row in table["channel_bandwidths"]
     )
@@ -276,16 +265,16 @@ class Tuner:
             if protocol == _LL:
                 return min(ll_most, 0.5 * bus)
             if protocol == _LL128:
-                return min(0.92 * bus, channels * row.ll128_ring_channel[self.column])
+                return min(0.92 * bus, channels * float(row["ll128_ring_channel"][self.column]))
             return bus
         if algorithm == "pat":
             return 0.75 * bus
-        bus = min(0.92 * bus, channels * row.tree_channel[self.column])
+        bus = min(0.92 * bus, channels * row["tree_channel"][self.column])
         if protocol == _LL:
             bus = min(bus / 3.8, ll_most)
         if protocol == _LL128:
             packed = 7 / 9 if job.nnodes == 1 else 120 / 128
-            bus = min(packed * bus, channels * row.ll128_tree_channel[self.column])
+            bus = min(packed * bus, channels * row["ll128_tree_channel"][self.column])
         return 0.85 * bus if self.graphs["tree"].pattern == Pattern.TREE else bus
 
     def multicast_bus(self, collective: str, algorithm: str) -> float:
@@ -294,14 +283,14 @@ class Tuner:
             return 0.0
         if algorithm == "nvls" and job.nnodes > 1:
             return 0.0
-        count, efficiency = graph.nchannels, self.generation.nvls_efficiency
+        count, efficiency = graph.nchannels, float(self.generation["nvls_efficiency"])
         per_node = job.ranks / job.nnodes
         share = 2.0 if collective == "allreduce" else (per_node - 1) / per_node
         intra = float(graph.bw_intra) / 1e9 * efficiency * (count - 1) / count * share
         inter = float(graph.bw_inter) / 1e9 * (2 if job.nnodes <= 2 and algorithm == "nvls_tree" else 1)
         channel = min(intra, inter)
         if algorithm == "nvls_tree":
-            channel = min(channel, self.generation.nvls_tree_channel[self.column])
+            channel = min(channel, float(self.generation["nvls_tree_channel"][self.column]))
         return count * channel
 
     # --- latency --------------------------------------------------------------------------------------------------
@@ -493,28 +482,25 @@ def _predicted(
     rules = Rules(constants.channel_bandwidths, constants.any_port_below)
     found = [graphs_of(system, rules, dict(given), job.multicast) for system in systems]
     # The node whose channels carry least is the one that an answer shows.
-    shown = min(range(len(found)), key=lambda i: [graph.bandwidth if graph else 0 for graph in found[i]])
-    ring, tree, nvls = (agreed(graphs, shown) for graphs in zip(*found, strict=True))
-    assert ring is not None
-    assert tree is not None
+    shown = min(range(len(found)), key=lambda i: [graph.bandwidth for graph in found[i].values()])
+    common = [family for family in found[0] if all(family in graphs for graphs in found)]
+    taken = {family: agreed([graphs[family] for graphs in found], shown) for family in common}
     gpus = [systems[shown].vertices[gpu] for gpu in systems[shown].gpus]
     return Prediction(
         machine=topology.name,
         members=chosen,
         version=version,
         job=job,
-        ring=ring,
-        tree=tree,
-        nvls=nvls,
+        ring=taken["ring"],
+        tree=taken["tree"],
+        nvls=taken.get("nvls"),
         names={gpu.number: gpu.name for gpu in gpus},
         assumed=systems[shown].assumed,
     )
 
 
-def graphs_of(
-    system: System, rules: Rules, given: Mapping[str, Graph], multicast: bool
-) -> tuple[Graph | None, Graph | None, Graph | None]:
-    """The rings, trees and NVLS channels that the ranks of a node find, or are `given`.
+def graphs_of(system: System, rules: Rules, given: Mapping[str, Graph], multicast: bool) -> dict[str, Graph]:
+    """The channels that the ranks of a node find, or are `given`, by family; those of NVLS if there are any.
 
     Raises `InfeasibleError` if no links that NCCL takes join the GPUs.
     """
@@ -524,13 +510,14 @@ def graphs_of(
     count = ring.nchannels if ring else 1
     tree = given.get("tree") or channels_of(paths, rules, Pattern.BALANCED_TREE, count, count)
     nvls = given.get("nvls") or channels_of(paths, rules, Pattern.NVLS) if multicast else None
-    if any(graph and graph.nchannels and graph.type_intra == PATH_TYPES[DIS] for graph in (ring, tree, nvls)):
+    found = {family: graph for family, graph in (("ring", ring), ("tree", tree), ("nvls", nvls)) if graph}
+    if any(graph.nchannels and graph.type_intra == PATH_TYPES[DIS] for graph in found.values()):
         joined = ", ".join(system.vertices[gpu].name for gpu in system.gpus)
         raise InfeasibleError(
             f"no links that NCCL takes join all of {joined}, there and back; draw the PCIe links and CPUs that "
             "do, or choose other members"
         )
-    return ring, tree, nvls
+    return found
 
 
 def job_of(systems: Sequence[System], ranks: int, constants: Constants, multicast: bool = True) -> Job:
