@@ -267,12 +267,12 @@ class RouteUses:
     """
 
     def __init__(self, spread: Spread, shared: Resources) -> None:
-        routes, width = len(spread.count), len(shared.rate)
+        routes, self.width = len(spread.count), len(shared.rate)
         path, link = expand(spread.start, spread.links, np.arange(len(spread.start) - 1))
         position, resource = expand(shared.starts, shared.members, link)
         route_of_path = np.repeat(np.arange(routes), spread.count)
-        key, times = np.unique(route_of_path[path[position]] * width + resource, return_counts=True)
-        self.route, self.resource = key // width, key % width
+        key, times = np.unique(route_of_path[path[position]] * self.width + resource, return_counts=True)
+        self.route, self.resource = key // self.width, key % self.width
         self.start = np.concatenate(([0], np.cumsum(np.bincount(self.route, minlength=routes))))
         self.times, self.count = times.astype(np.int64), spread.count.astype(np.int64)
 
@@ -285,6 +285,21 @@ class RouteUses:
     def entries(self) -> Ints:
         """The numbers of the entries."""
         return np.arange(len(self.times))
+
+    def loads(self, amounts: Floats) -> Floats:
+        """Bytes on each resource, for bytes on every route."""
+        carried = amounts.ravel()[self.route] * self.part
+        return np.asarray(np.bincount(self.resource, carried, self.width), dtype=np.float64)
+
+    def prices(self, each: Floats) -> Floats:
+        """The price of a byte on every route, by what one costs on each resource."""
+        return np.asarray(np.bincount(self.route, each[self.resource] * self.part, len(self.count)), dtype=np.float64)
+
+    def rates(self, rate: Floats) -> Floats:
+        """Bytes/s of every route, by the rates of resources; infinite for those that use none."""
+        rates = np.full(len(self.count), np.inf)
+        np.minimum.at(rates, self.route, rate[self.resource] / self.part)
+        return rates
 
     @classmethod
     @lru_cache(maxsize=8)

@@ -23,12 +23,13 @@ import numpy as np
 
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.rail_flows import spread_time
-from blinksim.bounds.rails import Rails, Route, SymmetricRails, Uses, read_rails, symmetric_rails
+from blinksim.bounds.rails import Rails, Route, SymmetricRails, read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, occurrences
 from blinksim.packing.rails import Pieces, Sums, choose_places, place_sums
 from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.loads import RouteUses
 from blinksim.schedule.model import COPY, Schedule, of_sends
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule
@@ -128,7 +129,7 @@ def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> S
     alpha, each, longest = (np.zeros((3, count)) for _ in range(3))
     inside, up, down = (_Delays(rails, routes) for routes in (rails.inside, rails.up, rails.down))
 
-    def highest(alpha: Floats, uses: Uses, of_route: Floats) -> None:
+    def highest(alpha: Floats, uses: RouteUses, of_route: Floats) -> None:
         np.maximum.at(alpha, uses.resource, of_route[uses.route])
 
     for step, moved in zip((0, 2), inner, strict=True):
@@ -201,7 +202,7 @@ def aim(rails: Rails, traffic: Traffic) -> float:
 
 def alike(rails: Rails) -> bool:
     """True if all members of all nodes have routes to the fabric and back, of one rate each."""
-    rates = (uses.rates(rails.resources.rates, rails.open.size) for uses in (rails.up_uses, rails.down_uses))
+    rates = (uses.rates(rails.resources.rates) for uses in (rails.up_uses, rails.down_uses))
     return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in rates)
 
 
