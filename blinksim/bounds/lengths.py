@@ -226,13 +226,15 @@ SUMS = "sums"
 MOST_WORK = 4 * 10**6
 
 
-def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
-    """Capacity times length, summed over links, buses (their most expensive link), device capacities and adders."""
-    total, buses = Fraction(0), dict[str, Fraction]()
+def priced(topology: Topology, lengths: Mapping[str, Fraction]) -> Iterator[tuple[Fraction, list[int]]]:
+    """Capacity times length in bytes/s, and the links that it is of.
+
+    A bus is priced as its most expensive link, and the capacity of a device with all links that it limits.
+    """
+    buses = defaultdict[str, list[tuple[Fraction, int]]](list)
     # Thousands of links have the very same length and bandwidth: multiply these once.
-    alike = Counter[tuple[int, int, int]]()
     product: dict[tuple[int, int, int], Fraction] = {}
-    for link in topology.links:
+    for number, link in enumerate(topology.links):
         length = lengths.get(link.name)
         if not length:
             continue
@@ -240,20 +242,31 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
         if key not in product:
             product[key] = length * link.bandwidth
         if link.bus is None:
-            alike[key] += 1
+            yield product[key], [number]
         else:
-            buses[link.bus] = max(buses.get(link.bus, product[key]), product[key])
-    total += sum(product[key] * times for key, times in alike.items())
+            buses[link.bus].append((product[key], number))
+    for entries in buses.values():
+        yield max(entries)[0], [number for _, number in entries]
     for device in topology.devices:
-        for way in ("in", "out", SUMS):
+        for way in ("in", "out"):
             length = lengths.get(f"{device.name} {way}")
             if length:
-                most = device.reduction_rate if way == SUMS else device.capacity
-                if most is None:
-                    what = "adders of a known rate" if way == SUMS else "capacity of its own"
-                    raise InputError(f"{device.name} has no {what} to give a length to")
-                total += length * most
-    return total + sum(value * times for value, times in Counter(buses.values()).items())
+                if device.capacity is None:
+                    raise InputError(f"{device.name} has no capacity of its own to give a length to")
+                ends = ((link.src if way == "out" else link.dst) for link in topology.links)
+                yield length * device.capacity, [number for number, end in enumerate(ends) if end == device.name]
+
+
+def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
+    """Capacity times length, summed over what is `priced` and the adders of switches."""
+    total = sum((each for each, _ in priced(topology, lengths)), Fraction(0))
+    for device in topology.devices:
+        length = lengths.get(f"{device.name} {SUMS}")
+        if length:
+            if device.reduction_rate is None:
+                raise InputError(f"{device.name} has no adders of a known rate to give a length to")
+            total += length * device.reduction_rate
+    return total
 
 
 @dataclass(frozen=True)
@@ -320,13 +333,8 @@ class Lengths(Certificate):
     def like(
         cls, proof: Certificate, topology: Topology, collective: Collective, shares: Sequence[int] = ()
     ) -> Lengths:
-        """What a cut or a partition proves, by lengths: 1 for every link that crosses, or the capacity in its place."""
-        if isinstance(proof, Lengths):
-            return proof
-        assert isinstance(proof, Cut | Partition)
-        ends = {link.name: {f"{link.src} out", f"{link.dst} in"} for link in topology.links}
-        crossing = [name for name in proof.links if ends[name].isdisjoint(proof.limits)]
-        return cls.of(topology, collective, dict.fromkeys((*proof.limits, *crossing), Fraction(1)), shares)
+        """What a cut or a partition proves, by its lengths."""
+        return proof if isinstance(proof, Lengths) else cls.of(topology, collective, counted(proof, topology), shares)
 
     def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Lengths:
         """What the same lengths prove about another problem."""
@@ -359,6 +367,16 @@ class Lengths(Certificate):
         entry = keyed(self, keys, lengths=lengths, distance_exact=str(self.distance))
         more = {"shares": self.shares, "grants": self.grants, "relays": self.relays}
         return entry | {key: list(value) for key, value in more.items() if value}
+
+
+def counted(proof: Certificate, topology: Topology) -> dict[str, Fraction]:
+    """The lengths of a proof; of a cut or a partition 1 for every link that crosses, or the capacity in its place."""
+    if isinstance(proof, Lengths):
+        return dict(proof.lengths)
+    assert isinstance(proof, Cut | Partition)
+    ends = {link.name: {f"{link.src} out", f"{link.dst} in"} for link in topology.links}
+    crossing = [name for name in proof.links if ends[name].isdisjoint(proof.limits)]
+    return dict.fromkeys((*proof.limits, *crossing), Fraction(1))
 
 
 def more_than_forwards(topology: Topology) -> list[str]:
