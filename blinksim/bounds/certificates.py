@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
 from math import gcd, isfinite
 from typing import Any
 
@@ -466,13 +467,10 @@ _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
 def _runs(numbers: Sequence[int]) -> str:
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    # What follows each other lies as far from its place.
+    alike = groupby(enumerate(sorted(numbers)), key=lambda entry: entry[1] - entry[0])
+    runs = ([number for _, number in run] for _, run in alike)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _grouped(names: Sequence[str]) -> list[str]:

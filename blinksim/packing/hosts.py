@@ -89,8 +89,7 @@ def _parts(topology: Topology) -> Parts:
         return plain
     # The cluster with what the hosts `lacking` something lack beside the fullest one, at no bandwidth.
     # The device outside hosts that a link joins; -1 for one inside.
-    outside = plain.node < 0
-    src, dst = plain.src, plain.dst
+    outside = node < 0
     switch = np.where(outside[src], src, np.where(outside[dst], dst, -1)).tolist()
     slot, added = plain.slot.tolist(), list[int]()
     more_links = list[tuple[int, int, int]]()
