@@ -23,8 +23,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Ints, distinct
-from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Network, guard, whole
+from blinksim.graphs.network import Flow, Network, guard, whole
 from blinksim.topology.graph import Topology
 
 

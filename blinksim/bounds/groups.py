@@ -20,7 +20,7 @@ from blinksim.bounds.certificates import Cut, crossing_links, tight_limits
 from blinksim.collective import Collective
 from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels
-from blinksim.graphs.network import Network, whole
+from blinksim.graphs.network import Flow, Network, whole
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate
 
@@ -192,8 +192,6 @@ def _tightest_side(
 
     sides: ranks inside, and what they have for the others, which must be more than nothing.
     """
-    from blinksim.graphs.maxflow import Flow
-
     total = int(net.capacity.sum()) + 1
     best: tuple[Fraction, Bools] | None = None
     ranks = len(net.members)

@@ -19,8 +19,7 @@ from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper
 from blinksim.budget import seconds_left
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints
-from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Network, NetworkOrbits, single_orbits
+from blinksim.graphs.network import Flow, Network, NetworkOrbits, single_orbits
 from blinksim.topology.graph import Topology
 
 # Flow variables (`flow_program`: sources times arcs) up to which a program is built, for bounds and packings

@@ -17,8 +17,7 @@ import numpy as np
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
-from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Network, guard, whole
+from blinksim.graphs.network import Flow, Network, guard, whole
 from blinksim.graphs.programs import MOST_FLOWS, Commodity, SharedCapacity, flow_variables, solve_flows
 from blinksim.packing.forest import best_fractions
 

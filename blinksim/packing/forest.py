@@ -40,8 +40,7 @@ from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.connectivity import distances
 from blinksim.graphs.digraph import CutPool, Digraph
-from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Network, NetworkOrbits, single_orbits, whole
+from blinksim.graphs.network import Flow, Network, NetworkOrbits, single_orbits, whole
 from blinksim.graphs.programs import MOST_ROUNDS, Rounding, SharedCapacity, agree, roundings, solve_trees, widest
 from blinksim.packing.arborescences import longest, lowered, pack
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
