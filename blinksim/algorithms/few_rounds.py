@@ -33,6 +33,7 @@ from blinksim.budget import asked_to_stop
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints
+from blinksim.graphs.connectivity import summed
 from blinksim.packing import cubes
 from blinksim.packing.choose import Limits
 from blinksim.packing.rounds import Paths, Pricing, Rounds, Search, Solved, Sums, Trees, exact_shares, round_robin
@@ -94,20 +95,16 @@ def _two_at_once(plan: Plan, inside: int) -> None:
         plan.send(ranks, (ranks + away) % plan.n, chunk=ranks, op=COPY, step=away // inside - 1)
         for step in range(steps):
             came = (ranks[:, None] - away) % plan.n ^ np.arange(1 << step)
-            plan.send(
-                ranks[:, None], ranks[:, None] ^ 1 << step, chunk=came, op=COPY, step=steps * (away // inside) + step
-            )
+            now = steps * (away // inside) + step
+            plan.send(ranks[:, None], ranks[:, None] ^ 1 << step, chunk=came, op=COPY, step=now)
 
 
 def step_seconds(schedule: Schedule, size: int) -> float:
     """Seconds of its steps one after another: in each the longest busy link, and the longest latency."""
     links = schedule.topology.links
-    messages: dict[tuple[int, int], float] = defaultdict(float)
-    shares = schedule.share_num / schedule.share_den
-    for step, route, chunk in zip(
-        schedule.step.tolist(), schedule.route.tolist(), schedule.chunk.tolist(), strict=True
-    ):
-        messages[step, route] += float(shares[chunk]) * size
+    shares = (schedule.share_num / schedule.share_den)[schedule.chunk].tolist()
+    sends = zip(schedule.step.tolist(), schedule.route.tolist(), shares, strict=True)
+    messages = summed(((step, route), share * size) for step, route, share in sends)
     busy: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     latency: dict[int, float] = defaultdict(float)
     for (step, route), bytes_ in messages.items():
@@ -299,9 +296,8 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
         if label not in chunks:
             chunks[label] = plan.add_chunk(share, *label)
         links = tuple(link for wire in route for link in wires.routes[wire])
-        plan.add_edges(
-            chunks[label], [(index[source], index[sink], links)], REDUCE if collective.reduces else COPY, 0, 0
-        )
+        op = REDUCE if collective.reduces else COPY
+        plan.add_edges(chunks[label], [(index[source], index[sink], links)], op, 0, 0)
     plan.add_own(Fraction(1, n))
     return seconds, plan.finish()
 

@@ -33,7 +33,7 @@ from typing import Any
 from blinksim.bounds.certificates import Certificate, Cut, Partition, check_shares
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.graphs.connectivity import UnionFind
+from blinksim.graphs.connectivity import UnionFind, grouped, summed
 from blinksim.results import keyed
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
@@ -86,7 +86,7 @@ def least_use(
 
 def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[list[int], int]:
     """The length of every link as a whole number, those of its ends' capacities included, and how many are 1."""
-    common = lcm(*{length.denominator for length in {id(length): length for length in lengths.values()}.values()})
+    common = lcm(*{length.denominator for length in lengths.values()})
     zero = Fraction(0)
     found = [lengths.get(link.name, zero) for link in topology.links]
     if any(name.endswith((" in", " out")) for name in lengths):
@@ -94,9 +94,7 @@ def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[
             length + (lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero))
             for length, link in zip(found, topology.links, strict=True)
         ]
-    # Thousands of links have the very same length: scale it once.
-    scaled = {id(length): int(length * common) for length in {id(length): length for length in found}.values()}
-    return [scaled[id(length)] for length in found], common
+    return [length.numerator * (common // length.denominator) for length in found], common
 
 
 class Metric:
@@ -314,16 +312,12 @@ class Lengths(Certificate):
         relays = () if collective.personalized else tuple(more_than_forwards(topology))
         known = {link.name for link in topology.links}
         ways = {f"{device.name} {way}" for device in topology.devices for way in ("in", "out", SUMS)}
-        # Thousands of links have the very same length, and fractions are slow: look at each once.
-        objects = {id(length): length for length in lengths.values()}
-        exact = {key: Fraction(length) for key, length in objects.items()}
-        negative = {key for key, length in exact.items() if length < 0}
         for name, length in lengths.items():
             if name not in known and name not in ways:
                 raise InputError(f"{name!r} is no link of {topology.name}")
-            if id(length) in negative:
+            if length < 0:
                 raise InputError(f"the length of {name} is negative")
-        kept = {name: exact[id(length)] for name, length in lengths.items() if exact[id(length)]}
+        kept = {name: length for name, length in lengths.items() if length}
         distance = least_use(topology, collective, kept, weights, granted, most_work)
         if distance <= 0:
             raise InputError("these lengths prove nothing: some schedule uses none of them")
@@ -551,10 +545,7 @@ class Branching:
     def _choices(self, root: int) -> Iterator[Choice]:
         alike = self.alike
         # Of points that are alike, it only counts how many take part.
-        kinds = defaultdict[int, list[int]](list)
-        for point in self.others:
-            if point != root:
-                kinds[alike[point]].append(point)
+        kinds = grouped((alike[point], point) for point in self.others if point != root)
         some: list[tuple[int, ...]] = [()]
         for group in kinds.values():
             some = [(*chosen, *group[:k]) for chosen in some for k in range(min(len(group), self.ranks) + 1)]
@@ -658,10 +649,8 @@ def branching(
                     switch.own[point] = min(both, switch.own.get(point, both))
         cost = [list(column) for column in zip(*far, strict=True)] if inward else far
         others = tuple(place[point] for point in free[inward])
-        added = {
-            place[metric.place[number]]: length for number, length in sums.items() if metric.place[number] in place
-        }
-        added = {point: length for point, length in added.items() if inward and point in others}
+        points = ((place.get(metric.place[number], -1), length) for number, length in sums.items())
+        added = {point: length for point, length in points if inward and point in others}
         sides.append(Branching(every, cost, len(metric.ends), others, switches, readers, added, most_work))
     return sides[0], sides[1]
 
@@ -690,10 +679,10 @@ def least_branching(
         roots = [place[metric.place[device]] for device in leader if metric.place[device] in place]
         return Fraction(min(both for _, both in root_lengths(outward, inward, roots)), common)
     weights = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
-    side, at = inward if collective.collects else outward, Counter[int]()
-    for name, weight in zip(topology.members, weights or [1] * topology.ranks, strict=True):
-        at[side.alike[place[metric.place[leader[topology.index[name]]]]]] += weight
-    return Fraction(sum(w * _least(side, v) for v, w in at.items() if w), at.total() * common)
+    side, weights = inward if collective.collects else outward, weights or [1] * topology.ranks
+    points = (place[metric.place[leader[topology.index[name]]]] for name in topology.members)
+    at = summed((side.alike[point], weight) for point, weight in zip(points, weights, strict=True))
+    return Fraction(sum(w * _least(side, v) for v, w in at.items() if w), sum(weights) * common)
 
 
 def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int, int]) -> list[int]:

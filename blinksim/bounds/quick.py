@@ -28,7 +28,7 @@ from blinksim.bounds.lengths import MOST_WORK, Lengths, checked_grants, more_tha
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, distinct
-from blinksim.graphs.connectivity import joined_labels
+from blinksim.graphs.connectivity import grouped, joined_labels
 from blinksim.topology.graph import Topology
 
 _EXACT = 16
@@ -199,9 +199,7 @@ def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
     """The ranks apart, then ever larger parts (where no forwarder has to be put somewhere); and the nodes apart."""
     if len(topology.devices) == topology.ranks:
         yield from _grown(topology)
-    by_node = defaultdict[int, list[str]](list)
-    for device in topology.devices:
-        by_node[device.node].append(device.name)
+    by_node = grouped((device.node, device.name) for device in topology.devices)
     hosts = {topology.device(name).node for name in topology.members}
     outside = [name for number, names in by_node.items() if number not in hosts for name in names]
     parts = [by_node[number] for number in sorted(hosts)]
@@ -308,8 +306,7 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[Bools, float, int
     hosts = nodes(topology)
     for found in (hosts, *(other for other in (groupings(topology) if few else ()) if other.sort != hosts.sort)):
         label = found.label
-        held = np.zeros(int(label.max()) + 1, dtype=np.bool_)
-        held[label[members]] = True
+        held = np.isin(np.arange(int(label.max()) + 1), label[members])
         a, b = label[columns.src], label[columns.dst]
         # Links of a node without members lead nowhere that a tree must go.
         idle = ~held

@@ -9,7 +9,7 @@ ranks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,20 +74,17 @@ class Rails:
     def resources(self) -> Resources:
         return resources(self.topology)
 
-    def _uses(self, routes: Iterable[Sequence[Route]]) -> RouteUses:
-        return RouteUses(Spread.of([tuple(equal) for equal in routes]), self.resources)
-
     @cached_property
     def inside_uses(self) -> RouteUses:
-        return self._uses(self.inside)
+        return RouteUses(Spread.of(self.inside), self.resources)
 
     @cached_property
     def up_uses(self) -> RouteUses:
-        return self._uses(self.up)
+        return RouteUses(Spread.of(self.up), self.resources)
 
     @cached_property
     def down_uses(self) -> RouteUses:
-        return self._uses(self.down)
+        return RouteUses(Spread.of(self.down), self.resources)
 
     @cached_property
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
@@ -103,7 +100,7 @@ class Rails:
 
     @cached_property
     def _trunk_uses(self) -> RouteUses:
-        return self._uses(self.trunks.values())
+        return RouteUses(Spread.of(self.trunks.values()), self.resources)
 
     @cached_property
     def open(self) -> Bools:
@@ -313,15 +310,15 @@ class SymmetricRails(Rails):
         for k, v in product(range(self.local), range(self.exit.shape[2])):
             out = int(self.exit[0, k, v])
             entries, times = np.unique(self.entry[1:, k, v], return_counts=True)
-            yield from (
-                (out, into, many) for into, many in zip(entries.tolist(), times.tolist(), strict=True) if into != out
-            )
+            pairs = zip(entries.tolist(), times.tolist(), strict=True)
+            yield from ((out, into, many) for into, many in pairs if into != out)
 
     @cached_property
     def alike(self) -> bool:
         """True if all members' routes to the fabric have the same rate, and those from it."""
-        first = (self._uses(routes[k] for k in range(self.local)) for routes in (self.up, self.down))
-        return all(len(np.unique(uses.rates(self.resources.rates))) == 1 for uses in first)
+        first = (Spread.of(routes[k] for k in range(self.local)) for routes in (self.up, self.down))
+        uses = (RouteUses(spread, self.resources) for spread in first)
+        return all(len(np.unique(use.rates(self.resources.rates))) == 1 for use in uses)
 
     @cached_property
     def equal_blocks_time(self) -> float:

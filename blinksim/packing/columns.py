@@ -22,6 +22,7 @@ from math import gcd, inf, lcm
 from typing import TypeVar
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.connectivity import summed
 from blinksim.graphs.network import whole
 from blinksim.graphs.programs import Program
 from blinksim.schedule.loads import resources
@@ -62,11 +63,7 @@ class Hops:
 
     def load(self, arcs: Iterable[Arc]) -> Load:
         """The load of several hops together."""
-        total = Counter[int]()
-        for arc in arcs:
-            for resource, times in self.loads[arc]:
-                total[resource] += times
-        return tuple(sorted(total.items()))
+        return tuple(sorted(summed(use for arc in arcs for use in self.loads[arc]).items()))
 
     def cost(self, price: Sequence[float]) -> dict[Arc, float]:
         """Every hop's price, if each use of resource r costs price[r]."""
@@ -255,11 +252,8 @@ def _vertex(
     """The rates of the columns of a vertex, from the rows that are full there; None if these do not determine it."""
     width = len(chosen)
     # Unknowns: a rate per column and the rate of the groups; the last place of an equation is its right-hand side.
-    full = {
-        r: {width + 1: Fraction(capacity[r])}
-        for r, load in sorted(loads(chosen).items())
-        if load > capacity[r] * (1 - 1e-6)
-    }
+    carried = sorted(loads(chosen).items())
+    full = {r: {width + 1: Fraction(capacity[r])} for r, load in carried if load > capacity[r] * (1 - 1e-6)}
     for place, (column, _) in enumerate(chosen):
         for resource, times in column.load:
             if resource in full:
@@ -323,11 +317,7 @@ def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:
 
 def loads(chosen: Iterable[tuple[Column, Weight]]) -> dict[int, Weight]:
     """What each resource carries."""
-    total: dict[int, Weight] = {}
-    for column, weight in chosen:
-        for resource, times in column.load:
-            total[resource] = total.get(resource, 0) + weight * times
-    return total
+    return summed((resource, weight * times) for column, weight in chosen for resource, times in column.load)
 
 
 # A permutation of the members, by vertex.

@@ -189,15 +189,11 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
         ranks = rails.topology.ranks
         traffic = Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
     units = rails.by_place(traffic.matrix)
-    crossing, nodes = choose_places(rails, units, aim(rails, traffic)), np.arange(rails.nodes)
+    # Beyond the rate of flows no better places are looked for.
+    crossing, nodes = choose_places(rails, units, 1 / spread_time(rails, traffic)), np.arange(rails.nodes)
     own, i, j = np.nonzero(units[nodes, :, nodes, :])
     inside = own, i, j, np.zeros_like(own), own, j, units[own, i, own, j]
     return Pieces(*map(np.concatenate, zip(crossing, inside, strict=True))), traffic.size
-
-
-def aim(rails: Rails, traffic: Traffic) -> float:
-    """Units/s beyond which no better places are looked for."""
-    return 1 / spread_time(rails, traffic)
 
 
 def alike(rails: Rails) -> bool:
@@ -401,7 +397,7 @@ def joined_candidate(topology: Topology, collective: Collective, name: str, choo
         if whole is None or through_others(whole):
             return None
         try:
-            sums = place_sums(whole, whole.by_place(traffic.matrix), aim(whole, traffic))
+            sums = place_sums(whole, whole.by_place(traffic.matrix), 1 / spread_time(whole, traffic))
         except InfeasibleError:
             return None
         loads = step_loads(whole, sums, collective, traffic.size)
