@@ -137,9 +137,8 @@ def shared_lengths(entry: Mapping[str, Any], machine: Topology, groups: Sequence
     """What the lengths in `entry` prove of groups with their rates; raises `InputError` if that is nothing."""
     from blinksim.bounds.together import SharedLengths  # with arrays, which single certificates do without
 
-    held = [
-        None if text is None else parse_exact(text) * 10**9 for text in as_list(entry.get("held_exact"), "held_exact")
-    ]
+    given = as_list(entry.get("held_exact"), "held_exact")
+    held = [None if text is None else parse_exact(text) * 10**9 for text in given]
     if len(held) != len(groups) or any(rate not in (None, one.rate) for rate, one in zip(held, groups, strict=True)):
         raise InputError("certificate: a group is held to another rate than it has")
     found = SharedLengths.of(machine, groups, _lengths(entry.get("lengths")), held)
@@ -177,10 +176,8 @@ def judge(
         return Judgement(None, (f"kind is {shown(kind)}, and must be exact or upper",))
     if "certificate" not in claim:
         rate = claim.get("rate_exact", "0")
-        wrong_rate = f"rate_exact is {shown(rate)}, not a fraction like '342/7'"
-        return Judgement(
-            None, (wrong_rate,) if _exact(rate) is None else (), _keys(claim, "not proved, as there is no certificate")
-        )
+        says = () if _exact(rate) is not None else (f"rate_exact is {shown(rate)}, not a fraction like '342/7'",)
+        return Judgement(None, says, _keys(claim, "not proved, as there is no certificate"))
     try:
         certificate = certificate_from_dict(claim["certificate"], topology, collective, shares)
     except InputError as error:

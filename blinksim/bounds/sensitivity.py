@@ -77,9 +77,8 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON; rates in GB/s."""
-        return keyed(
-            self, "change=what links=pairs rate_exact=after algbw_GBps=after before_exact=before ratio bottleneck"
-        )
+        keys = "change=what links=pairs rate_exact=after algbw_GBps=after before_exact=before ratio bottleneck"
+        return keyed(self, keys)
 
 
 def counted_links(certificate: Certificate) -> frozenset[str]:

@@ -50,10 +50,6 @@ class TimeCertificate:
         """JSON of what the proof starts from, and of its sums."""
         raise NotImplementedError
 
-    @property
-    def seconds(self) -> Fraction:
-        return Fraction(self.time, SECOND)
-
     def to_dict(self) -> dict[str, Any]:
         """JSON: the time in microseconds as an exact fraction, the witness and its sums."""
         return {"kind": self.kind, "time_us": microseconds(self.time), **self.witness()}
