@@ -20,6 +20,7 @@ from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.connectivity import grouped
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, find_hops
 from blinksim.packing.tree_columns import cheapest_tree
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -69,19 +70,18 @@ def build(
         options = cliques(topology, hops)
     else:
         options = [_given(topology, hops, groups)]
-    best: tuple[Mix, dict[Column, _Chunk], Groups] | None = None
-    for option in options:
-        chunks = dict(_chunks(hops, option))
-        if chunks:
-            mix = _equal(hops, chunks, best_mix(list(chunks), hops.capacity))
-            if best is None or mix.rate > best[0].rate:
-                best = mix, chunks, option
-    if best is None:
+    several = [(dict(_chunks(hops, option)), option) for option in options]
+    mixes = [
+        (_equal(hops, chunks, best_mix(list(chunks), hops.capacity)), chunks, option)
+        for chunks, option in several
+        if chunks
+    ]
+    if not mixes:
         raise InfeasibleError(
             f"{topology.name}: no links join one GPU of every group with one of another, all the way through "
             f"{_words(topology, options[0])}; take blink, whose trees need no groups"
         )
-    mix, chunks, option = best
+    mix, chunks, option = max(mixes, key=lambda found: found[0].rate)
     if len(set(mix.rates)) > 1:
         # CP-SAT takes longer to load than most machines take to answer, and only unequal shares need it.
         from blinksim.packing.choose import Limits, fewest
@@ -140,10 +140,7 @@ def _greedy(members: Sequence[int], joined: dict[int, set[int]]) -> Groups:
     apart.add_nodes_from(members)
     apart.add_edges_from((a, b) for a in members for b in members if a < b and b not in joined[a])
     colours = nx.greedy_color(apart, strategy="DSATUR")
-    groups: dict[int, list[int]] = {}
-    for vertex in members:
-        groups.setdefault(colours[vertex], []).append(vertex)
-    return tuple(map(tuple, groups.values()))
+    return tuple(map(tuple, grouped((colours[vertex], vertex) for vertex in members).values()))
 
 
 def _given(topology: Topology, hops: Hops, groups: Sequence[Sequence[str]]) -> Groups:
@@ -168,12 +165,8 @@ def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
         choices = zip(*groups, strict=False)
     for owners in choices:
         inside = set(owners)
-        price = {
-            (a, b): 1 / min(hops.capacity[r] / t for r, t in hops.loads[a, b])
-            for a in owners
-            for b in hops.both[a]
-            if b in inside
-        }
+        arcs = ((a, b) for a in owners for b in hops.both[a] if b in inside)
+        price = {arc: 1 / min(hops.capacity[r] / t for r, t in hops.loads[arc]) for arc in arcs}
         tree = cheapest_tree(price, owners[0], owners, directed=False)
         if tree is None:
             continue
@@ -182,9 +175,8 @@ def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
             # As wide as the tree, and no owner has more than two others to send to.
             tree = line
         stars = [(owner, v) for owner, group in zip(owners, groups, strict=True) for v in group if v != owner]
-        arcs = (*tree, *stars)
-        height = 1 + len(tree)
-        yield Column(arcs, hops.load((*arcs, *((b, a) for a, b in arcs))), height), (owners, tree)
+        used = (*tree, *stars)
+        yield Column(used, hops.load((*used, *((b, a) for a, b in used))), 1 + len(tree)), (owners, tree)
 
 
 def _equal(hops: Hops, chunks: dict[Column, _Chunk], mix: Mix) -> Mix:

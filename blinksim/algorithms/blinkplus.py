@@ -110,14 +110,9 @@ def tree_search(machine: Topology, collective: Collective) -> TreeSearch:
 
 def idle_helpers(topology: Topology) -> tuple[str, ...]:
     """GPUs and tiles without a rank that trees may use: those that reduce, and for a pair those that forward."""
-    members = set(topology.members)
-    return tuple(
-        device.name
-        for device in topology.devices
-        if device.kind in ("gpu", "tile")
-        and device.name not in members
-        and ({"reduce", "multicast"} <= device.can or ("forward" in device.can and topology.ranks == 2))
-    )
+    members, pair = set(topology.members), topology.ranks == 2
+    idle = (one for one in topology.devices if one.kind in ("gpu", "tile") and one.name not in members)
+    return tuple(one.name for one in idle if {"reduce", "multicast"} <= one.can or (pair and "forward" in one.can))
 
 
 def _computes(topology: Topology, device: int) -> bool:

@@ -33,21 +33,9 @@ from blinksim.budget import asked_to_stop
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints
+from blinksim.graphs.connectivity import summed
+from blinksim.packing import cubes
 from blinksim.packing.choose import Limits
-from blinksim.packing.cubes import (
-    DOUBLE,
-    HALVE,
-    Cube,
-    CubeColumn,
-    Cubes,
-    Event,
-    bit_rotation,
-    cube,
-    doubled,
-    halved,
-    labels,
-    seen_after,
-)
 from blinksim.packing.rounds import Paths, Pricing, Rounds, Search, Solved, Sums, Trees, exact_shares, round_robin
 from blinksim.packing.undivided_messages import best_order, far_first, takes
 from blinksim.packing.wires import MOST_RANKS, Wires, joined_directly
@@ -84,10 +72,11 @@ def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[
     near, far = (tuple(bit for bit in bits if (1 << bit < inside) == here) for here in (True, False))
     for order in dict.fromkeys([(*near, *far), (*far, *near)]):
         if collective.name == "allgather":
-            variants = [doubled(tuple(range(len(order))), order, (0,))]
+            variants = [cubes.doubled(tuple(range(len(order))), order, (0,))]
         else:
             there_and_back = [(*order, *reversed(order[:halvings])) for halvings in range(len(order) + 1)]
-            variants = [halved(range(len(along)), along, halvings) for halvings, along in enumerate(there_and_back)]
+            pairs = enumerate(there_and_back)
+            variants = [cubes.halved(range(len(along)), along, halvings) for halvings, along in pairs]
         for events in variants:
             plan = Plan(topology, collective, name, "steps")
             _add(plan, events, Fraction(1), ranks)
@@ -101,25 +90,21 @@ def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[
 def _two_at_once(plan: Plan, inside: int) -> None:
     """Between the nodes and, beside it, inside the own one; then what came spreads inside."""
     ranks, steps = np.arange(plan.n), inside.bit_length() - 1
-    _add(plan, doubled(tuple(range(steps)), tuple(range(steps)), (0,)), Fraction(1), ranks)
+    _add(plan, cubes.doubled(tuple(range(steps)), tuple(range(steps)), (0,)), Fraction(1), ranks)
     for away in range(inside, plan.n, inside):
         plan.send(ranks, (ranks + away) % plan.n, chunk=ranks, op=COPY, step=away // inside - 1)
         for step in range(steps):
             came = (ranks[:, None] - away) % plan.n ^ np.arange(1 << step)
-            plan.send(
-                ranks[:, None], ranks[:, None] ^ 1 << step, chunk=came, op=COPY, step=steps * (away // inside) + step
-            )
+            now = steps * (away // inside) + step
+            plan.send(ranks[:, None], ranks[:, None] ^ 1 << step, chunk=came, op=COPY, step=now)
 
 
 def step_seconds(schedule: Schedule, size: int) -> float:
     """Seconds of its steps one after another: in each the longest busy link, and the longest latency."""
     links = schedule.topology.links
-    messages: dict[tuple[int, int], float] = defaultdict(float)
-    shares = schedule.share_num / schedule.share_den
-    for step, route, chunk in zip(
-        schedule.step.tolist(), schedule.route.tolist(), schedule.chunk.tolist(), strict=True
-    ):
-        messages[step, route] += float(shares[chunk]) * size
+    shares = (schedule.share_num / schedule.share_den)[schedule.chunk].tolist()
+    sends = zip(schedule.step.tolist(), schedule.route.tolist(), shares, strict=True)
+    messages = summed(((step, route), share * size) for step, route, share in sends)
     busy: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     latency: dict[int, float] = defaultdict(float)
     for (step, route), bytes_ in messages.items():
@@ -142,37 +127,38 @@ def along_bits(
     numbers = [*range(n)]
     if joined_directly(topology):
         to = [{b for a, b in zip(wires.src.tolist(), wires.dst.tolist(), strict=True) if a == rank} for rank in numbers]
-        numbers = labels(to)
+        numbers = cubes.labels(to)
     backwards = collective.name == "reducescatter"
-    given = cube(wires.reversed() if backwards else wires, numbers)
+    given = cubes.cube(wires.reversed() if backwards else wires, numbers)
     best = None if given is None else _best(given, "allgather" if backwards else collective.name, search)
     if best is None:
         return None
     solved, rounds = best
     plan = Plan(topology, collective, name, "steps")
     for column, share in exact_shares(solved, [1.0]):
-        assert isinstance(column, CubeColumn)
+        assert isinstance(column, cubes.CubeColumn)
         _add(plan, column.events, share, np.argsort(numbers), rounds if backwards else 0)
     return solved.microseconds / 1e6, plan.finish()
 
 
-def _best(given: Cube, name: str, search: Search) -> tuple[Solved, int] | None:
+def _best(given: cubes.Cube, name: str, search: Search) -> tuple[Solved, int] | None:
     best: tuple[Solved, int] | None = None
     latency = given.wires.latency
     for rounds in range(given.bits, _ROUNDS_A_BIT * given.bits + 1):
         if search.over() or (best is not None and rounds > best[1] + _IN_VAIN):
             break
-        allowed = bit_rotation(given, rounds)
+        allowed = cubes.bit_rotation(given, rounds)
         for delay in _DELAYS if latency.max() > 2 * latency.min() else _DELAYS[:1]:
-            seen = seen_after(given, rounds, delay)
-            trial = Rounds(given.wires, Cubes(name, allowed, seen), allowed, search.over, seen, search.pieces).solve()
+            seen = cubes.seen_after(given, rounds, delay)
+            pricing = cubes.Cubes(name, allowed, seen)
+            trial = Rounds(given.wires, pricing, allowed, search.over, seen, search.pieces).solve()
             if trial is not None and (best is None or trial.microseconds < best[0].microseconds):
                 best = trial, rounds
                 search.report(trial.microseconds / 1e6)
     return best
 
 
-def _add(plan: Plan, events: Sequence[Event], share: Fraction, rank: Ints, span: int = 0) -> None:
+def _add(plan: Plan, events: Sequence[cubes.Event], share: Fraction, rank: Ints, span: int = 0) -> None:
     """A part of the data that goes along the bits. rank: of every number. span: the rounds, if it goes backwards.
 
     An allgather, or a reducescatter backwards, has a chunk of every rank; an allreduce one for every number,
@@ -190,11 +176,11 @@ def _add(plan: Plan, events: Sequence[Event], share: Fraction, rank: Ints, span:
         return
     for event in events:
         bit = 1 << event.bit
-        after, flip = (mask | bit, bit) if event.kind == HALVE else (mask, 0)
+        after, flip = (mask | bit, bit) if event.kind == cubes.HALVE else (mask, 0)
         here, number = np.nonzero((np.arange(n)[:, None] ^ flip) & after == np.arange(n) & after)
-        op = COPY if event.kind == DOUBLE else REDUCE
+        op = COPY if event.kind == cubes.DOUBLE else REDUCE
         plan.send(rank[here], rank[here ^ bit], chunk=chunk[number], op=op, step=event.now)
-        mask = after if event.kind == HALVE else mask & ~bit
+        mask = after if event.kind == cubes.HALVE else mask & ~bit
 
 
 ENTRY = Algorithm(
@@ -310,9 +296,8 @@ def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most:
         if label not in chunks:
             chunks[label] = plan.add_chunk(share, *label)
         links = tuple(link for wire in route for link in wires.routes[wire])
-        plan.add_edges(
-            chunks[label], [(index[source], index[sink], links)], REDUCE if collective.reduces else COPY, 0, 0
-        )
+        op = REDUCE if collective.reduces else COPY
+        plan.add_edges(chunks[label], [(index[source], index[sink], links)], op, 0, 0)
     plan.add_own(Fraction(1, n))
     return seconds, plan.finish()
 

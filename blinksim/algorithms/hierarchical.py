@@ -50,19 +50,14 @@ def fill(plan: Plan) -> None:
     plan.add_rounds(module.rounds(plan.topology, plan.collective))
 
 
-def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
-    """What the steps have in common. Raises as `fill` does."""
-    return phases(topology, collective)
-
-
-def phases(
+def rounds(
     topology: Topology,
     collective: Collective,
     name: str = "hierarchical",
     radices: Callable[[int], tuple[int, ...]] | None = None,
     inside: Callable[[int], tuple[int, ...]] = lambda ranks: (ranks,),
 ) -> tuple[Round, ...]:
-    """Exchanges of tiles, of cards, and between the nodes: on rings, or in levels of exchanges.
+    """Exchanges of tiles, of cards, and between the nodes: on rings, or in levels of exchanges. Raises as `fill` does.
 
     radices: by the number of nodes, how many groups exchange in each level: first single nodes that are
     neighbours, then groups of ever more nodes. inside: the same for the ranks of a node or card.

@@ -31,7 +31,7 @@ _LEAST_GROUP = 10
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
-    return hierarchical.phases(topology, collective, "hierarchical_direct", radices)
+    return hierarchical.rounds(topology, collective, "hierarchical_direct", radices)
 
 
 def radices(nodes: int) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ _MOST_GROUPS = 8
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
-    return hierarchical.phases(topology, collective, "hierarchical_multiplying", radices, radices)
+    return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, radices)
 
 
 def radices(nodes: int) -> tuple[int, ...]:

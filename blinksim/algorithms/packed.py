@@ -283,10 +283,8 @@ class _Builder:
         if self.fixed and net.passes_on():
             rate = self._cut_rate(net, weights)
             known = {value: Fraction(value) for value in set(net.capacity.tolist())}
-            return forests.Split(
-                {v: rate * weight for v, weight in weights.items()},
-                tuple(known[value] for value in net.capacity.tolist()),
-            )
+            capacity = tuple(known[value] for value in net.capacity.tolist())
+            return forests.Split({v: rate * weight for v, weight in weights.items()}, capacity)
         best = self.bound.rate / net.unit
         if self.collective.name == "allreduce":
             best = self._cut_rate(net, weights) * sum(weights.values())
@@ -300,8 +298,7 @@ class _Builder:
         if whole and own.exact and own.scope == "cut":
             return self.bound.rate / net.unit / sum(weights.values())
         weight = np.zeros(net.vertices, dtype=np.int64)
-        for vertex, value in weights.items():
-            weight[vertex] = value
+        weight[list(weights)] = list(weights.values())
         return tightest(net, weight, net.members[weight[net.members] < weight.sum()])[0]
 
     # --- allreduce ----------------------------------------------------------------------------------------------

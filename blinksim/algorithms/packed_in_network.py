@@ -5,7 +5,6 @@ Where switches do not raise the rate, they only forward, as in `packed`.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from blinksim.algorithms.building.branching_trees import shared_out
@@ -18,6 +17,7 @@ from blinksim.bounds.optimum import OUT, OWN, PATH, Hop, abilities, best_trees
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
@@ -33,11 +33,7 @@ ENTRY = Algorithm(
 
 def _below(hops: Sequence[Hop]) -> dict[int, list[int]]:
     """What each switch that works for an owner is joined with, without that: GPUs, and further switches."""
-    below: dict[int, list[int]] = defaultdict(list)
-    for hop in hops:
-        if hop.sort == OUT:
-            below[hop.start].append(hop.end)
-    return below
+    return grouped((hop.start, hop.end) for hop in hops if hop.sort == OUT)
 
 
 def build(topology: Topology, collective: Collective, *, bound: BoundResult | None = None) -> Schedule:

@@ -113,9 +113,8 @@ def _trees(plan: SwitchPlan, heads: Sequence[int], abilities: set[str]) -> list[
     far: dict[int, int] = {}
     for switch in sorted(able):
         try:
-            far[switch] = sum(
-                len(plan.router.route(head, switch)) + len(plan.router.route(switch, head)) for head in heads
-            )
+            ways = (way for head in heads for way in ((head, switch), (switch, head)))
+            far[switch] = sum(len(plan.router.route(*way)) for way in ways)
         except InfeasibleError:
             continue
     if not far:

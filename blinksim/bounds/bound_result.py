@@ -306,10 +306,8 @@ def granted_to_switches(grants: Sequence[str]) -> str:
 
 def grants_in(assumes: str) -> frozenset[str]:
     """What a bound that assumes this lets switches do."""
-    first = assumes.partition(";")[0]
-    return frozenset(
-        ability for ability, words in BRANCHING.items() if assumes.endswith(TREES_BRANCH) and words in first
-    )
+    granted = assumes.partition(";")[0] if assumes.endswith(TREES_BRANCH) else ""
+    return frozenset(ability for ability, words in BRANCHING.items() if words in granted)
 
 
 def with_reduction(topology: Topology) -> Topology:

@@ -12,11 +12,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
 from math import gcd, isfinite
 from typing import Any
 
 from blinksim.collective import COLLECTIVES, EVERY, OWN, ROOT, Collective
 from blinksim.errors import BlinksimError, InputError
+from blinksim.graphs.connectivity import grouped
 from blinksim.results import keyed
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Link, Topology
@@ -61,11 +63,8 @@ def check_shares(collective: Collective, ranks: int, shares: Sequence[int]) -> t
 def crossing_links(topology: Topology, part: Mapping[str, int], *, leaving: int | None = None) -> list[Link]:
     """The links between different parts; with `leaving`, only those out of that part. part: its number by device."""
     if len(topology.links) < _MANY_LINKS:
-        return [
-            link
-            for link in topology.links
-            if part[link.src] != part[link.dst] and (leaving is None or part[link.src] == leaving)
-        ]
+        crossing = (link for link in topology.links if part[link.src] != part[link.dst])
+        return [link for link in crossing if leaving is None or part[link.src] == leaving]
     number = [part[device.name] for device in topology.devices]
     return [topology.links[link] for link in topology.link_columns.crossing(number, leaving)]
 
@@ -466,13 +465,10 @@ _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
 def _runs(numbers: Sequence[int]) -> str:
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    # What follows each other lies as far from its place.
+    alike = groupby(enumerate(sorted(numbers)), key=lambda entry: entry[1] - entry[0])
+    runs = ([number for _, number in run] for _, run in alike)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _grouped(names: Sequence[str]) -> list[str]:
@@ -491,15 +487,10 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 
     At most `most` groups are written out.
     """
-    nodes: dict[str, list[str]] = {}
-    for name in names:
-        match = _ON_NODE.fullmatch(name)
-        nodes.setdefault(match.group(1) if match else "", []).append(match.group(2) if match else name)
+    matches = ((_ON_NODE.fullmatch(name), name) for name in names)
+    nodes = grouped((match[1], match[2]) if match else ("", name) for match, name in matches)
     # Nodes that contribute the same devices are merged.
-    alike: dict[str, list[int]] = {}
-    for node, inner in nodes.items():
-        if node:
-            alike.setdefault(", ".join(_grouped(inner)), []).append(int(node))
+    alike = grouped((", ".join(_grouped(inner)), int(node)) for node, inner in nodes.items() if node)
     texts = [f"{inner} of n{_runs(numbers)}" for inner, numbers in alike.items()] + _grouped(nodes.get("", []))
     return ", ".join(texts[:most]) + (f" and {count(len(texts) - most, 'more group')}" if len(texts) > most else "")
 

@@ -48,11 +48,11 @@ def certificate_from_dict(
     what the witness gives.
     """
     found = proved(entry, topology, collective, shares)
-    stated = {key: value for key, value in _object(entry).items() if key != "shares"}
+    stated = {key: value for key, value in as_object(entry).items() if key != "shares"}
     reasons = differing(stated, {key: value for key, value in found.to_dict().items() if key != "shares"})
-    own = _object(entry).get("shares", [])
+    own = as_object(entry).get("shares", [])
     # Weights in lowest terms, empty where they are equal.
-    stated_shares = _list(own, "shares")
+    stated_shares = as_list(own, "shares")
     if not all(type(share) is int and share >= 0 for share in stated_shares):
         raise InputError("certificate: shares is not a list of whole numbers")
     common = gcd(*stated_shares)
@@ -69,7 +69,7 @@ def proved(entry: object, topology: Topology, collective: Collective, shares: Se
 
     Raises `InputError` if it proves nothing.
     """
-    fields = _object(entry)
+    fields = as_object(entry)
     kind = fields.get("kind")
     try:
         match kind:
@@ -77,12 +77,12 @@ def proved(entry: object, topology: Topology, collective: Collective, shares: Se
                 limits = names(fields.get("limits", []), "limits")
                 return Cut.of(topology, collective, names(fields["side"], "side"), limits, shares)
             case "partition":
-                parts = [names(group, "parts") for group in _list(fields["parts"], "parts")]
+                parts = [names(group, "parts") for group in as_list(fields["parts"], "parts")]
                 return Partition.of(topology, collective, parts, names(fields.get("limits", []), "limits"))
             case "phases":
                 phases = []
-                for phase in _list(fields["phases"], "phases"):
-                    name = _object(phase)["collective"]
+                for phase in as_list(fields["phases"], "phases"):
+                    name = as_object(phase)["collective"]
                     if not isinstance(name, str):
                         raise InputError("certificate: the collective of a phase is not a name")
                     phases.append((name, proved(phase, topology, Collective(name))))
@@ -95,13 +95,15 @@ def proved(entry: object, topology: Topology, collective: Collective, shares: Se
     raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
 
 
-def _object(entry: object) -> Mapping[str, Any]:
-    if not isinstance(entry, Mapping):
-        raise InputError("certificate: it is not an object")
-    return entry
+def as_object(value: object, what: str = "it") -> Mapping[str, Any]:
+    """An object in a certificate."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"certificate: {what} is not an object")
+    return value
 
 
-def _list(value: object, what: str) -> list[Any]:
+def as_list(value: object, what: str) -> list[Any]:
+    """A list in a certificate."""
     if not isinstance(value, list):
         raise InputError(f"certificate: {what} is not a list")
     return value
@@ -109,18 +111,16 @@ def _list(value: object, what: str) -> list[Any]:
 
 def names(value: object, what: str) -> tuple[str, ...]:
     """A list of names in a certificate."""
-    found = _list(value, what)
+    found = as_list(value, what)
     if not all(isinstance(name, str) for name in found):
         raise InputError(f"certificate: {what} is not a list of names")
     return tuple(found)
 
 
 def _lengths(value: object) -> dict[str, Fraction]:
-    if not isinstance(value, Mapping):
-        raise InputError("certificate: lengths is not an object")
     lengths = {}
     common = 1
-    for name, text in value.items():
+    for name, text in as_object(value, "lengths").items():
         try:
             lengths[str(name)] = parse_exact(text)
         except InputError as error:
@@ -137,9 +137,8 @@ def shared_lengths(entry: Mapping[str, Any], machine: Topology, groups: Sequence
     """What the lengths in `entry` prove of groups with their rates; raises `InputError` if that is nothing."""
     from blinksim.bounds.together import SharedLengths  # with arrays, which single certificates do without
 
-    held = [
-        None if text is None else parse_exact(text) * 10**9 for text in _list(entry.get("held_exact"), "held_exact")
-    ]
+    given = as_list(entry.get("held_exact"), "held_exact")
+    held = [None if text is None else parse_exact(text) * 10**9 for text in given]
     if len(held) != len(groups) or any(rate not in (None, one.rate) for rate, one in zip(held, groups, strict=True)):
         raise InputError("certificate: a group is held to another rate than it has")
     found = SharedLengths.of(machine, groups, _lengths(entry.get("lengths")), held)
@@ -177,10 +176,8 @@ def judge(
         return Judgement(None, (f"kind is {shown(kind)}, and must be exact or upper",))
     if "certificate" not in claim:
         rate = claim.get("rate_exact", "0")
-        wrong_rate = f"rate_exact is {shown(rate)}, not a fraction like '342/7'"
-        return Judgement(
-            None, (wrong_rate,) if _exact(rate) is None else (), _keys(claim, "not proved, as there is no certificate")
-        )
+        says = () if _exact(rate) is not None else (f"rate_exact is {shown(rate)}, not a fraction like '342/7'",)
+        return Judgement(None, says, _keys(claim, "not proved, as there is no certificate"))
     try:
         certificate = certificate_from_dict(claim["certificate"], topology, collective, shares)
     except InputError as error:

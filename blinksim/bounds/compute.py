@@ -19,6 +19,7 @@ from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, ch
 from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.connectivity import grouped
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import require_served
 
@@ -85,10 +86,8 @@ def packed_phases(topology: Topology) -> Bound | None:
 
 def exchange_variables(topology: Topology, collective: Collective) -> int:
     """Flow variables of the linear program that bounds an exchange on a selected topology, the measure of its size."""
-    from blinksim.graphs.programs import flow_variables
-
     question = _Question(topology, collective, ())
-    return flow_variables(question.net, len(question.alike.first))
+    return len(question.net.tail) * len(question.alike.first)
 
 
 def by_sums_alone(topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> bool:
@@ -221,11 +220,9 @@ class _Question:
     @cached_property
     def paired_buses(self) -> bool:
         """True if every bus is one pair of devices with equal capacity both ways."""
-        seen: dict[str, set[tuple[frozenset[str], object]]] = {}
-        for link in self.topology.links:
-            if link.bus is not None:
-                seen.setdefault(link.bus, set()).add((frozenset((link.src, link.dst)), link.bandwidth))
-        return all(len(kinds) == 1 for kinds in seen.values())
+        shared = (link for link in self.topology.links if link.bus is not None)
+        kinds = grouped((link.bus, (frozenset((link.src, link.dst)), link.bandwidth)) for link in shared)
+        return all(len({*alike}) == 1 for alike in kinds.values())
 
     # --- the collectives --------------------------------------------------------------------------------------
 

@@ -23,8 +23,8 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Ints, distinct
-from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Network, guard, whole
+from blinksim.graphs.connectivity import grouped, summed
+from blinksim.graphs.network import Flow, Network, guard, whole
 from blinksim.topology.graph import Topology
 
 
@@ -123,9 +123,7 @@ def undirected(topology: Topology) -> tuple[Ints, Ints, Ints, Fraction]:
             buses[link.bus] = (a, b, max(buses.get(link.bus, (a, b, Fraction(0)))[2], link.bandwidth))
     pairs += [(a, b, rate, 1) for a, b, rate in buses.values()]
     values, unit = whole([(rate, count) for _, _, rate, count in pairs])
-    joined: dict[tuple[int, int], int] = {}
-    for (a, b, _, _), value in zip(pairs, values, strict=True):
-        joined[a, b] = joined.get((a, b), 0) + value
+    joined = summed(((a, b), value) for (a, b, _, _), value in zip(pairs, values, strict=True))
     ends = np.array(list(joined), dtype=np.int64).reshape(-1, 2)
     return ends[:, 0], ends[:, 1], np.array(list(joined.values()), dtype=np.int64), unit
 
@@ -237,9 +235,7 @@ class _Places:
             label = part.copy()
             anchor = {int(label[vertex]): vertex for vertex in self.members}
             for vertex in self.others:
-                pull: dict[int, int] = {}
-                for other, capacity in self._joined[vertex]:
-                    pull[int(label[other])] = pull.get(int(label[other]), 0) + capacity
+                pull = summed((int(label[other]), capacity) for other, capacity in self._joined[vertex])
                 best = max(pull, key=lambda number: pull[number], default=int(label[vertex]))
                 if pull.get(best, 0) > pull.get(int(label[vertex]), 0):
                     label[vertex] = best
@@ -271,7 +267,5 @@ def best_partition(topology: Topology) -> tuple[list[list[str]], bool]:
         single = np.array([home.get(vertex, vertex) for vertex in range(places.count)], dtype=np.int64)
         options += [(places.ratio(part), part) for part in (single, hosts) if len(distinct(part)) > 1]
     _, part = min(options, key=lambda entry: entry[0])
-    groups: dict[int, list[str]] = {}
-    for device, number in zip(topology.devices, part.tolist(), strict=True):
-        groups.setdefault(number, []).append(device.name)
-    return list(groups.values()), exact
+    names = (device.name for device in topology.devices)
+    return list(grouped(zip(part.tolist(), names, strict=True)).values()), exact

@@ -20,7 +20,7 @@ from blinksim.bounds.certificates import Cut, crossing_links, tight_limits
 from blinksim.collective import Collective
 from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels
-from blinksim.graphs.network import Network, whole
+from blinksim.graphs.network import Flow, Network, whole
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate
 
@@ -192,23 +192,20 @@ def _tightest_side(
 
     sides: ranks inside, and what they have for the others, which must be more than nothing.
     """
-    from blinksim.graphs.maxflow import Flow
-
     total = int(net.capacity.sum()) + 1
-    best: tuple[Fraction, Bools] | None = None
     ranks = len(net.members)
-    for inside, crossing in sides:
+
+    def cut(inside: Sequence[int], crossing: Fraction | int) -> tuple[Fraction, Bools]:
         within = np.isin(np.arange(ranks), inside)
         source, sink = net.vertices, net.vertices + 1
         tail = np.concatenate([net.tail, np.full(len(inside), source), net.members[~within]])
         head = np.concatenate([net.head, net.members[within], np.full(ranks - len(inside), sink)])
         capacity = np.concatenate([net.capacity, np.full(ranks, total)])
         flow = Flow(net.vertices + 2, tail, head, capacity, source, sink)
-        ratio = Fraction(flow.value, crossing)
-        if best is None or ratio < best[0]:
-            best = (ratio, flow.side()[: net.vertices])
-    assert best is not None
-    return net.side_names(topology, best[1])
+        return Fraction(flow.value, crossing), flow.side()[: net.vertices]
+
+    _, side = min((cut(*each) for each in sides), key=itemgetter(0))
+    return net.side_names(topology, side)
 
 
 def _sides(net: Network, first: Sequence[int]) -> Iterator[list[int]]:
@@ -294,8 +291,7 @@ def chosen_use(topology: Topology, chosen: Bools, times: Fraction) -> str | None
 
     times: how often it does.
     """
-    columns, held = topology.link_columns, np.zeros(len(topology.devices), dtype=np.bool_)
-    held[topology.member_places] = True
+    columns, held = topology.link_columns, np.isin(np.arange(len(topology.devices)), topology.member_places)
     src, dst, count = columns.src[chosen], columns.dst[chosen], int(chosen.sum())
     if (columns.bus[chosen] >= 0).any():
         return None

@@ -33,7 +33,7 @@ from typing import Any
 from blinksim.bounds.certificates import Certificate, Cut, Partition, check_shares
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.graphs.connectivity import UnionFind
+from blinksim.graphs.connectivity import UnionFind, grouped, summed
 from blinksim.results import keyed
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
@@ -86,7 +86,7 @@ def least_use(
 
 def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[list[int], int]:
     """The length of every link as a whole number, those of its ends' capacities included, and how many are 1."""
-    common = lcm(*{length.denominator for length in {id(length): length for length in lengths.values()}.values()})
+    common = lcm(*{length.denominator for length in lengths.values()})
     zero = Fraction(0)
     found = [lengths.get(link.name, zero) for link in topology.links]
     if any(name.endswith((" in", " out")) for name in lengths):
@@ -94,9 +94,7 @@ def whole_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> tuple[
             length + (lengths.get(f"{link.src} out", zero) + lengths.get(f"{link.dst} in", zero))
             for length, link in zip(found, topology.links, strict=True)
         ]
-    # Thousands of links have the very same length: scale it once.
-    scaled = {id(length): int(length * common) for length in {id(length): length for length in found}.values()}
-    return [scaled[id(length)] for length in found], common
+    return [length.numerator * (common // length.denominator) for length in found], common
 
 
 class Metric:
@@ -226,13 +224,15 @@ SUMS = "sums"
 MOST_WORK = 4 * 10**6
 
 
-def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
-    """Capacity times length, summed over links, buses (their most expensive link), device capacities and adders."""
-    total, buses = Fraction(0), dict[str, Fraction]()
+def priced(topology: Topology, lengths: Mapping[str, Fraction]) -> Iterator[tuple[Fraction, list[int]]]:
+    """Capacity times length in bytes/s, and the links that it is of.
+
+    A bus is priced as its most expensive link, and the capacity of a device with all links that it limits.
+    """
+    buses = defaultdict[str, list[tuple[Fraction, int]]](list)
     # Thousands of links have the very same length and bandwidth: multiply these once.
-    alike = Counter[tuple[int, int, int]]()
     product: dict[tuple[int, int, int], Fraction] = {}
-    for link in topology.links:
+    for number, link in enumerate(topology.links):
         length = lengths.get(link.name)
         if not length:
             continue
@@ -240,20 +240,31 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
         if key not in product:
             product[key] = length * link.bandwidth
         if link.bus is None:
-            alike[key] += 1
+            yield product[key], [number]
         else:
-            buses[link.bus] = max(buses.get(link.bus, product[key]), product[key])
-    total += sum(product[key] * times for key, times in alike.items())
+            buses[link.bus].append((product[key], number))
+    for entries in buses.values():
+        yield max(entries)[0], [number for _, number in entries]
     for device in topology.devices:
-        for way in ("in", "out", SUMS):
+        for way in ("in", "out"):
             length = lengths.get(f"{device.name} {way}")
             if length:
-                most = device.reduction_rate if way == SUMS else device.capacity
-                if most is None:
-                    what = "adders of a known rate" if way == SUMS else "capacity of its own"
-                    raise InputError(f"{device.name} has no {what} to give a length to")
-                total += length * most
-    return total + sum(value * times for value, times in Counter(buses.values()).items())
+                if device.capacity is None:
+                    raise InputError(f"{device.name} has no capacity of its own to give a length to")
+                ends = ((link.src if way == "out" else link.dst) for link in topology.links)
+                yield length * device.capacity, [number for number, end in enumerate(ends) if end == device.name]
+
+
+def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
+    """Capacity times length, summed over what is `priced` and the adders of switches."""
+    total = sum((each for each, _ in priced(topology, lengths)), Fraction(0))
+    for device in topology.devices:
+        length = lengths.get(f"{device.name} {SUMS}")
+        if length:
+            if device.reduction_rate is None:
+                raise InputError(f"{device.name} has no adders of a known rate to give a length to")
+            total += length * device.reduction_rate
+    return total
 
 
 @dataclass(frozen=True)
@@ -301,16 +312,12 @@ class Lengths(Certificate):
         relays = () if collective.personalized else tuple(more_than_forwards(topology))
         known = {link.name for link in topology.links}
         ways = {f"{device.name} {way}" for device in topology.devices for way in ("in", "out", SUMS)}
-        # Thousands of links have the very same length, and fractions are slow: look at each once.
-        objects = {id(length): length for length in lengths.values()}
-        exact = {key: Fraction(length) for key, length in objects.items()}
-        negative = {key for key, length in exact.items() if length < 0}
         for name, length in lengths.items():
             if name not in known and name not in ways:
                 raise InputError(f"{name!r} is no link of {topology.name}")
-            if id(length) in negative:
+            if length < 0:
                 raise InputError(f"the length of {name} is negative")
-        kept = {name: exact[id(length)] for name, length in lengths.items() if exact[id(length)]}
+        kept = {name: length for name, length in lengths.items() if length}
         distance = least_use(topology, collective, kept, weights, granted, most_work)
         if distance <= 0:
             raise InputError("these lengths prove nothing: some schedule uses none of them")
@@ -320,13 +327,8 @@ class Lengths(Certificate):
     def like(
         cls, proof: Certificate, topology: Topology, collective: Collective, shares: Sequence[int] = ()
     ) -> Lengths:
-        """What a cut or a partition proves, by lengths: 1 for every link that crosses, or the capacity in its place."""
-        if isinstance(proof, Lengths):
-            return proof
-        assert isinstance(proof, Cut | Partition)
-        ends = {link.name: {f"{link.src} out", f"{link.dst} in"} for link in topology.links}
-        crossing = [name for name in proof.links if ends[name].isdisjoint(proof.limits)]
-        return cls.of(topology, collective, dict.fromkeys((*proof.limits, *crossing), Fraction(1)), shares)
+        """What a cut or a partition proves, by its lengths."""
+        return proof if isinstance(proof, Lengths) else cls.of(topology, collective, counted(proof, topology), shares)
 
     def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Lengths:
         """What the same lengths prove about another problem."""
@@ -359,6 +361,16 @@ class Lengths(Certificate):
         entry = keyed(self, keys, lengths=lengths, distance_exact=str(self.distance))
         more = {"shares": self.shares, "grants": self.grants, "relays": self.relays}
         return entry | {key: list(value) for key, value in more.items() if value}
+
+
+def counted(proof: Certificate, topology: Topology) -> dict[str, Fraction]:
+    """The lengths of a proof; of a cut or a partition 1 for every link that crosses, or the capacity in its place."""
+    if isinstance(proof, Lengths):
+        return dict(proof.lengths)
+    assert isinstance(proof, Cut | Partition)
+    ends = {link.name: {f"{link.src} out", f"{link.dst} in"} for link in topology.links}
+    crossing = [name for name in proof.links if ends[name].isdisjoint(proof.limits)]
+    return dict.fromkeys((*proof.limits, *crossing), Fraction(1))
 
 
 def more_than_forwards(topology: Topology) -> list[str]:
@@ -533,10 +545,7 @@ class Branching:
     def _choices(self, root: int) -> Iterator[Choice]:
         alike = self.alike
         # Of points that are alike, it only counts how many take part.
-        kinds = defaultdict[int, list[int]](list)
-        for point in self.others:
-            if point != root:
-                kinds[alike[point]].append(point)
+        kinds = grouped((alike[point], point) for point in self.others if point != root)
         some: list[tuple[int, ...]] = [()]
         for group in kinds.values():
             some = [(*chosen, *group[:k]) for chosen in some for k in range(min(len(group), self.ranks) + 1)]
@@ -640,10 +649,8 @@ def branching(
                     switch.own[point] = min(both, switch.own.get(point, both))
         cost = [list(column) for column in zip(*far, strict=True)] if inward else far
         others = tuple(place[point] for point in free[inward])
-        added = {
-            place[metric.place[number]]: length for number, length in sums.items() if metric.place[number] in place
-        }
-        added = {point: length for point, length in added.items() if inward and point in others}
+        points = ((place.get(metric.place[number], -1), length) for number, length in sums.items())
+        added = {point: length for point, length in points if inward and point in others}
         sides.append(Branching(every, cost, len(metric.ends), others, switches, readers, added, most_work))
     return sides[0], sides[1]
 
@@ -672,10 +679,10 @@ def least_branching(
         roots = [place[metric.place[device]] for device in leader if metric.place[device] in place]
         return Fraction(min(both for _, both in root_lengths(outward, inward, roots)), common)
     weights = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
-    side, at = inward if collective.collects else outward, Counter[int]()
-    for name, weight in zip(topology.members, weights or [1] * topology.ranks, strict=True):
-        at[side.alike[place[metric.place[leader[topology.index[name]]]]]] += weight
-    return Fraction(sum(w * _least(side, v) for v, w in at.items() if w), at.total() * common)
+    side, weights = inward if collective.collects else outward, weights or [1] * topology.ranks
+    points = (place[metric.place[leader[topology.index[name]]]] for name in topology.members)
+    at = summed((side.alike[point], weight) for point, weight in zip(points, weights, strict=True))
+    return Fraction(sum(w * _least(side, v) for v, w in at.items() if w), sum(weights) * common)
 
 
 def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int, int]) -> list[int]:

@@ -14,7 +14,7 @@ so far (column generation: Gilmore and Gomory 1961; Steiner trees: Jain, Mahdian
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,6 +30,7 @@ from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs import programs
 from blinksim.graphs.arrays import Floats
+from blinksim.graphs.connectivity import summed
 from blinksim.graphs.network import Network, NetworkOrbits, network, network_orbits, single_orbits
 from blinksim.graphs.programs import DENOMINATORS, MOST_FLOWS, Program
 from blinksim.graphs.rooted_trees import cheapest_parents, from_parents
@@ -68,7 +69,7 @@ def best_flows(
         # A gather is a scatter in the reversed network.
         directed = net.reversed() if collective.collects else net
         rows = [programs.Commodity(members[collective.root], weights)]
-    elif programs.flow_variables(net, len(orbits.first) if traffic is None else traffic.ranks) > MOST_FLOWS:
+    elif len(net.tail) * (len(orbits.first) if traffic is None else traffic.ranks) > MOST_FLOWS:
         return None
     else:
         # Traffic tells ranks apart that the machine does not.
@@ -84,9 +85,8 @@ def commodities(net: Network, traffic: Traffic) -> list[programs.Commodity]:
     members = net.members.tolist()
     rows = []
     for source, amounts in zip(members, traffic.matrix.tolist(), strict=True):
-        weights = {
-            vertex: amount for vertex, amount in zip(members, amounts, strict=True) if amount and vertex != source
-        }
+        pairs = zip(members, amounts, strict=True)
+        weights = {vertex: amount for vertex, amount in pairs if amount and vertex != source}
         if weights:
             rows.append(programs.Commodity(source, weights))
     return rows
@@ -107,12 +107,9 @@ def shortest_lengths(
     smallest = min(value for value in values.values() if value > 1e-7 * largest)
     best: Proof | None = None
     tried: list[dict[str, Fraction]] = []
+    used = {name: value for name, value in values.items() if value > 1e-9 * largest}
     for scale, denominator in product((smallest, largest), _DENOMINATORS):
-        rounded = {
-            name: Fraction(value / scale).limit_denominator(denominator)
-            for name, value in values.items()
-            if value > 1e-9 * largest
-        }
+        rounded = {name: Fraction(value / scale).limit_denominator(denominator) for name, value in used.items()}
         if rounded in tried:
             continue
         tried.append(rounded)
@@ -338,15 +335,10 @@ def least_trees(
     first: for every device the one whose tree stands for its own, as symmetries map them onto each other. Of
     several sets, one with few links.
     """
-    far = [
-        sum(lengths.get(name, 0.0) for name in (link.name, f"{link.src} out", f"{link.dst} in"))
-        for link in topology.links
-    ]
-    adders = {
-        place: lengths.get(f"{device.name} {SUMS}", 0.0)
-        for place, device in enumerate(topology.devices)
-        if device.reduction_rate is not None
-    }
+    names = ((link.name, f"{link.src} out", f"{link.dst} in") for link in topology.links)
+    far = [sum(lengths.get(name, 0.0) for name in each) for each in names]
+    adding = ((place, one) for place, one in enumerate(topology.devices) if one.reduction_rate is not None)
+    adders = {place: lengths.get(f"{one.name} {SUMS}", 0.0) for place, one in adding}
     most = max(*far, *adders.values()) or 1.0
     # Every link has some length, so that devices stay apart, and no tree makes a detour for nothing.
     whole = [int(length / most * _UNITS) + 1024 for length in far]
@@ -369,23 +361,19 @@ def least_trees(
         sets = [_tree_set(topology, [moved(v)]) for v in roots]
     else:
         held = [int(rank == collective.root) for rank in range(topology.ranks)] if collective.rooted else list(shares)
-        weights, parts = held or [1] * topology.ranks, Counter[int]()
-        for name, weight in zip(topology.members, weights, strict=True):
-            parts[trees.place[first[topology.index[name]]]] += weight
+        weights = held or [1] * topology.ranks
+        points_of = (trees.place[first[device]] for device in topology.member_places.tolist())
+        parts = summed(zip(points_of, weights, strict=True))
         each = [moved(v, Fraction(weight, sum(weights))) for v, weight in parts.items() if weight]
         sets = [_tree_set(topology, each)]
     return sets, sum(side.spent for side in trees.sides)
 
 
 def _tree_set(topology: Topology, trees: list[BranchingTrees]) -> TreeSet:
-    total, sums = defaultdict[int, Fraction](Fraction), defaultdict[int, Fraction](Fraction)
-    for tree in trees:
-        for switch in tree.sums(topology):
-            if topology.devices[switch].reduction_rate is not None:
-                sums[switch] += tree.part
-        for link, times in Counter(link for hop in (*tree.away, *tree.towards) for link in hop.links).items():
-            total[link] += tree.part * times
-    return TreeSet(total, sums, tuple(trees))
+    hops = ((tree.part, hop) for tree in trees for hop in (*tree.away, *tree.towards))
+    limited = {place for place, device in enumerate(topology.devices) if device.reduction_rate is not None}
+    adders = ((switch, tree.part) for tree in trees for switch in tree.sums(topology) if switch in limited)
+    return TreeSet(summed((link, part) for part, hop in hops for link in hop.links), summed(adders), tuple(trees))
 
 
 class _Trees:

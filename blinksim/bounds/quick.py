@@ -14,9 +14,9 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
-from math import inf, lcm
+from math import inf
 from operator import attrgetter, itemgetter
 
 import numpy as np
@@ -27,8 +27,8 @@ from blinksim.bounds.groups import chosen_use, crossing_sums, cut_around, groupi
 from blinksim.bounds.lengths import MOST_WORK, Lengths, checked_grants, more_than_forwards
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, distinct, per_topology
-from blinksim.graphs.connectivity import joined_labels
+from blinksim.graphs.arrays import Bools, distinct
+from blinksim.graphs.connectivity import grouped, joined_labels
 from blinksim.topology.graph import Topology
 
 _EXACT = 16
@@ -45,6 +45,7 @@ _BETWEEN_NODES = 1024
 _NEAR = 1.25
 # What choosing among switches that may branch may cost (`Branching.most_work`): a tenth of a second.
 _WORK = 5 * 10**4
+_CACHED = 64
 
 
 @dataclass(frozen=True)
@@ -55,33 +56,24 @@ class _Claim:
     certify: Callable[[], Certificate]
 
 
-@per_topology
-def _known(topology: Topology) -> tuple[dict[Collective, _Claim | None], dict[tuple[object, ...], Certificate]]:
-    """The best cut or partition by collective, and the tightest of all by collective and grants.
-
-    Contests and packed trees ask for it one after another.
-    """
-    return {}, {}
+# A topology never changes: an edited one is another key. Contests and packed trees ask one after another.
+@lru_cache(maxsize=_CACHED)
+def tightest_by_sums(topology: Topology, collective: Collective) -> _Claim | None:
+    """The best of the cuts and partitions, which hold whatever is granted."""
+    return min(_cuts_and_partitions(topology, collective), key=attrgetter("rate"), default=None)
 
 
+@lru_cache(maxsize=_CACHED)
 def quick_bound(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Certificate:
     """The tightest of the certificates that are tried; its `rate` is algbw in bytes/s.
 
     topology: the selected part, with two or more members. grants: what switches may do, of what they can.
     """
-    (claims, certificates), key = _known(topology), (collective, *grants)
-    if key in certificates:
-        return certificates[key]
-    if collective not in claims:
-        found = _cuts_and_partitions(topology, collective)
-        claims[collective] = min(found, key=attrgetter("rate"), default=None)
-    # Cuts and partitions hold whatever is granted.
-    tried = [claims[collective]]
+    tried = [tightest_by_sums(topology, collective)]
     if not more_than_forwards(topology):
         lengths = guessed_lengths(topology, collective, () if collective.personalized else grants)
         tried.append(None if lengths is None else _proved(lengths))
-    certificates[key] = min(filter(None, tried), key=attrgetter("rate")).certify()
-    return certificates[key]
+    return min(filter(None, tried), key=attrgetter("rate")).certify()
 
 
 def _proved(certificate: Certificate) -> _Claim:
@@ -207,9 +199,7 @@ def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
     """The ranks apart, then ever larger parts (where no forwarder has to be put somewhere); and the nodes apart."""
     if len(topology.devices) == topology.ranks:
         yield from _grown(topology)
-    by_node = defaultdict[int, list[str]](list)
-    for device in topology.devices:
-        by_node[device.node].append(device.name)
+    by_node = grouped((device.node, device.name) for device in topology.devices)
     hosts = {topology.device(name).node for name in topology.members}
     outside = [name for number, names in by_node.items() if number not in hosts for name in names]
     parts = [by_node[number] for number in sorted(hosts)]
@@ -223,13 +213,12 @@ def _grown(topology: Topology) -> Iterator[list[list[str]]]:
     Only the first of the tightest, unless buses or capacities of devices make each one's rate a matter of its
     own.
     """
-    scale = lcm(*{link.bandwidth.denominator for link in topology.links})
     place = {name: number for number, name in enumerate(topology.members)}
     between = [defaultdict[int, int](int) for _ in place]
-    for link in topology.links:
+    for link, width in zip(topology.links, whole_widths(topology)[0].tolist(), strict=True):
         a, b = place[link.src], place[link.dst]
-        between[a][b] += int(link.bandwidth * scale)
-        between[b][a] += int(link.bandwidth * scale)
+        between[a][b] += width
+        between[b][a] += width
     joins, crossing = _joins(between)
     if _plain(topology):
         counts = [len(place) - joined for joined in range(len(crossing))]
@@ -317,8 +306,7 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[Bools, float, int
     hosts = nodes(topology)
     for found in (hosts, *(other for other in (groupings(topology) if few else ()) if other.sort != hosts.sort)):
         label = found.label
-        held = np.zeros(int(label.max()) + 1, dtype=np.bool_)
-        held[label[members]] = True
+        held = np.isin(np.arange(int(label.max()) + 1), label[members])
         a, b = label[columns.src], label[columns.dst]
         # Links of a node without members lead nowhere that a tree must go.
         idle = ~held

@@ -19,56 +19,13 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, per_topology
-from blinksim.schedule.loads import Resources, resources
+from blinksim.schedule.loads import Resources, RouteUses, Spread, resources
 from blinksim.schedule.symmetric import Pool
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup, node_automorphisms
 
 Route = tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Uses:
-    """What numbered routes occupy. Entry e: route[e] uses resource[e] with part[e] of its bytes."""
-
-    route: Ints
-    resource: Ints
-    part: Floats
-
-    @classmethod
-    def of(cls, routes: Sequence[Sequence[Route]], shared: Resources) -> Uses:
-        """From the alternatives of every route, which share its bytes equally."""
-        starts, members = shared.starts.tolist(), shared.members.tolist()
-        entries: list[tuple[int, int, float]] = []
-        for number, alternatives in enumerate(routes):
-            passed = [
-                resource
-                for route in alternatives
-                for link in route
-                for resource in members[starts[link] : starts[link + 1]]
-            ]
-            if len(alternatives) == 1 and len(set(passed)) == len(passed):
-                entries += [(number, resource, 1.0) for resource in passed]
-            else:
-                times = Counter(passed)
-                entries += [(number, resource, count / len(alternatives)) for resource, count in times.items()]
-        numbers, used, parts = zip(*entries, strict=True) if entries else ((), (), ())
-        return cls(np.array(numbers, np.int64), np.array(used, np.int64), np.array(parts, np.float64))
-
-    def loads(self, amounts: Floats, count: int) -> Floats:
-        """Bytes on each of `count` resources, for bytes on every route."""
-        return np.asarray(np.bincount(self.resource, amounts.ravel()[self.route] * self.part, count), dtype=np.float64)
-
-    def prices(self, each: Floats, count: int) -> Floats:
-        """The price of a byte on each of `count` routes, by what one costs on every resource."""
-        return np.asarray(np.bincount(self.route, each[self.resource] * self.part, count), dtype=np.float64)
-
-    def rates(self, rate: Floats, count: int) -> Floats:
-        """Bytes/s of each of `count` routes, by the rates of resources; infinite for those that use none."""
-        rates = np.full(count, np.inf)
-        np.minimum.at(rates, self.route, rate[self.resource] / self.part)
-        return rates
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,16 +75,16 @@ class Rails:
         return resources(self.topology)
 
     @cached_property
-    def inside_uses(self) -> Uses:
-        return Uses.of(self.inside, self.resources)
+    def inside_uses(self) -> RouteUses:
+        return RouteUses(Spread.of(self.inside), self.resources)
 
     @cached_property
-    def up_uses(self) -> Uses:
-        return Uses.of(self.up, self.resources)
+    def up_uses(self) -> RouteUses:
+        return RouteUses(Spread.of(self.up), self.resources)
 
     @cached_property
-    def down_uses(self) -> Uses:
-        return Uses.of(self.down, self.resources)
+    def down_uses(self) -> RouteUses:
+        return RouteUses(Spread.of(self.down), self.resources)
 
     @cached_property
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
@@ -142,8 +99,8 @@ class Rails:
         return routes
 
     @cached_property
-    def _trunk_uses(self) -> Uses:
-        return Uses.of(list(self.trunks.values()), self.resources)
+    def _trunk_uses(self) -> RouteUses:
+        return RouteUses(Spread.of(self.trunks.values()), self.resources)
 
     @cached_property
     def open(self) -> Bools:
@@ -157,16 +114,15 @@ class Rails:
         moved: (N, L, L), bytes from member i to member k inside node a. across: (N, N, L), bytes from node a
         to node b over place k.
         """
-        count = len(self.resources.rate)
-        total = self.inside_uses.loads(moved, count)
-        total += self.up_uses.loads(across.sum(axis=1), count) + self.down_uses.loads(across.sum(axis=0), count)
+        total = self.inside_uses.loads(moved)
+        total += self.up_uses.loads(across.sum(axis=1)) + self.down_uses.loads(across.sum(axis=0))
         if not self.trunks:
             return total
         size, keys, places = self._trunk_keys
         between, parallel = np.zeros(size), self.exit.shape[2]
         for k, v in np.ndindex(self.local, parallel):
             between += np.bincount(keys(k, v).ravel(), across[:, :, k].ravel() / parallel, size)
-        return total + self._trunk_uses.loads(between[places], count)
+        return total + self._trunk_uses.loads(between[places])
 
     def trunk_prices(self, each: Floats) -> Floats:
         """What a byte from node a to node b over place k costs between switches, (N, N, L); each: on every resource."""
@@ -175,7 +131,7 @@ class Rails:
             return prices
         size, keys, places = self._trunk_keys
         price, parallel = np.zeros(size), self.exit.shape[2]
-        price[places] = self._trunk_uses.prices(each, len(self.trunks))
+        price[places] = self._trunk_uses.prices(each)
         for k, v in np.ndindex(self.local, parallel):
             prices[:, :, k] += price[keys(k, v)] / parallel
         return prices
@@ -354,15 +310,15 @@ class SymmetricRails(Rails):
         for k, v in product(range(self.local), range(self.exit.shape[2])):
             out = int(self.exit[0, k, v])
             entries, times = np.unique(self.entry[1:, k, v], return_counts=True)
-            yield from (
-                (out, into, many) for into, many in zip(entries.tolist(), times.tolist(), strict=True) if into != out
-            )
+            pairs = zip(entries.tolist(), times.tolist(), strict=True)
+            yield from ((out, into, many) for into, many in pairs if into != out)
 
     @cached_property
     def alike(self) -> bool:
         """True if all members' routes to the fabric have the same rate, and those from it."""
-        first = (Uses.of([routes[k] for k in range(self.local)], self.resources) for routes in (self.up, self.down))
-        return all(len(np.unique(uses.rates(self.resources.rates, self.local))) == 1 for uses in first)
+        first = (Spread.of(routes[k] for k in range(self.local)) for routes in (self.up, self.down))
+        uses = (RouteUses(spread, self.resources) for spread in first)
+        return all(len(np.unique(use.rates(self.resources.rates))) == 1 for use in uses)
 
     @cached_property
     def equal_blocks_time(self) -> float:

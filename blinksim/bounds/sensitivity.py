@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import lcm
 from time import monotonic
 from typing import Any
 
@@ -32,6 +31,7 @@ from blinksim.budget import words
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import distinct
+from blinksim.graphs.network import whole
 from blinksim.results import keyed
 from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import unserved
@@ -77,9 +77,8 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON; rates in GB/s."""
-        return keyed(
-            self, "change=what links=pairs rate_exact=after algbw_GBps=after before_exact=before ratio bottleneck"
-        )
+        keys = "change=what links=pairs rate_exact=after algbw_GBps=after before_exact=before ratio bottleneck"
+        return keyed(self, keys)
 
 
 def counted_links(certificate: Certificate) -> frozenset[str]:
@@ -294,12 +293,10 @@ def levels(topology: Topology) -> Iterator[tuple[str, Grouping]]:
 
 def _carried(parts: Grouping, topology: Topology, loads: Sequence[Fraction]) -> Fraction:
     """The most that any part sends, or takes in, over the links around it."""
-    # Whole numbers add up at a tenth of the cost, and thousands of links have the very same value.
-    scale = lcm(*{value.denominator for value in {id(value): value for value in loads}.values()})
-    whole = {id(value): int(value * scale) for value in loads}
-    values = np.array([whole[id(value)] for value in loads], dtype=object)
-    both = crossing_sums(topology, parts.label, values)
-    return Fraction(max((int(total) for way in both for total in way[: len(parts.keys)]), default=0), scale)
+    # Whole numbers add up at a tenth of the cost.
+    values, unit = whole([(value, 1) for value in loads])
+    both = crossing_sums(topology, parts.label, np.array(values, dtype=object))
+    return max((total for way in both for total in way[: len(parts.keys)]), default=0) * unit
 
 
 def _cuts(parts: Grouping, topology: Topology, collective: Collective) -> Iterator[Cut]:

@@ -1,4 +1,4 @@
-"""Breadth-first search, cycles, and disjoint sets that grow together.
+"""Breadth-first search, cycles, groups and sums by key, and disjoint sets that grow together.
 
 Disjoint sets: Galler and Fischer 1964, with path halving (van Leeuwen 1977).
 """
@@ -6,6 +6,7 @@ Disjoint sets: Galler and Fischer 1964, with path halving (van Leeuwen 1977).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Item = TypeVar("Item", bound=Hashable)
+Value = TypeVar("Value")
+Amount = TypeVar("Amount", int, float, Fraction)
 
 
 class UnionFind(Generic[Item]):
@@ -37,10 +40,31 @@ class UnionFind(Generic[Item]):
 
     def sets(self) -> list[list[Item]]:
         """The sets, and the items of each, in the order of `items`."""
-        found: dict[Item, list[Item]] = {}
-        for item in self._parent:
-            found.setdefault(self.find(item), []).append(item)
-        return list(found.values())
+        return list(grouped((self.find(item), item) for item in self._parent).values())
+
+
+def grouped(pairs: Iterable[tuple[Item, Value]]) -> dict[Item, list[Value]]:
+    """The values of every key, both in the order in which they come.
+
+    >>> grouped([(1, "a"), (2, "b"), (1, "c")])
+    {1: ['a', 'c'], 2: ['b']}
+    """
+    found: dict[Item, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def summed(pairs: Iterable[tuple[Item, Amount]]) -> dict[Item, Amount]:
+    """The sum of the amounts of every key.
+
+    >>> summed([(1, 2), (2, 3), (1, 4)])
+    {1: 6, 2: 3}
+    """
+    found: dict[Item, Amount] = {}
+    for key, amount in pairs:
+        found[key] = found.get(key, 0) + amount
+    return found
 
 
 def joined_labels(count: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:

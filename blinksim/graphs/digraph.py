@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from blinksim.graphs.arrays import Bools, Ints
-from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import guard
+from blinksim.graphs.network import Flow, guard
 
 
 class Digraph:

@@ -19,8 +19,8 @@ from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper
 from blinksim.budget import seconds_left
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints
-from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Network, NetworkOrbits, single_orbits
+from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.network import Flow, Network, NetworkOrbits, single_orbits
 from blinksim.topology.graph import Topology
 
 # Flow variables (`flow_program`: sources times arcs) up to which a program is built, for bounds and packings
@@ -216,16 +216,10 @@ class Solution:
 
 def shared_capacities(topology: Topology, net: Network) -> list[SharedCapacity]:
     """One per arc without a bus, and one per bus (which its links share by time)."""
-    buses: dict[str, list[int]] = {}
-    found = []
     capacity = net.capacity.tolist()
-    for arc in range(len(capacity)):
-        bus = topology.links[arc].bus if arc < net.links else None
-        if bus is None:
-            found.append(SharedCapacity(((arc, 1.0),), capacity[arc]))
-        else:
-            buses.setdefault(bus, []).append(arc)
-    for arcs in buses.values():
+    bus_of = [*(link.bus for link in topology.links), *(None for _ in net.limits)]
+    found = [SharedCapacity(((arc, 1.0),), capacity[arc]) for arc, bus in enumerate(bus_of) if bus is None]
+    for arcs in grouped((bus, arc) for arc, bus in enumerate(bus_of) if bus is not None).values():
         most = max(capacity[arc] for arc in arcs)
         found.append(SharedCapacity(tuple((arc, most / capacity[arc]) for arc in arcs), most))
     return found
@@ -256,11 +250,11 @@ def capacity_rows(
 ) -> list[list[int]]:
     """One row per orbit of shared capacities: what `load` gives for an arc, summed over its uses, fits.
 
-    Capacities are divided by `scale`. Returns (row, size of its orbit) for each of `shared`.
+    Capacities are divided by `scale`. Returns (row, size of its orbit) for each of `shared`, whose dual is that of
+    the row, divided by the size.
     """
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for number, capacity in enumerate(shared):
-        alike.setdefault(tuple(sorted(int(orbits.arc[arc]) for arc, _ in capacity.uses)), []).append(number)
+    orbits_of = (tuple(sorted(int(orbits.arc[arc]) for arc, _ in one.uses)) for one in shared)
+    alike = grouped((orbit, number) for number, orbit in enumerate(orbits_of))
     rows: list[list[int]] = [[]] * len(shared)
     for group in alike.values():
         capacity = shared[group[0]]
@@ -269,11 +263,6 @@ def capacity_rows(
         for number in group:
             rows[number] = [row, len(group)]
     return rows
-
-
-def capacity_duals(program: Program, rows: Sequence[Sequence[int]]) -> list[float]:
-    """The dual of every shared capacity: its row's, divided by the size of its orbit."""
-    return [float(program.duals[row]) / size for row, size in rows]
 
 
 def agree(rate: Fraction, value: float) -> bool:
@@ -287,11 +276,6 @@ class Commodity:
 
     source: int
     weights: Mapping[int, int]
-
-
-def flow_variables(net: Network, sources: int) -> int:
-    """Number of flow variables of the program, the measure of its size."""
-    return len(net.tail) * sources
 
 
 def solve_flows(
@@ -313,9 +297,7 @@ def solve_flows(
     flows = [program.variables(len(net.tail)) for _ in commodities]
     scale = float(net.capacity.max())
     orbit = orbits.arc.tolist()
-    groups: list[list[int]] = [[] for _ in range(orbits.arcs)]
-    for arc, number in enumerate(orbit):
-        groups[number].append(arc)
+    groups = grouped((number, arc) for arc, number in enumerate(orbit))
 
     def load(arc: int) -> list[tuple[int, float]]:
         # All copies of a source's flow together load the arcs of an orbit equally.
@@ -337,7 +319,7 @@ def solve_flows(
                 program.row([*terms, (rate, -weight / unit)] if weight else terms, at_least=0.0, at_most=0.0)
     value = program.solve([(rate, 1.0)]) / unit
     carried = [[float(program.values[variable]) * scale for variable in flow] for flow in flows]
-    return Solution(value * scale, carried, capacity_duals(program, rows))
+    return Solution(value * scale, carried, [float(program.duals[row]) / size for row, size in rows])
 
 
 # Variable and factor: a root's rate as a part of the program.
@@ -411,7 +393,7 @@ def solve_trees(
 
     rows = capacity_rows(program, shared, orbits, load, scale)
     point, whole = _converged(program, objective, forests, rounds)
-    duals = capacity_duals(program, rows)
+    duals = [float(program.duals[row]) / size for row, size in rows]
     if partner is not None:
         # A link and its partner have the same row, and the solver prices only one.
         holder = {arc: number for number, capacity in enumerate(shared) for arc, _ in capacity.uses}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blinksim.graphs.arrays import Ints
-from blinksim.graphs.connectivity import breadth_first, cycles, path_to
+from blinksim.graphs.connectivity import breadth_first, cycles, grouped, path_to
 
 Arc = tuple[int, int]
 Parents = dict[int, int]
@@ -44,9 +44,7 @@ def height(root: int, arcs: Iterable[Arc]) -> int:
 
 def from_parents(parents: Mapping[int, int], root: int) -> tuple[Arc, ...]:
     """The arcs of the tree in which every vertex but the root has a parent: level by level, each in rising order."""
-    children: dict[int, list[int]] = {}
-    for child, parent in parents.items():
-        children.setdefault(parent, []).append(child)
+    children = grouped((parent, child) for child, parent in parents.items())
     arcs: list[Arc] = []
     level = [root]
     while level:
@@ -133,11 +131,7 @@ def centre(arcs: Sequence[Arc], start: int | None = None) -> int:
 
 
 def _neighbours(arcs: Iterable[Arc]) -> dict[int, list[int]]:
-    near: dict[int, list[int]] = {}
-    for a, b in arcs:
-        near.setdefault(a, []).append(b)
-        near.setdefault(b, []).append(a)
-    return near
+    return grouped(pair for a, b in arcs for pair in ((a, b), (b, a)))
 
 
 def cheapest_parents(cost: Ints, root: int) -> list[int]:

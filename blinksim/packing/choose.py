@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blinksim.budget import seconds_left
-from blinksim.graphs.connectivity import joined_labels
+from blinksim.graphs.connectivity import grouped, joined_labels
 from blinksim.graphs.rooted_trees import hung_from
 from blinksim.packing.columns import Arc, Column, Load, Mix
 
@@ -280,10 +280,8 @@ def equal_shares(
 
 def _carried(columns: Sequence[Column], amounts: Sequence[Any]) -> dict[int, Any]:
     """What each resource carries, as a sum of variables."""
-    rows = defaultdict[int, list[Any]](list)
-    for column, amount in zip(columns, amounts, strict=True):
-        for resource, times in column.load:
-            rows[resource].append(times * amount)
+    pairs = zip(columns, amounts, strict=True)
+    rows = grouped((resource, times * amount) for column, amount in pairs for resource, times in column.load)
     return {resource: sum(terms) for resource, terms in rows.items()}
 
 

@@ -22,6 +22,7 @@ from math import gcd, inf, lcm
 from typing import TypeVar
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.connectivity import summed
 from blinksim.graphs.network import whole
 from blinksim.graphs.programs import Program
 from blinksim.schedule.loads import resources
@@ -62,11 +63,7 @@ class Hops:
 
     def load(self, arcs: Iterable[Arc]) -> Load:
         """The load of several hops together."""
-        total = Counter[int]()
-        for arc in arcs:
-            for resource, times in self.loads[arc]:
-                total[resource] += times
-        return tuple(sorted(total.items()))
+        return tuple(sorted(summed(use for arc in arcs for use in self.loads[arc]).items()))
 
     def cost(self, price: Sequence[float]) -> dict[Arc, float]:
         """Every hop's price, if each use of resource r costs price[r]."""
@@ -79,66 +76,53 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
     divided: what a hop carries is divided among all routes as good as its own. Raises `InfeasibleError` if no
     two vertices are joined.
     """
-    index, links, head = topology.index, topology.links, topology.ends[1].tolist()
-    vertices = tuple(index[name] for name in (*topology.members, *helpers))
-    inside = set(vertices)
-    shared = resources(topology)
-    passed = [shared.members[a:b].tolist() for a, b in pairwise(shared.starts.tolist())]
-    routes: dict[Arc, tuple[int, ...]] = {}
-    # How often a hop uses each resource, and among how many routes it is divided.
-    parts: dict[Arc, tuple[Counter[int], int]] = {}
-    taken: set[int] = set()
-    for a, b in permutations(vertices, 2):
-        try:
-            route = topology.router.route(a, b)
-        except InfeasibleError:
-            continue
-        if any(head[i] in inside for i in route[:-1]):
-            continue
-        equal = topology.router.routes(a, b) if divided else (route,)
-        used = Counter(resource for path in equal for i in path for resource in passed[i])
-        routes[a, b], parts[a, b] = route, (used, len(equal))
-        taken.update(*equal)
-    if not routes:
-        raise InfeasibleError(f"{topology.name}: no link joins two of the members; add link classes or relays")
-    whole_of = [1] * len(shared.rate)
-    for used, among in parts.values():
-        for resource, times in used.items():
-            whole_of[resource] = lcm(whole_of[resource], among // gcd(times, among))
-    loads = {
-        arc: tuple(sorted((r, times * whole_of[r] // among) for r, times in used.items()))
-        for arc, (used, among) in parts.items()
-    }
+    return hops_of_parts(topology, [(topology, helpers)], divided=divided)[0]
+
+
+def hops_of_parts(
+    machine: Topology, parts: Sequence[tuple[Topology, Sequence[str]]], *, divided: bool = True
+) -> list[Hops]:
+    """The hops of parts of a machine, each with helpers, as uses of the machine's resources; as `find_hops`.
+
+    All have the same capacities.
+    """
+    shared, number = resources(machine), {link.key: place for place, link in enumerate(machine.links)}
+    uses_of = [shared.members[first:last].tolist() for first, last in pairwise(shared.starts.tolist())]
+    found, whole_of = list[tuple[Hops, dict[Arc, tuple[Counter[int], int]]]](), [1] * len(shared.rate)
+    for topology, helpers in parts:
+        links, head = topology.links, topology.ends[1].tolist()
+        passed = [uses_of[number[link.key]] for link in links]
+        vertices = tuple(topology.index[name] for name in (*topology.members, *helpers))
+        inside, routes = set(vertices), dict[Arc, tuple[int, ...]]()
+        # How often a hop uses each resource, and among how many routes it is divided.
+        uses: dict[Arc, tuple[Counter[int], int]] = {}
+        taken: set[int] = set()
+        for a, b in permutations(vertices, 2):
+            try:
+                route = topology.router.route(a, b)
+            except InfeasibleError:
+                continue
+            if any(head[i] in inside for i in route[:-1]):
+                continue
+            equal = topology.router.routes(a, b) if divided else (route,)
+            used = Counter(resource for path in equal for i in path for resource in passed[i])
+            routes[a, b], uses[a, b] = route, (used, len(equal))
+            taken.update(*equal)
+            for resource, times in used.items():
+                whole_of[resource] = lcm(whole_of[resource], len(equal) // gcd(times, len(equal)))
+        if not routes:
+            raise InfeasibleError(f"{topology.name}: no link joins two of the members; add link classes or relays")
+        thinnest = min({links[i].lane_bandwidth for i in taken})
+        found.append((Hops(vertices, topology.ranks, routes, {}, (), Fraction(1), thinnest), uses))
     capacity, unit = whole(list(zip(shared.rate, whole_of, strict=True)))
-    thinnest = min({links[i].lane_bandwidth for i in taken})
-    return Hops(vertices, topology.ranks, routes, loads, tuple(capacity), unit, thinnest)
-
-
-def on_machine(machine: Topology, parts: Sequence[Topology], hops: Sequence[Hops]) -> list[Hops]:
-    """The hops of parts of a machine as uses of the machine's resources: all have the same capacities."""
-    shared, number = resources(machine), {link.name: place for place, link in enumerate(machine.links)}
-    spans = list(pairwise(shared.starts.tolist()))
-    # By part: the machine's resource for each of its own, and how often one use of that counts.
-    places, counts, most = list[dict[int, int]](), list[list[int]](), [1] * len(shared.rate)
-    for part, one in zip(parts, hops, strict=True):
-        own, place = resources(part), dict[int, int]()
-        for (first, last), link in zip(pairwise(own.starts.tolist()), part.links, strict=True):
-            start, end = spans[number[link.name]]
-            place |= zip(own.members[first:last].tolist(), shared.members[start:end].tolist(), strict=True)
-        count = [int(times * one.unit / rate) for times, rate in zip(one.capacity, own.rate, strict=True)]
-        for resource, there in place.items():
-            most[there] = lcm(most[there], count[resource])
-        places.append(place)
-        counts.append(count)
-    capacity, unit = whole(list(zip(shared.rate, most, strict=True)))
-    found = []
-    for one, place, count in zip(hops, places, counts, strict=True):
+    hops = []
+    for one, uses in found:
         loads = {
-            arc: tuple(sorted((place[r], times * most[place[r]] // count[r]) for r, times in load))
-            for arc, load in one.loads.items()
+            arc: tuple(sorted((r, times * whole_of[r] // among) for r, times in used.items()))
+            for arc, (used, among) in uses.items()
         }
-        found.append(replace(one, loads=loads, capacity=tuple(capacity), unit=unit))
-    return found
+        hops.append(replace(one, loads=loads, capacity=tuple(capacity), unit=unit))
+    return hops
 
 
 # Shares with a larger common denominator are rounded to multiples of 1/ROUNDED.
@@ -268,11 +252,8 @@ def _vertex(
     """The rates of the columns of a vertex, from the rows that are full there; None if these do not determine it."""
     width = len(chosen)
     # Unknowns: a rate per column and the rate of the groups; the last place of an equation is its right-hand side.
-    full = {
-        r: {width + 1: Fraction(capacity[r])}
-        for r, load in sorted(loads(chosen).items())
-        if load > capacity[r] * (1 - 1e-6)
-    }
+    carried = sorted(loads(chosen).items())
+    full = {r: {width + 1: Fraction(capacity[r])} for r, load in carried if load > capacity[r] * (1 - 1e-6)}
     for place, (column, _) in enumerate(chosen):
         for resource, times in column.load:
             if resource in full:
@@ -336,11 +317,7 @@ def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:
 
 def loads(chosen: Iterable[tuple[Column, Weight]]) -> dict[int, Weight]:
     """What each resource carries."""
-    total: dict[int, Weight] = {}
-    for column, weight in chosen:
-        for resource, times in column.load:
-            total[resource] = total.get(resource, 0) + weight * times
-    return total
+    return summed((resource, weight * times) for column, weight in chosen for resource, times in column.load)
 
 
 # A permutation of the members, by vertex.

@@ -9,7 +9,6 @@ bytes.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from itertools import islice, permutations
@@ -17,7 +16,7 @@ from itertools import islice, permutations
 import numpy as np
 
 from blinksim.graphs.arrays import Bools, Floats, Ints
-from blinksim.graphs.connectivity import UnionFind
+from blinksim.graphs.connectivity import UnionFind, grouped
 from blinksim.packing.rounds import Column, Pricing
 from blinksim.packing.wires import Use, Wires
 
@@ -108,9 +107,7 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
                 shared.join(link, links[0])
             slowest[-1].append(Use(links[0], *map(max, most)))
     uses = [tuple(replace(use, link=shared.find(use.link)) for use in along) for along in slowest]
-    groups = defaultdict[int, list[int]](list)
-    for bit, along_bit in enumerate(uses):
-        groups[along_bit[0].link].append(bit)
+    groups = grouped((along[0].link, bit) for bit, along in enumerate(uses))
     same = np.zeros(bits, dtype=np.int64)
     delays = (times[np.array(chosen)].max(axis=1) for times in (wires.overhead, wires.latency, wires.whole))
     quotient = Wires(1, tuple((bit,) for bit in range(bits)), tuple(uses), same, same, *delays)

@@ -17,9 +17,9 @@ import numpy as np
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
-from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Network, guard, whole
-from blinksim.graphs.programs import MOST_FLOWS, Commodity, SharedCapacity, flow_variables, solve_flows
+from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.network import Flow, Network, guard, whole
+from blinksim.graphs.programs import MOST_FLOWS, Commodity, SharedCapacity, solve_flows
 from blinksim.packing.forest import best_fractions
 
 
@@ -57,7 +57,7 @@ def route_flows(
 
     if len(commodities) == 1 and all(len(resource.uses) == 1 for resource in shared):
         found = held(None, [[Fraction(value) for value in net.capacity.tolist()]])
-    elif flow_variables(net, len(commodities)) <= MOST_FLOWS:
+    elif len(net.tail) * len(commodities) <= MOST_FLOWS:
         with suppress(InfeasibleError):
             found = best_fractions(net, shared, solve_flows(net, shared, commodities).flows, best, held)
     if found is None:
@@ -109,10 +109,7 @@ def _decomposed(net: Network, capacity: Sequence[Fraction], commodity: Commodity
     heads = np.concatenate([net.head, np.full(len(sinks), end)])
     flow = Flow(end + 1, tails, heads, np.array(numbers, dtype=np.int64), commodity.source, end)
     tail, left = net.tail.tolist(), flow.carried().tolist()
-    entering: dict[int, list[int]] = {}
-    for arc, b in enumerate(net.head.tolist()):
-        if left[arc]:
-            entering.setdefault(b, []).append(arc)
+    entering = grouped((b, arc) for arc, b in enumerate(net.head.tolist()) if left[arc])
     paths = []
     for place, sink in enumerate(sinks, start=len(tail)):
         while left[place]:

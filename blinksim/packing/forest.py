@@ -38,10 +38,9 @@ import numpy as np
 from blinksim.bounds.cuts import tightest
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
-from blinksim.graphs.connectivity import distances
+from blinksim.graphs.connectivity import distances, summed
 from blinksim.graphs.digraph import CutPool, Digraph
-from blinksim.graphs.maxflow import Flow
-from blinksim.graphs.network import Network, NetworkOrbits, single_orbits, whole
+from blinksim.graphs.network import Flow, Network, NetworkOrbits, single_orbits, whole
 from blinksim.graphs.programs import MOST_ROUNDS, Rounding, SharedCapacity, agree, roundings, solve_trees, widest
 from blinksim.packing.arborescences import longest, lowered, pack
 from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
@@ -116,11 +115,8 @@ def _left_of(graph: Digraph, net: Network, values: Sequence[int]) -> list[int]:
 
 
 def _entering(graph: Digraph) -> list[int]:
-    entering = [0] * graph.count
-    for row in graph.out:
-        for head, capacity in row.items():
-            entering[head] += capacity
-    return entering
+    entering = summed(arc for row in graph.out for arc in row.items())
+    return [entering.get(vertex, 0) for vertex in range(graph.count)]
 
 
 def trimmed(graph: Digraph) -> Digraph:
@@ -252,8 +248,7 @@ def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fra
     if common * sum(ratio.values()) > MOST_PARTS:
         return None
     weight = np.zeros(net.vertices, dtype=np.int64)
-    for vertex, value in ratio.items():
-        weight[vertex] = int(value * common)
+    weight[list(ratio)] = [int(value * common) for value in ratio.values()]
     roots = dict.fromkeys(np.flatnonzero(weight).tolist(), 1)
     sinks = net.members[weight[net.members] < weight.sum()]
     factors, capacities = list[Fraction](), list[tuple[Fraction, ...]]()

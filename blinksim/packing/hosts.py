@@ -36,7 +36,7 @@ from math import ceil, gcd, lcm
 import numpy as np
 
 from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology, side_by_side
-from blinksim.graphs.connectivity import breadth_first, path_to
+from blinksim.graphs.connectivity import breadth_first, grouped, path_to
 from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import SharedCapacity
 from blinksim.graphs.rooted_trees import depths
@@ -72,8 +72,7 @@ def _parts(topology: Topology) -> Parts:
     columns, count = topology.link_columns, len(topology.devices)
     names = sorted(columns.classes)
     kind = np.array([names.index(name) for name in columns.classes], dtype=np.int64)[columns.kind]
-    ranked = np.zeros(count, dtype=np.bool_)
-    ranked[topology.member_places] = True
+    ranked = np.isin(np.arange(count), topology.member_places)
     node, src, dst, figure = topology.device_nodes, columns.src, columns.dst, columns.figure
     rates = *columns.bandwidths, Fraction(0)
     plain = Parts(node, ranked, np.arange(count), src, dst, kind, figure, rates)
@@ -89,8 +88,7 @@ def _parts(topology: Topology) -> Parts:
         return plain
     # The cluster with what the hosts `lacking` something lack beside the fullest one, at no bandwidth.
     # The device outside hosts that a link joins; -1 for one inside.
-    outside = plain.node < 0
-    src, dst = plain.src, plain.dst
+    outside = node < 0
     switch = np.where(outside[src], src, np.where(outside[dst], dst, -1)).tolist()
     slot, added = plain.slot.tolist(), list[int]()
     more_links = list[tuple[int, int, int]]()
@@ -151,17 +149,13 @@ class FabricRoutes:
 
     def __init__(self, ends: Sequence[tuple[int, ...]], inner: Mapping[tuple[int, int], tuple[int, Fraction]]) -> None:
         self.ends, self._inner = tuple(ends), inner
-        self._out = defaultdict[int, list[int]](list)
-        for a, b in inner:
-            self._out[a].append(b)
-        self._reached_from = cache(lambda switch: breadth_first(switch, lambda here: self._out.get(here, ())))
+        out = grouped(inner)
+        self._reached_from = cache(lambda switch: breadth_first(switch, lambda here: out.get(here, ())))
 
     @cached_property
     def leaves(self) -> tuple[tuple[int, ...], ...]:
         """The hosts by the switches that their ports end at."""
-        by_switches: dict[tuple[int, ...], list[int]] = {}
-        for host, switches in enumerate(self.ends):
-            by_switches.setdefault(switches, []).append(host)
+        by_switches = grouped((switches, host) for host, switches in enumerate(self.ends))
         return tuple(map(tuple, by_switches.values()))
 
     @cached_property
@@ -434,12 +428,17 @@ def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
 def fit(hosts: Hosts, host: int, trees: Sequence[LocalTree], rate: Fraction) -> bool:
     """Whether links inside a host and the ports into it hold these trees; rate: bytes/s for a weight of 1."""
     links, into, _ = hosts.rates[host]
-    load = Counter[int]()
+    load = [Fraction(0)] * (len(links) + len(into))
     for tree in trees:
-        entered = [len(links) + tree.port] if tree.port >= 0 else []
-        for link in (*entered, *tree.entry, *(link for _, _, path in tree.edges for link in path)):
-            load[link] += tree.weight  # type: ignore[assignment]
-    return all(load[number] * rate <= most for number, most in enumerate((*links, *into)))
+        for link in passed_by(hosts.shape, tree):
+            load[link] += tree.weight
+    return all(carried * rate <= most for carried, most in zip(load, (*links, *into), strict=True))
+
+
+def passed_by(shape: Shape, tree: LocalTree) -> list[int]:
+    """The links inside a host that a tree takes, and after these the port by which it enters."""
+    entered = [len(shape.tail) + tree.port] if tree.port >= 0 else []
+    return [*entered, *tree.entry, *(link for _, _, path in tree.edges for link in path)]
 
 
 @lru_cache(maxsize=8)
@@ -628,14 +627,11 @@ def loads(hosts: Hosts, pieces: Sequence[Piece]) -> list[Fraction]:
     links, ports = len(shape.tail), len(shape.ports)
     total = [Fraction(0)] * (links + 2 * ports)
     for _, weight, own, away in pieces:
-        routes = [(weight, path) for _, _, path in own.edges]
+        for link in passed_by(shape, own):
+            total[link] += weight
         for tree in (tree for trees in away.values() for tree in trees):
-            across = links + tree.port, links + ports + tree.port
-            paths = across, shape.feeds[tree.port][1], tree.entry, *(path for _, _, path in tree.edges)
-            routes += [(weight * others, path) for path in paths]
-        for amount, path in routes:
-            for link in path:
-                total[link] += amount
+            for link in (*passed_by(shape, tree), links + ports + tree.port, *shape.feeds[tree.port][1]):
+                total[link] += weight * others
     return total
 
 
@@ -644,10 +640,7 @@ def by_all(hosts: Hosts) -> list[Piece] | None:
     shape, trees = hosts.shape, stars(hosts, 0)
     if trees is None:
         return None
-    entries: dict[int, list[LocalTree]] = {}
-    for tree in trees:
-        if tree.port >= 0:
-            entries.setdefault(tree.root, []).append(tree)
+    entries = grouped((tree.root, tree) for tree in trees if tree.port >= 0)
     rotations = lcm(*map(len, entries.values()))
     if rotations > _MOST_ROTATIONS:
         return None

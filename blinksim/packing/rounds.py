@@ -23,6 +23,7 @@ from math import inf
 import numpy as np
 
 from blinksim.graphs.arrays import Bools, Floats, Ints
+from blinksim.graphs.connectivity import summed
 from blinksim.graphs.programs import Growing
 from blinksim.packing.wires import FAR, MOST_IN_CLIQUE, Clique, Growth, Partition, Use, Wires, cliques, sequences
 
@@ -153,12 +154,9 @@ class Sums(Pricing):
             for when in combinations(range(rounds), length):
                 costs = price[places, np.array(when)].sum(axis=1)
                 for place in np.argsort(costs, kind="stable")[:3].tolist():
-                    sends = [
-                        send
-                        for now, part in zip(when, chosen[place], strict=True)
-                        for group in part
-                        for send in _sends_of(group, now, which)
-                    ]
+                    rounds_of = zip(when, chosen[place], strict=True)
+                    groups = ((group, now) for now, part in rounds_of for group in part)
+                    sends = [send for group, now in groups for send in _sends_of(group, now, which)]
                     yield float(costs[place]), sends
 
 
@@ -397,10 +395,7 @@ class _Master:
     def solved(self, columns: Sequence[Column]) -> tuple[Solved, Floats, Floats, Floats]:
         """As `Rounds` wants it."""
         for column in columns[len(self.columns) :]:
-            carried: dict[int, float] = {}
-            for now, wire, part in column.loads:
-                row = self.carried[now, wire]
-                carried[row] = carried.get(row, 0.0) - part
+            carried = summed((self.carried[now, wire], -part) for now, wire, part in column.loads)
             self.shares.append(self.program.variable([(self.items[column.item], 1.0), *carried.items()]))
             self.columns.append(column)
         values, duals = self.program.solve()

@@ -22,6 +22,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, occurrences, side_by_side
+from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.rooted_trees import RootedTree
 
@@ -237,10 +238,8 @@ class Routes:
     """The pieces of every arc of the graph that is left after `split_off`."""
 
     def __init__(self, tail: Sequence[int], head: Sequence[int], capacity: Sequence[int], log: Iterable[Split]) -> None:
-        self._pieces: dict[tuple[int, int], Pieces] = {}
-        for arc, (a, b, amount) in enumerate(zip(tail, head, capacity, strict=True)):
-            if amount:
-                self._pieces.setdefault((a, b), []).append(((arc,), amount))
+        arcs = enumerate(zip(zip(tail, head, strict=True), capacity, strict=True))
+        self._pieces: dict[Pair, Pieces] = grouped((ends, ((arc,), cap)) for arc, (ends, cap) in arcs if cap)
         for split in log:
             first = self._take((split.start, split.via), split.amount)
             second = self._take((split.via, split.end), split.amount)

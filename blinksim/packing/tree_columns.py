@@ -26,7 +26,7 @@ from random import Random
 
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.connectivity import UnionFind, breadth_first, distances
+from blinksim.graphs.connectivity import UnionFind, breadth_first, distances, grouped
 from blinksim.graphs.rooted_trees import height, longest_path
 from blinksim.packing.choose import MOST_MEMBERS, Limits, equal_shares, fewest, new_model, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
@@ -133,9 +133,7 @@ def _spanning(price: Prices, root: int, targets: Sequence[int], directed: bool) 
 
 def _away(arcs: Iterable[Arc], root: int, targets: Sequence[int]) -> tuple[Arc, ...] | None:
     """The arcs met breadth first from `root`, without branches that lead to no target; None if one is cut off."""
-    out: dict[int, list[int]] = {}
-    for a, b in arcs:
-        out.setdefault(a, []).append(b)
+    out = grouped(arcs)
     came = breadth_first(root, lambda vertex: sorted(out.get(vertex, ())))
     tree = tuple((a, b) for b, a in came.items() if b != root)
     return pruned(tree, targets) if came.keys() >= {*targets} else None
@@ -147,10 +145,7 @@ LeastTrees = tuple[dict[int, float], Below]
 
 def _dreyfus_wagner(price: Prices, targets: Sequence[int], inside: set[int]) -> LeastTrees:
     """The least prices of trees from every vertex to all targets, and what the best trees consist of."""
-    into: dict[int, list[tuple[int, float]]] = {v: [] for v in inside}
-    for (a, b), cost in price.items():
-        if a in inside and b in inside:
-            into[b].append((a, cost + _HOP))
+    into = grouped((b, (a, cost + _HOP)) for (a, b), cost in price.items() if a in inside and b in inside)
     full, far = (1 << len(targets)) - 1, float("inf")
     # The least price of a tree from a vertex to all targets of a set, whose bits these are; and what such a tree
     # consists of: an arc and the tree of the same set at its end, or the trees of two parts of the set.
@@ -172,7 +167,7 @@ def _dreyfus_wagner(price: Prices, targets: Sequence[int], inside: set[int]) -> 
         heapify(queue)
         while queue:
             cost, v = heappop(queue)
-            for u, step in into[v] if cost <= value[v] else ():
+            for u, step in into.get(v, ()) if cost <= value[v] else ():
                 if cost + step < value.get(u, far):
                     value[u], below[bits, u] = cost + step, [(bits, v)]
                     heappush(queue, (cost + step, u))

@@ -12,6 +12,7 @@ message a step.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import product
 from math import ceil
 
 from ortools.sat.python import cp_model
@@ -138,12 +139,8 @@ class _Model:
         """From a rank to another one, or to all (-1)."""
         ranks = range(self.wires.ranks)
         ends = {*ranks} if sink < 0 else {sink}
-        sends = {
-            (step, wire): self._new()
-            for step in range(self.steps)
-            for wire, (a, b) in enumerate(zip(self.src, self.dst, strict=True))
-            if b != root and (step or a == root)
-        }
+        places = product(range(self.steps), [wire for wire, b in enumerate(self.dst) if b != root])
+        sends = {(step, wire): self._new() for step, wire in places if step or self.src[wire] == root}
         there: list[Entry] = [int(rank == root) for rank in ranks]
         for step in range(self.steps):
             last = step == self.steps - 1

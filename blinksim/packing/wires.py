@@ -231,9 +231,8 @@ def sequences(wires: Wires) -> list[tuple[Partition, ...]]:
     """Rounds of exchanges inside groups of one size after which every rank has what all had; the shortest first."""
     n = wires.ranks
     every = cliques(wires, n)
-    by_size = {
-        size: tuple(_partitions(n, [c for c in every if len(c) == size])) for size in range(2, n + 1) if n % size == 0
-    }
+    sizes = (size for size in range(2, n + 1) if n % size == 0)
+    by_size = {size: tuple(_partitions(n, [c for c in every if len(c) == size])) for size in sizes}
     shortest: list[tuple[Partition, ...]] = []
 
     def extend(before: tuple[Partition, ...], known: tuple[int, ...], count: int) -> None:

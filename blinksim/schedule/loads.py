@@ -9,7 +9,7 @@ own, so that every send has one route again. A schedule in forest form is also a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
@@ -171,10 +171,11 @@ class Spread:
     links: Ints32
 
     @classmethod
-    def of(cls, routes: Sequence[Routes]) -> Spread:
+    def of(cls, routes: Iterable[Sequence[tuple[int, ...]]]) -> Spread:
         """From the equal routes of every route."""
-        flat = [route for alternatives in routes for route in alternatives]
-        return cls.counted([*map(len, routes)], [*map(len, flat)], [link for route in flat for link in route])
+        listed = list(routes)
+        flat = [route for alternatives in listed for route in alternatives]
+        return cls.counted([*map(len, listed)], [*map(len, flat)], [link for route in flat for link in route])
 
     @classmethod
     def counted(cls, count: npt.ArrayLike, lengths: npt.ArrayLike, links: npt.ArrayLike) -> Spread:
@@ -239,9 +240,8 @@ def distinct_routes(start: Ints, links: Ints) -> tuple[Ints, Ints]:
         alike, width = np.flatnonzero(lengths == length), int(links.max(initial=0)) + 1
         one, number = np.zeros(1, dtype=np.int64), np.zeros(len(alike), dtype=np.int64)
         for place in range(length):
-            _, one, number = np.unique(
-                number * width + links[start[alike] + place], return_index=True, return_inverse=True
-            )
+            keys = number * width + links[start[alike] + place]
+            _, one, number = np.unique(keys, return_index=True, return_inverse=True)
         leader[alike] = alike[one[number]]
     first, which = np.unique(leader, return_inverse=True)
     return first, which
@@ -267,12 +267,12 @@ class RouteUses:
     """
 
     def __init__(self, spread: Spread, shared: Resources) -> None:
-        routes, width = len(spread.count), len(shared.rate)
+        routes, self.width = len(spread.count), len(shared.rate)
         path, link = expand(spread.start, spread.links, np.arange(len(spread.start) - 1))
         position, resource = expand(shared.starts, shared.members, link)
         route_of_path = np.repeat(np.arange(routes), spread.count)
-        key, times = np.unique(route_of_path[path[position]] * width + resource, return_counts=True)
-        self.route, self.resource = key // width, key % width
+        key, times = np.unique(route_of_path[path[position]] * self.width + resource, return_counts=True)
+        self.route, self.resource = key // self.width, key % self.width
         self.start = np.concatenate(([0], np.cumsum(np.bincount(self.route, minlength=routes))))
         self.times, self.count = times.astype(np.int64), spread.count.astype(np.int64)
 
@@ -285,6 +285,21 @@ class RouteUses:
     def entries(self) -> Ints:
         """The numbers of the entries."""
         return np.arange(len(self.times))
+
+    def loads(self, amounts: Floats) -> Floats:
+        """Bytes on each resource, for bytes on every route."""
+        carried = amounts.ravel()[self.route] * self.part
+        return np.asarray(np.bincount(self.resource, carried, self.width), dtype=np.float64)
+
+    def prices(self, each: Floats) -> Floats:
+        """The price of a byte on every route, by what one costs on each resource."""
+        return np.asarray(np.bincount(self.route, each[self.resource] * self.part, len(self.count)), dtype=np.float64)
+
+    def rates(self, rate: Floats) -> Floats:
+        """Bytes/s of every route, by the rates of resources; infinite for those that use none."""
+        rates = np.full(len(self.count), np.inf)
+        np.minimum.at(rates, self.route, rate[self.resource] / self.part)
+        return rates
 
     @classmethod
     @lru_cache(maxsize=8)
@@ -327,14 +342,13 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
 
     Part j takes path j of each route, counted round where a route has fewer.
     """
-    of_send = spread.count[schedule.route].astype(np.int64)
     parts = chunk_parts(schedule, spread)
     common = lcm(*distinct(parts).tolist())
     first = np.concatenate(([0], np.cumsum(parts)))
     times = parts[schedule.chunk]
     send = np.repeat(np.arange(schedule.sends, dtype=np.int64), times)
     part = places(times)
-    path = spread.first[schedule.route[send]] + part % of_send[send]
+    path = spread.first[schedule.route[send]] + part % spread.count[schedule.route[send]]
     used, route = np.unique(path, return_inverse=True)
     lengths = (spread.start[1:] - spread.start[:-1])[used]
     _, links = expand(spread.start, spread.links, used.astype(np.int32))
@@ -396,13 +410,9 @@ class Tree:
 
     def loads(self, shared: Resources) -> tuple[tuple[int, int], ...]:
         """How often the tree uses each of the shared resources of its topology: (resource, times)."""
-        used = Counter(
-            int(resource)
-            for _, _, links in (*self.down, *self.up)
-            for link in links
-            for resource in shared.members[shared.starts[link] : shared.starts[link + 1]]
-        )
-        return tuple(sorted(used.items()))
+        links = (link for _, _, path in (*self.down, *self.up) for link in path)
+        uses = (shared.members[shared.starts[link] : shared.starts[link + 1]].tolist() for link in links)
+        return tuple(sorted(Counter(resource for use in uses for resource in use).items()))
 
 
 def trees_of(schedule: Schedule) -> list[Tree]:

@@ -329,9 +329,8 @@ class Builder:
         den = lcm(*(share.denominator for share in self._shares))
         if den > MOST_DENOMINATOR:
             raise InfeasibleError(f"{self.algorithm}: shares need the common denominator {den}, more than 2^40")
-        lengths, links = (
-            np.concatenate([np.zeros(0, dtype=np.int64), *parts]) for parts in (self._route_lengths, self._route_links)
-        )
+        none, routes = np.zeros(0, dtype=np.int64), (self._route_lengths, self._route_links)
+        lengths, links = (np.concatenate([none, *parts]) for parts in routes)
         return of_sends(
             (self.topology, self.collective, self.algorithm, self.form),
             (np.array([int(share * den) for share in self._shares], dtype=np.int64), den),

@@ -47,6 +47,10 @@ class Exchange:
         """The ranks that send, and those that receive."""
         return round_robin(ranks) if self.src is None or self.dst is None else (self.src, self.dst)
 
+    def most_into(self, ranks: int) -> int:
+        """How many the rank receives that receives most."""
+        return ranks - 1 if self.dst is None else int(np.bincount(self.dst.ravel()).max(initial=0))
+
     def messages(self, ranks: int) -> int:
         """How many there are."""
         return ranks * (ranks - 1) if self.src is None else len(self.src)
@@ -197,12 +201,8 @@ class Outline:
             rows.append((load, alpha, each, most))
             times.append(one.times + sum(other.times for other, _ in more))
             channels.append(one.channels)
-        reduced = list[tuple[int, float, int]]()
-        for one in self.rounds:
-            if one.op == REDUCE:
-                into = one.exchange.dst
-                most_into = self.topology.ranks - 1 if into is None else int(np.bincount(into.ravel()).max(initial=0))
-                reduced.append((one.times, float(one.message), most_into))
+        reducing, ranks = [one for one in self.rounds if one.op == REDUCE], self.topology.ranks
+        reduced = tuple((one.times, float(one.message), one.exchange.most_into(ranks)) for one in reducing)
         total, whole = self.loads(self.uses)
         loads, alphas, starts, longest = zip(*rows, strict=True)
         return StepLoads(
@@ -217,7 +217,7 @@ class Outline:
             times=tuple(times),
             channels=tuple(channels),
             total=total / whole,
-            reduced=tuple(reduced),
+            reduced=reduced,
         )
 
 

@@ -188,15 +188,12 @@ def _facts(base: Schedule, whole: SymmetricSchedule | None, slots: int, in_place
 
 def wrong_routes(schedule: Schedule) -> Iterator[str]:
     """What is wrong with the ends and routes of the sends, in sentences: the first send of each sort, and how many."""
-    topology = schedule.topology
-    names = [device.name for device in topology.devices]
-    part = np.zeros(len(names), dtype=np.bool_)
-    part[[topology.index[name] for name in (*topology.members, *topology.relays)]] = True
-    outsider = np.array([device.holds for device in topology.devices]) & ~part
-    computes = np.array(
-        [device.holds or "reduce" in device.can or bool(device.in_network) for device in topology.devices]
-    )
-    forwards = np.array(["forward" in device.can for device in topology.devices]) & ~outsider
+    topology, devices = schedule.topology, schedule.topology.devices
+    names = [device.name for device in devices]
+    part = {*topology.members, *topology.relays}
+    outsider = np.array([device.holds and device.name not in part for device in devices])
+    computes = np.array([device.holds or "reduce" in device.can or bool(device.in_network) for device in devices])
+    forwards = np.array(["forward" in device.can for device in devices]) & ~outsider
 
     def sort(wrong: Bools, says: Callable[[int], str]) -> Iterator[str]:
         sends = np.flatnonzero(wrong)
@@ -235,10 +232,9 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     # Between links k and k + 1 of the same route the data passes the device where k ends.
     owner = np.repeat(np.arange(len(length)), length)
     inner = np.flatnonzero(owner[1:] == owner[:-1])
-    torn, blocked = np.zeros(len(length), dtype=np.bool_), np.zeros(len(length), dtype=np.bool_)
-    torn[owner[inner[link_dst[links[inner]] != link_src[links[inner + 1]]]]] = True
-    barred = inner[~forwards[link_dst[links[inner]]]]
-    blocked[owner[barred]] = True
+    every, barred = np.arange(len(length)), inner[~forwards[link_dst[links[inner]]]]
+    torn = np.isin(every, owner[inner[link_dst[links[inner]] != link_src[links[inner + 1]]]])
+    blocked = np.isin(every, owner[barred])
     where = dict(zip(owner[barred].tolist(), link_dst[links[barred]].tolist(), strict=True))
     yield from sort(torn[route], lambda i: f"has a route whose links do not join up: {_route(schedule, i)}")
     yield from sort(
@@ -247,15 +243,12 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     )
     # A device that a route passes twice, by route. Per link of a route: the route, and the devices that it joins.
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
-    routes, devices = (
-        np.concatenate([owner[begins], owner]),
-        np.concatenate([link_src[links][begins], link_dst[links]]),
-    )
-    order = np.lexsort((devices, routes))
-    routes, devices = routes[order], devices[order]
-    again = np.flatnonzero((routes[1:] == routes[:-1]) & (devices[1:] == devices[:-1]))
-    twice = dict(zip(routes[again].tolist(), devices[again].tolist(), strict=True))
-    circling = np.isin(np.arange(len(length)), list(twice))
+    routes, passed = np.append(owner[begins], owner), np.append(link_src[links][begins], link_dst[links])
+    order = np.lexsort((passed, routes))
+    routes, passed = routes[order], passed[order]
+    again = np.flatnonzero((routes[1:] == routes[:-1]) & (passed[1:] == passed[:-1]))
+    twice = dict(zip(routes[again].tolist(), passed[again].tolist(), strict=True))
+    circling = np.isin(every, list(twice))
     yield from sort(
         circling[route] & ~torn[route],
         lambda i: f"passes {names[twice[int(route[i])]]} twice, over {_route(schedule, i)}; leave the circle out",
@@ -270,9 +263,8 @@ def _route(schedule: Schedule, send: int) -> str:
 
 def wrong_copies(schedule: Schedule) -> Iterator[str]:
     """Where a device without a rank that cannot multicast sends the same data more than once, in sentences."""
-    single = np.array(
-        [not {"hold", "multicast"} & device.can and not device.reads for device in schedule.topology.devices]
-    )
+    devices, able = schedule.topology.devices, {"hold", "multicast"}
+    single = np.array([able.isdisjoint(device.can) and not device.reads for device in devices])
     at: dict[tuple[int, int], int] = {}
     arrived: list[tuple[int, int]] = []
     now = -1

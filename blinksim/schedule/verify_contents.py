@@ -325,10 +325,8 @@ def connections(schedule: Schedule) -> Ints:
     """The number of each send's connection, counted from 0."""
     ends = schedule.src.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
     _, pair = np.unique(ends, return_inverse=True)
-    _, number = np.unique(
-        pair.astype(np.int64) * (int(schedule.channel.max(initial=0)) + 1) + schedule.channel, return_inverse=True
-    )
-    return number.astype(np.int64)
+    keys = pair.astype(np.int64) * (int(schedule.channel.max(initial=0)) + 1) + schedule.channel
+    return np.unique(keys, return_inverse=True)[1].astype(np.int64)
 
 
 def crowd(schedule: Schedule) -> tuple[int, Ints, Ints]:

@@ -321,7 +321,7 @@ def test_levels_take_less_time_than_rings_or_one_exchange_of_many_nodes(size: in
     part = machines.load("hgx-h100", nodes=64).select()
     names = "ring", "hierarchical", "hierarchical_direct", "hierarchical_multiplying"
     times = {n: cost(REGISTRY[n].parallel(part, Collective("allgather")), size).time_s for n in names}
-    one = hierarchical.phases(part, Collective("allgather"), radices=lambda nodes: (nodes,))
+    one = hierarchical.rounds(part, Collective("allgather"), radices=lambda nodes: (nodes,))
     least = cost(Outline(part, Collective("allgather"), "one exchange", one), size).time_s
     best = min(times["hierarchical_direct"], times["hierarchical_multiplying"])
     assert best < min(0.97 * least, times["hierarchical"], times["ring"])

@@ -18,6 +18,7 @@ import numpy as np
 from blinksim.bounds.optimum import BranchingTrees, Hop, TreeSet
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.connectivity import summed
 from blinksim.graphs.network import network
 from blinksim.graphs.programs import with_adders
 from blinksim.packing.columns import Column, best_mix
@@ -56,13 +57,10 @@ def shared_out(
     columns = list[Column]()
     for number, tree in enumerate(trees):
         crossed = (topology.links[link] for hop in (*tree.away, *tree.towards) for link in hop.links)
-        load = Counter[int]()
-        times_used = Counter(f"{topology.devices[switch].name} sums" for switch in tree.sums(topology))
+        used = Counter(f"{topology.devices[switch].name} sums" for switch in tree.sums(topology))
         for link in crossed:
-            times_used.update((link.name, f"{link.src} out", f"{link.dst} in"))
-        for name, times in times_used.items():
-            for resource, each in uses[name]:
-                load[resource] += times * each
+            used.update((link.name, f"{link.src} out", f"{link.dst} in"))
+        load = summed((resource, times * each) for name, times in used.items() for resource, each in uses[name])
         columns.append(Column(((number, number),), tuple(sorted(load.items())), 0, group.get(tree.root, 0)))
     groups = topology.ranks if own else 1
     if {column.group for column in columns} != set(range(groups)):

@@ -13,12 +13,12 @@ from fractions import Fraction
 from itertools import pairwise
 from math import gcd, lcm
 
-from blinksim.algorithms.blinkplus import helper_trees, tree_search
+from blinksim.algorithms.blinkplus import helper_trees, idle_helpers, tree_search
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.optimum import shortest_lengths
 from blinksim.bounds.together import Group, SharedLengths, Together
 from blinksim.errors import InfeasibleError
-from blinksim.packing.columns import Column, Mix, best_mix, on_machine
+from blinksim.packing.columns import Column, Mix, best_mix, hops_of_parts
 from blinksim.packing.spanning import pairs_of_links
 from blinksim.packing.tree_columns import BOTH, TreeSearch
 from blinksim.schedule.loads import resources
@@ -35,7 +35,7 @@ def fair(machine: Topology, groups: Sequence[Group]) -> Together:
     pairs = pairs_of_links(machine) if all(search.use == BOTH for search in own) else None
     own = [replace(search, apart=pairs is None and search.use == BOTH) for search in own]
     alone = [search.best().rate * len(search.roots) * search.hops.unit for search in own]
-    hops = on_machine(machine, [group.part for group in groups], [search.hops for search in own])
+    hops = hops_of_parts(machine, [(group.part, idle_helpers(group.part)) for group in groups])
     searches = [replace(search, hops=one) for search, one in zip(own, hops, strict=True)]
     held: list[Fraction | None] = [None] * len(groups)
     proofs, mix = list[SharedLengths](), None
@@ -108,7 +108,7 @@ def joint_mix(
 ) -> JointMix:
     """The trees with which groups have the largest algbw at once, in the ratio of these weights.
 
-    searches: for trees on hops with common capacities (`on_machine`). held: the algbw of groups that keep it
+    searches: for trees on hops with common capacities (`hops_of_parts`). held: the algbw of groups that keep it
     instead, in bytes/s, which it has in the mix `before`; at least one group does not. Every root of an
     allgather has the same rate. Raises `InfeasibleError` if some member of a group cannot be reached.
     """

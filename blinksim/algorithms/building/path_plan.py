@@ -35,9 +35,8 @@ def add_paths(plan: Plan, net: Network, shared: list[SharedCapacity], bound: Bou
     topology, collective, (tail, head) = plan.topology, plan.collective, plan.topology.ends
     members = net.members.tolist()
     rank = {vertex: number for number, vertex in enumerate(members)}
-    starts, ends = (
-        [members[collective.root]] if who == ROOT else members for who in (collective.starts, collective.ends)
-    )
+    sides = collective.starts, collective.ends
+    starts, ends = ([members[collective.root]] if who == ROOT else members for who in sides)
     ranks = topology.ranks
     blocks = {
         (start, end): collective.share(rank[start], rank[end], ranks) if collective.exchanges else Fraction(1, ranks)

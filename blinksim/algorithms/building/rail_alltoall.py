@@ -23,12 +23,13 @@ import numpy as np
 
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.rail_flows import spread_time
-from blinksim.bounds.rails import Rails, Route, SymmetricRails, Uses, read_rails, symmetric_rails
+from blinksim.bounds.rails import Rails, Route, SymmetricRails, read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, occurrences
 from blinksim.packing.rails import Pieces, Sums, choose_places, place_sums
 from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.loads import RouteUses
 from blinksim.schedule.model import COPY, Schedule, of_sends
 from blinksim.schedule.step_loads import StepLoads
 from blinksim.schedule.symmetric import SymmetricSchedule
@@ -128,7 +129,7 @@ def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> S
     alpha, each, longest = (np.zeros((3, count)) for _ in range(3))
     inside, up, down = (_Delays(rails, routes) for routes in (rails.inside, rails.up, rails.down))
 
-    def highest(alpha: Floats, uses: Uses, of_route: Floats) -> None:
+    def highest(alpha: Floats, uses: RouteUses, of_route: Floats) -> None:
         np.maximum.at(alpha, uses.resource, of_route[uses.route])
 
     for step, moved in zip((0, 2), inner, strict=True):
@@ -188,20 +189,16 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
         ranks = rails.topology.ranks
         traffic = Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
     units = rails.by_place(traffic.matrix)
-    crossing, nodes = choose_places(rails, units, aim(rails, traffic)), np.arange(rails.nodes)
+    # Beyond the rate of flows no better places are looked for.
+    crossing, nodes = choose_places(rails, units, 1 / spread_time(rails, traffic)), np.arange(rails.nodes)
     own, i, j = np.nonzero(units[nodes, :, nodes, :])
     inside = own, i, j, np.zeros_like(own), own, j, units[own, i, own, j]
     return Pieces(*map(np.concatenate, zip(crossing, inside, strict=True))), traffic.size
 
 
-def aim(rails: Rails, traffic: Traffic) -> float:
-    """Units/s beyond which no better places are looked for."""
-    return 1 / spread_time(rails, traffic)
-
-
 def alike(rails: Rails) -> bool:
     """True if all members of all nodes have routes to the fabric and back, of one rate each."""
-    rates = (uses.rates(rails.resources.rates, rails.open.size) for uses in (rails.up_uses, rails.down_uses))
+    rates = (uses.rates(rails.resources.rates) for uses in (rails.up_uses, rails.down_uses))
     return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in rates)
 
 
@@ -400,7 +397,7 @@ def joined_candidate(topology: Topology, collective: Collective, name: str, choo
         if whole is None or through_others(whole):
             return None
         try:
-            sums = place_sums(whole, whole.by_place(traffic.matrix), aim(whole, traffic))
+            sums = place_sums(whole, whole.by_place(traffic.matrix), 1 / spread_time(whole, traffic))
         except InfeasibleError:
             return None
         loads = step_loads(whole, sums, collective, traffic.size)

@@ -25,6 +25,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
 from blinksim.graphs.arrays import Ints, distinct
+from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import depths, from_parents, two_trees_from
 from blinksim.packing.forest import regular_group, trees_of_first
 from blinksim.packing.hosts import (
@@ -387,9 +388,7 @@ def host_rotations(hosts: Hosts, devices: int) -> list[Ints]:
         rotations.append(goes)
 
     for leaf in hosts.fabric.leaves:
-        alike: dict[int, list[list[int]]] = defaultdict(list)
-        for host in leaf:
-            alike[kinds[host]].append([host])
+        alike = grouped((kinds[host], [host]) for host in leaf)
         for group in alike.values():
             if len(group) > 1:
                 rotate([group])

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 from typing import Any, ClassVar, Self
 
 from blinksim.bounds.bound_result import assumed_by
-from blinksim.bounds.certificates import Certificate, Cut, Partition, differing, shown
-from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.certificates import Certificate, Phases, differing, shown
+from blinksim.bounds.lengths import counted, priced
 from blinksim.bounds.time.delays import SECOND, Delays, delays
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
@@ -49,10 +49,6 @@ class TimeCertificate:
     def witness(self) -> dict[str, Any]:
         """JSON of what the proof starts from, and of its sums."""
         raise NotImplementedError
-
-    @property
-    def seconds(self) -> Fraction:
-        return Fraction(self.time, SECOND)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: the time in microseconds as an exact fraction, the witness and its sums."""
@@ -177,8 +173,10 @@ class Windows(TimeCertificate):
         """
         facts = delays(topology, collective)
         if id(proof) not in facts.idle_for:  # it serves all sizes
+            if isinstance(proof, Phases):
+                raise InputError(f"windows: a certificate of kind {proof.kind} has no prices of links")
             total, groups = Fraction(0), defaultdict[int, Fraction](Fraction)
-            for price, links in priced(topology, proof):
+            for price, links in priced(topology, counted(proof, topology)):
                 total += price
                 carrying = [link for link in links if facts.idle(link) is not None]
                 if carrying:
@@ -224,40 +222,6 @@ class Windows(TimeCertificate):
             "carried_exact": str(self.carried),
             "needed_exact": str(self.needed),
         }
-
-
-def priced(topology: Topology, proof: Certificate) -> Iterator[tuple[Fraction, list[int]]]:
-    """What a certificate of a rate adds up: prices in bytes/s, and the links that each is of.
-
-    A bus is priced as its most expensive link, and the capacity of a device with all links that it limits.
-    Raises `InputError` for a certificate of two phases.
-    """
-    limits: tuple[str, ...] = ()
-    if isinstance(proof, Lengths):
-        lengths = dict(proof.lengths)
-    elif isinstance(proof, Cut | Partition):
-        lengths, limits = dict.fromkeys(proof.links, Fraction(1)), proof.limits
-    else:
-        raise InputError(f"windows: a certificate of kind {proof.kind} has no prices of links")
-    out = {limit.removesuffix(" out") for limit in limits if limit.endswith(" out")}
-    into = {limit.removesuffix(" in") for limit in limits if limit.endswith(" in")}
-    buses = defaultdict[str, list[tuple[Fraction, int]]](list)
-    for number, link in enumerate(topology.links):
-        length = lengths.get(link.name)
-        if not length or link.src in out or link.dst in into:
-            continue
-        if link.bus is None:
-            yield length * link.bandwidth, [number]
-        else:
-            buses[link.bus].append((length * link.bandwidth, number))
-    for entries in buses.values():
-        yield max(price for price, _ in entries), [number for _, number in entries]
-    for device in topology.devices:
-        for way, chosen in (("out", out), ("in", into)):
-            length = Fraction(1) if device.name in chosen else lengths.get(f"{device.name} {way}")
-            if length and device.capacity is not None:
-                ends = ((link.src if way == "out" else link.dst) for link in topology.links)
-                yield length * device.capacity, [number for number, end in enumerate(ends) if end == device.name]
 
 
 MESSAGES = "whole messages from rank to rank, ordinary sends and sums, and switches that only forward"

@@ -152,11 +152,8 @@ class Delays:
 
     def _passing(self) -> list[int | None]:
         """Shortest paths from the two nearest owners to every device: one of them is another than the device itself."""
-        queue = [
-            (self.overhead[link] + self.latency[link], self.dst[link], owner)
-            for owner in self.owners
-            for link in self._out[owner]
-        ]
+        first = ((owner, link) for owner in self.owners for link in self._out[owner])
+        queue = [(self.overhead[link] + self.latency[link], self.dst[link], owner) for owner, link in first]
         heapify(queue)
         found: list[dict[int, int]] = [{} for _ in self._out]
         while queue:

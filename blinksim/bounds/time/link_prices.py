@@ -358,9 +358,8 @@ def _cells(price: Floats, step: int, overhead: int, longest: int) -> Floats:
     data = (marks - marks[:, None]) * float(step) - overhead
     corner = np.full((len(price), *data.shape), np.inf)
     np.divide(spent[:, None, :] - spent[:, :, None], data, out=corner, where=data > 0)
-    cells = np.minimum(
-        np.minimum(corner[:, :-1, :-1], corner[:, 1:, :-1]), np.minimum(corner[:, :-1, 1:], corner[:, 1:, 1:])
-    )
+    starts = np.minimum(corner[:, :-1], corner[:, 1:])
+    cells = np.minimum(starts[:, :, :-1], starts[:, :, 1:])
     # From the end of the step in which it starts to the beginning of the one in which it ends.
     cells[:, (marks[:-1] - marks[:-1, None] - 1) * float(step) > longest] = np.inf
     return cells

@@ -21,6 +21,7 @@ from blinksim.bounds.time.certificates import Place, Theorem, amount, carried, i
 from blinksim.bounds.time.delays import FAR, Delays
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
+from blinksim.graphs.connectivity import summed
 
 # Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the
 # place.
@@ -184,10 +185,8 @@ def waits(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     # start (link, rank): from a rank to the link. end (link, rank): from the link to a rank inside.
     src, overhead = (np.array([column[link] for link in links])[:, None] for column in (facts.src, facts.overhead))
     start = np.where(src == facts.ranks, overhead, far[:, src[:, 0]].T)
-    end = [
-        [min(facts.latency[link] + facts.onward(facts.dst[link])[facts.ranks[rank]], _LONG) for rank in takers]
-        for link in links
-    ]
+    onward = [(facts.latency[link], facts.onward(facts.dst[link])) for link in links]
+    end = [[min(latency + reached[facts.ranks[rank]], _LONG) for rank in takers] for latency, reached in onward]
     messages = spreading(facts, part)
     jumps = [0] if messages is None else messages.jumps(len(takers))
     jumps = [*jumps, *[_LONG] * (len(takers) - len(jumps))]
@@ -198,10 +197,8 @@ def waits(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     before = (start[:, None, :] + heard).min(axis=2)
     after = (np.array(end)[:, :, None] + reached).min(axis=1)
     total = np.minimum((before[:, :, None] + after[:, None, :]).reshape(len(links), -1), _LONG)
-    found = Counter[int]()
-    for link, row in zip(links, total.tolist(), strict=True):
-        for wait, times in Counter(row).items():
-            found[wait] += times * facts.rate[link] * facts.topology.ranks
+    rows = zip([facts.rate[link] * facts.topology.ranks for link in links], total.tolist(), strict=True)
+    found = summed((wait, times * rate) for rate, row in rows for wait, times in Counter(row).items())
     return [*found.values()], [*found]
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, of_blocks
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
-from blinksim.bounds.claims import names, proved
+from blinksim.bounds.claims import as_list, as_object, names, proved
 from blinksim.bounds.time import link_prices, message_counts
 from blinksim.bounds.time.certificates import (
     Stated,
@@ -492,33 +492,26 @@ def time_certificate_from_dict(entry: object, topology: Topology, collective: Co
     Raises `InputError` for anything that proves no time, and if a sum that it states is not what the witness
     gives.
     """
-    if not isinstance(entry, Mapping):
-        raise InputError("certificate: it is not an object")
-    kind = entry.get("kind")
+    fields = as_object(entry)
+    kind = fields.get("kind")
     if kind not in KINDS:
         raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
     try:
-        time = from_microseconds(entry["time_us"], "time_us")
+        time = from_microseconds(fields["time_us"], "time_us")
         if kind == "windows":
-            found: TimeCertificate = Windows.of(
-                topology, collective, size, proved(entry["proof"], topology, collective), time
-            )
+            proof = proved(fields["proof"], topology, collective)
+            found: TimeCertificate = Windows.of(topology, collective, size, proof, time)
         elif kind == "clock":
-            clocks = entry["clocks_us"]
-            if not isinstance(clocks, Mapping):
-                raise InputError("certificate: clocks_us is not an object")
+            clocks = as_object(fields["clocks_us"], "clocks_us")
             shows = {str(name): from_microseconds(text, f"the clock of {name}") for name, text in clocks.items()}
-            ends = names(entry["sources"], "sources"), names(entry["sinks"], "sinks")
+            ends = names(fields["sources"], "sources"), names(fields["sinks"], "sinks")
             found = Clock.of(topology, collective, size, ends, shows, time)
         else:
-            where = entry["where"]
-            if not isinstance(where, list):
-                raise InputError("certificate: where is not a list")
-            place = tuple(names(part, "where") for part in where)
+            place = tuple(names(part, "where") for part in as_list(fields["where"], "where"))
             found = Stated.of(_THEOREMS[kind], topology, collective, size, place, time)
     except KeyError as missing:
         raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
-    reasons = differing(entry, found.to_dict())
+    reasons = differing(fields, found.to_dict())
     if reasons:
         raise InputError("; ".join(reasons))
     return found
