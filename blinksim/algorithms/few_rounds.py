@@ -42,8 +42,8 @@ from blinksim.packing.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
-# Ranks up to which the data is divided, rounds for every bit, and rounds in a row that bring nothing before it ends.
-_MOST_RANKS, _ROUNDS_A_BIT, _IN_VAIN = 32, 4, 3
+# Ranks up to which the data is divided, and rounds for every bit.
+_MOST_RANKS, _ROUNDS_A_BIT = 32, 4
 # Rounds after which what came over long latencies goes on.
 _DELAYS = (1, 2, 3)
 _KINDS = ("allgather", "reducescatter", "allreduce")

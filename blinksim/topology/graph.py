@@ -9,7 +9,7 @@ seconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import compress
@@ -155,6 +155,10 @@ class Topology(Tabular):
         for number, link in enumerate(self.links):
             leaving[self.index[link.src]].append(number)
         return tuple(map(tuple, leaving))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is, without what was worked out from it, such as routes: that is quick to find again."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def router(self) -> Router:

@@ -84,6 +84,11 @@ def test_machines_survive_pickling() -> None:
     machine = shapes.rail_cluster(2, 2)
     assert machine.index["n0.gpu0"] == 0
     assert pickle.loads(pickle.dumps(machine)) == machine
+    many = shapes.rail_cluster(64, 2)
+    route = many.router.route(many.index["n0.gpu0"], many.index["n63.gpu1"])
+    again = pickle.loads(pickle.dumps(many))
+    assert again == many
+    assert again.router.route(many.index["n0.gpu0"], many.index["n63.gpu1"]) == route
 
 
 def test_default_links_add_the_inter_node_classes_only_for_several_nodes() -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from blinksim import data_files
 from blinksim.errors import unknown
 
-_ENDINGS = (".json", ".json.gz")
-
 
 def names() -> list[str]:
     """The names of the schedules, sorted."""
