@@ -195,3 +195,12 @@ def test_switches_that_add_are_nothing_to_what_adds_nothing(collective: str) -> 
     whole = bs.project("hgx-h100", collective, "256MiB")
     assert (edited.time_s, edited.low_s) == pytest.approx((whole.time_s, whole.low_s))
     assert "unchanged by the edits" in edited.details["origin"]
+
+
+def test_fewer_links_take_no_less_where_their_routes_have_fewer_starts() -> None:
+    """A scatter's messages to the GPU without an adapter leave by the root's own, with less overhead than NVLink's."""
+    whole, less = (
+        bs.project(bs.load("hgx-h100", nodes=3, edits=edit), "scatter", "1KiB") for edit in ((), "without gpu7-nic7")
+    )
+    assert less.time_s >= whole.time_s
+    assert "unchanged by the edits" in less.details["origin"]
