@@ -5,15 +5,13 @@ Where switches do not raise the rate, they only forward, as in `packed`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from blinksim.algorithms.building.branching_trees import shared_out
 from blinksim.algorithms.building.claims import with_gap
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.packed import build as build_packed
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
-from blinksim.bounds.optimum import OUT, OWN, PATH, Hop, abilities, best_trees
+from blinksim.bounds.optimum import OUT, OWN, PATH, abilities, best_trees
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -29,11 +27,6 @@ ENTRY = Algorithm(
     routes=True,
     in_network=True,
 )
-
-
-def _below(hops: Sequence[Hop]) -> dict[int, list[int]]:
-    """What each switch that works for an owner is joined with, without that: GPUs, and further switches."""
-    return grouped((hop.start, hop.end) for hop in hops if hop.sort == OUT)
 
 
 def build(topology: Topology, collective: Collective, *, bound: BoundResult | None = None) -> Schedule:
@@ -59,13 +52,14 @@ def build(topology: Topology, collective: Collective, *, bound: BoundResult | No
     rank = {device: number for number, device in enumerate(plan.ranks)}
     for amount, tree in trees:
         moves = Moves(plan)
-        below = _below(tree.towards)
+        # What each switch that works for an owner is joined with, without that: GPUs, and further switches.
+        below = grouped((hop.start, hop.end) for hop in tree.towards if hop.sort == OUT)
         for hop in reversed(tree.towards):
             if hop.sort == PATH:
                 moves.send(hop.end, hop.start, REDUCE, hop.links)
             elif hop.sort == OWN:
                 moves.read(hop.end, hop.start, below)
-        below = _below(tree.away)
+        below = grouped((hop.start, hop.end) for hop in tree.away if hop.sort == OUT)
         for hop in tree.away:
             if hop.sort == PATH:
                 moves.send(hop.start, hop.end, COPY, hop.links)

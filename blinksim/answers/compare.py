@@ -20,6 +20,7 @@ from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.answers.project import UNKNOWN, Answer, answer, contest, gpus_of, held_at, schedules, simulating
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.connectivity import grouped
 from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
@@ -196,9 +197,8 @@ class Comparison(Result):
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         if self.answers:
-            notes, origins = list[str](), dict[str, list[str]]()
-            for one in reversed(self.answers):
-                origins.setdefault(str(one.details["origin"]), []).append(format_size_about(one.size))
+            notes, latest = list[str](), reversed(self.answers)
+            origins = grouped((str(one.details["origin"]), format_size_about(one.size)) for one in latest)
             for origin, sizes in [*origins.items()][:4]:
                 span = f"{sizes[-1]} to {sizes[0]} ({len(sizes)} sizes)" if sizes[1:] else sizes[0]
                 notes.append(f"  from, {span}: {origin}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise, product, repeat
+from itertools import chain, islice, pairwise, product, repeat
 
 import numpy as np
 
@@ -99,10 +99,6 @@ class Rails:
         return routes
 
     @cached_property
-    def _trunk_uses(self) -> RouteUses:
-        return RouteUses(Spread.of(self.trunks.values()), self.resources)
-
-    @cached_property
     def open(self) -> Bools:
         """True at (N, L) where a member has its own route to the fabric and from it."""
         both = [bool(up) and bool(down) for up, down in zip(self.up, self.down, strict=True)]
@@ -118,27 +114,27 @@ class Rails:
         total += self.up_uses.loads(across.sum(axis=1)) + self.down_uses.loads(across.sum(axis=0))
         if not self.trunks:
             return total
-        size, keys, places = self._trunk_keys
+        uses, size, keys, places = self._trunk_keys
         between, parallel = np.zeros(size), self.exit.shape[2]
         for k, v in np.ndindex(self.local, parallel):
             between += np.bincount(keys(k, v).ravel(), across[:, :, k].ravel() / parallel, size)
-        return total + self._trunk_uses.loads(between[places])
+        return total + uses.loads(between[places])
 
     def trunk_prices(self, each: Floats) -> Floats:
         """What a byte from node a to node b over place k costs between switches, (N, N, L); each: on every resource."""
         prices = np.zeros((self.nodes, self.nodes, self.local))
         if not self.trunks:
             return prices
-        size, keys, places = self._trunk_keys
+        uses, size, keys, places = self._trunk_keys
         price, parallel = np.zeros(size), self.exit.shape[2]
-        price[places] = self._trunk_uses.prices(each)
+        price[places] = uses.prices(each)
         for k, v in np.ndindex(self.local, parallel):
             prices[:, :, k] += price[keys(k, v)] / parallel
         return prices
 
     @cached_property
-    def _trunk_keys(self) -> tuple[int, Callable[[int, int], Ints], Ints]:
-        """Numbers for pairs of switches: how many, those of nodes at a place and route, and those of trunks.
+    def _trunk_keys(self) -> tuple[RouteUses, int, Callable[[int, int], Ints], Ints]:
+        """Uses of trunks; numbers for pairs of switches: how many, of nodes at a place and route, of trunks.
 
         Pairs in which a switch is none of them have numbers of their own.
         """
@@ -147,7 +143,8 @@ class Rails:
         place[switches] = np.arange(len(switches))
         exits, entries = place[self.exit] * width, place[self.entry]
         trunks = np.array([place[a] * width + place[b] for a, b in self.trunks])
-        return width * width, lambda k, v: exits[:, k, v][:, None] + entries[:, k, v][None, :], trunks
+        uses = RouteUses(Spread.of(self.trunks.values()), self.resources)
+        return uses, width * width, lambda k, v: exits[:, k, v][:, None] + entries[:, k, v][None, :], trunks
 
 
 def read_rails(topology: Topology) -> Rails | None:
@@ -340,7 +337,7 @@ class SymmetricRails(Rails):
         for out, into, times in self._crossings():
             add(self.trunks[out, into], times * local / count)
         assert isinstance(self.down, Images)
-        for rows in self.down.all_routes():
+        for rows in chain.from_iterable(self.down.lists):
             np.add.at(load, rows[1:].ravel(), local / count)
         each = np.repeat(load, np.diff(shared.starts))
         together = np.bincount(pool.orbit[shared.members], each, len(pool.size)) * self.nodes
@@ -352,28 +349,24 @@ class Images(Sequence[Sequence[Route]]):
 
     def __init__(self, group: CommutingGroup, elements: Ints, routes: Sequence[Sequence[Route]]) -> None:
         self._nodes = len(elements)
-        self._routes = [[_images(group, elements, route) for route in listed] for listed in routes]
+        # The links of every route in all nodes, (N, length).
+        self.lists = [[_images(group, elements, route) for route in listed] for listed in routes]
 
     def __len__(self) -> int:
-        return self._nodes * len(self._routes)
+        return self._nodes * len(self.lists)
 
     def __getitem__(self, place: int) -> Sequence[Route]:  # type: ignore[override]
         if not 0 <= place < len(self):
             raise IndexError(place)
-        node, number = divmod(place, len(self._routes))
-        return [tuple(links[node].tolist()) for links in self._routes[number]]
-
-    def all_routes(self) -> Iterator[Ints]:
-        """The links of every route in all nodes, (N, length)."""
-        for routes in self._routes:
-            yield from routes
+        node, number = divmod(place, len(self.lists))
+        return [tuple(links[node].tolist()) for links in self.lists[number]]
 
     def ends(self, devices: Ints, at: int) -> Ints:
         """For every node, list and route, all lists as long: the device at one place of the route, (N, P, V).
 
         devices: of every link, where it starts or ends.
         """
-        return np.stack([np.stack([devices[links[:, at]] for links in rows], axis=1) for rows in self._routes], axis=1)
+        return np.stack([np.stack([devices[links[:, at]] for links in rows], axis=1) for rows in self.lists], axis=1)
 
 
 def _images(group: CommutingGroup, elements: Ints, route: Route) -> Ints:

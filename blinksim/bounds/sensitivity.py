@@ -31,6 +31,7 @@ from blinksim.budget import words
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import distinct
+from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.network import whole
 from blinksim.results import keyed
 from blinksim.topology.graph import Link, Topology
@@ -109,13 +110,11 @@ def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[L
         fixed = topology.member_places.tolist()
     number = {link.key: place for place, link in enumerate(topology.links)}
     orbit = {link: place for place, group in enumerate(link_orbits(topology, fixed)) for link in group}
-    groups: dict[frozenset[int], list[list[Link]]] = {}
-    for place, link in enumerate(topology.links):
-        other = number.get((link.dst, link.src, link.kind))
-        if other is None or place < other:
-            pair = [place] if other is None else [place, other]
-            groups.setdefault(frozenset(orbit[one] for one in pair), []).append([topology.links[one] for one in pair])
-    return list(groups.values())
+    ends = ((place, number.get((link.dst, link.src, link.kind))) for place, link in enumerate(topology.links))
+    pairs = [[one] if other is None else [one, other] for one, other in ends if other is None or one < other]
+    kinds = (frozenset(orbit[one] for one in pair) for pair in pairs)
+    alike = grouped(zip(kinds, ([topology.links[one] for one in pair] for pair in pairs), strict=True))
+    return list(alike.values())
 
 
 def _named(pair: list[Link]) -> str:

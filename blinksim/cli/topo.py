@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from itertools import zip_longest
@@ -19,6 +19,7 @@ from blinksim.cli.terminal import answer, drawn, note, show_export, typed, typed
 from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
+from blinksim.graphs.connectivity import grouped
 from blinksim.machines import Question
 from blinksim.results import keyed
 from blinksim.textio.text_files import write_text
@@ -141,9 +142,7 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
 
 def _classes(topology: Topology) -> dict[str, list[object]]:
     """The links of each class; of one node also those of its ports to others, as its fabric has them."""
-    found = defaultdict[str, list[object]](list)
-    for link in topology.links:
-        found[link.kind].append(link)
+    found: dict[str, list[object]] = grouped((link.kind, link) for link in topology.links)
     if topology.fabric is not None:
         found.setdefault(topology.fabric.kind, [*[topology.fabric] * 2 * len(topology.fabric.ports)])
     return found

@@ -104,7 +104,7 @@ def two_trees_from(root: int, ranks: int) -> list[tuple[Parents, int]]:
 
 def hung_from(root: int, arcs: Iterable[Arc]) -> tuple[Arc, ...]:
     """The same tree with its arcs away from `root`, parents first."""
-    near = _neighbours(arcs)
+    near = grouped(pair for a, b in arcs for pair in ((a, b), (b, a)))
     came = breadth_first(root, lambda vertex: near.get(vertex, ()))
     return tuple((parent, child) for child, parent in came.items() if child != root)
 
@@ -117,7 +117,8 @@ def longest_path(arcs: Sequence[Arc], start: int | None = None) -> list[int]:
     """
     if not arcs:
         return []
-    near = {vertex: sorted(others) for vertex, others in _neighbours(arcs).items()}
+    pairs = grouped(pair for a, b in arcs for pair in ((a, b), (b, a)))
+    near = {vertex: sorted(others) for vertex, others in pairs.items()}
     *_, end = breadth_first(arcs[0][0] if start is None else start, near.__getitem__)
     came = breadth_first(end, near.__getitem__)
     *_, last = came
@@ -128,10 +129,6 @@ def centre(arcs: Sequence[Arc], start: int | None = None) -> int:
     """The vertex whose farthest other vertex is nearest; the later one on `longest_path` where there are two."""
     path = longest_path(arcs, start)
     return path[len(path) // 2]
-
-
-def _neighbours(arcs: Iterable[Arc]) -> dict[int, list[int]]:
-    return grouped(pair for a, b in arcs for pair in ((a, b), (b, a)))
 
 
 def cheapest_parents(cost: Ints, root: int) -> list[int]:

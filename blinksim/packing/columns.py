@@ -22,7 +22,7 @@ from math import gcd, inf, lcm
 from typing import TypeVar
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.connectivity import summed
+from blinksim.graphs.connectivity import grouped, summed
 from blinksim.graphs.network import whole
 from blinksim.graphs.programs import Program
 from blinksim.schedule.loads import resources
@@ -212,12 +212,11 @@ def _solve(
     """(rate, rate of each column, price of each resource, worth of each group) of the linear program."""
     program, scale = Program(), float(max(capacity))
     weights, (rate,) = program.variables(len(pool)), program.variables(1)
-    used: dict[int, list[tuple[int, float]]] = {}
     members: list[list[tuple[int, float]]] = [[(rate, -1.0)] * (g not in held) for g in range(groups)]
     for number, column in zip(weights, pool, strict=True):
         members[column.group].append((number, 1.0))
-        for resource, times in column.load:
-            used.setdefault(resource, []).append((number, float(times)))
+    loads = zip(weights, (column.load for column in pool), strict=True)
+    used = grouped((resource, (number, float(times))) for number, load in loads for resource, times in load)
     rows = {r: program.row(terms, at_most=capacity[r] / scale) for r, terms in sorted(used.items())}
     both = zip(members, [float(held.get(group, 0)) / scale for group in range(groups)], strict=True)
     shares = [program.row(terms, at_most=inf, at_least=own) for terms, own in both]

@@ -21,6 +21,7 @@ from blinksim.answers.pareto import Pareto
 from blinksim.answers.project import Answer
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
+from blinksim.graphs.connectivity import grouped
 from blinksim.plots import style
 from blinksim.timing.library_model import SHARE
 from blinksim.timing.projection_result import Projection
@@ -312,10 +313,8 @@ def measured(found: PublicMeasurements | Measured, collective: str = "", y: str 
         raise InputError(f"no {name} of {found.machine} was published; there are {', '.join(known)}")
     if isinstance(found, Measured):
         return _projected(found, shown_as)
-    curves: dict[tuple[Any, ...], Job] = {}
-    for row in sorted(found.cells, key=lambda row: row.cell.size):
-        if row.cell.collective == name:
-            curves.setdefault((*job_of(row.cell), row.cell.dtype), []).append(row)
+    rows = sorted((row for row in found.cells if row.cell.collective == name), key=lambda row: row.cell.size)
+    curves = grouped(((*job_of(row.cell), row.cell.dtype), row) for row in rows)
     shown = sorted(curves.values(), key=lambda job: -job[0].cell.gpus)[:most]
     drawn = style.canvas(_WIDTH, _HEIGHT)
     above, below = drawn.subplots(2, 1, sharex=True, height_ratios=(3, 1))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from blinksim.graphs.connectivity import grouped
 from blinksim.plots.style import natural
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -90,9 +91,7 @@ def view(machine: Topology, node: int = 0) -> View:
 
     The last box may stand for many nodes.
     """
-    members: dict[int, list[Device]] = {}
-    for device in machine.devices:
-        members.setdefault(-1 if device.kind == _FABRIC else device.node, []).append(device)
+    members = grouped((-1 if device.kind == _FABRIC else device.node, device) for device in machine.devices)
     fabric, grid = members.pop(-1, []), _grid_places(machine)
     full = machine.nodes == 1 or len(machine.devices) <= MOST_IN_FULL
     places: dict[str, Point] = {}
@@ -195,10 +194,8 @@ def _around(
     inside = {device.name for device in devices}
     while len(places) < len(devices):
         radius += 1.1
-        near: dict[str, list[Point]] = {}
-        for link in links:
-            if link.dst in inside and link.dst not in places and link.src in places:
-                near.setdefault(link.dst, []).append(places[link.src])
+        left = inside - places.keys()
+        near = grouped((one.dst, places[one.src]) for one in links if one.dst in left and one.src in places)
         if not near:
             near = {device.name: [(0.0, 1.0)] for device in devices if device.name not in places}
         taken: list[float] = []
@@ -226,10 +223,9 @@ def _layered(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Poin
     levels = _levels([device for device in devices if device.kind == "switch"], links, {d.name for d in devices})
     below = bool(kinds & {"pcie", "cpu", "nic"})
     rank = {"gpu": 0.0, "tile": 0.0, "pcie": 20.0, "cpu": 21.0, "nic": 22.0, _FABRIC: 23.0}
-    rows: dict[float, list[Device]] = {}
-    for device in devices:
-        level = 1.0 + levels[device.name] if device.kind == "switch" else rank[device.kind]
-        rows.setdefault(-level if device.kind == "switch" and below else level, []).append(device)
+    sign = -1.0 if below else 1.0
+    heights = [sign * (1.0 + levels[one.name]) if one.kind == "switch" else rank[one.kind] for one in devices]
+    rows = grouped(zip(heights, devices, strict=True))
     widest = max(map(len, rows.values()))
     width = widest * (0.55 if widest > _CROWDED else 1.1)
     order = sorted(rows)
@@ -277,10 +273,8 @@ def spread(
 ) -> dict[str, Point]:
     """A row from end to end, each device as near as the order allows to what it is linked to."""
     names = {device.name for device in row}
-    near: dict[str, list[float]] = {}
-    for link in links:
-        if link.dst in names and link.src in places:
-            near.setdefault(link.dst, []).append(places[link.src][0])
+    ways = [link for link in links if link.dst in names and link.src in places]
+    near = grouped((link.dst, places[link.src][0]) for link in ways)
     middle = {name: sum(spots) / len(spots) for name, spots in near.items()}
     left, right = ends
     centre = (left + right) / 2

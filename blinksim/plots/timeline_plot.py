@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from blinksim.graphs.connectivity import summed
 from blinksim.plots import style
 from blinksim.schedule.model import ScheduleLike
 from blinksim.schedule.symmetric import as_compact, carried
@@ -124,9 +124,7 @@ def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:
     >>> run = bs.simulate(bs.synthesize(pair, "broadcast", "chain").schedule, "64MiB", pieces=4)
     >>> picture = bs.plot.gantt(run)
     """
-    spent: defaultdict[str, float] = defaultdict(float)
-    for leg in timeline.critical_path:
-        spent[leg.place] += leg.time_s
+    spent = summed((leg.place, leg.time_s) for leg in timeline.critical_path)
     ordered = _busiest(timeline, len(timeline.uses))
     path = sorted((use for use in ordered if use.resource in spent), key=lambda use: -spent[use.resource])
     path = path[: (most_links + 1) // 2]

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import Floats, Ints, Ints32
+from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parents
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
@@ -230,9 +231,8 @@ class Plan(Builder):
                 self._columns[5][call] = routes
             self._pairs.clear()
         if rounded and lcm(*(share.denominator for share in self._shares)) > MOST_DENOMINATOR:
-            alike: dict[tuple[int, int], list[int]] = {}
-            for chunk, ends in enumerate(zip(self._origin, self._target, strict=True)):
-                alike.setdefault(ends, []).append(chunk)
+            sides = zip(self._origin, self._target, strict=True)
+            alike = grouped((ends, chunk) for chunk, ends in enumerate(sides))
             totals = [sum((self._shares[chunk] for chunk in chunks), start=Fraction(0)) for chunks in alike.values()]
             # Parts as fine as what the chunks of each kind have together lets them be.
             many = min(2**28, MOST_DENOMINATOR // lcm(*(total.denominator for total in totals)) or 1)

@@ -12,6 +12,7 @@ from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
 from blinksim.formats.shipped.machine_names import catalogue_file
+from blinksim.graphs import connectivity
 from blinksim.machines import Question, load
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.tuner import Timing, nearest
@@ -186,10 +187,7 @@ _SHOWN_STEP = 16
 
 def grouped(items: Iterable[Any], key: Callable[[Any], Any]) -> list[tuple[Any, list[Any]]]:
     """The items by their keys, in the order in which keys first come."""
-    groups: dict[Any, list[Any]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.items())
+    return list(connectivity.grouped((key(item), item) for item in items).items())
 
 
 def job_of(cell: Cell) -> tuple[Any, ...]:
