@@ -183,7 +183,7 @@ def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
         return None
     # Routes up and then down: (2, N, L), and bytes that leave and enter each node: (2, N).
     each = rails.resources.rates
-    known = [uses.rates(each) for uses in (rails.up_uses, rails.down_uses)]
+    known = [uses.rates(each) for uses in rails.fabric_uses]
     rates = np.where(np.isinf(known), 0.0, known).reshape(2, *rails.ranks.shape)
     factors = np.where(rails.open, rates, 0.0)
     aim = float(_over(np.stack([by_node.sum(axis=1), by_node.sum(axis=0)]), factors.sum(axis=2)).max())
@@ -248,7 +248,7 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
     nodes, local = apart.shape[:2]
     each = prices / rails.resources.rates
     inside = rails.inside_uses.prices(each).reshape(nodes, local, local)
-    ways = (uses.prices(each) for uses in (rails.up_uses, rails.down_uses))
+    ways = (uses.prices(each) for uses in rails.fabric_uses)
     up, down = (np.where(rails.open, price.reshape(nodes, local), np.inf) for price in ways)
     between = rails.trunk_prices(each)
     moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))

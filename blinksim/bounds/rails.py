@@ -79,12 +79,9 @@ class Rails:
         return RouteUses(Spread.of(self.inside), self.resources)
 
     @cached_property
-    def up_uses(self) -> RouteUses:
-        return RouteUses(Spread.of(self.up), self.resources)
-
-    @cached_property
-    def down_uses(self) -> RouteUses:
-        return RouteUses(Spread.of(self.down), self.resources)
+    def fabric_uses(self) -> tuple[RouteUses, RouteUses]:
+        """Of the routes up to the fabric, and of those down from it."""
+        return RouteUses(Spread.of(self.up), self.resources), RouteUses(Spread.of(self.down), self.resources)
 
     @cached_property
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
@@ -110,8 +107,8 @@ class Rails:
         moved: (N, L, L), bytes from member i to member k inside node a. across: (N, N, L), bytes from node a
         to node b over place k.
         """
-        total = self.inside_uses.loads(moved)
-        total += self.up_uses.loads(across.sum(axis=1)) + self.down_uses.loads(across.sum(axis=0))
+        total, (up, down) = self.inside_uses.loads(moved), self.fabric_uses
+        total += up.loads(across.sum(axis=1)) + down.loads(across.sum(axis=0))
         if not self.trunks:
             return total
         uses, size, keys, places = self._trunk_keys

@@ -141,8 +141,8 @@ def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> S
     ends = up.alpha.reshape(nodes, 1, local) + down.latency.reshape(1, nodes, local)
     middle = max((_Delays(rails, [routes]).latency[0] for routes in rails.trunks.values()), default=0.0)
     whole = np.where(goes, ends + middle, 0.0)
-    highest(alpha[1], rails.up_uses, whole.max(axis=1).ravel())
-    highest(alpha[1], rails.down_uses, whole.max(axis=0).ravel())
+    for uses, axis in zip(rails.fabric_uses, (1, 0), strict=True):
+        highest(alpha[1], uses, whole.max(axis=axis).ravel())
     alpha[1] = np.where((load[1] > 0) & (alpha[1] == 0), whole.max(), alpha[1])
     return StepLoads(collective, sums.sends, rails.resources, load / size, alpha, each, longest)
 
@@ -184,7 +184,7 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
     traffic = collective.traffic
     if traffic is None:
         # One unit for each block, or more where adapters carry unequal parts.
-        rates = (rails.resources.rates[uses.resource] for uses in (rails.up_uses, rails.down_uses))
+        rates = (rails.resources.rates[uses.resource] for uses in rails.fabric_uses)
         even = rails.open.all() and all(len(set(rate.tolist())) == 1 for rate in rates)
         ranks = rails.topology.ranks
         traffic = Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
@@ -198,7 +198,7 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
 
 def alike(rails: Rails) -> bool:
     """True if all members of all nodes have routes to the fabric and back, of one rate each."""
-    rates = (uses.rates(rails.resources.rates) for uses in (rails.up_uses, rails.down_uses))
+    rates = (uses.rates(rails.resources.rates) for uses in rails.fabric_uses)
     return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in rates)
 
 
