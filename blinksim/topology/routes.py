@@ -25,7 +25,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
-from blinksim.graphs.connectivity import distances, joined_labels
+from blinksim.graphs.connectivity import distances, grouped, joined_labels
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -85,9 +85,7 @@ class Bundles:
     def _joined(self, own: Ints) -> Neighbours:
         """Where these links of a device lead: all that it has there."""
         table, figure = self._topology.link_columns, self._topology.link_columns.figure
-        joined: dict[int, list[int]] = {}
-        for number, head in zip(own.tolist(), table.dst[own].tolist(), strict=True):
-            joined.setdefault(head, []).append(number)
+        joined = grouped(zip(table.dst[own].tolist(), own.tolist(), strict=True))
         return {
             end: ((links[0],), self._widths[figure[links[0]]]) if len(links) == 1 else self._parallel(links)
             for end, links in joined.items()
@@ -385,9 +383,7 @@ class Router:
                 known[place] = frozenset().union(*(before(self._tail[b[0]]) for b in arrivals[place]))
             return known[place]
 
-        groups: dict[frozenset[int], list[Bundle]] = {}
-        for bundle in bundles:
-            groups.setdefault(before(self._tail[bundle[0]]), []).append(bundle)
+        groups = grouped((before(self._tail[bundle[0]]), bundle) for bundle in bundles)
         return list(groups.values())[self._position[src] % len(groups)]
 
     def _region(self, src: int, dst: int, past_members: bool = False) -> _Region:

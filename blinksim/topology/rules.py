@@ -15,9 +15,9 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blinksim.errors import BlinksimError
-from blinksim.graphs.connectivity import UnionFind, breadth_first
+from blinksim.graphs.connectivity import UnionFind, breadth_first, grouped
 from blinksim.textio.text_table import count
-from blinksim.topology.elements import GPU_KINDS, UNLIMITED, Link
+from blinksim.topology.elements import GPU_KINDS, UNLIMITED
 from blinksim.topology.selection import neighbours
 from blinksim.units import format_rate, format_size, format_time
 
@@ -178,10 +178,8 @@ def _nic_once(topology: Topology) -> Iterator[str]:
             twice.append(f"{name} and {nics[0]}")
     if twice:
         yield f"{listed(twice)}, linked to each other, both lead to the fabric"
-    groups: dict[frozenset[str], list[str]] = {}
-    for name, lanes in exits.items():
-        if kind[name] == "nic" and lanes > 1 and near[name]:
-            groups.setdefault(frozenset(near[name]), []).append(name)
+    wide = (name for name, lanes in exits.items() if kind[name] == "nic" and lanes > 1)
+    groups = grouped((frozenset(near[name]), name) for name in wide if near[name])
     double = [names for names in groups.values() if len(names) == exits[names[0]]]
     if double:
         names = double[0]
@@ -247,10 +245,7 @@ def _reserved_name(topology: Topology) -> Iterator[Breach]:
 @rule("bus-pair", "error", "give a bus two links or more of equal bandwidth, or drop the bus")
 def _bus_pair(topology: Topology) -> Iterator[str]:
     """A bus joins two links or more, all of the same bandwidth, which is the bus's."""
-    buses: dict[str, list[Link]] = {}
-    for link in topology.links:
-        if link.bus is not None:
-            buses.setdefault(link.bus, []).append(link)
+    buses = grouped((link.bus, link) for link in topology.links if link.bus is not None)
     for bus, links in buses.items():
         if len(links) < 2:
             yield f"bus {bus} has the one link {links[0].name}"

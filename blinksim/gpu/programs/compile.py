@@ -35,6 +35,7 @@ from blinksim.gpu.programs.program import (
     starts,
     unit_of,
 )
+from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.switch_work import repeated_reads
 
@@ -255,11 +256,7 @@ class _ChunkCompiler:
                 self._after(self._op(device, (last, 1), 0, []), values[0].writer)
 
     def _step(self, step: int, sends: list[_Send]) -> None:
-        out: dict[int, list[_Send]] = defaultdict(list)
-        into: dict[int, list[_Send]] = defaultdict(list)
-        for send in sends:
-            out[send[0]].append(send)
-            into[send[1]].append(send)
+        out, into = (grouped((send[side], send) for send in sends) for side in (0, 1))
         senders = {device: self._op(device, (2 * step, 0), group[0][4]) for device, group in out.items()}
         for device, op in senders.items():
             self._keep(device, op, step)
