@@ -29,7 +29,7 @@ from pathlib import Path
 from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, unknown
-from blinksim.graphs.connectivity import UnionFind, grouped
+from blinksim.graphs.connectivity import UnionFind, grouped, summed
 from blinksim.machines import Question
 from blinksim.results import Term, total
 from blinksim.textio import text_files, yaml_nodes
@@ -137,11 +137,8 @@ def _rate(topology: Topology, links: Sequence[Link], members: Sequence[str], par
         if capacity is not None:
             leaving[name] = min(leaving[name], capacity)
     own = grouped((part[name], leaving[name]) for name in members)
-    forwarded = dict.fromkeys(own, Fraction(0))
-    for name in part.keys() - set(members):
-        if part[name] in forwarded:
-            forwarded[part[name]] += leaving[name]
-    return min(min(rates) + forwarded[number] / len(rates) for number, rates in own.items())
+    forwarded = summed((part[name], leaving[name]) for name in part.keys() - set(members))
+    return min(min(rates) + forwarded.get(number, Fraction(0)) / len(rates) for number, rates in own.items())
 
 
 def _joined(part: Mapping[str, int], links: Sequence[Link]) -> dict[str, int]:

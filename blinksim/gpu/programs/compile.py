@@ -189,18 +189,16 @@ class _Compiler:
         """Flags of every device, and the waits and signals of the ops in `line`: an op raises one flag on each device
         where an op waits for it."""
         ops = self.ops
-        waiters: dict[int, set[int]] = defaultdict(set)
-        for op in ops:
-            for other in op.after:
-                waiters[other].add(op.device)
+        waits_for = grouped((other, op.device) for op in ops for other in op.after)
+        waiters = {other: sorted({*devices}) for other, devices in waits_for.items()}
         flags = [0] * len(self.order)
         flag: dict[tuple[int, int], int] = {}
         for index in line:
-            for device in sorted(waiters[index]):
+            for device in waiters.get(index, ()):
                 flag[index, device] = flags[device]
                 flags[device] += 1
         waits = [[[flag[other, ops[i].device]] for other in sorted(ops[i].after)] for i in line]
-        signals = [[[device, flag[i, device]] for device in sorted(waiters[i])] for i in line]
+        signals = [[[device, flag[i, device]] for device in waiters.get(i, ())] for i in line]
         return {"flags": np.array(flags, dtype=np.int64), **rows_of("wait", waits, 1), **rows_of("signal", signals, 2)}
 
 
