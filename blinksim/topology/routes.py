@@ -13,7 +13,7 @@ matter that lie on a shortest route between two switches at which one of the nod
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, cached_property, partial
@@ -126,11 +126,9 @@ class Neighbourhood:
         outside = of == OUTSIDE
         between = outside[src] & outside[dst]
         # Where links between switches lead, and whichever way they lead.
-        self._inner, self._beside = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        for a, b in dict.fromkeys(zip(src[between].tolist(), dst[between].tolist(), strict=True)):
-            self._inner[a].append(b)
-            self._beside[a].append(b)
-            self._beside[b].append(a)
+        pairs = dict.fromkeys(zip(src[between].tolist(), dst[between].tolist(), strict=True))
+        self._inner = grouped(pairs)
+        self._beside = grouped(ends for a, b in pairs for ends in ((a, b), (b, a)))
         # Where a node has a port, whichever way its link leads.
         a, b = np.concatenate([src, dst]), np.concatenate([dst, src])
         at = ~outside[a] & outside[b]
@@ -164,7 +162,7 @@ class Neighbourhood:
     def _hops_from(self, switch: int, *, ahead: bool) -> dict[int, int]:
         if (switch, ahead) not in self._hops:
             near = self._inner if ahead else self._beside
-            self._hops[switch, ahead] = distances(switch, near.__getitem__)
+            self._hops[switch, ahead] = distances(switch, lambda place: near.get(place, ()))
         return self._hops[switch, ahead]
 
 
