@@ -178,8 +178,10 @@ def _nic_once(topology: Topology) -> Iterator[str]:
             twice.append(f"{name} and {nics[0]}")
     if twice:
         yield f"{listed(twice)}, linked to each other, both lead to the fabric"
-    wide = (name for name, lanes in exits.items() if kind[name] == "nic" and lanes > 1)
-    groups = grouped((frozenset(near[name]), name) for name in wide if near[name])
+    groups: dict[frozenset[str], list[str]] = {}
+    for name, lanes in exits.items():
+        if kind[name] == "nic" and lanes > 1 and near[name]:
+            groups.setdefault(frozenset(near[name]), []).append(name)
     double = [names for names in groups.values() if len(names) == exits[names[0]]]
     if double:
         names = double[0]
