@@ -202,16 +202,6 @@ def _head(text: str, path: str) -> tuple[dict[str, Entry], Outline]:
     return keys, Outline(name, title or name, source, label, classes, maker, year, structure)
 
 
-def _level(entry: Entry) -> Level:
-    """A level of a fabric's switches."""
-    entry.what = "a level"
-    given = entry.mapping(LEVEL_KEYS, example=_LEVELS)
-    nodes = given["nodes"].integer(1, 10**6) if "nodes" in given else None
-    planes = given["planes"].integer(1, 10**6) if "planes" in given else 1
-    over = given["oversubscription"].ratio("2 or 3/2") if "oversubscription" in given else Fraction(1)
-    return Level(nodes, planes, over)
-
-
 class _Body:
     """The parts of a machine file below its head, read at the rates of `classes`."""
 
@@ -379,7 +369,14 @@ class _Body:
             if key in given
         }
         over = given["oversubscription"].ratio("2 or 3/2") if "oversubscription" in given else Fraction(1)
-        levels = [_level(level) for level in given["levels"].items(example=_LEVELS)] if "levels" in given else []
+        levels = list[Level]()
+        for level in given["levels"].items(example=_LEVELS) if "levels" in given else []:
+            level.what = "a level"
+            own = level.mapping(LEVEL_KEYS, example=_LEVELS)
+            nodes = own["nodes"].integer(1, 10**6) if "nodes" in own else None
+            planes = own["planes"].integer(1, 10**6) if "planes" in own else 1
+            narrow = own["oversubscription"].ratio("2 or 3/2") if "oversubscription" in own else Fraction(1)
+            levels.append(Level(nodes, planes, narrow))
         shape = given["shape"].choice(SHAPES, "fabric shape") if "shape" in given else "levels"
         if len(set(ports)) < len(ports):
             raise entry.error("the fabric names a port twice; each port has one link")

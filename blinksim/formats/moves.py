@@ -11,7 +11,6 @@ take many steps.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,6 +20,7 @@ from math import gcd, lcm
 import numpy as np
 
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.connectivity import grouped
 from blinksim.schedule import verify_contents
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.timing.alpha_beta import cost
@@ -70,9 +70,8 @@ def _rounded(schedule: Schedule) -> Iterator[tuple[int, list[int]]]:
 
     What chunks of the same ends have together stays exact.
     """
-    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for chunk, (origin, target) in enumerate(zip(schedule.origin.tolist(), schedule.target.tolist(), strict=True)):
-        groups[schedule.collective.labels(origin, target)].append(chunk)
+    labelled = map(schedule.collective.labels, schedule.origin.tolist(), schedule.target.tolist())
+    groups = grouped((labels, chunk) for chunk, labels in enumerate(labelled))
     shares, den = schedule.share_num.tolist(), schedule.share_den
     totals = {ends: Fraction(sum(shares[chunk] for chunk in mine), den) for ends, mine in groups.items()}
     count = lcm(*(total.denominator for total in totals.values()))

@@ -25,6 +25,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.timing.alpha_beta import cost
@@ -456,9 +457,7 @@ def _schedule(
             first, messages = trace.arrivals[send.arrivals[0]], _messages(trace, send)
             travels[first.unit].append((levels[messages], messages[-1], send.stops, ops[number], first.channel))
         # Units that always travel together are one chunk.
-        together: Counter[tuple[tuple[int, int], tuple[Travel, ...]]] = Counter()
-        for unit, label in labels.items():
-            together[label, tuple(travels.get(unit, ()))] += 1
+        together = Counter((label, tuple(travels.get(unit, ()))) for unit, label in labels.items())
         builder, rows = Builder(topology, collective, program.name, "steps"), []
         for (label, travel), alike in together.items():
             chunk = builder.add_chunk(Fraction(collective.vectors(ranks) * alike, len(labels)), *label)
@@ -472,10 +471,8 @@ def _schedule(
 
     candidates = [built(levels)]
     # One message of a connection after another.
-    lines: dict[tuple[int, int, int], list[Messages]] = defaultdict(list)
-    for _, send in sorted(sent.items()):
-        arrival = trace.arrivals[send.arrivals[0]]
-        lines[arrival.src, arrival.dst, arrival.channel].append(_messages(trace, send))
+    firsts = ((trace.arrivals[send.arrivals[0]], send) for _, send in sorted(sent.items()))
+    lines = grouped(((first.src, first.dst, first.channel), _messages(trace, send)) for first, send in firsts)
     following = {(before, after, 1) for line in lines.values() for before, after in pairwise(line) if before != after}
     one_by_one = _levels(trace, sent, waits | following)
     candidates += [] if one_by_one is None else [built(one_by_one)]

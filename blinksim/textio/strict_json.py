@@ -18,6 +18,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -213,7 +214,10 @@ class Entry:
 
         key: of the object here, whose line it is.
         """
-        where = _look_up(self.path, f"{self.place}.{key}" if key else self.place) or ()
+        where: tuple[int, ...] = ()
+        with suppress(FileError, ValueError):
+            text = decode(self.path, unpack(self.path, read_bytes(self.path, LONGEST), LONGEST))
+            where = place_of(text, f"{self.place}.{key}" if key else self.place) or ()
         return FileError(self.path, f"{self.place}: {message}" if self.place else message, *where)
 
     def fields(self, required: Iterable[str], optional: Mapping[str, Any] | None = None) -> dict[str, Entry]:
@@ -269,15 +273,6 @@ class Entry:
         if not _FRACTION.fullmatch(text):
             raise self.wrong(f'must be a positive fraction like "25000000000" or "82/3", not {_shown(text)}')
         return Fraction(text)
-
-
-def _look_up(path: str | os.PathLike[str], place: str) -> tuple[int, int] | None:
-    """Line and column of a place in the file that a document came from; None where it came from none."""
-    most = LONGEST
-    try:
-        return place_of(decode(path, unpack(path, read_bytes(path, most), most)), place)
-    except (FileError, ValueError):
-        return None
 
 
 def _shown(value: Any) -> str:

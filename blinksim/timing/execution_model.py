@@ -202,11 +202,17 @@ class Executed(ScheduleModel):
 
     def estimates(self, part: Topology, schedule: Schedule, size: int) -> list[tuple[Run, ScheduleTimes]]:
         """The program by each protocol and of the calls that come into question, by the closed form, quickest first."""
+        from blinksim.gpu.program_time.closed_form import schedule_times
         from blinksim.gpu.programs.program import PROTOCOLS
 
+        rates = part.execution
+        if rates is None:
+            raise InfeasibleError(f"model={self.name}: {uncovered(part)}; take model=alpha-beta")
+        called = rates.job is not None and schedule.collective.name in CALLED
+        usual: Sequence[CallsName] = ("successive", "graph") if called else ("successive",)
+        timers = [schedule_times(rates, calls) for calls in ((self.calls,) if self.calls else usual)]
         names = (self.protocol,) if self.protocol else PROTOCOLS if size <= MOST_PACKETS else PROTOCOLS[:1]
-        pairs = product(self._times_at(part, schedule), names)
-        found = ((times.estimate(schedule, size, name), times) for times, name in pairs)
+        found = ((times.estimate(schedule, size, name), times) for times, name in product(timers, names))
         return sorted(found, key=lambda pair: pair[0].time.time_s)
 
     def details(self, run: Run, schedule: Schedule) -> dict[str, Any]:
@@ -223,17 +229,6 @@ class Executed(ScheduleModel):
             "constants": rates.measured.words(rates.hardware, rates.gpus),
             **({} if error is None else {"error_median": error.median, "error_p90": error.p90, "error": error.words()}),
         }
-
-    def _times_at(self, part: Topology, schedule: Schedule) -> list[ScheduleTimes]:
-        """The times of a schedule on a part, by each kind of calls that comes into question."""
-        from blinksim.gpu.program_time.closed_form import schedule_times
-
-        rates = part.execution
-        if rates is None:
-            raise InfeasibleError(f"model={self.name}: {uncovered(part)}; take model=alpha-beta")
-        called = rates.job is not None and schedule.collective.name in CALLED
-        usual: Sequence[CallsName] = ("successive", "graph") if called else ("successive",)
-        return [schedule_times(rates, calls) for calls in ((self.calls,) if self.calls else usual)]
 
 
 class Estimated(Executed):

@@ -692,12 +692,8 @@ def _record(given: Mapping[str, Entry], made: Any, **own: Any) -> Any:
     for field in fields(made):
         if field.name not in own and _key(field) in given:
             entry, kind = given[_key(field)], _RECORDS.get(field.name)
-            own[field.name] = _fields(entry, kind) if kind else _format(field)[0](entry)
+            own[field.name] = _fields(entry, kind) if kind else _FORMATS[_KINDS.get(field.name, "time")][0](entry)
     return made(**own)
-
-
-def _format(field: Field[Any]) -> tuple[Callable[[Entry], float | str], Callable[[Any], Any]]:
-    return _FORMATS[_KINDS.get(field.name, "time")]
 
 
 def write_section(ours: ExecutionRates | None, nccl: NcclRates | None) -> dict[str, Any]:
@@ -732,5 +728,6 @@ def _texts(rates: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
         value = getattr(rates, field.name)
         # What is 0 unless it was measured goes without saying.
         if field.name not in without and value is not None and (value or field.default != 0):
-            texts[_key(field)] = _texts(value) if field.name in _RECORDS else _format(field)[1](value)
+            _, written = _FORMATS[_KINDS.get(field.name, "time")]
+            texts[_key(field)] = _texts(value) if field.name in _RECORDS else written(value)
     return texts

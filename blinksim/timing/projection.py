@@ -29,7 +29,7 @@ from pathlib import Path
 from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, unknown
-from blinksim.graphs.connectivity import UnionFind
+from blinksim.graphs.connectivity import UnionFind, grouped, summed
 from blinksim.machines import Question
 from blinksim.results import Term, total
 from blinksim.textio import text_files, yaml_nodes
@@ -136,14 +136,9 @@ def _rate(topology: Topology, links: Sequence[Link], members: Sequence[str], par
         capacity = topology.device(name).capacity
         if capacity is not None:
             leaving[name] = min(leaving[name], capacity)
-    own: dict[int, list[Fraction]] = {}
-    for name in members:
-        own.setdefault(part[name], []).append(leaving[name])
-    forwarded = dict.fromkeys(own, Fraction(0))
-    for name in part.keys() - set(members):
-        if part[name] in forwarded:
-            forwarded[part[name]] += leaving[name]
-    return min(min(rates) + forwarded[number] / len(rates) for number, rates in own.items())
+    own = grouped((part[name], leaving[name]) for name in members)
+    forwarded = summed((part[name], leaving[name]) for name in part.keys() - set(members))
+    return min(min(rates) + forwarded.get(number, Fraction(0)) / len(rates) for number, rates in own.items())
 
 
 def _joined(part: Mapping[str, int], links: Sequence[Link]) -> dict[str, int]:
@@ -369,7 +364,8 @@ def read_presets(path: Path) -> list[Preset]:
         values[name] = _value(name, stated[given])
         if "class" in stated:
             classes[name] = stated["class"].text()
-    what_if = [_what_if(entry, values) for entry in _items(parts, "what_if", "[{title: …, set: {nic: 25GB/s}}]")]
+    changes = parts["what_if"].items(example="[{title: …, set: {nic: 25GB/s}}]") if "what_if" in parts else []
+    what_if = [_what_if(entry, values) for entry in changes]
     source, missing = parts["source"].text(), sorted(set(CONSTANTS) - values.keys())
     found = list[Preset]()
     for name, (_, entry) in parts["presets"].named(example="{mine: {title: …, reading: derived}}").items():
@@ -379,7 +375,7 @@ def read_presets(path: Path) -> list[Preset]:
         reading = stated["reading"].choice(READINGS, "reading")
         if reading != "derived" and missing:
             raise stated["reading"].error(f"the reading {reading!r} also needs constants: {', '.join(missing)}")
-        uses = _items(stated, "uses", "[xe, nic]")
+        uses = stated["uses"].items(example="[xe, nic]") if "uses" in stated else []
         for role in uses:
             if role.text() not in values or role.text() not in BANDWIDTHS:
                 raise role.error(f"{entry.what} uses {role.text()!r}, which is not a bandwidth under constants")
@@ -408,10 +404,6 @@ def _what_if(entry: Entry, known: Mapping[str, Fraction]) -> WhatIf:
     changes = parts["set"].mapping(changeable, example="{nic: 25GB/s}")
     values = {name: _value(name, value) for name, value in changes.items()}
     return WhatIf(parts["title"].text(), values, parts["source"].text())
-
-
-def _items(parts: Mapping[str, Entry], key: str, example: str) -> list[Entry]:
-    return parts[key].items(example=example) if key in parts else []
 
 
 def _flag(parts: Mapping[str, Entry], key: str, default: bool) -> bool:

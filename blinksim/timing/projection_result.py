@@ -10,6 +10,7 @@ from typing import Any
 
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
+from blinksim.graphs.connectivity import grouped
 from blinksim.results import Rates, Result, Term, keyed
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology.cluster import on_every_node
@@ -371,9 +372,7 @@ class NcclProjection(Projection):
 
 def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
     """Who was left out and why, those with the same reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in (left_out or {}).items():
-        by_reason.setdefault(reason, []).append(name)
+    by_reason = grouped((reason, name) for name, reason in (left_out or {}).items())
     found = []
     for reason, listed in by_reason.items():
         more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""

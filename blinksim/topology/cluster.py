@@ -24,6 +24,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Ints, fixed
+from blinksim.graphs.connectivity import grouped
 from blinksim.topology.elements import Device, Link, copies, regarded
 from blinksim.topology.fabric import Fabric, Switch, join, switches
 from blinksim.topology.link_columns import LinkColumns
@@ -135,12 +136,10 @@ def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
 
 def nodes_of(topology: Topology, members: Sequence[str]) -> list[list[int]]:
     """The ranks of `members` grouped by node, in rank order."""
-    groups: dict[int, list[int]] = {}
     own = members is topology.members
     places = topology.member_places if own else [topology.index[topology.device(name).name] for name in members]
-    for rank, node in enumerate(topology.device_nodes[places].tolist()):
-        groups.setdefault(node, []).append(rank)
-    return list(groups.values())
+    nodes = topology.device_nodes[places].tolist()
+    return list(grouped((node, rank) for rank, node in enumerate(nodes)).values())
 
 
 def unlike_hosts(topology: Topology, members: Sequence[str]) -> list[Host]:

@@ -13,7 +13,7 @@ matter that lie on a shortest route between two switches at which one of the nod
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, cached_property, partial
@@ -25,7 +25,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
-from blinksim.graphs.connectivity import distances, joined_labels
+from blinksim.graphs.connectivity import distances, grouped, joined_labels
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -85,9 +85,7 @@ class Bundles:
     def _joined(self, own: Ints) -> Neighbours:
         """Where these links of a device lead: all that it has there."""
         table, figure = self._topology.link_columns, self._topology.link_columns.figure
-        joined: dict[int, list[int]] = {}
-        for number, head in zip(own.tolist(), table.dst[own].tolist(), strict=True):
-            joined.setdefault(head, []).append(number)
+        joined = grouped(zip(table.dst[own].tolist(), own.tolist(), strict=True))
         return {
             end: ((links[0],), self._widths[figure[links[0]]]) if len(links) == 1 else self._parallel(links)
             for end, links in joined.items()
@@ -128,11 +126,9 @@ class Neighbourhood:
         outside = of == OUTSIDE
         between = outside[src] & outside[dst]
         # Where links between switches lead, and whichever way they lead.
-        self._inner, self._beside = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        for a, b in dict.fromkeys(zip(src[between].tolist(), dst[between].tolist(), strict=True)):
-            self._inner[a].append(b)
-            self._beside[a].append(b)
-            self._beside[b].append(a)
+        pairs = dict.fromkeys(zip(src[between].tolist(), dst[between].tolist(), strict=True))
+        self._inner = grouped(pairs)
+        self._beside = grouped(ends for a, b in pairs for ends in ((a, b), (b, a)))
         # Where a node has a port, whichever way its link leads.
         a, b = np.concatenate([src, dst]), np.concatenate([dst, src])
         at = ~outside[a] & outside[b]
@@ -166,7 +162,7 @@ class Neighbourhood:
     def _hops_from(self, switch: int, *, ahead: bool) -> dict[int, int]:
         if (switch, ahead) not in self._hops:
             near = self._inner if ahead else self._beside
-            self._hops[switch, ahead] = distances(switch, near.__getitem__)
+            self._hops[switch, ahead] = distances(switch, lambda place: near.get(place, ()))
         return self._hops[switch, ahead]
 
 
@@ -385,9 +381,7 @@ class Router:
                 known[place] = frozenset().union(*(before(self._tail[b[0]]) for b in arrivals[place]))
             return known[place]
 
-        groups: dict[frozenset[int], list[Bundle]] = {}
-        for bundle in bundles:
-            groups.setdefault(before(self._tail[bundle[0]]), []).append(bundle)
+        groups = grouped((before(self._tail[bundle[0]]), bundle) for bundle in bundles)
         return list(groups.values())[self._position[src] % len(groups)]
 
     def _region(self, src: int, dst: int, past_members: bool = False) -> _Region:

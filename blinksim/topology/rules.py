@@ -15,9 +15,9 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blinksim.errors import BlinksimError
-from blinksim.graphs.connectivity import UnionFind, breadth_first
+from blinksim.graphs.connectivity import UnionFind, breadth_first, grouped
 from blinksim.textio.text_table import count
-from blinksim.topology.elements import GPU_KINDS, UNLIMITED, Link
+from blinksim.topology.elements import GPU_KINDS, UNLIMITED
 from blinksim.topology.selection import neighbours
 from blinksim.units import format_rate, format_size, format_time
 
@@ -247,10 +247,7 @@ def _reserved_name(topology: Topology) -> Iterator[Breach]:
 @rule("bus-pair", "error", "give a bus two links or more of equal bandwidth, or drop the bus")
 def _bus_pair(topology: Topology) -> Iterator[str]:
     """A bus joins two links or more, all of the same bandwidth, which is the bus's."""
-    buses: dict[str, list[Link]] = {}
-    for link in topology.links:
-        if link.bus is not None:
-            buses.setdefault(link.bus, []).append(link)
+    buses = grouped((link.bus, link) for link in topology.links if link.bus is not None)
     for bus, links in buses.items():
         if len(links) < 2:
             yield f"bus {bus} has the one link {links[0].name}"

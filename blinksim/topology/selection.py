@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InfeasibleError, InputError, nearest_names, unknown
-from blinksim.graphs.connectivity import joined_labels
+from blinksim.graphs.connectivity import grouped, joined_labels
 from blinksim.textio.name_ranges import expand, has_range
 from blinksim.topology.elements import regarded
 
@@ -164,10 +164,8 @@ def select(
 
 def components(topology: Topology) -> list[list[str]]:
     """The members grouped by what can reach each other both ways, groups and members in rank order."""
-    groups: dict[int, list[str]] = {}
-    for name, label in zip(topology.members, _labels(topology)[topology.member_places].tolist(), strict=True):
-        groups.setdefault(label, []).append(name)
-    return list(groups.values())
+    labels = _labels(topology)[topology.member_places].tolist()
+    return list(grouped(zip(labels, topology.members, strict=True)).values())
 
 
 def _labels(topology: Topology) -> Ints:

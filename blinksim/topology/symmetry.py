@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from blinksim.graphs.arrays import Ints, per_topology, places
-from blinksim.graphs.connectivity import joined_labels
+from blinksim.graphs.connectivity import grouped, joined_labels
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -279,9 +279,10 @@ def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
     code = (place[src] * 2 * count + place[dst]) * (int(link.max(initial=0)) + 1) + link
     by_owner = np.lexsort((code, owner))
     sides = (np.searchsorted(owner[by_owner], numbers, side=side).tolist() for side in ("left", "right"))
-    alike: dict[tuple[bytes, bytes], list[Ints]] = defaultdict(list)
-    for group, start, end in zip(np.split(order, first[1:]), *sides, strict=True):
-        alike[device[group].tobytes(), code[by_owner[start:end]].tobytes()].append(group)
+    alike = grouped(
+        ((device[group].tobytes(), code[by_owner[start:end]].tobytes()), group)
+        for group, start, end in zip(np.split(order, first[1:]), *sides, strict=True)
+    )
     return [np.stack(several) for several in alike.values() if len(several) > 1]
 
 
@@ -353,10 +354,8 @@ def name_rotations(topology: Topology) -> list[tuple[int, ...]]:
     """
     numbered, held = _numbered(topology), set(topology.member_places.tolist())
     count = max((len(row) for row in numbered if held.issuperset(row.values())), default=1)
-    alike = defaultdict[int, list[list[int]]](list)
-    for row in numbered:
-        if len(row) % count == 0 and max(row) == len(row) - 1:
-            alike[len(row)].append([row[number] for number in sorted(row)])
+    whole = (row for row in numbered if len(row) % count == 0 and max(row) == len(row) - 1)
+    alike = grouped((len(row), [row[number] for number in sorted(row)]) for row in whole)
     # Names of one length as an array: rows, members of a node, devices for each of these.
     tables = [np.reshape(rows, (len(rows), count, -1)) for rows in alike.values()]
     found = [tuple(range(len(topology.devices)))]

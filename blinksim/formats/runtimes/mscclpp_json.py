@@ -29,7 +29,7 @@ from blinksim.formats import programs
 from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
 from blinksim.formats.programs import BlockId, Effort, Held, Machine, Program, ProgramStep, WrongStepError
 from blinksim.formats.registry import Format
-from blinksim.graphs.connectivity import UnionFind
+from blinksim.graphs.connectivity import UnionFind, grouped
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.textio.strict_json import Entry, parse
@@ -126,10 +126,7 @@ def read(document: object, path: str | Path) -> Plan:
                 raise keys["channel_type"].wrong("only memory channels are read here")
             others += [peer.whole(0, len(gpus) - 1) for peer in keys["connected_to"].items()]
     # The channels of each pair, at the end of one of the two, in the order in which they are numbered there.
-    ends: dict[tuple[int, int], list[int]] = {}
-    for rank, others in enumerate(peers):
-        for number, peer in enumerate(others):
-            ends.setdefault((rank, peer), []).append(number)
+    ends = grouped(((rank, peer), number) for rank, others in enumerate(peers) for number, peer in enumerate(others))
     twin = {}
     for (rank, peer), numbers in ends.items():
         back = ends.get((peer, rank), []) if peer != rank else []

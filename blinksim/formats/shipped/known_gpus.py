@@ -8,7 +8,6 @@ measured to.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -19,6 +18,7 @@ from blinksim.errors import InputError, in_runs
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.formats.shipped.machine_names import catalogue_file, measured_rates, names, outline
+from blinksim.graphs.connectivity import grouped
 from blinksim.textio import link_rates, yaml_nodes
 from blinksim.textio.text_table import count
 from blinksim.timing.measured_constants import ExecutionRates
@@ -212,9 +212,7 @@ def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str
 
 def _losing(fewer: dict[Link, int], whole: Topology) -> Iterator[tuple[str, str]]:
     """What links lack, in words, and the edits that take it; GPUs in a row that lack alike at once."""
-    alike = defaultdict[tuple[str, int, int], list[str]](list)
-    for link, lanes in fewer.items():
-        alike[link.dst, link.lanes - lanes, link.lanes].append(link.src)
+    alike = grouped(((link.dst, link.lanes - lanes, link.lanes), link.src) for link, lanes in fewer.items())
     for (other, left, of), sources in alike.items():
         for run in _runs(sources):
             ends = f"{run}-{other}"

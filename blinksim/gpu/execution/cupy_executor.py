@@ -7,7 +7,6 @@ trials. Memory that peers write is allocated outside CuPy's pool and freed with 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from blinksim.gpu.programs.dtypes import POISON_BYTE
 from blinksim.gpu.programs.fit import fit, quicker_protocol, worth_staging
 from blinksim.gpu.programs.program import INBOX, ExecutionError, Program
 from blinksim.gpu.programs.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
+from blinksim.graphs.connectivity import summed
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.execution_model import MOST_SENDS, Executed
@@ -242,10 +242,8 @@ def compiled(task: Task) -> Program:
         # `map_devices` refuses them.
         cupy = gpu_devices.require_cupy()
         present = range(cupy.cuda.runtime.getDeviceCount())
-        needed: dict[int, int] = defaultdict(int)
-        for device, gpu in zip(range(len(program.devices)), present if gpus is None else gpus, strict=False):
-            if gpu in present:
-                needed[gpu] += sum(buffer_bytes(program, device))
+        placed = zip(present if gpus is None else gpus, range(len(program.devices)), strict=False)
+        needed = summed((gpu, sum(buffer_bytes(program, device))) for gpu, device in placed if gpu in present)
         if all(nbytes <= 0.9 * cupy.cuda.Device(gpu).mem_info[0] for gpu, nbytes in needed.items()):
             return program
     return task.program(protocol, staged=bool(options.staged))

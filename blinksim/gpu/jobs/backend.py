@@ -91,7 +91,7 @@ class SharedMemoryBackend:
             ) from None
         finally:
             os.close(number)
-        self.own = _map(name)
+        self.own = np.asarray(np.memmap(name, dtype=np.uint8, mode="r+"))
         self.scratch = np.full(segment.scratch, POISON_BYTE, dtype=np.uint8)
         return name
 
@@ -103,7 +103,7 @@ class SharedMemoryBackend:
                 self.maps.append(self.own)
                 continue
             try:
-                self.maps.append(_map(name))
+                self.maps.append(np.asarray(np.memmap(name, dtype=np.uint8, mode="r+")))
             except OSError as error:
                 raise MissingError(f"rank {rank} cannot map the memory of rank {other}: {error}") from None
 
@@ -253,10 +253,6 @@ class _Interpreter:
 
 def _herald(rank: int, epoch: int) -> int:
     return FIRST_HERALD + 2 * rank + epoch % 2
-
-
-def _map(name: str) -> _Bytes:
-    return np.asarray(np.memmap(name, dtype=np.uint8, mode="r+"))
 
 
 IN_INPUT, IN_OUTPUT, IN_FLAGS = 1 << 61, 1 << 60, 1 << 59

@@ -249,7 +249,7 @@ class Group:
         self.store, self.rank, self.ranks, self.backend = store, rank, plan.ranks, backend
         self.segment = segment or Segment()
         self.timeout_s = timeout_s
-        self.report = report
+        self._say = report or (lambda line: None)
         self.failure = ""
         self.closed = False
         self._names: dict[int, str] = {}
@@ -331,10 +331,6 @@ class Group:
                 self._calls.popitem(last=False)
         self._calls.move_to_end(call)
         return launches
-
-    def _say(self, line: str) -> None:
-        if self.report is not None:
-            self.report(line)
 
     def _look_up(self, signature: int) -> str:
         """What a signature stands for; whoever announces one has named it before."""

@@ -35,6 +35,7 @@ from blinksim.gpu.programs.program import (
     starts,
     unit_of,
 )
+from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.switch_work import repeated_reads
 
@@ -188,18 +189,16 @@ class _Compiler:
         """Flags of every device, and the waits and signals of the ops in `line`: an op raises one flag on each device
         where an op waits for it."""
         ops = self.ops
-        waiters: dict[int, set[int]] = defaultdict(set)
-        for op in ops:
-            for other in op.after:
-                waiters[other].add(op.device)
+        waits_for = grouped((other, op.device) for op in ops for other in op.after)
+        waiters = {other: sorted({*devices}) for other, devices in waits_for.items()}
         flags = [0] * len(self.order)
         flag: dict[tuple[int, int], int] = {}
         for index in line:
-            for device in sorted(waiters[index]):
+            for device in waiters.get(index, ()):
                 flag[index, device] = flags[device]
                 flags[device] += 1
         waits = [[[flag[other, ops[i].device]] for other in sorted(ops[i].after)] for i in line]
-        signals = [[[device, flag[i, device]] for device in sorted(waiters[i])] for i in line]
+        signals = [[[device, flag[i, device]] for device in waiters.get(i, ())] for i in line]
         return {"flags": np.array(flags, dtype=np.int64), **rows_of("wait", waits, 1), **rows_of("signal", signals, 2)}
 
 
@@ -255,11 +254,7 @@ class _ChunkCompiler:
                 self._after(self._op(device, (last, 1), 0, []), values[0].writer)
 
     def _step(self, step: int, sends: list[_Send]) -> None:
-        out: dict[int, list[_Send]] = defaultdict(list)
-        into: dict[int, list[_Send]] = defaultdict(list)
-        for send in sends:
-            out[send[0]].append(send)
-            into[send[1]].append(send)
+        out, into = (grouped((send[side], send) for send in sends) for side in (0, 1))
         senders = {device: self._op(device, (2 * step, 0), group[0][4]) for device, group in out.items()}
         for device, op in senders.items():
             self._keep(device, op, step)

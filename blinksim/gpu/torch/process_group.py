@@ -57,14 +57,9 @@ _OPS = {
 }
 
 
-def kind_to_reduce(tensor: torch.Tensor) -> ElementType | None:
-    """The element type in which a tensor can be reduced; None if there is none."""
-    return _KINDS.get(tensor.dtype)
-
-
 def kind_to_move(tensor: torch.Tensor) -> tuple[ElementType, int]:
     """The element type in which a tensor can be moved, and how many elements that makes: bytes, for unknown types."""
-    kind = kind_to_reduce(tensor)
+    kind = _KINDS.get(tensor.dtype)
     return (kind, tensor.numel()) if kind else (ELEMENT_TYPES["uint8"], tensor.numel() * tensor.element_size())
 
 
@@ -98,7 +93,7 @@ def reduction(tensors: Sequence[torch.Tensor], op: Any) -> tuple[str, str, bool]
     name = next((name for known, name in _OPS.items() if op == known), None)
     if name is None:
         return f"no schedule is run with {op}", "sum", False
-    kinds = [tensor.dtype for tensor in tensors if kind_to_reduce(tensor) is None]
+    kinds = [tensor.dtype for tensor in tensors if tensor.dtype not in _KINDS]
     return f"no schedule reduces {kinds[0]}" if kinds else "", name, op == dist.ReduceOp.AVG
 
 

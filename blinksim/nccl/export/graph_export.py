@@ -27,7 +27,7 @@ channels, and a chain over more lanes gets several communicators. A helper contr
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -43,6 +43,7 @@ from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import distinct
+from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import two_trees
 from blinksim.nccl.families import PATH_TYPES, RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
@@ -99,9 +100,7 @@ def communicator(topology: Topology) -> Communicator:
     members with one number in a node, and as `number`.
     """
     members = [topology.device(name) for name in topology.members]
-    first, own = members[0].node, defaultdict[int, list[int]](list)
-    for device in members:
-        own[device.node].append(number(device))
+    first, own = members[0].node, grouped((device.node, number(device)) for device in members)
     for node, gpus in own.items():
         if len(set(gpus)) < len(gpus):
             raise InfeasibleError(f"two ranks of node {node} have the same GPU number; NCCL runs one rank on each GPU")
@@ -194,10 +193,7 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
         what = f"chunk {chunk} comes down another tree than it goes up"
         raise InfeasibleError(f"{what}; NCCL's chains are used both ways")
     edges = down or [(b, a) for a, b in up]
-    near: dict[str, list[str]] = {}
-    for a, b in edges:
-        near.setdefault(a, []).append(b)
-        near.setdefault(b, []).append(a)
+    near = grouped(ends for a, b in edges for ends in ((a, b), (b, a)))
     for device, others in near.items():
         if len(others) > 2:
             raise InfeasibleError(

@@ -27,6 +27,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.connectivity import grouped
 from blinksim.nccl.families import C2C, DEFAULT_SM, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
 from blinksim.topology.cluster import Host, nodes_of, unlike_hosts
 from blinksim.topology.elements import NCCL, RCCL
@@ -44,11 +45,9 @@ def merged(devices: list[Device], links: Sequence[Link], members: Sequence[str])
     is there, and so on: below each CPU and PCIe switch the branches stand in the order of the first rank that saw them.
     """
     kinds = {device.name: device.kind for device in devices}
-    below: dict[str, list[str]] = {}
-    for link in links:
-        ends = {kinds.get(link.src), kinds.get(link.dst)}
-        if ends <= {CPU_KIND, PCI_KIND, GPU_KIND, NIC_KIND} and link.kind.startswith("pci"):
-            below.setdefault(link.src, []).append(link.dst)
+    in_tree = {CPU_KIND, PCI_KIND, GPU_KIND, NIC_KIND}
+    pcie = (link for link in links if link.kind.startswith("pci"))
+    below = grouped((x.src, x.dst) for x in pcie if {kinds.get(x.src), kinds.get(x.dst)} <= in_tree)
     above: dict[str, str] = {}
     waiting = [device.name for device in devices if device.kind == CPU_KIND]
     roots = list(waiting)
