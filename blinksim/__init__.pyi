@@ -27,6 +27,7 @@ from blinksim.answers.health import Health as Health, health as health
 from blinksim.answers.logs.calibrate import Calibration as Calibration, calibrate as calibrate
 from blinksim.answers.logs.diagnose import Diagnosis as Diagnosis, diagnose as diagnose
 from blinksim.answers.logs.expectation import Series as Series, read_series as read_series
+from blinksim.answers.logs.locate import Located as Located, locate as locate
 from blinksim.answers.measurements.public import (
     Measured as Measured,
     PublicMeasurements as PublicMeasurements,
