@@ -183,6 +183,7 @@ def main() -> None:
     parser.add_argument("--healthy", type=int, default=500)
     parser.add_argument("--machine", action="append", help="only this one; may be repeated")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=1, help="has no effect: every case is drawn once")
     parser.add_argument("--each", action="store_true", help="print every case")
     options = parser.parse_args()
     machines = [one for one in MACHINES if not options.machine or one[0] in options.machine]

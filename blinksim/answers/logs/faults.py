@@ -24,6 +24,7 @@ from blinksim.topology.elements import Device
 from blinksim.topology.symmetry import encoded, orbit_labels, searched
 
 ASKED, SIZE = Collective("allreduce"), 2**28
+ALL = "all"
 LINK, GPU, NODE, RAIL = "link", "gpu", "node", "rail"
 # A change of a time that nobody sees.
 _NOTHING = 1e-3
@@ -89,7 +90,7 @@ CLASSES = (
 
 @dataclass(frozen=True)
 class Target:
-    """A fault of one class at one place of a node. pairs: the devices that each slow link joins, named in the node."""
+    """A fault of one class at one place of a node. pairs: the devices that its slow links join, by local name."""
 
     kind: FaultClass
     name: str
@@ -163,7 +164,7 @@ class Faults:
             groups: dict[str, list[tuple[str, str]]] = {}
             for pair in pairs:
                 holders = [name for name in map(self._local, self.cluster.members) if name in pair]
-                at = {LINK: ["-".join(pair)], RAIL: pair[:1], GPU: holders, NODE: ["all"]}[kind.at]
+                at = {LINK: ["-".join(pair)], RAIL: pair[:1], GPU: holders, NODE: [ALL]}[kind.at]
                 for name in at:
                     groups.setdefault(name, []).append(pair)
             # A node of one link is the link itself.
@@ -175,7 +176,8 @@ class Faults:
         found = []
         for pair in target.pairs:
             for node in nodes or (-1,):
-                names = [f"n{node}.{name}" if node >= 0 and name in self.node.index else name for name in pair]
+                before = f"n{node}." * (node >= 0)
+                names = [f"{before * (name in self.node.index)}{name}" for name in pair]
                 seen = [f"n0.{name}" if self.several and name in self.node.index else name for name in pair]
                 ends = self.cluster.links_between(*seen), self.cluster.links_between(*seen[::-1])
                 rate = min(link.lane_bandwidth for way in ends for link in way)
@@ -243,7 +245,8 @@ class Faults:
             # What joins the nodes is none of a node's devices.
             pairs = [frozenset(name for name in pair if name in goes) for pair in target.pairs]
             own.append((target.kind.name, frozenset(pairs)))
-            came[target.kind.name, frozenset(frozenset(goes[name] for name in pair) for pair in pairs)] = place
+            moved = frozenset(frozenset(goes[name] for name in pair) for pair in pairs)
+            came[target.kind.name, moved] = place
         starts = np.searchsorted(self.places, np.arange(len(self.targets)))
         many = [len(target.kind.shares) for target in self.targets]
         return np.concatenate([starts[came[key]] + np.arange(n) for key, n in zip(own, many, strict=True)])
@@ -272,7 +275,7 @@ class Faults:
     def _by_share(
         self, target: Target, job: Sequence[tuple[int, ...]], collective: Collective, size: int, healthy: float
     ) -> list[float]:
-        """The effects of a fault by the share that is left, from the times at the least one and at one half-way.
+        """The effects of a fault by the share that is left, from times at the least one and at one half-way.
 
         What is slow decides all of the time in between (which then grows as it slows), or none of it.
         """
@@ -302,6 +305,5 @@ class Faults:
         known = encoded(part)
         images = [known.image(move) for move in searched(part)]
         labels = orbit_labels(len(part.links), [image for image in images if image is not None])
-        return {
-            frozenset(map(self._local, (x.src, x.dst))): int(label) for x, label in zip(part.links, labels, strict=True)
-        }
+        ends = [frozenset(map(self._local, (link.src, link.dst))) for link in part.links]
+        return dict(zip(ends, labels.tolist(), strict=True))

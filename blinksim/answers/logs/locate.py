@@ -1,4 +1,4 @@
-"""The device or link whose fault explains several logs of nccl-tests, each on other GPUs; and which run to do next.
+"""The device or link whose fault explains several logs of nccl-tests, each on other GPUs, and the next run.
 
 Each fault of a table is an edit of the machine, which says how many times as long every log's job takes. A
 measured time over that of a healthy machine is that ratio, times how the rig differs from others (as wide as
@@ -24,7 +24,7 @@ import numpy as np
 
 from blinksim.answers.expect import PROGRAMS, VISIBLE
 from blinksim.answers.logs.expectation import read_runs
-from blinksim.answers.logs.faults import ASKED, RAIL, SIZE, FaultClass, Faults
+from blinksim.answers.logs.faults import ALL, ASKED, RAIL, SIZE, FaultClass, Faults
 from blinksim.answers.project import gpus_of
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
@@ -168,36 +168,32 @@ class Located(Result):
             return f"{head}: {first.words}, about {share}"
         if not self.seen:
             return f"{head}: nothing is known yet"
-        return f"{head}: no fault shows" if self.status == 0 else f"{head}: cannot tell yet whether anything is wrong"
+        told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
+        return f"{head}: {told}"
 
     def text(self) -> str:
         """The sentence, what shows it, and what to do: at most nine lines."""
         lines = list[tuple[str, str]]()
         if self.status == 1 and self.candidates:
             for one in sorted(self.seen, key=lambda one: -one.ratio)[:2]:
-                took, most = format_time(one.time_s), format_time(one.healthy.details["interval_high_s"])
-                usual = format_time(one.healthy.time_s)
-                lines.append(
-                    ("shown by", f"{one.path}: {format_size(one.size)} in {took}, healthy {usual}, at most {most}")
-                )
-            lines.append(
-                (
-                    "by chance",
-                    f"once in {self.once_in:,.0f} healthy machines" + ", or less often" * (self.once_in >= 1e6),
-                )
-            )
+                end = one.healthy.details["interval_high_s"]
+                took, usual, most = map(format_time, (one.time_s, one.healthy.time_s, end))
+                shown = f"{format_size(one.size)} in {took}, healthy {usual}, at most {most}"
+                lines.append(("shown by", f"{one.path}: {shown}"))
+            fewer = ", or less often" * (self.once_in >= 1e6)
+            lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
             if len(self.tied) > 1:
-                kinds = dict.fromkeys(one.kind for one in self.tied)
-                places = {kind: [one.place for one in self.tied if one.kind == kind] for kind in kinds}
-                said = "; ".join(f"{kind.name} of {names(found, ', ', 4)}" for kind, found in places.items())
+                kinds = dict.fromkeys(one.kind.name for one in self.tied)
+                places = {kind: [one.place for one in self.tied if one.kind.name == kind] for kind in kinds}
+                said = "; ".join(f"{kind} of {names(found, ', ', 4)}" for kind, found in places.items())
                 lines.append(("open", f"cannot be told apart: {said}"))
-            lines += [("check", one.kind.check) for one in self.tied[:1]]
+            lines.append(("check", self.candidates[0].kind.check))
         lines += [(f"run {number}", run) for number, run in enumerate(self.plan[:7], start=1)]
         return "\n".join((self.sentence(), *labelled(lines)))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each candidate."""
-        keys = "class=kind.name place probability share_left=share tied edits words=kind.words check=kind.check"
+        keys = "class=kind.name place probability share_left=share tied edits words check=kind.check"
         return [keyed(one, keys) for one in self.candidates]
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,7 +217,9 @@ class Suspicion:
 
     def __init__(self, faults: Faults, nodes: int, seen: Sequence[Seen] = ()) -> None:
         self.faults, self.nodes, self.seen = faults, nodes, tuple(seen)
-        self.rail = np.array([faults.targets[place].kind.at == RAIL for place in faults.places], dtype=np.bool_)
+        targets = [faults.targets[place] for place in faults.places]
+        self.rail = np.array([one.kind.at == RAIL for one in targets], dtype=np.bool_)
+        self.many = np.array([len(one.kind.shares) for one in targets])
         self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
         self.wide = np.array([self.wide_of(one.healthy) for one in seen])
         self.covariance = np.array([[self._shared(a, b) for b in range(len(seen))] for a in range(len(seen))])
@@ -253,9 +251,8 @@ class Suspicion:
 
     @cached_property
     def prior(self) -> Floats:
-        """Half for healthy, and as much for every place of a fault; its shares are as likely as each other."""
-        many = [len(self.faults.targets[place].kind.shares) for place in self.faults.places]
-        weights = np.tile(1 / np.array(many), (self.nodes, 1))
+        """Half for healthy, and the rest for every place alike, and for each of its shares."""
+        weights = np.tile(1 / self.many, (self.nodes, 1))
         weights[self.nodes > 1 :, self.rail] = 0.0
         found: Floats = np.append(0.5 * weights.ravel() / weights.sum(), 0.5)
         return found
@@ -274,9 +271,9 @@ class Suspicion:
 
     @cached_property
     def _fits(self) -> tuple[Floats, Floats]:
-        """Of each fault's prediction the squared distance from the logs, in standard deviations, and how wide it is.
+        """Each fault's squared distance from the logs in standard deviations, and the log of these.
 
-        wide: the logarithm of the determinant of the covariance. Effects are known the less the larger they are.
+        Effects are known the less the larger they are.
         """
         if not self.seen:
             return np.zeros(len(self.prior)), np.zeros(len(self.prior))
@@ -330,21 +327,17 @@ class Suspicion:
         """The faults that logs show, the likeliest first."""
         faults, shown = self.faults, np.any(self.effects >= _NOISE / 3, axis=0)
         weights = self.posterior * shown
-        total = weights.sum() or 1.0
-        place, shares = (
-            self.by_place(weights),
-            np.append(np.tile([share for _, share in faults.columns], self.nodes), 1.0),
-        )
-        means = self.by_place(weights * np.log(shares)) / np.maximum(place, 1e-300)
-        order = np.argsort(-place, kind="stable")
-        found = []
-        for index in order[: int((place > 0.01 * total).sum())].tolist():
+        place, slow = self.by_place(weights), np.log([share for _, share in faults.columns])
+        means = self.by_place(weights * np.append(np.tile(slow, self.nodes), 0)) / np.maximum(place, 1e-300)
+        order, found = np.argsort(-place, kind="stable"), list[Candidate]()
+        for index in order[: int((place > 0.01 * place.sum()).sum())].tolist():
             node, number = divmod(index, len(faults.targets))
             target, share = faults.targets[number], float(np.exp(means[index]))
-            rail, inside = target.kind.at == RAIL, f"n{node}." if self.nodes > 1 else ""
-            at = range(self.nodes) if rail else [node]
-            edits = faults.edits(target, share, list(at) if self.nodes > 1 else ())
-            name = target.name if rail else f"{inside}{target.name}" if target.name != "all" else f"node {node}"
+            at, inside = [node], f"n{node}." if self.nodes > 1 else ""
+            name = f"node {node}" if target.name == ALL else f"{inside}{target.name}"
+            if target.kind.at == RAIL:
+                at, name = list(range(self.nodes)), target.name
+            edits = faults.edits(target, share, at if self.nodes > 1 else ())
             tied = bool(place[index] >= _ALIKE * place[order[0]])
             found.append(Candidate(target.kind, name, float(place[index]), share, tuple(edits), tied))
         return found
@@ -364,27 +357,20 @@ class Suspicion:
         return _spread(means, weights, math.sqrt(variance))
 
     def runs(self) -> Iterator[Job]:
-        """The runs to choose from: on a node all GPUs, halves, pairs; on all nodes, halves, pairs: all GPUs or one."""
-        gpus, likely = (
-            self.faults.gpus,
-            self.by_place(self.posterior)[:-1].reshape(self.nodes, -1).sum(axis=1),
-        )
-        every, first = tuple(range(gpus)), np.argsort(-likely, kind="stable")[:_MOST_NODES].tolist()
-        inside = [every, *_halves(every)]
-        pairs = (
-            list(combinations(every, 2)) if gpus <= _MOST_NODES else list(zip(every[::2], every[1::2], strict=False))
-        )
-        for node in sorted(first):
-            yield from (Job(((node, part),)) for part in (*inside, *pairs))
-        if self.nodes == 1:
-            return
-        all_nodes = tuple(range(self.nodes))
+        """The runs to choose from: of a node all GPUs, halves, pairs; of several all GPUs, or one of each."""
+        likely = self.by_place(self.posterior)[:-1].reshape(self.nodes, -1).sum(axis=1)
+        first = np.argsort(-likely, kind="stable")[:_MOST_NODES].tolist()
+        every, all_nodes = tuple(range(self.faults.gpus)), tuple(range(self.nodes))
+        pairs = zip(every[::2], every[1::2], strict=False)
+        few = combinations(every, 2) if len(every) <= _MOST_NODES else pairs
+        parts = [every, *_halves(every), *few]
+        yield from (Job(((node, part),)) for node in sorted(first) for part in parts)
         sets = dict.fromkeys((all_nodes, *_halves(all_nodes), *combinations(sorted(first[:8]), 2)))
         for part in (every, *((gpu,) for gpu in every)):
             yield from (Job(tuple((node, part) for node in nodes)) for nodes in sets if len(nodes) > 1)
-        for a, b in combinations(sorted(first[:4]), 2):
-            # Another port at each end tells which end it is.
-            yield from (Job(((a, (gpu,)), (b, ((gpu + 1) % gpus,)))) for gpu in every if gpus > 1)
+        if self.nodes == 2 and every[1:]:
+            # No third node tells which end it is, but another port at one of them does.
+            yield from (Job(((0, (gpu,)), (1, (every[gpu - 1],)))) for gpu in every)
 
     @cached_property
     def choices(self) -> list[Job]:
@@ -419,10 +405,10 @@ def _spread(means: Floats, weights: Floats, noise: float) -> float:
 
 def _halves(items: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Both halves by every binary digit of the place, which together name each one."""
-    digits = range((len(items) - 1).bit_length())
-    found = [
-        tuple(x for place, x in enumerate(items) if place >> digit & 1 == half) for digit in digits for half in (0, 1)
-    ]
+    found = list[tuple[int, ...]]()
+    for digit in range((len(items) - 1).bit_length()):
+        for half in (0, 1):
+            found.append(tuple(x for place, x in enumerate(items) if place >> digit & 1 == half))
     return [half for half in found if 1 < len(half) < len(items)]
 
 
@@ -435,25 +421,31 @@ class _Rig:
     hosts: dict[str, int]
     buses: dict[str, int]
 
-    def job(self, run: Run, given: Names | None) -> Job:
-        """The GPUs of a run: those given, else those that its head lists, else all."""
+    def spots(self, run: Run, given: Names | None) -> list[tuple[int, int]]:
+        """Node and GPU of each rank: those given, else those that the head of the log lists, else all."""
         gpus, nodes, places = self.faults.gpus, self.whole.nodes, run.places
         if given is not None:
             whole = self.whole.whole()
             members = Question.of(self.whole.machine, nodes=nodes, members=given).member_names(whole)
-            spots = [divmod(whole.members.index(name), gpus) for name in members]
-        elif run.group and places:
-            spots = [divmod(place.device, gpus) for place in places]
-        elif places and len(places) == run.ranks:
-            spots = [(self.hosts[place.host], self.buses.get(place.busid, place.device)) for place in places]
-        elif run.ranks in (0, gpus * nodes):
-            spots = [divmod(rank, gpus) for rank in range(gpus * nodes)]
-        else:
-            raise InputError(f"{run.path}: does not list its {run.ranks} GPUs; name them behind it, as in log.txt@0,1")
-        there = f"{self.faults.node.name} has {count(gpus, 'GPU')} a node and {count(nodes, 'node')}"
+            return [divmod(whole.members.index(name), gpus) for name in members]
+        if run.group and places:
+            return [divmod(place.device, gpus) for place in places]
+        if places and len(places) == run.ranks:
+            return [(self.hosts[one.host], self.buses.get(one.busid, one.device)) for one in places]
+        if run.ranks in (0, gpus * nodes):
+            return [divmod(rank, gpus) for rank in range(gpus * nodes)]
+        cure = "name them behind it, as in log.txt@0,1"
+        raise InputError(f"{run.path}: does not list its {run.ranks} GPUs; {cure}")
+
+    def job(self, run: Run, given: Names | None) -> Job:
+        """The job of a run; raises `InputError` for GPUs that the machine does not have."""
+        spots, gpus, nodes = self.spots(run, given), self.faults.gpus, self.whole.nodes
         if run.ranks not in (0, len(spots)):
             raise InputError(f"{run.path}: has {run.ranks} ranks, and {len(spots)} GPUs are named")
-        if len(set(spots)) < len(spots) or max(node for node, _ in spots) >= nodes or max(x for _, x in spots) >= gpus:
+        if len(spots) < 2:
+            raise InputError(f"{run.path}: ran on one GPU, which shows nothing of links")
+        if not {*spots} <= {divmod(rank, gpus) for rank in range(gpus * nodes)} or len({*spots}) < len(spots):
+            there = f"{self.faults.node.name} has {count(gpus, 'GPU')} a node and {count(nodes, 'node')}"
             cure = "give nodes=, or name the GPUs behind the log, as in log.txt@0,1"
             raise InputError(f"{run.path}: its devices are not those of this machine ({there}); {cure}")
         used = sorted({node for node, _ in spots})
@@ -463,8 +455,6 @@ class _Rig:
     def seen(self, run: Run, given: Names | None) -> Seen:
         """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
         job = self.job(run, given)
-        if len([x for gpus in job.locals for x in gpus]) < 2:
-            raise InputError(f"{run.path}: ran on one GPU, which shows nothing of links")
         times = dict[int, list[float]]()
         for row in run.rows:
             if row.size:
@@ -473,7 +463,7 @@ class _Rig:
             raise InputError(f"{run.path}: has no size above 0")
         sizes = [size for size in sorted(times) if 16 * size >= max(times)][-3:]
         healthy = [self.faults.projection(job.locals, job.collective, size) for size in sizes]
-        ratios = [math.log(median(times[size]) / one.time_s) for size, one in zip(sizes, healthy, strict=True)]
+        ratios = [math.log(median(times[one.size]) / one.time_s) for one in healthy]
         # The middle of the interval: longer times than the expected one may be usual.
         of = healthy[-1].details
         middle = math.log(math.sqrt(of["interval_low_s"] * of["interval_high_s"]) / healthy[-1].time_s)
@@ -563,17 +553,12 @@ def locate(
     (True, 5)
     """
     many = max(whole(nodes, "nodes"), len(hosts))
-    runs = list[tuple[Run, str | None]]()
     wanted = Collective.of(collective).name if collective else ""
-    for log in logs:
-        path, given = (log, None) if isinstance(log, Run) or os.path.exists(log) else _named(os.fspath(log))
-        found = (path,) if isinstance(path, Run) else read_runs(path)
-        runs += [
-            (each, given) for run in found if wanted in ("", run.collective) for each in tests_log.select([run], wanted)
-        ]
+    runs = [found for log in logs for found in _read(log, wanted)]
     if logs and not runs:
-        raise InputError(f"the logs hold no test of {wanted}")
-    known = list(dict.fromkeys((*hosts, *(place.host for run, _ in runs if not run.group for place in run.places))))
+        raise InputError(f"the logs hold no test of {collective}")
+    listed = [place.host for run, _ in runs if not run.group for place in run.places]
+    known = list(dict.fromkeys((*hosts, *listed)))
     if len(known) > many:
         raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); give nodes={len(known)}")
     faults = _faults(cast("Hashable", machine), many > 1)
@@ -593,10 +578,17 @@ def locate(
     )  # fmt: skip
 
 
-def _named(text: str) -> tuple[str, str | None]:
-    """The path and the GPUs of ``log.txt@0,1``."""
-    path, mark, given = text.rpartition("@")
-    return (path, given) if mark else (text, None)
+def _read(log: str | os.PathLike[str] | Run, wanted: str) -> list[tuple[Run, str | None]]:
+    """The tests of a log, each with the GPUs that ``log.txt@0,1`` names."""
+    path, mark, given = ("", "", "") if isinstance(log, Run) else os.fspath(log).rpartition("@")
+    if isinstance(log, Run) or not mark or os.path.exists(log):
+        runs = (log,) if isinstance(log, Run) else read_runs(log)
+        return [(one, None) for run in runs for one in _wanted(run, wanted)]
+    return [(one, given) for run in read_runs(path) for one in _wanted(run, wanted)]
+
+
+def _wanted(run: Run, wanted: str) -> list[Run]:
+    return tests_log.select([run], wanted) if not wanted or run.collective in ("", wanted) else []
 
 
 def _plan(suspicion: Suspicion) -> list[Job]:
@@ -606,13 +598,14 @@ def _plan(suspicion: Suspicion) -> list[Job]:
     codes: Ints = np.zeros(len(weights), dtype=np.int64)
     values = [suspicion.by_place(suspicion.prior * suspicion.predicted(job)) for job in jobs]
     while len(chosen) < MOST_RUNS:
-        kinds, best, most = {suspicion.kind(job) for job in chosen}, codes, _parted(codes, weights) + _WORTH / 5
-        more = list[Job]()
+        kinds, best, more = {suspicion.kind(job) for job in chosen}, codes, list[Job]()
+        most = _parted(codes, weights) + _WORTH / 5
         for job, sums in zip(jobs, values, strict=True):
             if job in chosen:
                 continue
             # Of a first run of its kind nobody knows how this rig differs from others.
-            step = 4 * _NOISE if suspicion.kind(job) in kinds else 3 * suspicion.wide_of(suspicion.expected(job))
+            wide = suspicion.wide_of(suspicion.expected(job))
+            step = 4 * _NOISE if suspicion.kind(job) in kinds else 3 * wide
             steps = np.round(sums / np.maximum(weights, 1e-300) / step).astype(np.int64)
             finer = np.unique(np.stack([codes, steps]), axis=1, return_inverse=True)[1].ravel()
             if (found := _parted(finer, weights)) > most:
