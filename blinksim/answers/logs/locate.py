@@ -172,7 +172,7 @@ class Located(Result):
         return f"{head}: {told}"
 
     def text(self) -> str:
-        """The sentence, what shows it, and what to do: at most nine lines."""
+        """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
         lines = list[tuple[str, str]]()
         if self.status == 1 and self.candidates:
             for one in sorted(self.seen, key=lambda one: -one.ratio)[:2]:
@@ -188,7 +188,7 @@ class Located(Result):
                 said = "; ".join(f"{kind} of {names(found, ', ', 4)}" for kind, found in places.items())
                 lines.append(("open", f"cannot be told apart: {said}"))
             lines.append(("check", self.candidates[0].kind.check))
-        lines += [(f"run {number}", run) for number, run in enumerate(self.plan[:7], start=1)]
+        lines += [(f"run {number}", run) for number, run in enumerate(self.plan, start=1)]
         return "\n".join((self.sentence(), *labelled(lines)))
 
     def rows(self) -> list[dict[str, Any]]:
