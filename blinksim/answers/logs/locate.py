@@ -47,7 +47,7 @@ _ROUGH = 0.12
 # The interval of expected times holds eight in ten: so many standard deviations.
 _EIGHT_IN_TEN = 2 * 1.2816
 # The probability that nothing is wrong at which a fault is found, and above which none is.
-_ALARM, _SOUND = 5e-3, 0.5
+_ALARM, _SOUND = 1e-3, 0.5
 # Candidates of at least this share of the first one's probability cannot be told from it.
 _ALIKE = 0.25
 # What a run must tell, in nats, to be worth it.
