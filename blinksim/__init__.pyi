@@ -21,6 +21,7 @@ from blinksim.answers.health import Health, health
 from blinksim.answers.logs.calibrate import Calibration, calibrate
 from blinksim.answers.logs.diagnose import Diagnosis, diagnose
 from blinksim.answers.logs.expectation import Series, read_series
+from blinksim.answers.logs.locate import Located, locate
 from blinksim.answers.measurements.public import Measured, PublicMeasurements, measured
 from blinksim.answers.pareto import Pareto, Tradeoff, pareto
 from blinksim.answers.place import Placements, place
@@ -61,13 +62,13 @@ __all__ = [
     "Advice", "Answer", "BlinksimError", "Bound", "BoundResult", "Breakdown", "Buckets", "Calibration",
     "Change", "ChoiceTime", "Collective", "Comparison", "Contest", "Device", "Diagnosis", "Execution",
     "Expectations", "Exported", "FileError", "FileVerdict", "Finding", "Health", "InfeasibleError",
-    "InputError", "Link", "MachineComparison", "Measured", "MissingError", "Models", "Pareto", "Placements",
+    "InputError", "Link", "Located", "MachineComparison", "Measured", "MissingError", "Models", "Pareto", "Placements",
     "Plan", "PluginError", "Projection", "PublicMeasurements", "Question", "Ranking", "Reproduction",
     "Routing", "Schedule", "ScheduleModel", "Series", "Sweep", "Synthesis", "Term", "TimeBound", "Timeline",
     "Together", "Topology", "Tradeoff", "Traffic", "Tuning", "Verdict", "across_models", "advise", "bound",
     "buckets", "calibrate", "catalogue", "check", "compare", "compare_machines", "contest", "diagnose",
     "draw_routing", "execute", "expect", "expert_traffic", "export", "from_networkx", "gains", "health",
-    "levels", "load", "losses", "measured", "model", "pareto", "place", "plot", "project", "project_experts",
+    "levels", "load", "locate", "losses", "measured", "model", "pareto", "place", "plot", "project", "project_experts",
     "rank", "read_routing", "read_schedule", "read_series", "read_traffic", "register_algorithm",
     "register_model", "reproduce", "simulate", "sweep", "synthesize", "this_machine", "time_bound",
     "together", "tune", "verify", "verify_file", "write", "write_routing", "write_schedule", "write_traffic",

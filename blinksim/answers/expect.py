@@ -31,8 +31,8 @@ FALSE_ALARMS = 0.1
 """The share of healthy runs below a floor: those above the interval of times that holds 8 in 10."""
 # nccl-tests fails a run whose average busbw is less than this share of NCCL_TESTS_MIN_BW (src/common.cu).
 _TESTS_ALLOW = 0.9
-_VISIBLE = {"NCCL": "CUDA_VISIBLE_DEVICES", "RCCL": "HIP_VISIBLE_DEVICES"}
-_PROGRAMS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
+VISIBLE = {"NCCL": "CUDA_VISIBLE_DEVICES", "RCCL": "HIP_VISIBLE_DEVICES"}
+PROGRAMS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,17 +125,17 @@ class Expectations(Result):
         each = len(first.members) // nodes
         # The numbers of the GPUs, which names end with; on every node they must be the same.
         numbers = [re.findall("[0-9]+", name)[-1] for name in first.members]
-        if library not in _VISIBLE or each > MOST_GPUS_A_NODE or numbers != numbers[:each] * nodes:
+        if library not in VISIBLE or each > MOST_GPUS_A_NODE or numbers != numbers[:each] * nodes:
             where = f"on the same GPUs of every host, at most {MOST_GPUS_A_NODE}"
             raise InputError(f"nccl-tests runs NCCL or RCCL, {where}; these are {each} of {library} a node")
-        devices = {_VISIBLE[library]: ",".join(numbers[:each])}
+        devices = {VISIBLE[library]: ",".join(numbers[:each])}
         lines, figures = "", [(row["collective"], row["floor_busbw_GBps"]) for row in self.rows()]
         for name, floors in groupby(figures, itemgetter(0)):
             least = fmean(floor for _, floor in floors) / _TESTS_ALLOW
             settings = devices | {"NCCL_TESTS_MIN_BW": f"{least:.4g}"}
             given = " ".join(f"{key}={value}" for key, value in settings.items())
             start = f"mpirun -x {' -x '.join(settings)} -np {each * nodes} -N {each} " if nodes > 1 else ""
-            program = f"{_PROGRAMS.get(name, name)}_perf -b {sizes[0]} -e {sizes[-1]} -f {factor}"
+            program = f"{PROGRAMS.get(name, name)}_perf -b {sizes[0]} -e {sizes[-1]} -f {factor}"
             lines += f"{given} {start}{program} -g {1 if nodes > 1 else each}\n"
         return lines
 

@@ -887,6 +887,39 @@ class Health(TextOptions, run="blinksim.cli.topo:health"):
     machine: str = argument()
 
 
+class Locate(TableOptions, run="blinksim.cli.logs:locate"):
+    """Which device or link is at fault? Several logs of nccl-tests, each on other GPUs, and the run to do next.
+
+    Which fault explains all logs: NVLinks, PCIe, NICs, a GPU, a host, a node's network or a rail. Every fault is
+    an edit of MACHINE, which says how many times as long each log's job takes (as `project` says).
+
+    LOG: text that nccl-tests printed, or its JSON (-J); its head names hosts and GPUs. Behind a log GPUs may be
+    named, as in log.txt@0,1. Times of alike GPUs beside each other show faults that one log does not. The exit
+    status is 1 if there is a fault, and 5 if these logs do not say.
+
+    {machine}
+
+    Options:
+      nodes: Nodes, joined by its fabric.
+      hosts: Their names in order, separated by commas.  [default: in the order of the logs]
+      next: Also the run of nccl-tests that tells most about what is open.
+      plan: Also runs for a machine of which nothing is known, ten at most.
+
+    Examples:
+      blinksim locate hgx-h100 all.txt left.txt right.txt --next
+      blinksim locate p5 *.txt --nodes 8
+      blinksim locate hgx-h100 --nodes 4 --plan
+    """
+
+    machine: str = argument()
+    logs: tuple[str, ...] = argument(metavar="[LOG]...")
+    nodes: int = option(1, kind=Whole(1))
+    hosts: str | None = option(metavar="LIST")
+    collective: str | None = LOG_COLLECTIVE
+    next: bool = option()
+    plan: bool = option()
+
+
 class Calibrate(TextOptions, run="blinksim.cli.logs:calibrate"):
     """What do my links really carry? Fit rates to a log of nccl-tests.
 

@@ -41,7 +41,7 @@ from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import Calibrate, Diagnose, Expect, Measured, Reproduce
+    from blinksim.cli.commands import Calibrate, Diagnose, Expect, Locate, Measured, Reproduce
 
 # Of more lanes of a GPU none is down alone.
 _FEW_LANES = 8
@@ -188,6 +188,27 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
     said = {"machine": whole.name, "ok": not status, "status": status, "jobs": jobs, "rows": rows}
     answer("expect", lambda: said, text, lambda: rows)
     click.get_current_context().exit(status)
+
+
+def locate(options: Locate) -> None:
+    """The fault that explains several logs."""
+    from blinksim.answers.logs.locate import locate as located
+
+    ask = partial(located, nodes=options.nodes, hosts=options.hosts.split(",") if options.hosts else ())
+    ask = partial(ask, collective=options.collective or "", next_run=options.next, plan=options.plan)
+    with Working(f"comparing {options.machine} with faults"):
+        found = ask(options.machine, options.logs)
+    first = next(iter(found.candidates), None)
+    again = f"locate {typed(options.machine)}{''.join(f' {typed(log)}' for log in options.logs)}"
+    if found.next_run or (first is None and found.plan):
+        more = found.next_run or found.plan[0]
+    elif found.status == 1 and first is not None and found.nodes == 1:
+        edits = "".join(f" --edit {typed(edit)}" for edit in first.edits)
+        more = f"blinksim project {typed(options.machine)} allreduce 256MiB{edits} --before"
+    else:
+        more = f"blinksim {again}{typed_options(options, 'nodes', 'hosts', 'collective')} --next"
+    answer("locate", found.to_dict, lambda: click.echo(f"{found.text()}\nnext: {more}"), found.rows)
+    click.get_current_context().exit(found.status)
 
 
 def _worst(statuses: set[int]) -> int:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "answer.schema.json").read_text())
 JUDGE = jsonschema.Draft202012Validator(SCHEMA)
 TIMES = ROOT / "validate" / "results" / "nccl-tuning-4gpu.csv"
+LOCATED = ROOT / "tests" / "data" / "located"
 LOG = str(ROOT / "tests" / "data" / "nccl_tests" / "h200x8-allreduce.txt")
 
 LINES = {
@@ -45,6 +46,7 @@ LINES = {
     "expect": "expect hgx-h200 --sizes 1MiB",
     "expect, of a log": f"expect hgx-h200 --check {LOG}",
     "health": "health dgx1-v100",
+    "locate": f"locate hgx-h100 {LOCATED}/all.txt {LOCATED}/gpu0145.txt {LOCATED}/even.txt",
     "calibrate": f"calibrate {LOG} --machine hgx-h200",
     "tune": f"tune hgx-h200 {TIMES} --members 0-3 --no-nvls",
     "advise": "advise dgx1-v100 --members 0-3",

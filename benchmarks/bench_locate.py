@@ -1,0 +1,206 @@
+"""`locate` on emulated faults: how often the class and the link are right, after how many runs, and false alarms.
+
+Faults are edits drawn here, not from the table that `locate` tries: other lanes and bandwidths, and with more
+latency. Times are the library's on the edited machine, times how rigs differ from each other (the interval of
+the expected time, one draw for each kind of job) and noise as between neighboring sizes of published tables.
+Each case starts without a log and does what `--next` says until nothing more can be told, ten runs at most.
+
+    python benchmarks/bench_locate.py [--single 200] [--healthy 500] [--machine hgx-h100] [--seed 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import time
+from collections import Counter, defaultdict
+from functools import cache
+
+from blinksim.answers.logs import locate as located
+from blinksim.answers.logs.locate import Job, Suspicion, _faults, _Rig
+from blinksim.errors import InfeasibleError
+from blinksim.machines import Question
+from blinksim.nccl.logs.tests_log import Row, Run
+
+MACHINES = (
+    ("hgx-h100", 1), ("dgx1-v100", 1), ("l40s-pcie", 1), ("mi300x", 1),
+    ("perlmutter", 4), ("polaris", 4), ("hgx-h200", 4), ("p4d.24xlarge", 4),
+)  # fmt: skip
+SIZES = 2**26, 2**28, 2**30
+# Scales of Student's t of four degrees of freedom, of a log and of a size in it.
+LOG, SIZE = 0.015, 0.01
+# What the faults of the table are called, by the ends of a link.
+Fault = tuple[str, str, tuple[str, ...]]
+
+
+def noise(draw: random.Random, scale: float) -> float:
+    """Student's t of four degrees of freedom."""
+    return scale * draw.gauss(0, 1) / math.sqrt(draw.gammavariate(2, 0.5))
+
+
+def sort_of(first: str, second: str) -> str:
+    """The class of a link by the kinds of its ends."""
+    ends = {first, second}
+    if "fabric" in ends or ends == {"nic", "switch"}:
+        return "nic"
+    if ends <= {"gpu", "switch"}:
+        return "nvlink"
+    return "cpus" if ends == {"cpu"} else "pcie"
+
+
+@cache
+def links_of(machine: str, nodes: int) -> dict[str, list[tuple[str, str, float, int]]]:
+    """The links of the first node of a cluster, both ways as one, by class: ends, bytes/s of a lane, and lanes."""
+    whole = Question(machine, nodes=min(nodes, 2)).whole()
+    found, taken = defaultdict(list), set()
+    for link in whole.links:
+        one, other = whole.device(link.src), whole.device(link.dst)
+        if (nodes == 1 or one.node == 0) and (link.dst, link.src) not in taken:
+            taken.add((link.src, link.dst))
+            sort = sort_of(one.kind, other.kind)
+            found[sort].append((link.src, link.dst, float(link.lane_bandwidth), link.lanes))
+    return dict(found)
+
+
+def drawn(machine: str, nodes: int, draw: random.Random) -> Fault:
+    """A fault: its class, the place in `locate`'s words, and edits in which ``@`` stands for the node with it."""
+    links = links_of(machine, nodes)
+    sorts = [sort for sort in ("nvlink", "pcie", "nic") if sort in links and (nodes > 1 or sort != "nic")]
+    if nodes == 1 and "nvlink" in links:
+        sorts = ["nvlink"]  # nothing else shows in one node
+    sorts += ["clock"] + (["network", "host", "rail"] if nodes > 1 else [])
+    sort, share = draw.choice(sorts), draw.uniform(0.3, 0.7)
+    more = f" latency={draw.choice((3, 6))}us" if draw.random() < 0.2 else ""
+
+    def edit(link: tuple[str, str, float, int], at: str = "@", share: float = share) -> str:
+        src, dst, rate, lanes = link
+        ends = "-".join(end.replace("n0.", at) if nodes > 1 else end for end in (src, dst))
+        if sort == "nvlink" and lanes > 1:
+            return f"degrade {ends} lanes={draw.randint(max(1, lanes // 4), max(1, lanes - 2))}"
+        return f"degrade {ends} bandwidth={rate * share / 1e9:.6g}GB/s{more}"
+
+    local = lambda name: name.removeprefix("n0.") if nodes > 1 else name  # noqa: E731
+    if sort in ("nvlink", "pcie", "nic"):
+        link = draw.choice(links[sort])
+        return sort, "-".join(map(local, link[:2])), (edit(link),)
+    if sort == "clock":
+        gpu = draw.choice([x[0] for x in links.get("nvlink", links["pcie"]) if "gpu" in x[0].rpartition(".")[2]])
+        mine = [x for s in ("nvlink", "pcie") for x in links.get(s, ()) if gpu in x[:2]]
+        return sort, local(gpu), tuple(edit(link) for link in mine)
+    if sort == "rail":
+        link = draw.choice(links["nic"])
+        return sort, local(link[0]), (edit(link, "*"),)
+    share = draw.uniform(0.02, 0.15) if sort == "network" else draw.uniform(0.15, 0.5)
+    every = [x for s in {"network": ("nic",), "host": ("pcie",)}[sort] for x in links.get(s, ())]
+    return sort, "all", tuple(edit(link, share=share) for link in every)
+
+
+class Emulated:
+    """A rig with a fault, whose runs take as long as the library says, times its own factors and noise."""
+
+    def __init__(self, machine: str, nodes: int, fault: Fault | None, node: int, draw: random.Random) -> None:
+        self.faults, self.nodes, self.draw = _faults(machine, nodes > 1), nodes, draw
+        self.fault, self.node = fault, node
+        self.own: dict[object, float] = {}
+        self.suspicion = Suspicion(self.faults, nodes)
+
+    def run(self, job: Job) -> Run:
+        healthy = self.suspicion.expected(job).details
+        spread = math.log(healthy["interval_high_s"] / healthy["interval_low_s"]) / 2.5632
+        middle = math.log(healthy["interval_high_s"] * healthy["interval_low_s"]) / 2
+        kind = self.suspicion.kind(job)
+        self.own.setdefault(kind, middle - math.log(self.suspicion.expected(job).time_s) + self.draw.gauss(0, spread))
+        factor = self.own[kind] + noise(self.draw, LOG)
+        at = [place for place, (node, _) in enumerate(job.gpus) if node == self.node]
+        edits: list[str] = []
+        for text in self.fault[2] if self.fault else ():
+            if "*" in text and len(job.gpus) > 1:
+                edits += [text.replace("*", f"n{place}.") for place in range(len(job.gpus))]
+            elif at and "*" not in text and (len(job.gpus) > 1 or "fabric" not in text):
+                edits.append(text.replace("@", f"n{at[0]}." if len(job.gpus) > 1 else ""))
+        local = tuple(gpus for _, gpus in job.gpus)
+        times = {}
+        for size in SIZES:
+            usual = self.faults.projection(local, job.collective, size).time_s
+            try:
+                ratio = self.ratio(local, tuple(edits))
+            except InfeasibleError:
+                ratio = 10.0  # through the host
+            times[size] = usual * ratio * math.exp(factor + noise(self.draw, SIZE))
+        rows = tuple(Row(s, 0, "", "none", -1, False, t, s / t, 0.0, None, 0) for s, t in times.items())
+        return Run("run", "allreduce", sum(map(len, local)), rows)
+
+    def ratio(self, local: tuple[tuple[int, ...], ...], edits: tuple[str, ...]) -> float:
+        if not edits:
+            return 1.0
+        job = located.Job(tuple(enumerate(local)))
+        before = self.faults.projection(local, job.collective, 2**28).time_s
+        return self.faults.projection(local, job.collective, 2**28, edits).time_s / before
+
+
+def found(machine: str, nodes: int, fault: Fault | None, node: int, draw: random.Random, most: int = 10) -> Suspicion:
+    """What is known after doing what `--next` says."""
+    rig = Emulated(machine, nodes, fault, node, draw)
+    read = _Rig(rig.faults, Question(machine, nodes=nodes), {}, {})
+    suspicion = Suspicion(rig.faults, nodes)
+    while len(suspicion.seen) < most:
+        job = suspicion.next_run()
+        if job is None:
+            break
+        gpus = ",".join(str(node * rig.faults.gpus + gpu) for node, local in job.gpus for gpu in local)
+        suspicion = Suspicion(rig.faults, nodes, (*suspicion.seen, read.seen(rig.run(job), gpus)))
+    return suspicion
+
+
+def counted(machine: str, nodes: int, cases: int, draw: random.Random, each: bool = False) -> Counter[str]:
+    """How often what is right, of single faults."""
+    counts: Counter[str] = Counter()
+    for _ in range(cases):
+        fault, node = drawn(machine, nodes, draw), draw.randrange(nodes)
+        suspicion = found(machine, nodes, fault, node, draw)
+        names = suspicion.candidates()
+        where = fault[1] if fault[0] == "rail" else f"node {node}" if fault[1] == "all" else fault[1]
+        where = f"n{node}.{where}" if nodes > 1 and fault[0] not in ("rail", "network", "host") else where
+        tied = [one for one in names if one.tied]
+        counts["cases"] += 1
+        counts["alarms"] += suspicion.healthy < located._ALARM
+        counts["class first"] += bool(names) and names[0].kind.name == fault[0]
+        counts["class named"] += any(one.kind.name == fault[0] for one in tied)
+        counts["place in two"] += any(one.place == where for one in names[:2])
+        counts["place named"] += any(one.place == where for one in tied)
+        counts["runs"] += len(suspicion.seen)
+        if each:
+            shown = ", ".join(f"{one.kind.name} {one.place} {one.probability:.2f}" for one in names[:4])
+            runs = f"{len(suspicion.seen)} runs, {suspicion.healthy:.2g} healthy"
+            print(f"  {fault[0]} {where} {fault[2][0]}: {runs}; {shown}")
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--single", type=int, default=200)
+    parser.add_argument("--healthy", type=int, default=500)
+    parser.add_argument("--machine", action="append", help="only this one; may be repeated")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=1, help="has no effect: every case is drawn once")
+    parser.add_argument("--each", action="store_true", help="print every case")
+    options = parser.parse_args()
+    machines = [one for one in MACHINES if not options.machine or one[0] in options.machine]
+    every: Counter[str] = Counter()
+    for machine, nodes in machines:
+        draw, start = random.Random(f"{options.seed} {machine}"), time.perf_counter()
+        counts = counted(machine, nodes, options.single // len(machines), draw, options.each)
+        seconds = time.perf_counter() - start
+        for _ in range(options.healthy // len(machines)):
+            suspicion = found(machine, nodes, None, 0, draw)
+            counts["healthy"] += 1
+            counts["false alarms"] += suspicion.healthy < located._ALARM
+            counts["healthy runs"] += len(suspicion.seen)
+        every += counts
+        print(f"{nodes} x {machine}: {seconds:.0f} s; {dict(counts)}", flush=True)
+    print(f"all: {dict(every)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,614 @@
+"""The device or link whose fault explains several logs of nccl-tests, each on other GPUs, and the next run.
+
+Each fault of a table is an edit of the machine, which says how many times as long every log's job takes. A
+measured time over that of a healthy machine is that ratio, times how the rig differs from others (as wide as
+the interval of the expected time, and shared by jobs that are alike), times noise. Bayes' rule does the rest:
+with Student's t, as single logs may be wild. The next run is the one whose outcome is least certain beyond its
+noise: it says most about which fault it is (D. Lindley, Annals of Mathematical Statistics 27, 1956).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import combinations
+from statistics import median
+from typing import Any, cast
+
+import numpy as np
+
+from blinksim.answers.expect import PROGRAMS, VISIBLE
+from blinksim.answers.logs.expectation import read_runs
+from blinksim.answers.logs.faults import ALL, ASKED, RAIL, SIZE, FaultClass, Faults
+from blinksim.answers.project import gpus_of
+from blinksim.collective import Collective, CollectiveLike
+from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.arrays import Floats, Ints
+from blinksim.machines import MachineLike, Question
+from blinksim.nccl.logs import tests_log
+from blinksim.nccl.logs.tests_log import Run
+from blinksim.results import Result, keyed
+from blinksim.textio.text_table import count, names
+from blinksim.timing.projection_result import Projection, labelled
+from blinksim.topology.selection import Names
+from blinksim.units import format_size, format_time, whole
+
+MOST_RUNS = 10
+# What a second log of the same job on the same rig differs by: nine in ten of 865 published times of 64 MiB and
+# more are within 2.5 % of those of half and twice the size; as Student's t with so many degrees of freedom.
+_NOISE, _FREEDOM = 0.03, 16
+# What a fault's effect differs by from the predicted one, as a share of it.
+_ROUGH = 0.12
+# The interval of expected times holds eight in ten: so many standard deviations.
+_EIGHT_IN_TEN = 2 * 1.2816
+# The probability that nothing is wrong at which a fault is found, and above which none is.
+_ALARM, _SOUND = 1e-3, 0.5
+# Candidates of at least this share of the first one's probability cannot be told from it.
+_ALIKE = 0.25
+# What a run must tell, in nats, to be worth it.
+_WORTH = 0.02
+_MOST_NODES = 16
+_SIZES = "-b 64M -e 1G -f 4"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A collective and its GPUs by node: numbers of nodes, and of the GPUs in each."""
+
+    gpus: tuple[tuple[int, tuple[int, ...]], ...]
+    collective: Collective = ASKED
+
+    @property
+    def locals(self) -> tuple[tuple[int, ...], ...]:
+        """The GPUs of each node, whichever node it is."""
+        return tuple(sorted(gpus for _, gpus in self.gpus))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A log: its job, its largest size, and its time there beside that of a healthy machine.
+
+    ratio: logarithm of measured over expected time, the median over its largest sizes.
+    """
+
+    path: str
+    job: Job
+    size: int
+    time_s: float
+    ratio: float
+    healthy: Projection
+
+    @property
+    def behind(self) -> bool:
+        """True if it is slower than nine in ten healthy runs."""
+        return bool(self.time_s > self.healthy.details["interval_high_s"])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A fault that may explain the logs.
+
+    place: the device or link; probability: of this one; share: of the bandwidth that is left; edits: the machine
+    with it, for ``--edit``; tied: no log tells it from the first one.
+    """
+
+    kind: FaultClass
+    place: str
+    probability: float
+    share: float
+    edits: tuple[str, ...]
+    tied: bool
+
+    @property
+    def words(self) -> str:
+        return f"{self.kind.words} ({self.place})"
+
+
+@dataclass(frozen=True, repr=False)
+class Located(Result):
+    """What explains several logs.
+
+    Attributes
+    ----------
+    machine : str
+        Its name.
+    nodes, gpus : int
+        Of the machine, and of each node.
+    seen : tuple of Seen
+        The logs.
+    candidates : tuple of Candidate
+        The faults, the likeliest first, while they are likelier than 1 %.
+    healthy : float
+        The probability that nothing is wrong that these logs can show.
+    once_in : float
+        One in so many healthy machines shows such times.
+    next_run : str
+        The run of nccl-tests that tells most about what is open; empty if none does, or it was not asked for.
+    plan : tuple of str
+        Runs for a machine of which nothing is known; empty where logs were given.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.locate("hgx-h100", next_run=True)
+    >>> found.next_run
+    'CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 all_reduce_perf -b 64M -e 1G -f 4 -g 8'
+    """
+
+    machine: str
+    nodes: int
+    gpus: int
+    seen: tuple[Seen, ...]
+    candidates: tuple[Candidate, ...]
+    healthy: float
+    once_in: float
+    next_run: str
+    plan: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> int:
+        """1 if there is a fault, 0 if there is none, 5 if these logs do not say."""
+        return 1 if self.healthy < _ALARM else 0 if self.seen and self.healthy > _SOUND else 5
+
+    @property
+    def tied(self) -> tuple[Candidate, ...]:
+        """The candidates that the logs do not tell apart, the first one included."""
+        return tuple(one for one in self.candidates if one.tied)
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        head = f"{gpus_of(self.machine, self.nodes * self.gpus, self.nodes)}, {count(len(self.seen), 'log')}"
+        if self.status == 1 and self.candidates:
+            first, share = self.candidates[0], f"{100 * self.candidates[0].share:.0f} % of its rate left"
+            return f"{head}: {first.words}, about {share}"
+        if not self.seen:
+            return f"{head}: nothing is known yet"
+        told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
+        return f"{head}: {told}"
+
+    def text(self) -> str:
+        """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
+        lines = list[tuple[str, str]]()
+        if self.status == 1 and self.candidates:
+            for one in sorted(self.seen, key=lambda one: -one.ratio)[:2]:
+                end = one.healthy.details["interval_high_s"]
+                took, usual, most = map(format_time, (one.time_s, one.healthy.time_s, end))
+                shown = f"{format_size(one.size)} in {took}, healthy {usual}, at most {most}"
+                lines.append(("shown by", f"{one.path}: {shown}"))
+            fewer = ", or less often" * (self.once_in >= 1e6)
+            lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
+            if len(self.tied) > 1:
+                kinds = dict.fromkeys(one.kind.name for one in self.tied)
+                places = {kind: [one.place for one in self.tied if one.kind.name == kind] for kind in kinds}
+                said = "; ".join(f"{kind} of {names(found, ', ', 4)}" for kind, found in places.items())
+                lines.append(("open", f"cannot be told apart: {said}"))
+            lines.append(("check", self.candidates[0].kind.check))
+        lines += [(f"run {number}", run) for number, run in enumerate(self.plan, start=1)]
+        return "\n".join((self.sentence(), *labelled(lines)))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each candidate."""
+        keys = "class=kind.name place probability share_left=share tied edits words check=kind.check"
+        return [keyed(one, keys) for one in self.candidates]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        keys = "log=path size_bytes=size time_s healthy_time_s=healthy.time_s behind"
+        keys += " interval_high_s=healthy.details.interval_high_s cannot_take_less_s=healthy.least.time_s"
+        logs = [keyed(one, keys) | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
+        said = "machine nodes gpus_per_node=gpus status healthy_probability=healthy"
+        said += " once_in rows logs next_run plan"
+        return keyed(self, said, rows=self.rows(), logs=logs)
+
+
+@lru_cache(maxsize=8)
+def _faults(machine: Hashable, several: bool) -> Faults:
+    """Kept, as every question of a machine asks for the same times."""
+    return Faults(cast("MachineLike", machine), several)
+
+
+class Suspicion:
+    """How likely each fault is after some logs: arrays of all nodes and `Faults.columns`, healthy last."""
+
+    def __init__(self, faults: Faults, nodes: int, seen: Sequence[Seen] = ()) -> None:
+        self.faults, self.nodes, self.seen = faults, nodes, tuple(seen)
+        targets = [faults.targets[place] for place in faults.places]
+        self.rail = np.array([one.kind.at == RAIL for one in targets], dtype=np.bool_)
+        self.many = np.array([len(one.kind.shares) for one in targets])
+        self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
+        self.wide = np.array([self.wide_of(one.healthy) for one in seen])
+        alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
+        self.covariance = alike * np.outer(self.wide, self.wide) + _NOISE**2 * np.eye(len(seen))
+
+    def kind(self, job: Job) -> tuple[tuple[int, ...], ...]:
+        """What jobs have in common that take the same time on a healthy machine."""
+        return tuple(sorted(self.faults.alike(gpus)[0] for gpus in job.locals))
+
+    @staticmethod
+    def wide_of(healthy: Projection) -> float:
+        """The standard deviation of the logarithm of the time, from rig to rig."""
+        of = healthy.details
+        return max(_NOISE, math.log(of["interval_high_s"] / of["interval_low_s"]) / _EIGHT_IN_TEN)
+
+    def predicted(self, job: Job, size: int = SIZE) -> Floats:
+        """The logarithm of the time with each fault over that of a healthy machine."""
+        found = np.zeros((self.nodes, len(self.faults.columns)))
+        locals_ = Counter(gpus for _, gpus in job.gpus)
+        for node, gpus in job.gpus:
+            others = locals_ - Counter([gpus])
+            other = others.most_common(1)[0][0] if others else None
+            found[node] = self.faults.effects(gpus, other, job.collective, size)
+        found[0, self.rail] = found[:, self.rail].max(axis=0, initial=0.0)
+        return np.append(found.ravel(), 0.0)
+
+    @cached_property
+    def prior(self) -> Floats:
+        """Half for healthy, and the rest for every place alike, and for each of its shares."""
+        weights = np.tile(1 / self.many, (self.nodes, 1))
+        weights[self.nodes > 1 :, self.rail] = 0.0
+        found: Floats = np.append(0.5 * weights.ravel() / weights.sum(), 0.5)
+        return found
+
+    @cached_property
+    def effects(self) -> Floats:
+        """By log and fault."""
+        sizes = [max(2**20, min(SIZE, one.size)) for one in self.seen]
+        rows = [self.predicted(one.job, size) for one, size in zip(self.seen, sizes, strict=True)]
+        return np.array(rows).reshape(len(rows), len(self.prior))
+
+    @cached_property
+    def _fits(self) -> tuple[Floats, Floats]:
+        """Each fault's squared distance from the logs in standard deviations, and the log of these.
+
+        Effects are known the less the larger they are.
+        """
+        if not self.seen:
+            return np.zeros(len(self.prior)), np.zeros(len(self.prior))
+        effects, places = np.unique(self.effects, axis=1, return_inverse=True)
+        misses = np.array([[one.ratio] for one in self.seen]) - effects
+        extra = np.eye(len(self.seen)) * (_ROUGH * effects.T[:, :, None]) ** 2
+        covariance = self.covariance + extra
+        pulls = np.linalg.solve(covariance, misses.T[:, :, None])[:, :, 0]
+        squared, wide = (pulls * misses.T).sum(axis=1), np.linalg.slogdet(covariance)[1]
+        return squared[places.ravel()], wide[places.ravel()]
+
+    @cached_property
+    def posterior(self) -> Floats:
+        """The probability of each fault."""
+        squared, wide = self._fits
+        logs = -0.5 * ((_FREEDOM + len(self.seen)) * np.log1p(squared / _FREEDOM) + wide)
+        weights = self.prior * np.exp(logs - logs.max())
+        found: Floats = weights / weights.sum()
+        return found
+
+    @cached_property
+    def groups(self) -> Ints:
+        """The place that each fault is at, whatever its share: by node and target; healthy last."""
+        each = len(self.faults.targets)
+        nodes = np.arange(self.nodes)[:, None] * each
+        found: Ints = np.append((nodes + self.faults.places[None, :]).ravel(), self.nodes * each)
+        return found
+
+    def by_place(self, values: Floats) -> Floats:
+        """The sum over the shares of each place of `groups`."""
+        return np.bincount(self.groups, values).astype(np.float64)
+
+    @property
+    def healthy(self) -> float:
+        """The probability that nothing is wrong, if faults that none of the logs would show are left out."""
+        seen = np.any(self.effects >= _NOISE / 3, axis=0)
+        if not seen.any():
+            return 1.0
+        odds = self.posterior[seen].sum() / self.prior[seen].sum() * self.prior[-1] / self.posterior[-1]
+        return float(1 / (1 + odds))
+
+    @property
+    def once_in(self) -> float:
+        """One in so many healthy machines is as far from what is expected; a million where it is fewer."""
+        from scipy.special import fdtrc
+
+        many = len(self.seen)
+        return float(1 / max(1e-6, fdtrc(many, _FREEDOM, self._fits[0][-1] / many))) if many else 1.0
+
+    def candidates(self) -> list[Candidate]:
+        """The faults that logs show, the likeliest first."""
+        faults, shown = self.faults, np.any(self.effects >= _NOISE / 3, axis=0)
+        weights = self.posterior * shown
+        place, slow = self.by_place(weights), np.log([share for _, share in faults.columns])
+        means = self.by_place(weights * np.append(np.tile(slow, self.nodes), 0)) / np.maximum(place, 1e-300)
+        order, found = np.argsort(-place, kind="stable"), list[Candidate]()
+        for index in order[: int((place > 0.01 * place.sum()).sum())].tolist():
+            node, number = divmod(index, len(faults.targets))
+            target, share = faults.targets[number], float(np.exp(means[index]))
+            at, inside = [node], f"n{node}." if self.nodes > 1 else ""
+            name = f"node {node}" if target.name == ALL else f"{inside}{target.name}"
+            if target.kind.at == RAIL:
+                at, name = list(range(self.nodes)), target.name
+            edits = faults.edits(target, share, at if self.nodes > 1 else ())
+            tied = bool(place[index] >= _ALIKE * place[order[0]])
+            found.append(Candidate(target.kind, name, float(place[index]), share, tuple(edits), tied))
+        return found
+
+    def informs(self, job: Job) -> float:
+        """What the outcome of a run is expected to tell about which fault it is, in nats."""
+        wide, kind = self.wide_of(self.expected(job)), (job.collective, self.kind(job))
+        values, variance = self.predicted(job), wide**2 + _NOISE**2
+        if self.seen:
+            shared = np.array([wide * w * (k == kind) for w, k in zip(self.wide, self.kinds, strict=True)])
+            pulls = np.linalg.solve(self.covariance, shared)
+            misses = np.array([[one.ratio] for one in self.seen]) - self.effects
+            values, variance = values + pulls @ misses, variance - float(pulls @ shared)
+        weights = self.by_place(self.posterior)
+        sums = self.by_place(self.posterior * values)
+        means = sums / np.maximum(weights, 1e-300)
+        means = np.where(weights > 0, means, means[-1])
+        return _spread(means, weights, math.sqrt(variance))
+
+    def runs(self) -> Iterator[Job]:
+        """The runs to choose from: of a node all GPUs, halves, pairs; of several all GPUs, or one of each."""
+        likely = self.by_place(self.posterior)[:-1].reshape(self.nodes, -1).sum(axis=1)
+        first = np.argsort(-likely, kind="stable")[:_MOST_NODES].tolist()
+        every, all_nodes = tuple(range(self.faults.gpus)), tuple(range(self.nodes))
+        pairs = zip(every[::2], every[1::2], strict=False)
+        few = combinations(every, 2) if len(every) <= _MOST_NODES else pairs
+        parts = [every, *_halves(every), *few]
+        yield from (Job(((node, part),)) for node in sorted(first) for part in parts)
+        sets = dict.fromkeys((all_nodes, *_halves(all_nodes), *combinations(sorted(first[:8]), 2)))
+        for part in (every, *((gpu,) for gpu in every)):
+            yield from (Job(tuple((node, part) for node in nodes)) for nodes in sets if len(nodes) > 1)
+        if self.nodes == 2 and every[1:]:
+            # No third node tells which end it is, but another port at one of them does.
+            yield from (Job(((0, (gpu,)), (1, (every[gpu - 1],)))) for gpu in every)
+
+    @cached_property
+    def choices(self) -> list[Job]:
+        """Those of `runs` whose GPUs are two or more, and joined."""
+        found = list[Job]()
+        for run in self.runs():
+            with suppress(InfeasibleError):
+                if sum(map(len, run.locals)) > 1 and self.expected(run):
+                    found.append(run)
+        return found
+
+    def expected(self, job: Job) -> Projection:
+        """What a healthy machine takes for a run."""
+        return self.faults.projection(job.locals, job.collective, SIZE)
+
+    def next_run(self) -> Job | None:
+        """The run that tells most, of several the one on most nodes; None if no run tells anything."""
+        told = {job: round(self.informs(job), 6) for job in self.choices}
+        best = max(told, key=lambda job: (told[job], len(job.gpus)), default=None)
+        return best if best is not None and told[best] > _WORTH else None
+
+
+def _spread(means: Floats, weights: Floats, noise: float) -> float:
+    """The entropy of a mixture of normal distributions at `means`, less that of one of them."""
+    bins = np.round((means - means.min()) / (noise / 2)).astype(np.int64)
+    kernel = np.exp(-0.5 * (np.arange(-8, 9) / 2) ** 2)
+    mixture = np.convolve(np.bincount(bins, weights), kernel / kernel.sum())
+    kept = (found[found > 0] for found in (mixture, kernel / kernel.sum()))
+    mixed, alone = (float(-(found * np.log(found)).sum()) for found in kept)
+    return mixed - alone
+
+
+def _halves(items: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Both halves by every binary digit of the place, which together name each one."""
+    found = list[tuple[int, ...]]()
+    for digit in range((len(items) - 1).bit_length()):
+        for half in (0, 1):
+            found.append(tuple(x for place, x in enumerate(items) if place >> digit & 1 == half))
+    return [half for half in found if 1 < len(half) < len(items)]
+
+
+@dataclass(frozen=True)
+class _Rig:
+    """The machine, its nodes, and the names of their hosts, as logs have them."""
+
+    faults: Faults
+    whole: Question
+    hosts: dict[str, int]
+    buses: dict[str, int]
+
+    def spots(self, run: Run, given: Names | None) -> list[tuple[int, int]]:
+        """Node and GPU of each rank: those given, else those that the head of the log lists, else all."""
+        gpus, nodes, places = self.faults.gpus, self.whole.nodes, run.places
+        if given is not None:
+            whole = self.whole.whole()
+            members = Question.of(self.whole.machine, nodes=nodes, members=given).member_names(whole)
+            return [divmod(whole.members.index(name), gpus) for name in members]
+        if run.group and places:
+            return [divmod(place.device, gpus) for place in places]
+        if places and len(places) == run.ranks:
+            return [(self.hosts[one.host], self.buses.get(one.busid, one.device)) for one in places]
+        if run.ranks in (0, gpus * nodes):
+            return [divmod(rank, gpus) for rank in range(gpus * nodes)]
+        cure = "name them behind it, as in log.txt@0,1"
+        raise InputError(f"{run.path}: does not list its {run.ranks} GPUs; {cure}")
+
+    def job(self, run: Run, given: Names | None) -> Job:
+        """The job of a run; raises `InputError` for GPUs that the machine does not have."""
+        spots, gpus, nodes = self.spots(run, given), self.faults.gpus, self.whole.nodes
+        if run.ranks not in (0, len(spots)):
+            raise InputError(f"{run.path}: has {run.ranks} ranks, and {len(spots)} GPUs are named")
+        if len(spots) < 2:
+            raise InputError(f"{run.path}: ran on one GPU, which shows nothing of links")
+        if not {*spots} <= {divmod(rank, gpus) for rank in range(gpus * nodes)} or len({*spots}) < len(spots):
+            there = f"{self.faults.node.name} has {count(gpus, 'GPU')} a node and {count(nodes, 'node')}"
+            cure = "give nodes=, or name the GPUs behind the log, as in log.txt@0,1"
+            raise InputError(f"{run.path}: its devices are not those of this machine ({there}); {cure}")
+        used = sorted({node for node, _ in spots})
+        local = tuple((node, tuple(sorted(x for at, x in spots if at == node))) for node in used)
+        return Job(local, Collective(run.collective, max(0, run.rows[0].root)))
+
+    def seen(self, run: Run, given: Names | None) -> Seen:
+        """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
+        job = self.job(run, given)
+        times = dict[int, list[float]]()
+        for row in run.rows:
+            if row.size:
+                times.setdefault(row.size, []).append(row.time_s)
+        if not times:
+            raise InputError(f"{run.path}: has no size above 0")
+        sizes = [size for size in sorted(times) if 16 * size >= max(times)][-3:]
+        healthy = [self.faults.projection(job.locals, job.collective, size) for size in sizes]
+        ratios = [math.log(median(times[one.size]) / one.time_s) for one in healthy]
+        # The middle of the interval: longer times than the expected one may be usual.
+        of = healthy[-1].details
+        middle = math.log(math.sqrt(of["interval_low_s"] * of["interval_high_s"]) / healthy[-1].time_s)
+        return Seen(run.path, job, sizes[-1], median(times[sizes[-1]]), median(ratios) - middle, healthy[-1])
+
+    def command(self, job: Job) -> str:
+        """The run as a command of nccl-tests."""
+        visible = VISIBLE.get(self.faults.projection(job.locals, job.collective, SIZE).details["library"], "")
+        known = {node: host for host, node in self.hosts.items()}
+        test = f"{PROGRAMS[job.collective.name]}_perf {_SIZES}"
+        if self.whole.nodes == 1:
+            [gpus] = job.locals
+            return f"{visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
+        groups = dict[tuple[int, ...], list[str]]()
+        for node, gpus in job.gpus:
+            groups.setdefault(gpus, []).append(f"{known.get(node, f'n{node}')}:{len(gpus)}")
+        parts = (
+            f"-H {','.join(hosts)} -np {len(hosts) * len(gpus)} "
+            f"-x {visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {test} -g 1"
+            for gpus, hosts in groups.items()
+        )
+        return f"mpirun {' : '.join(parts)}"
+
+
+def _buses(runs: Sequence[Run], gpus: int) -> dict[str, int]:
+    """The number of each GPU in its node by its PCI address; empty where the logs together do not show it.
+
+    Numbers of devices are those that ``CUDA_VISIBLE_DEVICES`` leaves; nodes are alike.
+    """
+    every = dict[str, int]()
+    for run in runs:
+        for host in {place.host for place in run.places}:
+            table = {place.busid: place.device for place in run.places if place.host == host and place.busid}
+            if len(table) == gpus:
+                return table
+            every |= table
+    return {bus: number for number, bus in enumerate(sorted(every))} if len(every) == gpus else {}
+
+
+def locate(
+    machine: MachineLike,
+    logs: Sequence[str | os.PathLike[str] | Run] = (),
+    *,
+    nodes: int = 1,
+    hosts: Sequence[str] = (),
+    collective: CollectiveLike = "",
+    next_run: bool = False,
+    plan: bool = False,
+) -> Located:
+    """Find the device or link whose fault explains several logs of nccl-tests, each on other GPUs.
+
+    Parameters
+    ----------
+    machine : str, path or Topology
+        One node, as for `load`; what it is when nothing is wrong.
+    logs : sequence of str, path or Run
+        Logs of pairs, groups, nodes or several nodes. The heads name hosts and GPUs; GPUs may also be named
+        behind a path, as in ``log.txt@0,1``.
+    nodes : int
+        Nodes of the cluster, at most those that `hosts` names.
+    hosts : sequence of str
+        The names of the nodes in their order. Default: in the order of the logs.
+    collective : str or Collective
+        Which tests to take. Default: all.
+    next_run : bool
+        Also the run of nccl-tests that tells most about what is open.
+    plan : bool
+        Also a whole plan of at most ten runs for a machine of which nothing is known.
+
+    Returns
+    -------
+    Located
+        The faults, the likeliest first, which of them cannot be told apart, and the run to do next.
+
+    Raises
+    ------
+    InputError
+        For a log whose GPUs are unknown or not those of the machine, and as `load` does.
+    FileError
+        For a file that is no log.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.locate("hgx-h100", plan=True)
+    >>> len(found.plan) <= 10, found.status
+    (True, 5)
+    """
+    many = max(whole(nodes, "nodes"), len(hosts))
+    wanted = Collective.of(collective).name if collective else ""
+    runs = [found for log in logs for found in _read(log, wanted)]
+    if logs and not runs:
+        raise InputError(f"the logs hold no test of {collective}")
+    listed = [place.host for run, _ in runs if not run.group for place in run.places]
+    known = list(dict.fromkeys((*hosts, *listed)))
+    if len(known) > many:
+        raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); give nodes={len(known)}")
+    faults = _faults(cast("Hashable", machine), many > 1)
+    rig = _Rig(
+        faults,
+        Question(machine, nodes=many),
+        {host: node for node, host in enumerate(known)},
+        _buses([run for run, _ in runs], faults.gpus),
+    )
+    seen = [rig.seen(run, given) for run, given in runs]
+    suspicion = Suspicion(faults, many, seen)
+    more = suspicion.next_run() if next_run else None
+    planned = tuple(rig.command(job) for job in _plan(suspicion)) if plan else ()
+    return Located(
+        faults.node.name, many, faults.gpus, tuple(seen), tuple(suspicion.candidates()) if seen else (),
+        suspicion.healthy if seen else 0.5, suspicion.once_in, rig.command(more) if more else "", planned,
+    )  # fmt: skip
+
+
+def _read(log: str | os.PathLike[str] | Run, wanted: str) -> list[tuple[Run, str | None]]:
+    """The tests of a log, each with the GPUs that ``log.txt@0,1`` names."""
+    path, mark, given = ("", "", "") if isinstance(log, Run) else os.fspath(log).rpartition("@")
+    if isinstance(log, Run) or not mark or os.path.exists(log):
+        found, members = (log,) if isinstance(log, Run) else read_runs(log), None
+    else:
+        found, members = read_runs(path), given
+    runs = [run for run in found if not wanted or run.collective in ("", wanted)]
+    return [(one, members) for run in runs for one in tests_log.select([run], wanted)]
+
+
+def _plan(suspicion: Suspicion) -> list[Job]:
+    """Runs that together part the places of faults into the most even groups, greedily."""
+    chosen, jobs = list[Job](), suspicion.choices
+    weights = suspicion.by_place(suspicion.prior)
+    codes: Ints = np.zeros(len(weights), dtype=np.int64)
+    values = [suspicion.by_place(suspicion.prior * suspicion.predicted(job)) for job in jobs]
+    while len(chosen) < MOST_RUNS:
+        kinds, best, more = {suspicion.kind(job) for job in chosen}, codes, list[Job]()
+        most = _parted(codes, weights) + _WORTH / 5
+        for job, sums in zip(jobs, values, strict=True):
+            if job in chosen:
+                continue
+            # Of a first run of its kind nobody knows how this rig differs from others.
+            wide = suspicion.wide_of(suspicion.expected(job))
+            step = 4 * _NOISE if suspicion.kind(job) in kinds else 3 * wide
+            steps = np.round(sums / np.maximum(weights, 1e-300) / step).astype(np.int64)
+            finer = np.unique(np.stack([codes, steps]), axis=1, return_inverse=True)[1].ravel()
+            if (found := _parted(finer, weights)) > most:
+                more, most, best = [job], found, finer
+        if not more:
+            break
+        chosen, codes = chosen + more, best
+    return chosen
+
+
+def _parted(codes: Ints, weights: Floats) -> float:
+    """The entropy of the groups of equal codes, in nats."""
+    sums = np.bincount(codes, weights)
+    shares = sums[sums > 0] / sums.sum()
+    return float(-(shares * np.log(shares)).sum())

@@ -1,0 +1,227 @@
+"""Which device is at fault: by hand arithmetic, by published good and bad rigs, and whatever the order of ranks."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import math
+import random
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+import blinksim as bs
+from blinksim.answers.logs.faults import Faults
+from blinksim.cli.main import run
+from blinksim.errors import InputError
+from blinksim.nccl.logs import tests_log
+from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "located"
+LOGS = [str(DATA / f"{name}.txt") for name in ("all", "even", "gpu0145", "gpu4567")]
+SIZES = (2**26, 2**28, 2**30)
+NVLINK, BOX = "gpu5-nvswitch", "hgx-h100"
+FAULTS = Faults(BOX, several=False)
+
+
+def log(spots: Iterable[tuple[str, int]], times: dict[int, float], name: str = "log") -> Run:
+    """A run of an allreduce on GPUs of hosts."""
+    places = [RankPlace(rank, host, gpu, f"0000:{16 * gpu + 27:02x}:00", "") for rank, (host, gpu) in enumerate(spots)]
+    rows = [Row(size, 0, "float", "sum", -1, False, time, size / time, 0.0, None, 0) for size, time in times.items()]
+    return Run(name, "allreduce", len(places), tuple(rows), tuple(places))
+
+
+def box(gpus: Iterable[int], slower: float = 1.0) -> Run:
+    """A run on GPUs of one box that takes so many times as long as it should."""
+    listed = list(gpus)
+    part = bs.load(BOX).select(listed)
+    times = {one.size: slower * one.time_s for one in bs.expect(part, ["allreduce"], SIZES).takes}
+    return log([("box0", gpu) for gpu in listed], times, f"gpus{listed}")
+
+
+def test_half_the_lanes_of_one_gpu() -> None:
+    found = bs.locate(BOX, LOGS)
+    assert found.status == 1
+    assert {one.place for one in found.tied} == {NVLINK, "gpu5"}
+    assert found.candidates[0].share == pytest.approx(0.5, abs=0.05)
+    assert len(found.text().splitlines()) <= 9
+    assert [one.behind for one in found.seen] == [True, False, True, True]
+
+
+def test_the_same_edit_makes_the_same_times() -> None:
+    """What is found is an edit, under which the library takes what the logs say."""
+    first = bs.locate(BOX, LOGS).candidates[0]
+    broken = bs.load(BOX, edits=first.edits)
+    expected, measured = bs.expect(broken, ["allreduce"], [2**30]).takes[0], tests_log.read(LOGS[0])[0].rows[-1]
+    assert expected.time_s == pytest.approx(measured.time_s, rel=0.1)
+
+
+@given(order=st.permutations(range(4)), seed=st.integers(0, 99))
+def test_the_order_of_logs_and_ranks_changes_nothing(order: list[int], seed: int) -> None:
+    draw, runs = random.Random(seed), [tests_log.read(LOGS[place])[0] for place in order]
+    mixed = []
+    for each in runs:
+        places = draw.sample(each.places, len(each.places))
+        mixed.append(replace(each, places=tuple(replace(one, rank=rank) for rank, one in enumerate(places))))
+    found, usual = bs.locate(BOX, mixed), bs.locate(BOX, LOGS)
+    assert found.sentence() == usual.sentence()
+    assert found.healthy == pytest.approx(usual.healthy)
+
+
+@given(seed=st.integers(0, 999))
+def test_healthy_boxes_raise_no_alarm(seed: int) -> None:
+    """Rigs that differ as their interval says, with 2 % of noise."""
+    draw = random.Random(seed)
+    rig = {8: draw.gauss(0, 0.1), 4: draw.gauss(0, 0.1)}
+    gpus = [range(8), (0, 2, 4, 6), (1, 3, 5, 7), (0, 1, 2, 3)]
+    runs = [box(part, math.exp(rig[len(part)] + draw.gauss(0, 0.02))) for part in gpus]
+    assert bs.locate(BOX, runs).status != 1
+
+
+def test_a_box_as_expected_is_sound() -> None:
+    assert bs.locate(BOX, [box(range(8)), box((0, 1)), box((2, 3))]).status == 0
+
+
+@pytest.mark.parametrize("gpu", [0, 3, 6])
+def test_groups_that_share_a_gpu(gpu: int) -> None:
+    """The one GPU that all slow pairs share, whatever the rig makes of pairs."""
+    pairs = [(gpu, (gpu + step) % 8) for step in (1, 2)] + [
+        ((gpu + 3) % 8, (gpu + 4) % 8),
+        ((gpu + 5) % 8, (gpu + 6) % 8),
+    ]
+    runs = [box(pair, 0.9 * (1.6 if gpu in pair else 1)) for pair in pairs]
+    found = bs.locate(BOX, runs)
+    assert found.status == 1
+    assert {one.place for one in found.tied} == {f"gpu{gpu}", f"gpu{gpu}-nvswitch"}
+
+
+@given(gpus=st.sets(st.integers(0, 7), min_size=2, max_size=8))
+def test_a_fault_of_others_changes_nothing(gpus: set[int]) -> None:
+    """Half of the lanes double the time of those that use them, and nobody else's."""
+    effects = FAULTS.effects(tuple(sorted(gpus)))
+    for (place, share), effect in zip(FAULTS.columns, effects, strict=True):
+        target = FAULTS.targets[place]
+        if target.kind.name == "nvlink" and share == 0.5:
+            used = int(target.name.removeprefix("gpu").removesuffix("-nvswitch")) in gpus
+            assert effect == pytest.approx(math.log(2) * used, abs=0.03)
+
+
+def test_symmetric_parts_have_symmetric_effects() -> None:
+    """What is known of GPUs 0 and 1, moved to 2 and 3, is what is said of these if they are asked about first."""
+    first, second = Faults("perlmutter", several=False), Faults("perlmutter", several=False)
+    first.effects((0, 1))
+    assert second.effects((2, 3)).tolist() == pytest.approx(first.effects((2, 3)).tolist(), abs=1e-9)
+
+
+def test_a_plan_parts_all_gpus() -> None:
+    plan = bs.locate(BOX, plan=True).plan
+    groups = [set(re.findall("[0-9]", line.split()[0])) for line in plan]
+    assert len(plan) <= 10
+    for pair in combinations("01234567", 2):
+        assert any(len(group.intersection(pair)) == 1 for group in groups)
+
+
+def test_the_next_run_halves_what_is_open() -> None:
+    found = bs.locate(BOX, [*LOGS[:2], box((1, 3, 5, 7), 2.0)], next_run=True)
+    open_, asked = {one.place for one in found.tied}, found.next_run.split()[0]
+    inside = {name for name in open_ if any(f"gpu{gpu}" in name for gpu in re.findall("[0-9]", asked))}
+    assert 0 < len(inside) < len(open_)
+
+
+def test_numbers_that_cuda_leaves_are_read_by_their_addresses() -> None:
+    renumbered = [tests_log.read(name)[0] for name in LOGS]
+    runs = [replace(one, places=tuple(replace(p, device=i) for i, p in enumerate(one.places))) for one in renumbered]
+    assert bs.locate(BOX, runs).sentence() == bs.locate(BOX, LOGS).sentence()
+
+
+def test_gpus_behind_a_log(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.txt"
+    bare.write_text(re.sub(r"#  Rank.*\n", "", Path(LOGS[3]).read_text()))
+    with pytest.raises(InputError, match=r"name them behind it, as in log\.txt@0,1"):
+        bs.locate(BOX, [bare])
+    assert bs.locate(BOX, [*LOGS[:3], f"{bare}@4-7"]).sentence() == bs.locate(BOX, LOGS).sentence()
+
+
+def test_what_does_not_fit() -> None:
+    times = dict.fromkeys(SIZES, 1e-3)
+    with pytest.raises(InputError, match=r"come from 2 hosts \(a b\); give nodes=2"):
+        bs.locate(BOX, [log([("a", 0), ("b", 0)], times)])
+    with pytest.raises(InputError, match="devices are not those of this machine"):
+        bs.locate(BOX, [log([("a", 0), ("a", 9)], times)])
+    with pytest.raises(InputError, match="ran on one GPU"):
+        bs.locate(BOX, [log([("a", 0)], times)])
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["locate", BOX, *LOGS, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["place"] == NVLINK
+    assert found["rows"][0]["tied"]
+    assert run(["locate", BOX, *LOGS[1:2], "-q", "--next"]) in (0, 5)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("next: CUDA_VISIBLE_DEVICES=")
+
+
+def published(name: str, collective: str) -> Run:
+    rows, first = list[Row](), None
+    with (DATA / "public_pairs.csv").open() as file:
+        for row in csv.DictReader(file):
+            if (row["set"], row["collective"]) == (name, collective):
+                size, time, first = int(row["size_bytes"]), float(row["time_us"]) / 1e6, row
+                rows.append(Row(size, 0, "", "none", -1, False, time, size / time, 0.0, None, 0))
+    assert first is not None
+    return Run(name, collective, int(first["gpus"]), tuple(rows))
+
+
+def test_good_and_bad_boxes_without_nvlink() -> None:
+    """The second host of the PCIe box: all of its PCIe is slow."""
+    good, bad = (published(f"pan-4090-n8{more}", "allreduce") for more in ("", "-slow"))
+    assert bs.locate("l40s-pcie", [good]).status == 0
+    found = bs.locate("l40s-pcie", [bad])
+    assert found.status == 1
+    assert found.candidates[0].kind.name == "host"
+
+
+PAIRS = (
+    ("cscs-alps-good", "cscs-alps-broken", "alps", "network"),
+    ("alcf-polaris-e5", "alcf-polaris-e1", "polaris", "network"),
+    ("xxr-h100-pair", "xxr-h100-pair-slow", "hgx-h100", "nic"),
+    ("aws-karpenter-efa-n2", "aws-karpenter-tcp-n2", "p4d.24xlarge", "network"),
+)
+
+
+@pytest.mark.parametrize(("good", "bad", "machine", "kind"), PAIRS)
+def test_good_and_bad_clusters(good: str, bad: str, machine: str, kind: str) -> None:
+    """Two nodes that are well, and two that are not, of one cluster of four."""
+    collective = "alltoall" if kind == "nic" else "allreduce"
+    gpus = [published(name, collective).ranks // 2 for name in (good, bad)]
+    runs = []
+    for start, name, many in zip((0, 2), (good, bad), gpus, strict=True):
+        spots = [RankPlace(0, f"n{start + node}", gpu, "", "") for node in (0, 1) for gpu in range(many)]
+        runs.append(replace(published(name, collective), places=tuple(replace(s, rank=r) for r, s in enumerate(spots))))
+    alone = bs.locate(machine, runs[:1], nodes=4, hosts=["n0", "n1", "n2", "n3"])
+    assert alone.status != 1
+    found = bs.locate(machine, runs, nodes=4, hosts=["n0", "n1", "n2", "n3"])
+    assert found.status == 1
+    assert kind in {one.kind.name for one in found.tied}
+    assert not any("n0" in one.place or "n1" in one.place for one in found.tied)
+
+
+def test_a_small_form_of_the_benchmark() -> None:
+    """Faults that the benchmark draws by itself, found by doing what ``--next`` says."""
+    path = Path(__file__).resolve().parents[2] / "benchmarks"
+    sys.path.insert(0, str(path))
+    try:
+        bench = importlib.import_module("bench_locate")
+    finally:
+        sys.path.remove(str(path))
+    counts = bench.counted(BOX, 1, 24, random.Random(3))
+    assert counts["class named"] >= 0.9 * counts["cases"]
+    assert counts["place in two"] >= 0.9 * counts["cases"]
+    assert counts["runs"] <= 10 * counts["cases"]
