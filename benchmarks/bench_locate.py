@@ -66,7 +66,7 @@ def links_of(machine: str, nodes: int) -> dict[str, list[tuple[str, str, float, 
 def drawn(machine: str, nodes: int, draw: random.Random) -> Fault:
     """A fault: its class, the place in `locate`'s words, and edits in which ``@`` stands for the node with it."""
     links = links_of(machine, nodes)
-    sorts = [sort for sort in ("nvlink", "pcie", "nic") if sort in links and (nodes > 1 or sort != "nic")]
+    sorts: list[str] = [sort for sort in ("nvlink", "pcie", "nic") if sort in links and (nodes > 1 or sort != "nic")]
     if nodes == 1 and "nvlink" in links:
         sorts = ["nvlink"]  # nothing else shows in one node
     sorts += ["clock"] + (["network", "host", "rail"] if nodes > 1 else [])

@@ -58,8 +58,8 @@ _MODELS = (
 _MOST_NVLINKS, _SWITCHED = 18, 12
 _MOST_VOLTA, _MOST_AMPERE = 6, 12
 _GENERATIONS = {70: "Volta (V100)", 80: "Ampere (A100)", 90: "Hopper (H100, H200)", 100: "Blackwell (B200)"}
+# Bytes/s of an NVLink above which it is of a generation later than Hopper.
 _BLACKWELL_LANE = 40 * 10**9
-"""Bytes/s of an NVLink above which it is of a generation later than Hopper."""
 
 
 def looks_like(text: str) -> bool:

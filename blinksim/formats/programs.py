@@ -31,16 +31,16 @@ from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.timing.alpha_beta import cost
 from blinksim.topology.graph import Topology
 
+# (GPU, number of the thread block on it)
 BlockId = tuple[int, int]
-"""(GPU, number of the thread block on it)"""
+# How often the unit (rank, unit of its input) is in a place.
 Value = Counter[tuple[int, int]]
-"""How often the unit (rank, unit of its input) is in a place."""
 
 # Contributions carried, and looks at a block that may go on: together some seconds.
 _MOST_EFFORT = 10_000_000
 _ORDERS = 3
+# What it costs to fill one unit of an input buffer.
 FILL = 10
-"""What it costs to fill one unit of an input buffer."""
 
 
 class Effort:
@@ -62,12 +62,12 @@ class Effort:
 
 
 OWN_DATA = -1
+# The rank that a unit comes from (-1 where ranks add to it) and its place in the input.
 Unit = tuple[int, int]
-"""The rank that a unit comes from (-1 where ranks add to it) and its place in the input."""
+# What is in a place: arrivals by number, and `OWN_DATA` for the rank's own data.
 Parts = frozenset[int]
-"""What is in a place: arrivals by number, and `OWN_DATA` for the rank's own data."""
+# What ranks must have in the end, by rank and unit.
 Needed = dict[tuple[int, Unit], Parts]
-"""What ranks must have in the end, by rank and unit."""
 
 
 class Held(NamedTuple):
@@ -392,13 +392,13 @@ def _ordered(known: Iterable[Parts], last: Parts | None) -> list[Parts]:
 # Bytes for which the steps are to be the best.
 _LARGE = 2**30
 Sends = dict[int, Send]
+# The messages that the hops of a send are part of; what has the same is sent in the same step.
 Messages = tuple[int, ...]
-"""The messages that the hops of a send are part of; what has the same is sent in the same step."""
 Levels = dict[Messages, int]
+# (before, after, steps between them at least).
 Waits = set[tuple[Messages, Messages, int]]
-"""(before, after, steps between them at least)."""
+# A send as (step, message, ranks that it passes, COPY or REDUCE, channel).
 Travel = tuple[int, int, tuple[int, ...], int, int]
-"""A send as (step, message, ranks that it passes, COPY or REDUCE, channel)."""
 
 
 def to_schedule(path: str | Path, machine: Machine[Any], topology: Topology, root: int) -> Candidate:

@@ -16,8 +16,8 @@ from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import breadth_first, cycles, grouped, path_to
 
 Arc = tuple[int, int]
+# The parent of every vertex but the root.
 Parents = dict[int, int]
-"""The parent of every vertex but the root."""
 
 
 @dataclass(frozen=True, slots=True)

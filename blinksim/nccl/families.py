@@ -14,11 +14,11 @@ from enum import IntEnum
 
 from blinksim.errors import InputError
 
+# Families.
 RING, TREE, COLLNET, NVLS, COLLNET_DIRECT = range(5)
-"""Families."""
 FAMILY_NAMES = {RING: "ring", TREE: "tree", COLLNET: "collnet", NVLS: "nvls", COLLNET_DIRECT: "collnet direct"}
+# The families that blinksim predicts, by name.
 FAMILIES = {FAMILY_NAMES[family]: family for family in (RING, TREE, NVLS)}
-"""The families that blinksim predicts, by name."""
 
 
 class Pattern(IntEnum):
@@ -32,13 +32,14 @@ class Pattern(IntEnum):
     COLLNET_DIRECT = 6
 
 
+# The patterns that make sense for a family.
 FAMILY_PATTERNS = {
     RING: (Pattern.RING,),
     TREE: (Pattern.BALANCED_TREE, Pattern.SPLIT_TREE, Pattern.TREE),
     NVLS: (Pattern.NVLS,),
 }
-"""The patterns that make sense for a family."""
 
+# Kinds of paths, nearest first, as NCCL abbreviates them, in words.
 PATH_WORDS = {
     "LOC": "the device itself",
     "NVL": "NVLink",
@@ -53,14 +54,13 @@ PATH_WORDS = {
     "NET": "the network",
     "DIS": "no path",
 }
-"""Kinds of paths, nearest first, as NCCL abbreviates them, in words."""
 PATH_TYPES = tuple(PATH_WORDS)
 LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, NET, DIS = range(len(PATH_TYPES))
 _SINCE = {"PXN": 12, "P2C": 27}
+# The path types that a graph file can name; some releases know fewer (`file_path_types`).
 FILE_PATH_TYPES = tuple(kind for kind in PATH_TYPES if kind not in ("C2C", "NET", "DIS"))
-"""The path types that a graph file can name; some releases know fewer (`file_path_types`)."""
+# The path types of graph files that every NCCL since 2.8 knows.
 PORTABLE_PATH_TYPES = tuple(kind for kind in FILE_PATH_TYPES if kind not in _SINCE)
-"""The path types of graph files that every NCCL since 2.8 knows."""
 
 
 def file_path_types(minor: int) -> tuple[str, ...]:
@@ -68,10 +68,10 @@ def file_path_types(minor: int) -> tuple[str, ...]:
     return tuple(kind for kind in FILE_PATH_TYPES if minor >= _SINCE.get(kind, 0))
 
 
+# The compute capability, times ten, that is assumed of GPUs that do not say theirs.
 DEFAULT_SM = 90
-"""The compute capability, times ten, that is assumed of GPUs that do not say theirs."""
+# Domain, bus, device and function, in small letters; the domain may be left out.
 BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-9a-f]{1,2})")
-"""Domain, bus, device and function, in small letters; the domain may be left out."""
 _SAFE = re.compile(r"[^\"'<>&\x00-\x1f]{0,254}")
 
 

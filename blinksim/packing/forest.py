@@ -51,8 +51,8 @@ from blinksim.topology.group import commuting_group
 _FEWER_TREES = 8
 
 
+# Exact capacities of the arcs of a network, in its units.
 Capacities = Sequence[Fraction]
-"""Exact capacities of the arcs of a network, in its units."""
 
 
 def whole_graph(net: Network, capacity: Capacities, rates: Mapping[int, Fraction], scale: Fraction) -> Digraph:
@@ -299,8 +299,8 @@ def regular_group(topology: Topology) -> Ints | None:
     return np.stack([group.along(exponents, np.full(count, vertex)) for vertex in range(count)], axis=1)
 
 
+# A tree of vertex 0: parents, children, amount; parents come first.
 Part = tuple[Ints, Ints, int]
-"""A tree of vertex 0: parents, children, amount; parents come first."""
 
 
 def trees_of_first(heads: Ints, capacity: Sequence[Fraction], rate: Fraction) -> tuple[list[Part], int] | None:

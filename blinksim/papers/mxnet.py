@@ -17,19 +17,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
+from blinksim import data_files
 from blinksim.algorithms import mxnet
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError, unknown
+from blinksim.graphs.connectivity import grouped
 from blinksim.machines import load
 from blinksim.packing import balanced
 from blinksim.papers.tables import Figure, Table, published_rows
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
+from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count
 from blinksim.timing import event_graph
 from blinksim.timing.alpha_beta import cost
@@ -299,26 +301,10 @@ class KeyValueStore:
         return large
 
 
-def resnet50() -> list[int]:
-    """Elements of every key: convolutions, batch normalizations (2 keys each), the classifier (He et al. 2016)."""
-    keys, width = [3 * 64 * 49, 64, 64], 64
-    for channels, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            shapes = [(width, channels, 1), (channels, channels, 9), (channels, 4 * channels, 1)]
-            shapes += [(width, 4 * channels, 1)] * (block == 0)
-            for inputs, outputs, kernel in shapes:
-                keys += [inputs * outputs * kernel, outputs, outputs]
-            width = 4 * channels
-    return [*keys, 2048 * 1000, 1000]
-
-
-def vgg16() -> list[int]:
-    """Elements of every key: 13 convolutions and 3 full layers with their biases (Simonyan and Zisserman 2015)."""
-    widths = [3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512]
-    keys = [number for a, b in pairwise(widths) for number in (9 * a * b, b)]
-    for inputs, outputs in ((512 * 49, 4096), (4096, 4096), (4096, 1000)):
-        keys += [inputs * outputs, outputs]
-    return keys
+def network_keys() -> dict[str, list[int]]:
+    """Elements of every key of ResNet-50 and VGG-16."""
+    keys = read_rows(data_files.folder("models") / "mxnet_keys.csv", dict, "key of a network")
+    return grouped((row["network"], int(row["elements"])) for row in keys)
 
 
 def tables() -> Iterator[Table]:
@@ -340,7 +326,7 @@ def tables() -> Iterator[Table]:
         name = f"{count(keys, 'key')}, {before_wait} before a wait"
         crossings.append(Figure(name, (1e6, 1e7), elements, "float32", f"with {1e6 * OPERATION_S:.0f} us a copy"))
     yield Table("Many trees overtake one from", "figures 6 and 7", tuple(crossings))
-    networks = {"ResNet-50": resnet50(), "VGG-16": vgg16()}
+    networks = network_keys()
     sizes = {name: [FLOAT32 * elements for elements in keys] for name, keys in networks.items()}
     times = {
         name: {way: push_pulls(store.schedules[way], keys, before_wait=150) for way in WAYS}

@@ -18,8 +18,8 @@ import numpy as np
 from blinksim.graphs.arrays import Bools, Floats, Ints, distinct
 from blinksim.topology.elements import Link
 
+# What links have in common: bytes/s of a lane, lanes, class, latency and overhead in seconds.
 Figures = tuple[Fraction, int, str, float, float]
-"""What links have in common: bytes/s of a lane, lanes, class, latency and overhead in seconds."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 # Routes that a pair of devices divides its data among.
 MOST_ROUTES = 64
+# Links to take in rotation; of parallel links a wide one stands there more often than a narrow one.
 Bundle = tuple[int, ...]
-"""Links to take in rotation; of parallel links a wide one stands there more often than a narrow one."""
+# For each neighbour of a device the links there, and their bytes/s together: floats, which compare fast.
 Neighbours = Mapping[int, tuple[Bundle, float]]
-"""For each neighbour of a device the links there, and their bytes/s together: floats, which compare fast."""
 _Ends = Iterable[tuple[int, tuple[Bundle, float]]]
 
 
@@ -108,8 +108,8 @@ class Bundles:
         return tuple(i for i, rate in share.items() for _ in range(int(rate / unit))), float(width)
 
 
+# The node of devices that join nodes.
 OUTSIDE = -1
-"""The node of devices that join nodes."""
 
 Attached = frozenset[int]
 

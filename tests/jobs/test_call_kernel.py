@@ -245,8 +245,8 @@ def test_the_kernel_finds_calls_that_differ(packets: bool, tmp_path: Path) -> No
 
 def capture(group: Group, call: Call) -> None:
     """A call while the stream is captured in a graph."""
-    stream = group.backend.stream  # type: ignore[attr-defined]
-    group.backend.go_on(stream.ptr)  # type: ignore[attr-defined]
+    stream = group.backend.stream  # type: ignore[union-attr]
+    group.backend.go_on(stream.ptr)  # type: ignore[union-attr]
     stream.is_capturing = lambda: True
     try:
         group.run(call, 0, 0)

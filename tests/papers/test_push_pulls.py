@@ -10,7 +10,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.papers.mxnet import Job, push_pulls, resnet50, together, vgg16
+from blinksim.papers.mxnet import Job, network_keys, push_pulls, together
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -30,7 +30,7 @@ def test_many_small_keys_want_a_parameter_server_and_few_large_ones_a_ring() -> 
     # Keys are spread over servers, one on every GPU.
     servers = [built("parameter_server", topology.select(names[r:] + names[:r])) for r in range(len(names))]
     ring, tree = built("ring", topology), built("mxnet", topology)
-    many, few = bytes_of(resnet50()), bytes_of(vgg16())
+    many, few = map(bytes_of, network_keys().values())
     # The page counts "over 157" push-pulls of at most about 2M floats, and "fewer than 32" with some over 10M.
     assert len(many) > 157
     assert max(many) < 4 * 2.4e6
@@ -46,6 +46,14 @@ def test_many_small_keys_want_a_parameter_server_and_few_large_ones_a_ring() -> 
     # The trees beat both on ResNet-50 and the server by far on VGG-16 (speed-up table: 1.19, 1.33 and 5.89).
     assert times["many", "tree"] < times["many", "server"]
     assert times["few", "tree"] < times["few", "server"] / 5
+
+
+def test_networks_have_as_many_parameters_as_published() -> None:
+    """25.6 million (He et al. 2016, with the batch normalizations' two) and 138.4 million (Simonyan and Zisserman)."""
+    assert {name: round(sum(keys) / 1e6, 1) for name, keys in network_keys().items()} == {
+        "ResNet-50": 25.6,
+        "VGG-16": 138.4,
+    }
 
 
 def test_push_pulls_overlap_before_a_wait() -> None:

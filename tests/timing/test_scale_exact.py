@@ -53,9 +53,7 @@ def answers(
 ) -> tuple[Fraction, str, dict[str, float | str]]:
     """The ceiling and why it holds, and the time of every algorithm, or why it cannot run."""
     candidate.forget()
-    for answered in quick._known(part):
-        answered.clear()
-    for known in (best_known.best_known, compute._bounds):
+    for known in (quick.tightest_by_sums, quick.quick_bound, best_known.best_known, compute._bounds):
         known.cache_clear()
     ceiling = ceiling_of(part, Collective(collective))
     found: dict[str, float | str] = {}

@@ -10,14 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import comb
 
 import numpy as np
 
+from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Floats, Ints
 from blinksim.machines import MachineLike, Question
+from blinksim.textio.text_files import read_rows
 from blinksim.timing.library_model import Library
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.elements import Device
@@ -31,9 +34,6 @@ _NOTHING = 1e-3
 # A time that grows with at least this power of what is slow.
 _DECIDES = 0.75
 _JOINS, _HOST, _PORT, _CPUS = "between GPUs", "to the host", "to the fabric", "between CPUs"
-
-# Of the bandwidth that a fault leaves, some lanes or a generation less.
-_SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.42, 0.35, 0.29, 0.25, 0.18, 0.125)
 
 
 @dataclass(frozen=True)
@@ -51,41 +51,17 @@ class FaultClass:
     shares: tuple[float, ...]
     check: str
 
+    @classmethod
+    def of(cls, row: dict[str, str]) -> FaultClass:
+        """The class of a row of ``models/faults.csv``."""
+        slow, shares = tuple(row["slow"].split("; ")), tuple(map(float, row["shares"].split()))
+        return cls(row["name"], row["words"], slow, row["at"], shares, row["check"])
 
-CLASSES = (
-    FaultClass(
-        "host", "a host's PCIe traffic through the CPU (GPUDirect RDMA off, ACS on)", (_HOST,), NODE,
-        _SHARES, "lsmod | grep peermem; lspci -vvv (ACSCtl: SrcValid+); GDRDMA in NCCL_DEBUG=INFO",
-    ),
-    FaultClass(
-        "network", "a node on sockets, or all its NICs slow", (_PORT,), NODE,
-        (0.7, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05, 0.03), "NET/Socket in NCCL_DEBUG=INFO; ibstat; the network's plugin",
-    ),
-    FaultClass(
-        "nvlink", "NVLink lanes down or degraded", (_JOINS,), LINK, _SHARES,
-        "nvidia-smi nvlink -s, -e (errors); dmesg | grep -i xid",
-    ),
-    FaultClass(
-        "pcie", "PCIe at a lower generation or width", (_HOST,), LINK, _SHARES,
-        "lspci -vv (LnkSta); nvidia-smi -q (PCIe Generation, Link Width)",
-    ),
-    FaultClass(
-        "nic", "a NIC or its cable at a lower rate", (_PORT,), LINK, _SHARES,
-        "ibstat; rdma link; ethtool (Speed)",
-    ),
-    FaultClass(
-        "clock", "a slow GPU", (_JOINS, _HOST), GPU, _SHARES,
-        "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER",
-    ),
-    FaultClass(
-        "cpus", "a slow link between CPUs, or processes on the wrong NUMA node", (_CPUS,), LINK, _SHARES,
-        "nvidia-smi topo -m; numactl -s; lstopo",
-    ),
-    FaultClass(
-        "rail", "one rail, the same port of every node", (_PORT,), RAIL, _SHARES,
-        "ibstat on all nodes; the counters of the leaf switch",
-    ),
-)  # fmt: skip
+
+@cache
+def classes() -> tuple[FaultClass, ...]:
+    """All classes of fault."""
+    return tuple(read_rows(data_files.folder("models") / "faults.csv", FaultClass.of, "class of fault"))
 
 
 @dataclass(frozen=True)
@@ -155,7 +131,7 @@ class Faults:
             listed = links.setdefault(_sort_of(*ends), [])
             if first and pair not in listed and pair[::-1] not in listed:
                 listed.append(pair)
-        for kind in CLASSES:
+        for kind in classes():
             pairs = [pair for sort in kind.slow for pair in links.get(sort, ())]
             groups: dict[str, list[tuple[str, str]]] = {}
             for pair in pairs:
@@ -222,14 +198,11 @@ class Faults:
 
         local: the GPUs of the job on the node with the fault; other: those on another node, None without one.
         """
-        first, move = self.alike(local)
-        if other not in (None, local):
-            first, move = local, np.arange(len(move))
-        key = first, other is None, other if first is local else None, collective, size
+        identity = np.arange(len(self.node.devices))
+        first, move = self.alike(local) if other in (None, local) else (local, identity)
+        key = first, first if other == local else other, collective, size
         if key not in self._known:
-            self._known[key] = self._effects(
-                first, None if other is None else first if other == local else other, *key[3:]
-            )
+            self._known[key] = self._effects(*key)
         return self._known[key][self._moved(move)]
 
     def _moved(self, move: Ints) -> Ints:

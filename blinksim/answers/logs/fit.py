@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Name = TypeVar("Name", bound=Hashable)
+# From all constants and the names of some: times (n), and the share of each that is in proportion to those (n x p).
 Predict = Callable[[Mapping[Name, float], Sequence[Name]], tuple[Floats, Floats]]
-"""From all constants and the names of some: times (n), and the share of each that is in proportion to those (n x p)."""
 # 95 % as efficient as least squares where all errors are normal.
 _TUNING = 4.685
 _LEAST_SCALE = 1e-7

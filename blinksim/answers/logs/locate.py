@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from statistics import median
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ from blinksim.answers.project import gpus_of
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Floats, Ints
+from blinksim.graphs.connectivity import grouped
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Run
@@ -130,7 +131,7 @@ class Located(Result):
     next_run : str
         The run of nccl-tests that tells most about what is open; empty if none does, or it was not asked for.
     plan : tuple of str
-        Runs for a machine of which nothing is known; empty where logs were given.
+        Runs that clear a machine, of which each tells most where those before show nothing wrong.
 
     Examples
     --------
@@ -219,7 +220,13 @@ class Suspicion:
         self.faults, self.nodes, self.seen = faults, nodes, tuple(seen)
         targets = [faults.targets[place] for place in faults.places]
         self.rail = np.array([one.kind.at == RAIL for one in targets], dtype=np.bool_)
-        self.many = np.array([len(one.kind.shares) for one in targets])
+        # Half for healthy, and the rest for every place alike, and for each of its shares.
+        weights = np.tile([1 / len(one.kind.shares) for one in targets], (nodes, 1))
+        weights[nodes > 1 :, self.rail] = 0.0
+        self.prior: Floats = np.append(0.5 * weights.ravel() / weights.sum(), 0.5)
+        # The place that each fault is at, whatever its share: by node and target.
+        every = np.arange(nodes)[:, None] * len(faults.targets) + faults.places
+        self.groups: Ints = np.append(every.ravel(), nodes * len(faults.targets))
         self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
         self.wide = np.array([self.wide_of(one.healthy) for one in seen])
         alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
@@ -245,14 +252,6 @@ class Suspicion:
             found[node] = self.faults.effects(gpus, other, job.collective, size)
         found[0, self.rail] = found[:, self.rail].max(axis=0, initial=0.0)
         return np.append(found.ravel(), 0.0)
-
-    @cached_property
-    def prior(self) -> Floats:
-        """Half for healthy, and the rest for every place alike, and for each of its shares."""
-        weights = np.tile(1 / self.many, (self.nodes, 1))
-        weights[self.nodes > 1 :, self.rail] = 0.0
-        found: Floats = np.append(0.5 * weights.ravel() / weights.sum(), 0.5)
-        return found
 
     @cached_property
     def effects(self) -> Floats:
@@ -284,14 +283,6 @@ class Suspicion:
         logs = -0.5 * ((_FREEDOM + len(self.seen)) * np.log1p(squared / _FREEDOM) + wide)
         weights = self.prior * np.exp(logs - logs.max())
         found: Floats = weights / weights.sum()
-        return found
-
-    @cached_property
-    def groups(self) -> Ints:
-        """The place that each fault is at, whatever its share: by node and target; healthy last."""
-        each = len(self.faults.targets)
-        nodes = np.arange(self.nodes)[:, None] * each
-        found: Ints = np.append((nodes + self.faults.places[None, :]).ravel(), self.nodes * each)
         return found
 
     def by_place(self, values: Floats) -> Floats:
@@ -398,10 +389,8 @@ def _spread(means: Floats, weights: Floats, noise: float) -> float:
 
 def _halves(items: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Both halves by every binary digit of the place, which together name each one."""
-    found = list[tuple[int, ...]]()
-    for digit in range((len(items) - 1).bit_length()):
-        for half in (0, 1):
-            found.append(tuple(x for place, x in enumerate(items) if place >> digit & 1 == half))
+    digits = product(range((len(items) - 1).bit_length()), (0, 1))
+    found = [tuple(x for place, x in enumerate(items) if place >> digit & 1 == half) for digit, half in digits]
     return [half for half in found if 1 < len(half) < len(items)]
 
 
@@ -448,10 +437,7 @@ class _Rig:
     def seen(self, run: Run, given: Names | None) -> Seen:
         """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
         job = self.job(run, given)
-        times = dict[int, list[float]]()
-        for row in run.rows:
-            if row.size:
-                times.setdefault(row.size, []).append(row.time_s)
+        times = grouped((row.size, row.time_s) for row in run.rows if row.size)
         if not times:
             raise InputError(f"{run.path}: has no size above 0")
         sizes = [size for size in sorted(times) if 16 * size >= max(times)][-3:]
@@ -470,13 +456,11 @@ class _Rig:
         if self.whole.nodes == 1:
             [gpus] = job.locals
             return f"{visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
-        groups = dict[tuple[int, ...], list[str]]()
-        for node, gpus in job.gpus:
-            groups.setdefault(gpus, []).append(f"{known.get(node, f'n{node}')}:{len(gpus)}")
+        named = ((gpus, f"{known.get(node, f'n{node}')}:{len(gpus)}") for node, gpus in job.gpus)
         parts = (
             f"-H {','.join(hosts)} -np {len(hosts) * len(gpus)} "
             f"-x {visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {test} -g 1"
-            for gpus, hosts in groups.items()
+            for gpus, hosts in grouped(named).items()
         )
         return f"mpirun {' : '.join(parts)}"
 
@@ -524,7 +508,7 @@ def locate(
     next_run : bool
         Also the run of nccl-tests that tells most about what is open.
     plan : bool
-        Also a whole plan of at most ten runs for a machine of which nothing is known.
+        Also the runs that clear a machine of which nothing is known, ten at most.
 
     Returns
     -------
@@ -582,33 +566,13 @@ def _read(log: str | os.PathLike[str] | Run, wanted: str) -> list[tuple[Run, str
     return [(one, members) for run in runs for one in tests_log.select([run], wanted)]
 
 
-def _plan(suspicion: Suspicion) -> list[Job]:
-    """Runs that together part the places of faults into the most even groups, greedily."""
-    chosen, jobs = list[Job](), suspicion.choices
-    weights = suspicion.by_place(suspicion.prior)
-    codes: Ints = np.zeros(len(weights), dtype=np.int64)
-    values = [suspicion.by_place(suspicion.prior * suspicion.predicted(job)) for job in jobs]
-    while len(chosen) < MOST_RUNS:
-        kinds, best, more = {suspicion.kind(job) for job in chosen}, codes, list[Job]()
-        most = _parted(codes, weights) + _WORTH / 5
-        for job, sums in zip(jobs, values, strict=True):
-            if job in chosen:
-                continue
-            # Of a first run of its kind nobody knows how this rig differs from others.
-            wide = suspicion.wide_of(suspicion.expected(job))
-            step = 4 * _NOISE if suspicion.kind(job) in kinds else 3 * wide
-            steps = np.round(sums / np.maximum(weights, 1e-300) / step).astype(np.int64)
-            finer = np.unique(np.stack([codes, steps]), axis=1, return_inverse=True)[1].ravel()
-            if (found := _parted(finer, weights)) > most:
-                more, most, best = [job], found, finer
-        if not more:
-            break
-        chosen, codes = chosen + more, best
-    return chosen
-
-
-def _parted(codes: Ints, weights: Floats) -> float:
-    """The entropy of the groups of equal codes, in nats."""
-    sums = np.bincount(codes, weights)
-    shares = sums[sums > 0] / sums.sum()
-    return float(-(shares * np.log(shares)).sum())
+def _plan(suspicion: Suspicion) -> Iterator[Job]:
+    """The runs of which each tells most where those before show nothing wrong, ten at most."""
+    seen = suspicion.seen
+    for _ in range(MOST_RUNS):
+        job = Suspicion(suspicion.faults, suspicion.nodes, seen).next_run()
+        if job is None:
+            return
+        yield job
+        healthy = suspicion.expected(job)
+        seen += (Seen("", job, SIZE, healthy.time_s, 0.0, healthy),)

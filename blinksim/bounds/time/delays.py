@@ -20,10 +20,10 @@ from blinksim.collective import ROOT, Collective
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import candidates, encoded, orbit_labels
 
+# Femtoseconds in a second.
 SECOND = 10**15
-"""Femtoseconds in a second."""
+# Femtoseconds beyond every time.
 FAR = 10**30
-"""Femtoseconds beyond every time."""
 # Questions whose delays are kept in the process.
 _KEPT = 64
 

@@ -32,8 +32,8 @@ _LONG = 2**58
 _NEVER = 10**60
 # Ranks up to which all pairs of sets of ranks are tried: 65,536 for 8.
 _MOST_STRADDLING = 8
+# Messages for one element, further hops of them, and how many can be under way at once.
 Row = tuple[int, int, int]
-"""Messages for one element, further hops of them, and how many can be under way at once."""
 
 
 class SecondMessage(Theorem):

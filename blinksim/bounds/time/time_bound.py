@@ -174,8 +174,8 @@ _REFINED, _RAISED = 6, 2
 _ROUNDS = 3
 _KEPT = 64
 
+# Ranks that data comes from, and that it must get to.
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
-"""Ranks that data comes from, and that it must get to."""
 
 
 @lru_cache(maxsize=_KEPT)

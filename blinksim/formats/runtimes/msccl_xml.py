@@ -37,8 +37,8 @@ from blinksim.topology.elements import RCCL
 from blinksim.topology.graph import Topology
 
 MOST_CHANNELS, MOST_BLOCKS, MOST_STEPS, RCCL_STEPS, MOST_COUNT = 32, 32, 256, 64, 71
+# Buffers of a connection, and bytes in each: one of NCCL's 8 slots (NCCL_STEPS), in Simple two slices of 2.
 BUFFERS = {"Simple": (2, 2 << 20), "LL": (8, 32 << 10), "LL128": (8, 576_000)}
-"""Buffers of a connection, and bytes in each: one of NCCL's 8 slots (NCCL_STEPS), in Simple two slices of 2."""
 KINDS = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
 _SENDS, _RECEIVES, _ADDS = ("s", "rcs", "rrs", "rrcs"), ("r", "rcs", "rrs", "rrc", "rrcs"), ("rrs", "rrc", "rrcs")
 _WRITES = ("r", "rcs", "rrc", "rrcs", "cpy", "re")
@@ -46,8 +46,8 @@ _PARENTS = {"gpu": ("algo",), "tb": ("gpu",), "step": ("tb",)}
 _MOST_GPUS, _MOST_UNITS, _LARGEST = 1024, 32767, 2**59
 
 
+# (sender, receiver, channel)
 Connection = tuple[int, int, int]
-"""(sender, receiver, channel)"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from blinksim.nccl.files.graph_rules import DEFAULT_RELEASE, CrashError, LoadErr
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import fault, integer, number, word
 
+# NCCL copies every channel of a file, and has room for 32 with the copies before 2.25, for 64 since.
 PORTABLE_CHANNELS, MOST_CHANNELS = 16, 32
-"""NCCL copies every channel of a file, and has room for 32 with the copies before 2.25, for 64 since."""
 _PARENTS = {"graph": ("graphs",), "channel": ("graph",), "gpu": ("channel",), "net": ("channel",)}
 _HEX = re.compile(r"(?:0[xX])?[0-9a-fA-F]{1,16}")
 _GIGA = 10**9

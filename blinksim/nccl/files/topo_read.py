@@ -31,11 +31,11 @@ from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED, m
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
+# What to do about a file that leaves things out.
 CURE = (
     "Templates of clouds leave GPUs and NVLinks to NCCL, which finds them when it runs: name the machine (like=MACHINE "
     "when importing it), or take what NCCL_TOPO_DUMP_FILE writes on it"
 )
-"""What to do about a file that leaves things out."""
 # Classes of PCI: display controllers (NVIDIA's GPUs), network controllers, NVSwitches, and CPUs with NVLinks.
 _GPU, _NIC, _SWITCH, _CPU = "0x03", "0x02", "0x068000", "0x068001"
 # AMD's GPUs are processing accelerators.

@@ -22,8 +22,8 @@ from blinksim.textio import link_rates
 from blinksim.topology.elements import GPU_KINDS
 from blinksim.topology.graph import Device, Topology
 
+# The elements of a topology file that NCCL 2.21 and later have room for.
 MOST_ELEMENTS = 256
-"""The elements of a topology file that NCCL 2.21 and later have room for."""
 _PCI_KEYS = (
     *("busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device"),
     *("link_speed", "link_width"),
@@ -132,8 +132,8 @@ def _bus_ids(
     return bus_ids, left
 
 
+# Names of devices that say their number.
 NUMBERED = re.compile(r"(?:n[0-9]+\.)?(?:gpu|net|nic)([0-9]{1,4})")
-"""Names of devices that say their number."""
 
 
 def number(device: Device) -> int:

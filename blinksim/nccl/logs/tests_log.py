@@ -120,8 +120,8 @@ class Number:
         return cls(value, half) if math.isfinite(value) and math.isfinite(half) else None
 
 
+# Time in microseconds, algbw and busbw in GB/s.
 Numbers = tuple[Number, Number, Number]
-"""Time in microseconds, algbw and busbw in GB/s."""
 Measurement = tuple[Row, Numbers]
 
 

@@ -89,8 +89,8 @@ def _reordered(items: Sequence[_Item], places: Sequence[Any]) -> list[_Item]:
     return [item if place is None else items[next(ordered)] for item, place in zip(items, places, strict=True)]
 
 
+# Bytes/s of the unit in which this package counts bandwidth.
 GRAIN = 1000
-"""Bytes/s of the unit in which this package counts bandwidth."""
 
 # GPUs of one node: NCCL_TOPO_MAX_NODES of NCCL 2.30.7, src/include/graph.h.
 MOST_GPUS = 640
@@ -393,8 +393,8 @@ class _Builder:
         return str(facts.get("arch", DEFAULT_CPU[0])), str(facts.get("vendor", "unknown"))
 
 
+# (link, amount in `GRAIN`) of everything that a channel takes on a path.
 Demand = tuple[tuple[int, int], ...]
-"""(link, amount in `GRAIN`) of everything that a channel takes on a path."""
 LOCAL_BANDWIDTH = 5_000_000_000_000 // GRAIN
 
 

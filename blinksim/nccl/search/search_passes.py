@@ -396,8 +396,8 @@ class Attempt:
 ALL_VISITS = 1 << 19
 MOST_CHANNELS = 32
 MOST_HEADS = 32
+# Bytes/s that NCCL writes for a channel where it found none.
 NO_SOLUTION = Fraction(100_000_000)
-"""Bytes/s that NCCL writes for a channel where it found none."""
 
 
 @dataclass(frozen=True)

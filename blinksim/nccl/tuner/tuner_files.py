@@ -24,8 +24,8 @@ from blinksim.nccl.tuner.tuner import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES, PR
 from blinksim.textio.text_files import MIB, Exported, check_target, read_bytes, write_bytes
 from blinksim.textio.text_table import count
 
+# As a number of channels, NCCL's own; as one of nodes or ranks, any.
 DEFAULT = -1
-"""As a number of channels, NCCL's own; as one of nodes or ranks, any."""
 MOST_BYTES = 2**63 - 1
 MOST_CHANNELS = 64
 # NCCL runs the others with one protocol only (2.28.3, graph/tuning.cc).
@@ -138,8 +138,8 @@ def rules_of(
 
 
 DialectName = Literal["nccl", "rccl", "ncclx"]
+# What the plugin is called here.
 PLUGIN = "libnccl-tuner-blinksim.so"
-"""What the plugin is called here."""
 
 
 def _ncclx_row(rule: TuningRule) -> str | None:
