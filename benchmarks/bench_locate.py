@@ -80,7 +80,9 @@ def drawn(machine: str, nodes: int, draw: random.Random) -> Fault:
             return f"degrade {ends} lanes={draw.randint(max(1, lanes // 4), max(1, lanes - 2))}"
         return f"degrade {ends} bandwidth={rate * share / 1e9:.6g}GB/s{more}"
 
-    local = lambda name: name.removeprefix("n0.") if nodes > 1 else name  # noqa: E731
+    def local(name: str) -> str:
+        return name.removeprefix("n0.") if nodes > 1 else name
+
     if sort in ("nvlink", "pcie", "nic"):
         link = draw.choice(links[sort])
         return sort, "-".join(map(local, link[:2])), (edit(link),)
