@@ -55,16 +55,16 @@ def seconds_left(margin: float = 0.0) -> float | None:
     return left
 
 
+# What takes longer than about this is refused.
 MOST_SECONDS = 60
-"""What takes longer than about this is refused."""
 _FLOW = 150e-9
 _BOUND = 2e-3
 _ROUTE = 800e-9
 # Of a link that a tree is grown over; between 5 and 25 µs on tori, meshes, hypercubes, switches and fat
 # trees.
 _TREE = 15e-6
+# For each of the additions of a least tree: 8 s for 350,000 (10 groups of 16 GPUs), 1 s for 180,000 (hypercube).
 SECONDS_A_SUM = 25e-6
-"""For each of the additions of a least tree: 8 s for 350,000 (10 groups of 16 GPUs), 1 s for 180,000 (hypercube)."""
 # Of an event of a simulation: one in an array of many, one that waits for its turn.
 _EVENT = {"waves": 300e-9, "heap": 2.5e-6}
 

@@ -46,5 +46,6 @@ def fill(plan: Plan) -> None:
             at = above[at]
     # The root's own block stays there.
     plan.add_chunk(Fraction(1, plan.n), root, root)
-    steps, _, chunks, src, dst = zip(*sorted(rows), strict=True)
-    plan.send(src, dst, chunk=chunks, op=COPY, step=steps)
+    if rows:
+        steps, _, chunks, src, dst = zip(*sorted(rows), strict=True)
+        plan.send(src, dst, chunk=chunks, op=COPY, step=steps)

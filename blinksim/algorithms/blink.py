@@ -35,8 +35,8 @@ ENTRY = Algorithm(
 )
 
 
+# Ranks up to which trees are searched.
 MOST_RANKS = 32
-"""Ranks up to which trees are searched."""
 
 
 def build(

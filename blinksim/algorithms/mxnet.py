@@ -37,11 +37,11 @@ ENTRY = Algorithm(
 )
 
 
+# Elements above which an array is sliced, and every GPU roots a tree with one slice.
 ARRAY_BOUND = 10_000_000
-"""Elements above which an array is sliced, and every GPU roots a tree with one slice."""
 PENALTY = 0.7
+# Values of the link matrix: a route over PCIe and CPUs, one NVLink lane, two lanes or more. 0: a GPU and itself.
 PCIE, SINGLE, DOUBLE = 1, 2, 3
-"""Values of the link matrix: a route over PCIe and CPUs, one NVLink lane, two lanes or more. 0: a GPU and itself."""
 TREES = ("auto", "single", "multi")
 
 Matrix = npt.NDArray[np.float32]

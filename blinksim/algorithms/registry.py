@@ -31,7 +31,7 @@ AlgorithmName = Literal[
     "rail_aligned", "rail_joined", "bruck", "two_shot", "hierarchical", "hierarchical_direct",
     "hierarchical_multiplying", "chain_tree", "parameter_server", "mxnet", "packed", "few_steps", "few_rounds",
     "chains", "rings", "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot",
-    "packed_in_network", "nvls_tree", "sharp",
+    "packed_in_network", "nvls_tree", "sharp", "binomial_blocks",
 ]  # fmt: skip
 """The names of the registry in the order of lists, for editors too; ``-`` and ``_`` are alike."""
 

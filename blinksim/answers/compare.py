@@ -646,7 +646,9 @@ class MachineComparison(Result):
         best = max(paid, key=lambda name: paid[name] / last[name].time_s)
         least = paid[best] / last[best].high_s
         near = [name for name, one in last.items() if name != best and paid[name] / one.low_s > least]
-        overlap = f", but its interval overlaps with that of {' and '.join(near)}" if near else ""
+        overlap = (
+            f", but its interval overlaps with {'those' if near[1:] else 'that'} of {', '.join(near)}" if near else ""
+        )
         return f"at {format_size(last[best].size)} {best} has most for the money{overlap}"
 
 

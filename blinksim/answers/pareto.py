@@ -29,14 +29,14 @@ from blinksim.timing.projection_result import Ceiling, labelled, left_out_words
 from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 
+# How long to search for schedules of few steps, about.
 SECONDS = 20.0
-"""How long to search for schedules of few steps, about."""
 # Bytes for which time is nothing but latency, and nothing but bandwidth.
 _SMALL, _LARGE = 1, 2**40
 # Bytes for which the table has a time.
 _SHOWN = (2**16, 2**20, 2**24)
+# Ranks up to which searches for further candidates take seconds.
 MOST_RANKS = 16
-"""Ranks up to which searches for further candidates take seconds."""
 # Chunks per rank (of the whole vector, for broadcast and reduce), and steps more than the fewest, that are
 # tried.
 _CHUNKS = (1, 2, 3, 4, 6, 8)

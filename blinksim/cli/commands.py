@@ -839,6 +839,8 @@ class Expect(TableOptions, run="blinksim.cli.logs:expect"):
           the floor.
       logs: Judge this log as `diagnose` does; may be repeated. Also a trace of PyTorch's profiler, a dump of
           its flight recorder, or records of NCCL Inspector: what they lose by group and collective.
+      one_job: The logs are of ranks of one job, which wait for each other: a call takes what its quickest
+          rank took.
       in_place: Of LOG, take the times in place.  [default: out of place, where there are any]
       nccl_version: The NCCL that ran.  [default: what LOG says, else 2.28.3]
       no_nvls: NCCL runs with NCCL_NVLS_ENABLE=0.
@@ -856,6 +858,7 @@ class Expect(TableOptions, run="blinksim.cli.logs:expect"):
     sizes: str = option("1KiB:1GiB:x32", text=SIZES)
     format: str | None = choice("text csv json yaml prometheus nccl-tests")
     logs: tuple[str, ...] = option(flags="--check", metavar="LOG")
+    one_job: bool = option()
     in_place: bool = option(rare=True)
     no_nvls: bool = option()
     nccl_version: str | None = option(metavar="VERSION", rare=True)

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
@@ -153,11 +154,12 @@ def expect(options: Expect) -> None:
 def _check(options: Expect, question: Question, wanted: Collection[str]) -> None:
     """Judges the tests in logs, each collective (and group of a job) by itself, as `diagnose` does."""
     whole, found = question.whole(), list[tuple[str, Sequence[Run], Diagnosis]]()
-    every = of_one_job(run for log in options.logs for run in read_runs(log))
-    for (log, *_, name), tests in grouped(every, attrgetter("path", "group", "places", "collective")):
-        if name in wanted or not wanted or not name:
-            runs = tests_log.select(tests, name or ",".join(wanted))
-            found.append((log, runs, _diagnosed(options, question, whole, runs)))
+    read = [read_runs(log) for log in options.logs]
+    for runs_of_log in [of_one_job(chain(*read))] if options.one_job else read:
+        for (*_, name), tests in grouped(runs_of_log, attrgetter("group", "places", "collective")):
+            if name in wanted or not wanted or not name:
+                runs = tests_log.select(tests, name or ",".join(wanted))
+                found.append((runs[0].path, runs, _diagnosed(options, question, whole, runs)))
     if not found:
         raise InputError(f"{', '.join(options.logs)}: no test of {', '.join(wanted)}")
     status = _worst({each.status() for *_, each in found})
@@ -170,7 +172,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
         if jobs:
             click.echo(jobs_text(jobs))
             logs = " ".join(f"--check {typed(log)}" for log in options.logs)
-            click.echo(f"next: blinksim expect {again} {logs} --csv")
+            click.echo(f"next: blinksim expect {again} {logs}{' --one-job' * options.one_job} --csv")
             return
         cells = []
         for log, _, each in found:
@@ -202,7 +204,9 @@ def locate(options: Locate) -> None:
     again = f"locate {typed(options.machine)}{''.join(f' {typed(log)}' for log in options.logs)}"
     if found.next_run or (first is None and found.plan):
         more = found.next_run or found.plan[0]
-    elif found.status == 1 and first is not None and found.nodes == 1:
+    elif options.next and found.seen:
+        more = "no run tells more"
+    elif found.status == 1 and first is not None and found.nodes == 1 and len(found.tied) == 1:
         edits = "".join(f" --edit {typed(edit)}" for edit in first.edits)
         more = f"blinksim project {typed(options.machine)} allreduce 256MiB{edits} --before"
     else:

@@ -31,8 +31,8 @@ All options of a command, or what a word of an answer means:
 Exit status: 0 ok, 1 the answer is "no", 2 usage or bad input, 3 not expressible or infeasible,
 4 a missing extra or missing hardware, 5 nothing wrong but not all proved or known, 70 a bug in blinksim.
 The answer goes to stdout, progress to stderr."""
+# The exit status of a bug: EX_SOFTWARE of sysexits.h.
 BUG = 70
-"""The exit status of a bug: EX_SOFTWARE of sysexits.h."""
 _DEBUG = "--debug"
 
 # Options of nccl-tests, mpirun and the like, and what they are called here.

@@ -122,8 +122,8 @@ TYPES = {
 
 
 _MACHINE = "MACHINE: a name from `blinksim topo list`, a file, or a shape such as ring:8."
+# What --gpus stands for without a number.
 ALL_GPUS = 64
-"""What --gpus stands for without a number."""
 T = TypeVar("T")
 Given = TypeVar("Given", bound="Options")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -310,8 +310,8 @@ class Options:
         return next((part for part in parts[1:] if part.startswith(heading)), "") if heading else parts[0]
 
 
+# The commands by name, those of a group behind it.
 COMMANDS: dict[str, type[Options]] = {}
-"""The commands by name, those of a group behind it."""
 
 
 @cache

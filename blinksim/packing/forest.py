@@ -189,7 +189,7 @@ def best_split(
     rounds = _ONE_ROOT if free and alike else MOST_ROUNDS
     solution = solve_trees(net, shared, weights, both=both, rounds=rounds)
     every = single_orbits(net)
-    if free and not agree(best, solution.value):
+    if free and not (solution.attained and agree(best, solution.value)):
         weights, every = None, orbits
         solution = solve_trees(net, shared, None, both=both, orbits=orbits)
     used, alone = np.array(solution.used)[:, every.arc].tolist(), np.maximum(solution.roots, 0.0)

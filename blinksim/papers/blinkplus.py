@@ -31,8 +31,8 @@ from blinksim.units import parse_rate
 
 # Blink+ report, section 4.4, for a V100.
 BLINKPLUS_CAP = Fraction(60 * 10**9)
+# The attribute of a GPU in a machine file: what several channels reach together, such as 62GB/s.
 ATTRIBUTE = "channels_together"
-"""The attribute of a GPU in a machine file: what several channels reach together, such as 62GB/s."""
 
 
 def machine_cap(topology: Topology) -> Fraction | None:
@@ -61,8 +61,8 @@ def with_cap(schedule: Schedule, cap: Fraction | None = BLINKPLUS_CAP) -> Schedu
 
 
 TITLE = "Blink+, 2022"
+# The links between the two GPUs of each tenant.
 OWN = {"0,1": 1, "0,3": 2}
-"""The links between the two GPUs of each tenant."""
 # Operation, tenant and channels with which speedup the report claims, where it does (section 4.3).
 _CLAIMS = {("broadcast", "0,1", 3): 3.0, ("broadcast", "0,3", 3): 1.5, ("allreduce", "0,1", 3): 3.0,
            ("allreduce", "0,3", 3): 1.5, ("broadcast", "0,1", 4): 4.0, ("broadcast", "0,3", 4): 2.0}  # fmt: skip

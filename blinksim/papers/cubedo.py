@@ -40,11 +40,11 @@ class Constant:
     assumed: bool
 
 
+# What the host paths of the thesis are made of.
 CONSTANTS: Mapping[str, Constant] = {
     row["name"]: Constant(float(row["value"]), row["source"], row["assumed"] == "yes")
     for row in read_rows(data_files.folder("models") / "cubedo_constants.csv", dict, "constant of a path")
 }
-"""What the host paths of the thesis are made of."""
 
 
 def pcie_bandwidth(generation: int, lanes: int, *, exact: bool = True) -> Fraction:
@@ -152,8 +152,8 @@ def between_hosts(gpu: Hop, wire: Hop, *, gpudirect: bool) -> HostPath:
                      Hop("host memory to GPU", gpu.bandwidth, gpu.latency_s, gpu.overhead_s)))  # fmt: skip
 
 
+# Segments per communicator of the SISCI plugin, and so channels of a connection.
 MOST_CHANNELS = int(CONSTANTS["most_channels"].value)
-"""Segments per communicator of the SISCI plugin, and so channels of a connection."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from blinksim.textio.text_table import count, table
 
 DocumentName = Literal["blink", "blinkplus", "cubedo", "mxnet", "aurora"]
 DOCUMENTS: tuple[DocumentName, ...] = get_args(DocumentName)
+# A figure, a range that may have no upper end, or None where the document prints none.
 Published = float | tuple[float, float | None] | None
-"""A figure, a range that may have no upper end, or None where the document prints none."""
 # Rows from which on the text of a table leaves out those that agree, and by how much in percent those may differ.
 _MANY_ROWS, _AGREE_PCT = 30, 0.1
 

@@ -149,8 +149,8 @@ def link_loads(schedule: Schedule) -> list[Fraction]:
     return [Fraction(int(value), schedule.share_den) for value in total]
 
 
+# The routes that share what one route of a schedule carries, each as indices into topology.links.
 Routes = tuple[tuple[int, ...], ...]
-"""The routes that share what one route of a schedule carries, each as indices into topology.links."""
 
 # A schedule with more sends than this is not written out.
 MOST_SENDS = 8_000_000

@@ -27,8 +27,8 @@ from blinksim.errors import FileError, InputError, nearest_names
 Made = TypeVar("Made")
 
 MIB = 2**20
+# The path that stands for standard input.
 STDIN = "-"
-"""The path that stands for standard input."""
 
 # What came through each standard input so far, as a machine is read more than once on the way to an answer;
 # and how much was asked for: less than that came, and the input has ended.

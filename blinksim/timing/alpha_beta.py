@@ -209,8 +209,8 @@ class Step:
         return self.alpha + self.load + pieces * self.each - self.longest
 
 
+# Steps, and how often each follows itself.
 Runs = Sequence[tuple[Step, int]]
-"""Steps, and how often each follows itself."""
 
 
 def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[tuple[Ints, Floats, Counts]], Counts]:

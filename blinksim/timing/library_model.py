@@ -13,6 +13,7 @@ eight in ten of the published times that they were not made from (``models/usabl
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -67,8 +68,8 @@ _FADES = 256
 _FADES_IN_NODES = 64
 # Factors on a model at two sizes differ by less.
 _FALLS = 16
-# Edits that only take away.
-_LESSEN = ("without", "degrade")
+# Edits that take bandwidth away, and what may make them quicker all the same.
+_LESSEN, _SOONER = ("without", "degrade"), re.compile("latency|overhead")
 # What one allreduce does at least, and what two of make one.
 _ROOTED, _HALVES = ("broadcast", "reduce"), ("allgather", "reducescatter")
 
@@ -368,7 +369,9 @@ class Library(TimingModel):
         larger += [2 ** size.bit_length()] if size < TURNS[0] else []
         caps = [self._taken(collective, s) for s in larger]
         if collective.personalized and collective.rooted:
-            caps.append(self._risen(Collective("alltoall"), size))
+            # Links that lead one way carry none.
+            with suppress(InfeasibleError):
+                caps.append(self._risen(Collective("alltoall"), size))
         if collective.name in no_more:
             whole = Collective("allreduce")
             # Links that lead one way carry none.
@@ -397,7 +400,8 @@ class Library(TimingModel):
             # Likes are compared: rails that an edit makes unlike carry neither.
             names = min((sent_by(one.bounded(collective)[0], collective) for one in (self, healthy)), key=len)
             times, by = [one.links(collective, size, names).time_s for one in (self, healthy)], "the links"
-        less = not self.question.rates and all(edit.startswith(_LESSEN) for edit in self.machine.edits)
+        edits, same = self.machine.edits, self.ranks == healthy.ranks and not self.question.rates
+        less = same and all(edit.startswith(_LESSEN) and not _SOONER.search(edit) for edit in edits)
         # Routes over fewer links may have fewer starts, and libraries do not find them.
         factor = max(times[0] / times[1], float(less))
         details, lacks = before.details, f"what it lacks of {healthy.machine.name}"

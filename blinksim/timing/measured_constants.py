@@ -66,8 +66,8 @@ from blinksim.textio.yaml_nodes import Entry, rate_text, time_text
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
+# The protocols of rings, as constants name them.
 LINES = ("ll", "ll128", "simple")
-"""The protocols of rings, as constants name them."""
 NVLS = "nvls"
 _ROOTED = ("broadcast", "reduce")
 _STEPS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
@@ -580,8 +580,8 @@ def uncovered(part: Topology) -> str:
 
 # --- the section of files ---------------------------------------------------------------------------------------------
 
+# Constants of our programs, and of NCCL.
 Both = tuple[ExecutionRates | None, NcclRates | None]
-"""Constants of our programs, and of NCCL."""
 
 SECTION_KEYS = (
     "hardware", "measured", "gpus", "blocks", "launch", "announce", "visit", "ports", "protocols", "error", "job",

@@ -42,8 +42,8 @@ class Ceiling:
         return in_GBps(self.rate)
 
 
+# Details of timed programs in a projection that hold for all sizes, as `keyed` takes them.
 OF_RUNS = "calls? constants?"
-"""Details of timed programs in a projection that hold for all sizes, as `keyed` takes them."""
 
 
 # What models of links alone count, as `Projection.basis` says it.

@@ -142,8 +142,8 @@ class Fabric:
         return Fraction(ports * (below[-1].nodes or 0)) / prod(one.oversubscription for one in below)
 
 
+# A switch of a fabric: its level from the nodes up, its plane, and which group of nodes it serves.
 Switch = tuple[int, int, int]
-"""A switch of a fabric: its level from the nodes up, its plane, and which group of nodes it serves."""
 
 
 def switches(fabric: Fabric, nodes: int) -> list[Switch]:

@@ -214,10 +214,10 @@ def _node_numbers(topology: Topology) -> Iterator[str]:
 # Kinds of devices from GPUs to what joins nodes.
 _INWARDS = ("gpu", "tile", "nic", "pcie", "cpu", "switch", "fabric")
 FORWARDERS = ("switch", "pcie", "fabric")
+# Bytes/s of a link's direction that hardware plausibly has: 0.1 GB/s to 4 TB/s.
 SLOWEST, FASTEST = 10**8, 4 * 10**12
-"""Bytes/s of a link's direction that hardware plausibly has: 0.1 GB/s to 4 TB/s."""
+# Seconds of latency that a link plausibly has at most, over a slow network too.
 LONGEST = 1e-3
-"""Seconds of latency that a link plausibly has at most, over a slow network too."""
 
 
 @rule("collective-links-exist", "error", "correct the spelling, or add links of this class")

@@ -213,7 +213,8 @@ def test_good_and_bad_clusters(good: str, bad: str, machine: str, kind: str) -> 
     found = bs.locate(machine, runs, nodes=4, hosts=["n0", "n1", "n2", "n3"])
     assert found.status == 1
     assert kind in {one.kind.name for one in found.tied}
-    assert not any("n0" in one.place or "n1" in one.place for one in found.tied)
+    named = [edit for one in found.tied if one.kind.at != "rail" for edit in one.edits]
+    assert not any(f"{node}." in edit for edit in named for node in ("n0", "n1"))
 
 
 def test_a_small_form_of_the_benchmark() -> None:
@@ -228,3 +229,30 @@ def test_a_small_form_of_the_benchmark() -> None:
     assert counts["class named"] >= 0.9 * counts["cases"]
     assert counts["place in two"] >= 0.9 * counts["cases"]
     assert counts["runs"] <= 10 * counts["cases"]
+
+
+@pytest.mark.parametrize("slower", [2.0, 20.0])
+def test_what_no_single_fault_explains_is_not_called_sound(slower: float) -> None:
+    """Both halves of a box are slow: no link that both use, so neither a fault nor "no fault shows"."""
+    found = bs.locate(BOX, [box((0, 2, 4, 6), slower), box((1, 3, 5, 7), slower)])
+    assert (found.status, found.explained) == (5, False)
+    assert "no single fault explains all logs" in found.text()
+    other = bs.locate(BOX, [str(DATA.parent / "nccl_tests" / "dgx1v-without-nvlink.txt")])
+    assert other.status == 5
+
+
+def test_logs_that_would_be_taken_for_others_are_refused() -> None:
+    """Rooted collectives, numbers of GPUs that addresses contradict, and hosts that were not named."""
+    rooted = replace(box((0, 1)), collective="broadcast")
+    with pytest.raises(InputError, match="whose root counts"):
+        bs.locate(BOX, [rooted])
+    pairs = [box((0, 1)), box((4, 5), 2)]
+    renumbered = [
+        replace(one, places=tuple(replace(place, device=place.rank) for place in one.places)) for one in pairs
+    ]
+    with pytest.raises(InputError, match="PCI addresses"):
+        bs.locate(BOX, renumbered)
+    with pytest.raises(InputError, match="box0 is not among hosts"):
+        bs.locate(BOX, [box((0, 1))], nodes=2, hosts=("a", "b"))
+    with pytest.raises(InputError, match="no size and time"):
+        bs.locate(BOX, [replace(box((0, 1)), rows=())])

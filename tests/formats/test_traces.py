@@ -215,7 +215,7 @@ def ranks_of(name: str) -> list[str]:
 
 
 def jobs_of(logs: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    checks = [word for log in logs for word in ("--check", log)]
+    checks = [word for log in logs for word in ("--check", log)] + ["--one-job"] * (len(logs) > 1)
     assert run(["expect", "hgx-h100", *checks, "--json"]) in (0, 1)
     jobs: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["jobs"]
     return jobs
@@ -255,12 +255,32 @@ def test_calls_beside_compute_are_no_slow_links(capsys: pytest.CaptureFixture[st
     assert job["above_s"] > 0.2 * job["time_s"]
 
 
-def test_a_recorder_that_ends_earlier(capsys: pytest.CaptureFixture[str]) -> None:
-    """One rank's dump holds 14 allreduces more than the other's; those that both hold are joined."""
-    both = jobs_of(ranks_of("flight-recorder"), capsys)
-    [first, second] = [jobs_of([log], capsys) for log in ranks_of("flight-recorder")]
-    assert [job["calls"] for job in both] == [min(a["calls"], b["calls"]) for a, b in zip(first, second, strict=True)]
-    assert (first[0]["calls"], second[0]["calls"]) == (55, 69)
+def test_logs_that_are_not_of_one_job_are_not_joined(capsys: pytest.CaptureFixture[str]) -> None:
+    """Recorders that end at other calls, one log twice, and logs of nccl-tests."""
+    first, second = ranks_of("flight-recorder")
+    tests = str(JOB_LOGS.parent / "nccl_tests" / "h200x8-allreduce.txt")
+    for logs in ((first, second), (first, first), (tests,)):
+        checks = [word for log in logs for word in ("--check", log)]
+        assert run(["expect", "hgx-h100", *checks, "--one-job"]) == 2
+        assert "not of the ranks of one job" in capsys.readouterr().err
+    # Without the option each log is judged by itself.
+    calls = ranks_of("calls")
+    assert run(["expect", "hgx-h100", "--check", calls[0], "--check", calls[1], "--json"]) in (0, 1)
+    jobs = json.loads(capsys.readouterr().out)["jobs"]
+    assert [job["log"] for job in jobs] == [log for log in calls for _ in range(4)]
+    assert not any("late" in job for job in jobs)
+
+
+def test_a_gather_takes_what_its_root_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rank that only sends its own block is done long before."""
+    logs = []
+    for rank, microseconds in enumerate((3000.0, 375.0)):
+        path = tmp_path / f"rank{rank}.json"
+        path.write_text(json.dumps({"traceEvents": [kernel("gather", (2**26, 2**29), EIGHT, microseconds)] * 3}))
+        logs.append(str(path))
+    [job] = jobs_of(logs, capsys)
+    assert job["time_s"] == pytest.approx(9e-3)
+    assert job["verdict"] != "faster than can be"
 
 
 def test_shares_are_of_all_calls(capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,5 +288,6 @@ def test_shares_are_of_all_calls(capsys: pytest.CaptureFixture[str]) -> None:
     log = ranks_of("flight-recorder")[0]
     jobs = jobs_of([log], capsys)
     share = sum(job["above_s"] for job in jobs) / sum(job["time_s"] for job in jobs)
+    assert share < 1
     assert run(["expect", "hgx-h100", "--check", log]) == 1
     assert f"{100 * share:.3g} % of the time of these calls" in capsys.readouterr().out

@@ -349,9 +349,10 @@ def test_a_host_with_less_is_root_of_less_of_an_allreduce(edit: str) -> None:
     assert best.rate * Fraction(99, 100) <= (rate(schedule) or 0) <= best.rate
 
 
-def test_alike_ranks_are_roots_together() -> None:
+@pytest.mark.parametrize("edit", ["without efa0", "without gpu0-nvswitch"])
+def test_alike_ranks_are_roots_together(edit: str) -> None:
     """One root's program does not end here (13 s for 200 rounds, above the bound); that of all roots by orbits does."""
-    topology = machines.Question("p5", nodes=4, edits=("without efa0",), rates="measured").part()
+    topology = machines.Question("p5", nodes=4, edits=(edit,), rates="measured").part()
     schedule = build(topology, Collective("allreduce"), templates=False)
     assert verify(schedule).ok
     assert schedule.bound["gap_exact"] == "0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
@@ -205,3 +206,17 @@ def test_fewer_links_take_no_less_where_their_routes_have_fewer_starts() -> None
     )
     assert less.time_s >= whole.time_s
     assert "unchanged by the edits" in less.details["origin"]
+
+
+def test_fewer_gpus_of_several_nodes_take_what_so_many_take() -> None:
+    """Without a GPU of each node there is less to scatter to; a lower latency takes less, too."""
+    less = bs.project(bs.load("dgx1-v100", nodes=2, edits="without gpu7"), "scatter", "256MiB")
+    whole = bs.project(bs.load("dgx1-v100", nodes=2), "scatter", "256MiB")
+    assert less.time_s < whole.time_s
+
+
+def test_scatter_on_links_that_lead_one_way() -> None:
+    devices = [bs.Device(f"gpu{rank}", "gpu") for rank in range(4)]
+    links = [bs.Link("gpu0", f"gpu{rank}", "nvlink", Fraction(50 * 10**9)) for rank in (1, 2, 3)]
+    star = bs.Topology("star", tuple(devices), tuple(links), tuple(one.name for one in devices))
+    assert bs.project(star, "scatter", 2**20, model="library").time_s > 0

@@ -13,8 +13,8 @@ from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 
+# Members from which on a schedule close to the bound is accepted, and no better one searched for.
 LARGE = 384
-"""Members from which on a schedule close to the bound is accepted, and no better one searched for."""
 NEARLY, _FAIRLY = Fraction(1, 100), Fraction(1, 20)
 
 

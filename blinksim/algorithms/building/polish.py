@@ -31,8 +31,8 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import searched
 
 COLLECTIVES = ("allgather", "reducescatter", "broadcast", "reduce", "allreduce")
+# Trees of one height up to which all of them are compared.
 MOST_TREES = 8_000
-"""Trees of one height up to which all of them are compared."""
 # Trees up to which a linear program over given ones is made exact.
 _MOST_EXACT = 150
 # Height of trees that enter every other node once and spread there.

@@ -367,8 +367,8 @@ def divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
+# A course for the orders of a group that permutes the nodes, the members of a node, and the delays of messages.
 Chosen = Callable[[tuple[int, ...], int, Delays], Course]
-"""A course for the orders of a group that permutes the nodes, the members of a node, and the delays of messages."""
 
 
 def build_joined(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> Schedule:

@@ -36,14 +36,14 @@ from blinksim.units import format_rate, format_time
 
 # Links carry what their file says, but for so much.
 _BEYOND_LINKS = 1.1
+# Eight H200, whose constants were measured and stand in where another machine has none.
 STAND_IN = "hgx-h200"
-"""Eight H200, whose constants were measured and stand in where another machine has none."""
 # Times of rings and of NVLS that are nearer to each other do not say which of the two ran.
 _APART = math.log(1.1)
 _BLACKWELL = 100
 _CHANNELS = 24
+# The type of all constants of NCCL, or of programs.
 Rates = TypeVar("Rates")
-"""The type of all constants of NCCL, or of programs."""
 
 
 @dataclass(frozen=True)
@@ -261,8 +261,8 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
     return ConstantsFit(replace(before, nvls=fitted), constants, kept, error)
 
 
+# A link class and ``alpha`` or ``bandwidth``.
 Class = tuple[str, str]
-"""A link class and ``alpha`` or ``bandwidth``."""
 # A parameter of which the others explain all but this part of its share is left as it was.
 _LEAST_OWN = 0.05
 # A measurement below this weight does not count (4 standard deviations); if it is off by more than this part as well,

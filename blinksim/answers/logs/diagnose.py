@@ -34,9 +34,9 @@ from blinksim.units import format_rate, format_size, format_time, in_GBps, parse
 
 _SHOWN_FROM = 2**20
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
-# A number as nccl-tests prints it.
 # What a share is of, where a job's log says its steps.
 _STEPS = "the steps"
+# A number as nccl-tests prints it.
 _PLAIN = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?")
 # A link, rail or direction of two that is down: by which factor a typical fault lowers the bandwidth.
 _FAULT = 2
@@ -469,7 +469,7 @@ def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:
         if waits := [row for row in rows if row.get("late")]:
             most = max(waits, key=itemgetter("waited_s"))
             waited = format_time(sum(row["waited_s"] for row in waits))
-            lines.append(f"  besides, a rank waited {waited} for others, most for that of {most['late']}")
+            lines.append(f"  besides, ranks waited {waited} for others, most for that of {most['late']}")
         for row in rows:
             times = [format_time(row[key]) for key in ("time_s", "expected_s", "bound_s", "above_s")]
             whose = [str(row[key]) for key in ("group", "collective", "ranks", "calls")]

@@ -176,25 +176,28 @@ def read_runs(path: str | os.PathLike[str]) -> tuple[Run, ...]:
 
 
 def of_one_job(runs: Iterable[Run]) -> list[Run]:
-    """The runs; those of the ranks of one job as one, in which each call takes what its quickest rank took.
+    """The runs of the logs of several ranks of one job, each group and collective as one.
 
-    The last to come to a call does not wait for others. Ranks of one job list the same ranks, and make the
-    same calls of the same sizes; some logs may end earlier.
+    The last to come to a call does not wait for others, so a call takes what its quickest rank took; in a
+    gather and a scatter, whose root alone has all blocks, what its slowest one took. Raises `InputError` for
+    logs that are not of one job: their calls differ.
     """
-    found = list[Run]()
-    job = attrgetter("group", "places", "ranks", "collective")
-    for (group, places, ranks, _), same in grouped(runs, job):
-        calls = list(zip(*(run.rows for run in same), strict=False))
-        alike = all(len({row.size for row in each}) == 1 for each in calls)
-        if not (group and places and 1 < len(same) <= ranks and alike):
-            found += same
-            continue
-        quickest = tuple(min(each, key=attrgetter("time_s")) for each in calls)
-        taken = {run.path: sum(row.time_s for row, _ in zip(run.rows, calls, strict=False)) for run in same}
-        waited = max(taken.values()) - sum(row.time_s for row in quickest)
-        path = f"{same[0].path} and {len(same) - 1} more"
-        late = min(taken, key=taken.__getitem__)
-        found.append(replace(same[0], path=path, rows=quickest, waited_s=waited, late=late))
+    found, job = list[Run](), attrgetter("group", "places", "ranks", "collective")
+    for (*_, name), same in grouped(runs, job):
+        paths = [run.path for run in same]
+        sizes = {tuple(row.size for row in run.rows) for run in same}
+        if not same[0].group or len(sizes) > 1 or len({*paths}) < len(paths):
+            raise InputError(
+                f"{' '.join(paths)}: not of the ranks of one job, as their calls differ; leave --one-job out"
+            )
+        own, rows = Collective(name), (run.rows for run in same)
+        pick = max if own.personalized and own.rooted else min
+        calls = tuple(pick(each, key=attrgetter("time_s")) for each in zip(*rows, strict=True))
+        taken = {run.path: sum(row.time_s for row in run.rows) for run in same}
+        waited = max(0.0, max(taken.values()) - sum(row.time_s for row in calls))
+        late, steps = min(taken, key=taken.__getitem__) if waited else "", max(run.step_s for run in same)
+        whole = replace(same[0], path=", ".join(paths), rows=calls, step_s=steps, waited_s=waited, late=late)
+        found.append(whole)
     return found
 
 

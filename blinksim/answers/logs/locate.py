@@ -26,7 +26,7 @@ from blinksim.answers.expect import PROGRAMS, VISIBLE
 from blinksim.answers.logs.expectation import read_runs
 from blinksim.answers.logs.faults import ALL, ASKED, RAIL, SIZE, FaultClass, Faults
 from blinksim.answers.project import gpus_of
-from blinksim.collective import Collective, CollectiveLike
+from blinksim.collective import ROOTED, Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Floats, Ints
 from blinksim.graphs.connectivity import grouped
@@ -49,6 +49,8 @@ _ROUGH = 0.12
 _EIGHT_IN_TEN = 2 * 1.2816
 # The probability that nothing is wrong at which a fault is found, and above which none is.
 _ALARM, _SOUND = 1e-3, 0.5
+# The probability by chance below which a fault, or none, does not explain the logs.
+_MISFIT = 1e-4
 # Candidates of at least this share of the first one's probability cannot be told from it.
 _ALIKE = 0.25
 # What a run must tell, in nats, to be worth it.
@@ -128,6 +130,10 @@ class Located(Result):
         The probability that nothing is wrong that these logs can show.
     once_in : float
         One in so many healthy machines shows such times.
+    explained : bool
+        A fault, or none, fits all logs.
+    hosts : tuple of str
+        The names of the nodes, as far as they are known.
     next_run : str
         The run of nccl-tests that tells most about what is open; empty if none does, or it was not asked for.
     plan : tuple of str
@@ -150,11 +156,14 @@ class Located(Result):
     once_in: float
     next_run: str
     plan: tuple[str, ...] = ()
+    explained: bool = True
+    hosts: tuple[str, ...] = ()
 
     @property
     def status(self) -> int:
-        """1 if there is a fault, 0 if there is none, 5 if these logs do not say."""
-        return 1 if self.healthy < _ALARM else 0 if self.seen and self.healthy > _SOUND else 5
+        """1 if there is a fault, 0 if there is none, 5 if logs do not say or nothing explains them all."""
+        sound = bool(self.seen) and self.healthy > _SOUND and not any(one.behind for one in self.seen)
+        return 5 if not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
 
     @property
     def tied(self) -> tuple[Candidate, ...]:
@@ -166,21 +175,25 @@ class Located(Result):
         head = f"{gpus_of(self.machine, self.nodes * self.gpus, self.nodes)}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
             first, share = self.candidates[0], f"{100 * self.candidates[0].share:.0f} % of its rate left"
-            return f"{head}: {first.words}, about {share}"
+            places = len({(one.kind.name, one.place) for one in self.tied})
+            among = f", or {places - 1} others that look alike" if places > 1 else ""
+            return f"{head}: {first.words}, about {share}{among}"
         if not self.seen:
             return f"{head}: nothing is known yet"
         told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
+        if not self.explained or any(one.behind for one in self.seen):
+            told = "slower than a healthy machine, and no single fault explains all logs"
         return f"{head}: {told}"
 
     def text(self) -> str:
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
         lines = list[tuple[str, str]]()
+        for one in sorted((one for one in self.seen if one.behind), key=lambda one: -one.ratio)[:2]:
+            end = one.healthy.details["interval_high_s"]
+            took, usual, most = map(format_time, (one.time_s, one.healthy.time_s, end))
+            shown = f"{format_size(one.size)} in {took}, healthy {usual}, at most {most}"
+            lines.append(("shown by" if self.status == 1 else "slow", f"{one.path}: {shown}"))
         if self.status == 1 and self.candidates:
-            for one in sorted(self.seen, key=lambda one: -one.ratio)[:2]:
-                end = one.healthy.details["interval_high_s"]
-                took, usual, most = map(format_time, (one.time_s, one.healthy.time_s, end))
-                shown = f"{format_size(one.size)} in {took}, healthy {usual}, at most {most}"
-                lines.append(("shown by", f"{one.path}: {shown}"))
             fewer = ", or less often" * (self.once_in >= 1e6)
             lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
             if len(self.tied) > 1:
@@ -203,7 +216,7 @@ class Located(Result):
         keys += " interval_high_s=healthy.details.interval_high_s cannot_take_less_s=healthy.least.time_s"
         logs = [keyed(one, keys) | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
         said = "machine nodes gpus_per_node=gpus status healthy_probability=healthy"
-        said += " once_in rows logs next_run plan"
+        said += " once_in explained hosts rows logs next_run plan"
         return keyed(self, said, rows=self.rows(), logs=logs)
 
 
@@ -298,13 +311,12 @@ class Suspicion:
         odds = self.posterior[seen].sum() / self.prior[seen].sum() * self.prior[-1] / self.posterior[-1]
         return float(1 / (1 + odds))
 
-    @property
-    def once_in(self) -> float:
-        """One in so many healthy machines is as far from what is expected; a million where it is fewer."""
+    def by_chance(self, fault: int) -> float:
+        """The probability that logs with this fault (-1: healthy) are as far from what is predicted."""
         from scipy.special import fdtrc
 
         many = len(self.seen)
-        return float(1 / max(1e-6, fdtrc(many, _FREEDOM, self._fits[0][-1] / many))) if many else 1.0
+        return float(fdtrc(many, _FREEDOM, self._fits[0][fault] / many)) if many else 1.0
 
     def candidates(self) -> list[Candidate]:
         """The faults that logs show, the likeliest first."""
@@ -414,13 +426,19 @@ class _Rig:
             return [divmod(place.device, gpus) for place in places]
         if places and len(places) == run.ranks:
             return [(self.hosts[one.host], self.buses.get(one.busid, one.device)) for one in places]
-        if run.ranks in (0, gpus * nodes):
+        if run.ranks == gpus * nodes:
             return [divmod(rank, gpus) for rank in range(gpus * nodes)]
         cure = "name them behind it, as in log.txt@0,1"
         raise InputError(f"{run.path}: does not list its {run.ranks} GPUs; {cure}")
 
     def job(self, run: Run, given: Names | None) -> Job:
         """The job of a run; raises `InputError` for GPUs that the machine does not have."""
+        if not any(row.size and row.time_s for row in run.rows):
+            raise InputError(f"{run.path}: has no size and time above 0")
+        if run.collective in ROOTED:
+            raise InputError(
+                f"{run.path}: is of a {run.collective}, whose root counts; take runs of collectives without one"
+            )
         spots, gpus, nodes = self.spots(run, given), self.faults.gpus, self.whole.nodes
         if run.ranks not in (0, len(spots)):
             raise InputError(f"{run.path}: has {run.ranks} ranks, and {len(spots)} GPUs are named")
@@ -432,14 +450,12 @@ class _Rig:
             raise InputError(f"{run.path}: its devices are not those of this machine ({there}); {cure}")
         used = sorted({node for node, _ in spots})
         local = tuple((node, tuple(sorted(x for at, x in spots if at == node))) for node in used)
-        return Job(local, Collective(run.collective, max(0, run.rows[0].root)))
+        return Job(local, Collective(run.collective))
 
     def seen(self, run: Run, given: Names | None) -> Seen:
         """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
         job = self.job(run, given)
-        times = grouped((row.size, row.time_s) for row in run.rows if row.size)
-        if not times:
-            raise InputError(f"{run.path}: has no size above 0")
+        times = grouped((row.size, row.time_s) for row in run.rows if row.size and row.time_s)
         sizes = [size for size in sorted(times) if 16 * size >= max(times)][-3:]
         healthy = [self.faults.projection(job.locals, job.collective, size) for size in sizes]
         ratios = [math.log(median(times[one.size]) / one.time_s) for one in healthy]
@@ -477,7 +493,13 @@ def _buses(runs: Sequence[Run], gpus: int) -> dict[str, int]:
             if len(table) == gpus:
                 return table
             every |= table
-    return {bus: number for number, bus in enumerate(sorted(every))} if len(every) == gpus else {}
+    if len(every) == gpus:
+        return {bus: number for number, bus in enumerate(sorted(every))}
+    cards = {(place.host, place.device): place.busid for run in runs for place in run.places}
+    if any(cards[place.host, place.device] != place.busid for run in runs for place in run.places):
+        cure = "add a log of all GPUs, or name them behind each log, as in log.txt@4,5"
+        raise InputError(f"CUDA_VISIBLE_DEVICES gave GPUs other numbers, as their PCI addresses show; {cure}")
+    return {}
 
 
 def locate(
@@ -535,7 +557,9 @@ def locate(
     if logs and not runs:
         raise InputError(f"the logs hold no test of {collective}")
     listed = [place.host for run, _ in runs if not run.group for place in run.places]
-    known = list(dict.fromkeys((*hosts, *listed)))
+    known = list(dict.fromkeys((*(host.strip() for host in hosts), *listed)))
+    if hosts and len(known) > len(hosts):
+        raise InputError(f"host {known[len(hosts)]} is not among hosts={','.join(hosts)}")
     if len(known) > many:
         raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); give nodes={len(known)}")
     faults = _faults(cast("Hashable", machine), many > 1)
@@ -551,7 +575,9 @@ def locate(
     planned = tuple(rig.command(job) for job in _plan(suspicion)) if plan else ()
     return Located(
         faults.node.name, many, faults.gpus, tuple(seen), tuple(suspicion.candidates()) if seen else (),
-        suspicion.healthy if seen else 0.5, suspicion.once_in, rig.command(more) if more else "", planned,
+        suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
+        rig.command(more) if more else "", planned,
+        suspicion.by_chance(int(suspicion.posterior.argmax())) > _MISFIT, tuple(known),
     )  # fmt: skip
 
 

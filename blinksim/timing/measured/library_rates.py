@@ -33,8 +33,8 @@ from blinksim.timing.measured_constants import FitError
 Made = TypeVar("Made")
 
 CHOICE, STEPS = FORMS = ("choice", "steps")
+# The jobs that constants are for: adapters add up where several GPUs of a node use them.
 ONE_NODE, SEVERAL, ALONE = SCOPES = ("one node", "several nodes", "one GPU a node")
-"""The jobs that constants are for: adapters add up where several GPUs of a node use them."""
 _ROUNDS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
 _EXCHANGES = ("alltoall", "gather", "scatter")
 _WORDS = {
@@ -156,14 +156,15 @@ def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str,
 
 # --- the tables -----------------------------------------------------------------------------------------------------
 
+# The name of all machines together in `spreads.csv`.
 EVERY = "all"
-"""The name of all machines together in `spreads.csv`."""
 AGAIN, BETWEEN, EXPECTED, LENT = "again", "between", "expected", "lent"
 GUESSED = PREDICTED, LINKS, SENDS = "predicted", "links", "sends"
 """References for measured times: the median of other runs of the job, neighboring sizes of the run, times by
 constants of the machine or by those that its nearest relative lends, NCCL's own model, and what libraries do on
 the links at nominal rates: chains and trees, or sends of single blocks. What is guessed is multiplied by the
 middle of the ratios."""
+# The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name.
 SIZE_STEPS = (
     (0, "below 32 KiB"),
     (32 * 2**10, "32 to 512 KiB"),
@@ -172,9 +173,8 @@ SIZE_STEPS = (
     (64 * 2**20, "64 MiB to 1 GiB"),
     (2**30, "from 1 GiB"),
 )
-"""The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name."""
+# The middle of each of `SIZE_STEPS`; between them spreads are interpolated.
 TURNS = tuple(round(2**power) for power in (13, 17, 21, 24.5, 28, 32))
-"""The middle of each of `SIZE_STEPS`; between them spreads are interpolated."""
 
 
 def folder() -> Path:

@@ -17,15 +17,15 @@ from blinksim.collective import COLLECTIVES, busbw_factor
 from blinksim.errors import InputError, unknown
 from blinksim.textio.text_files import read_rows
 
+# Meaning of the letters of `Set.quality`.
 QUALITIES = {
     "A": "a whole log or table with machine and number of GPUs",
     "B": "a whole table, but bus bandwidth only, or machine or number derived",
     "C": "an excerpt or single figures",
 }
-"""Meaning of the letters of `Set.quality`."""
 _BYTES = ("int8", "uint8")
+# The sizes that are summed up together: the first of each band, in bytes, and its name.
 BANDS = ((0, "below 512 KiB"), (512 * 2**10, "512 KiB to 64 MiB"), (64 * 2**20, "from 64 MiB"))
-"""The sizes that are summed up together: the first of each band, in bytes, and its name."""
 
 
 def band_of(size: int) -> str:
