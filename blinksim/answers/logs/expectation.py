@@ -188,7 +188,7 @@ def of_one_job(runs: Iterable[Run]) -> list[Run]:
         sizes = {tuple(row.size for row in run.rows) for run in same}
         if not same[0].group or len(sizes) > 1 or len({*paths}) < len(paths):
             raise InputError(
-                f"{' '.join(paths)}: not of the ranks of one job, as their calls differ; leave --one-job out"
+                f"{' '.join(paths)}: not of the ranks of one job, as their calls differ; judge each log by itself"
             )
         own, rows = Collective(name), (run.rows for run in same)
         pick = max if own.personalized and own.rooted else min
