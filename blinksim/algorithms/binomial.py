@@ -32,7 +32,7 @@ def fill(plan: Plan) -> None:
     """Sums go up over one rank of every node; the tree is the way down."""
     collective, root = plan.collective, plan.collective.root
     groups, chunk, tall = nodes_of(plan.topology, plan.topology.members), plan.add_chunk(Fraction(1)), 0
-    tree = np.array(list(earliest(plan, groups)), dtype=np.int64).reshape(-1, 3)
+    tree = np.array(list(earliest(plan, groups)), dtype=np.int64).reshape(-1, 4)
     if collective.reduces:
         came = {rank: place for place, rank in enumerate([root, *tree[:, 1].tolist()])}
         heads = [min(group, key=came.__getitem__) for group in groups]
@@ -43,12 +43,12 @@ def fill(plan: Plan) -> None:
                 plan.send(*np.transpose(sends), chunk=chunk, op=REDUCE, step=tall)
                 tall += 1
     if collective.ends == EVERY:
-        sender, receiver, depth = tree[np.argsort(tree[:, 2], kind="stable")].T
+        sender, receiver, depth, _ = tree[np.argsort(tree[:, 2], kind="stable")].T
         plan.send(sender, receiver, chunk=chunk, op=COPY, step=tall + depth - 1)
 
 
-def earliest(plan: Plan, groups: list[list[int]]) -> Iterator[tuple[int, int, int]]:
-    """(sender, receiver, sends from the root) of every message, in the order in which they arrive."""
+def earliest(plan: Plan, groups: list[list[int]]) -> Iterator[tuple[int, int, int, bool]]:
+    """(sender, receiver, sends from the root, leaves a node) of every message, as they arrive."""
     root = plan.collective.root
     home = {rank: node for node, group in enumerate(groups) for rank in group}
     nodes, depth = [node for node in range(len(groups)) if node != home[root]], {root: 0}
@@ -67,7 +67,7 @@ def earliest(plan: Plan, groups: list[list[int]]) -> Iterator[tuple[int, int, in
             receiver = group[own.index(sender) % len(group)]
             left[home[receiver]].remove(receiver)
         depth[receiver] = depth[sender] + 1
-        yield sender, receiver, depth[receiver]
+        yield sender, receiver, depth[receiver], leaves
         heappush(events, (time + costs[leaves][1], sender, leaves))
         for further in (False, True):
             heappush(events, (time + costs[further][0], receiver, further))

@@ -28,13 +28,11 @@ def fill(plan: Plan) -> None:
     """In a step a rank sends as many messages as leave before the first one arrives; blocks follow the tree."""
     root, down = plan.collective.root, plan.collective.starts == ROOT
     groups = nodes_of(plan.topology, plan.topology.members)
-    home = {rank: node for node, group in enumerate(groups) for rank in group}
     most = [max(1, int(arrives / leaves)) if leaves else plan.n for arrives, leaves in seconds(plan, groups)]
     above, when, sent = dict[int, int](), {root: 0}, Counter[tuple[int, bool]]()
-    for sender, receiver, _ in earliest(plan, groups):
-        kind = sender, home[sender] != home[receiver]
-        above[receiver], when[receiver] = sender, when[sender] + 1 + sent[kind] // most[kind[1]]
-        sent[kind] += 1
+    for sender, receiver, _, leaves in earliest(plan, groups):
+        above[receiver], when[receiver] = sender, when[sender] + 1 + sent[sender, leaves] // most[leaves]
+        sent[sender, leaves] += 1
     # A message is the blocks of a step for one rank, in the order in which the ranks are reached.
     last, place = max(when.values()), {rank: number for number, rank in enumerate(above)}
     rows = list[tuple[int, int, int, int, int]]()

@@ -437,9 +437,7 @@ class Answer(Projection):
         details, least, at = self.details, self.least, held_at([self.row()])
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
-        origin = (
-            "" if self.known else f"{UNKNOWN}; {'by ' * (not details['origin'].startswith('no more'))}"
-        ) + details["origin"]
+        origin = ("" if self.known else f"{UNKNOWN}: ") + details["origin"]
         found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{choice}"), ("from", origin)]
         found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
         if self.could is not None:

@@ -68,8 +68,8 @@ _FADES = 256
 _FADES_IN_NODES = 64
 # Factors on a model at two sizes differ by less.
 _FALLS = 16
-# Edits that take bandwidth away, and what may make them quicker all the same.
-_LESSEN, _SOONER = ("without", "degrade"), re.compile("latency|overhead")
+# Edits that only take bandwidth away.
+_LESSEN = re.compile("(without|degrade) (?!.*(latency|overhead)=)")
 # What one allreduce does at least, and what two of make one.
 _ROOTED, _HALVES = ("broadcast", "reduce"), ("allgather", "reducescatter")
 
@@ -400,10 +400,11 @@ class Library(TimingModel):
             # Likes are compared: rails that an edit makes unlike carry neither.
             names = min((sent_by(one.bounded(collective)[0], collective) for one in (self, healthy)), key=len)
             times, by = [one.links(collective, size, names).time_s for one in (self, healthy)], "the links"
-        edits, same = self.machine.edits, self.ranks == healthy.ranks and not self.question.rates
-        less = same and all(edit.startswith(_LESSEN) and not _SOONER.search(edit) for edit in edits)
-        # Routes over fewer links may have fewer starts, and libraries do not find them.
-        factor = max(times[0] / times[1], float(less))
+        factor = times[0] / times[1]
+        same = self.ranks == healthy.ranks and not self.question.rates
+        if same and all(map(_LESSEN.match, self.machine.edits)):
+            # Routes over fewer links may have fewer starts, and libraries do not find them.
+            factor = max(factor, 1.0)
         details, lacks = before.details, f"what it lacks of {healthy.machine.name}"
         cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
         change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"

@@ -270,8 +270,7 @@ class Diagnosis(Result):
         whole = runs[0].step_s or measured
         of = _STEPS if runs[0].step_s else "the time of these calls"
         verdict = "faster than can be" if self.impossible else "slow" if self.first_behind else ""
-        found |= {"above_s": above, "above_share": above / whole, "of": of, "of_s": whole}
-        found["verdict"] = verdict
+        found |= {"above_s": above, "above_share": above / whole, "of": of, "of_s": whole, "verdict": verdict}
         return found | ({"waited_s": runs[0].waited_s, "late": runs[0].late} if runs[0].late else {})
 
     def sentence(self) -> str:
@@ -462,8 +461,8 @@ def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:
     for log in dict.fromkeys(job["log"] for job in jobs):
         rows = [job for job in jobs if job["log"] == log]
         # All groups share the steps of their job.
-        above, whole = (sum(row[key] for row in rows) for key in ("above_s", "of_s"))
-        whole = rows[0]["of_s"] if rows[0]["of"] == _STEPS else whole
+        above = sum(row["above_s"] for row in rows)
+        whole = rows[0]["of_s"] if rows[0]["of"] == _STEPS else sum(row["of_s"] for row in rows)
         share = f"{100 * above / whole:.3g} % of {rows[0]['of']}"
         lines.append(f"{log}: {format_time(above)} above expectation, {share}")
         if waits := [row for row in rows if row.get("late")]:

@@ -28,7 +28,7 @@ from blinksim.answers.logs.faults import ALL, ASKED, RAIL, SIZE, FaultClass, Fau
 from blinksim.answers.project import gpus_of
 from blinksim.collective import ROOTED, Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import Floats, Ints
+from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.logs import tests_log
@@ -274,6 +274,16 @@ class Suspicion:
         return np.array(rows).reshape(len(rows), len(self.prior))
 
     @cached_property
+    def misses(self) -> Floats:
+        """By log and fault: what was measured less what is predicted."""
+        return np.array([one.ratio for one in self.seen]).reshape(-1, 1) - self.effects
+
+    @cached_property
+    def shown(self) -> Bools:
+        """Which faults some log would show."""
+        return np.asarray(np.any(self.effects >= _NOISE / 3, axis=0))
+
+    @cached_property
     def _fits(self) -> tuple[Floats, Floats]:
         """Each fault's squared distance from the logs in standard deviations, and the log of these.
 
@@ -305,10 +315,10 @@ class Suspicion:
     @property
     def healthy(self) -> float:
         """The probability that nothing is wrong, if faults that none of the logs would show are left out."""
-        seen = np.any(self.effects >= _NOISE / 3, axis=0)
-        if not seen.any():
+        shown = self.shown
+        if not shown.any():
             return 1.0
-        odds = self.posterior[seen].sum() / self.prior[seen].sum() * self.prior[-1] / self.posterior[-1]
+        odds = self.posterior[shown].sum() / self.prior[shown].sum() * self.prior[-1] / self.posterior[-1]
         return float(1 / (1 + odds))
 
     def by_chance(self, fault: int) -> float:
@@ -320,8 +330,7 @@ class Suspicion:
 
     def candidates(self) -> list[Candidate]:
         """The faults that logs show, the likeliest first."""
-        faults, shown = self.faults, np.any(self.effects >= _NOISE / 3, axis=0)
-        weights = self.posterior * shown
+        faults, weights = self.faults, self.posterior * self.shown
         place, slow = self.by_place(weights), np.log([share for _, share in faults.columns])
         means = self.by_place(weights * np.append(np.tile(slow, self.nodes), 0)) / np.maximum(place, 1e-300)
         order, found = np.argsort(-place, kind="stable"), list[Candidate]()
@@ -344,8 +353,7 @@ class Suspicion:
         if self.seen:
             shared = np.array([wide * w * (k == kind) for w, k in zip(self.wide, self.kinds, strict=True)])
             pulls = np.linalg.solve(self.covariance, shared)
-            misses = np.array([[one.ratio] for one in self.seen]) - self.effects
-            values, variance = values + pulls @ misses, variance - float(pulls @ shared)
+            values, variance = values + pulls @ self.misses, variance - float(pulls @ shared)
         weights = self.by_place(self.posterior)
         sums = self.by_place(self.posterior * values)
         means = sums / np.maximum(weights, 1e-300)
