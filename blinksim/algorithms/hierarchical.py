@@ -44,7 +44,7 @@ def fill(plan: Plan) -> None:
     Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards
     with different numbers of ranks.
     """
-    for owner in _places(plan.topology, plan.algorithm).ravel().tolist():
+    for owner in places_of(plan.topology, plan.algorithm).ravel().tolist():
         plan.add_chunk(Fraction(1, plan.n), *plan.collective.labels(owner, owner))
     module = import_module(f"blinksim.algorithms.{plan.algorithm}")
     plan.add_rounds(module.rounds(plan.topology, plan.collective))
@@ -62,26 +62,32 @@ def rounds(
     radices: by the number of nodes, how many groups exchange in each level: first single nodes that are
     neighbours, then groups of ever more nodes. inside: the same for the ranks of a node or card.
     """
-    places = _places(topology, name)
+    places = places_of(topology, name)
     nodes = places.shape[2]
     levels = radices(nodes)[::-1] if radices else ()
-    if (messages := places.size * (max(levels, default=1) - 1)) > _MOST_MESSAGES:
-        what = f"{messages:,} messages at once between nodes, more than {_MOST_MESSAGES:,}"
-        raise InfeasibleError(f"{name} sends {what}; take hierarchical, which has rings")
-    own = inside(places.shape[1])[::-1]
-    every, inner = places.reshape(-1, *own, *(levels or (nodes,))), len(own)
-    order = *range(inner, 0, -1), 0, *range(every.ndim - 1, inner, -1)[: len(levels)]
-    axes = [axis for axis in order if every.shape[axis] > 1]
-    exchanges = [_exchange(every, axis, axes[:place]) for place, axis in enumerate(axes)]
-    found = list[Round]()
+    every, found = exchanges(places, (len(places), *inside(places.shape[1])[::-1]), levels), list[Round]()
     for op in [REDUCE] * collective.reduces + [COPY] * (collective.ends == EVERY):
-        steps = [exchange(op) for exchange in exchanges]
+        steps = [exchange(op) for exchange in every]
         steps += [] if levels or nodes == 1 else [_rings(places.reshape(-1, nodes), op)]
         found += steps if op == REDUCE else steps[::-1]
     return tuple(found)
 
 
-def _places(topology: Topology, name: str) -> Whole:
+def exchanges(places: Whole, own: tuple[int, ...], levels: tuple[int, ...]) -> list[Callable[[int], Round]]:
+    """The exchanges inside nodes, of ranks in `own` levels, and between them in `levels`: for REDUCE in this order.
+
+    Raises `InfeasibleError` for very many messages.
+    """
+    if (messages := places.size * (max(levels, default=1) - 1)) > _MOST_MESSAGES:
+        what = f"{messages:,} messages at once between nodes, more than {_MOST_MESSAGES:,}"
+        raise InfeasibleError(f"such levels send {what}; take hierarchical, which has rings")
+    every, inner = places.reshape(*own, *(levels or (-1,))), len(own)
+    order = *range(inner - 1, 0, -1), 0, *range(every.ndim - 1, inner - 1, -1)[: len(levels)]
+    axes = [axis for axis in order if every.shape[axis] > 1]
+    return [_exchange(every, axis, axes[:place]) for place, axis in enumerate(axes)]
+
+
+def places_of(topology: Topology, name: str) -> Whole:
     """The ranks by card, place there, and node; a node without cards of equally many tiles is one card."""
     nodes, places = nodes_of(topology, topology.members), topology.member_places.tolist()
     by_card: dict[tuple[int, str], list[int]] = {}

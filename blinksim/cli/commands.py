@@ -621,8 +621,7 @@ class SimulateOptions(Options):
     Options:
       chunk: Bytes of a piece at most.  [default: what takes the least time]
       service: How a link serves: in order of arrival; in rounds; by steps.
-      offer: How pieces stand in line: one of every tree at a time, or all there are.  [default: turns for
-          trees]
+      offer: How pieces stand in line: one of every send at a time, or all there are.
       protocol: What share of the traffic is data: all, 1/2, 15/16.
       switching: Whether switches and hosts pass a piece on while it arrives.
       messages: What a connection sends in a step: one message of all its chunks, or one of each. Trees always
@@ -631,7 +630,7 @@ class SimulateOptions(Options):
 
     chunk: str | None = option(metavar="SIZE")
     service: ServiceName = choice("fifo static ordered", "fifo")
-    offer: OfferName | None = choice("turns burst", rare=True)
+    offer: OfferName = choice("turns burst", "turns", rare=True)
     protocol: ProtocolName = choice("simple ll ll128", "simple", rare=True)
     switching: SwitchingName = choice("cut-through store-and-forward", "cut-through", rare=True)
     messages: MessagesName = choice("joined single", "joined", rare=True)

@@ -11,8 +11,9 @@ fall below the lower bounds of `blinksim.bounds.time`.
 overheads of further messages that start there. Cut into pieces, a step begins as soon as the first piece of
 the step before it has arrived and its links are free, and ends a piece after that step at the earliest. Steps
 that share their links, as those of a ring, gain nothing but latency; those on other links, such as NVLinks
-inside nodes and adapters between them, overlap. This is how a simulation serves steps (``fifo``, in bursts):
-a link first passes all pieces of one step, then those of the next.
+inside nodes and adapters between them, overlap. So it is where a link first passes all pieces of one step (in
+bursts). Where every send has one piece in line (in turns, as a simulation serves by default), the first piece passes
+all steps, and the others follow at the pace of the busiest link. The shorter time counts.
 
 **Forests** are pipelines: the busiest resource passes all of its load, and one piece follows the longest path
 to or from there.
@@ -317,7 +318,7 @@ class _Steps:
         worst = int(np.argmax(busy))
         drain = Term(f"bandwidth of {self.kinds[worst]}", float(busy[worst]), self.kinds[worst])
         runs = [(replace(step, load=step.load * seconds[step.resource]), times) for step, times in self.runs]
-        terms, pieces = _paced(runs, self.kinds, drain, self.steps, whole_messages)
+        terms, pieces = _paced(runs, (busy, self.starts), self.kinds, drain, self.steps, whole_messages)
         terms += (Term("reduction", gamma * size * self.reduced, "gamma"),) if gamma * self.reduced else ()
         time = sum(term.time_s for term in terms)
         worst, held = _busiest((busy + pieces * self.starts) / time, self.sorts)
@@ -340,17 +341,22 @@ def _busiest(held: Floats, sorts: tuple[npt.NDArray[np.str_], Places]) -> tuple[
 
 
 def _paced(
-    runs: Runs, kinds: Sequence[str], drain: Term, steps: int, whole: bool = False
+    runs: Runs, held: tuple[Floats, Floats], kinds: Sequence[str], drain: Term, steps: int, whole: bool = False
 ) -> tuple[tuple[Term, ...], int]:
     """The terms of steps in as many pieces as are best, and how many these are.
 
-    kinds: of the resources. drain: what passing all bytes takes the busiest resource. steps: how many there
-    are. whole: True for one piece.
+    held: seconds that all bytes, and all starts of one piece, take each resource. kinds: of the resources. drain:
+    what passing all bytes takes the busiest one. steps: how many there are. whole: True for one piece.
     """
 
     @cache
     def time(pieces: int) -> float:
-        """Seconds until the last piece of the last step has arrived."""
+        """Seconds until the last piece of the last step has arrived, in bursts or in turns."""
+        busy, starts = held
+        turns = sum(times * step.first(pieces) for step, times in runs)
+        return min(bursts(pieces), turns + (pieces - 1) * float((busy / pieces + starts).max()))
+
+    def bursts(pieces: int) -> float:
         free = np.zeros(len(kinds))
         begin = first = done = 0.0
         for step, times in runs:

@@ -475,7 +475,7 @@ def evaluated(graph: ScheduleGraph, work: Work, pieces: int, options: Options, *
     record: True to keep the starts, of all pieces.
     """
     steps = graph.schedule.form == "steps"
-    turns = options.offered(graph.schedule.form) == "turns"
+    turns = options.offer == "turns"
     if options.service == "static" and not steps and not record:
         short = _cut_short(work, pieces)
         if short is not None:

@@ -38,9 +38,9 @@ class Options:
 
     service: ``fifo`` (ties by piece, then chunk), ``static`` (in rounds for a forest, level by level for
     steps), or ``ordered`` (step by step at every link, as channels do). offer: how pieces stand in line under
-    ``fifo``: in ``turns`` (default for forests), one of each send and chunk at a time, or as a ``burst``
-    (default for steps), everything that is there. protocol: ``simple``, ``ll`` or ``ll128``, which sets the
-    share of what is sent that is data. gamma: seconds per byte that a rank reduces. launch: seconds before
+    ``fifo``: in ``turns``, one of each send and chunk at a time, as thread blocks send them, or as a ``burst``,
+    everything that is there. protocol: ``simple``, ``ll`` or ``ll128``, which sets the share of what is sent that is
+    data. gamma: seconds per byte that a rank reduces. launch: seconds before
     anything starts. switching: ``cut-through``, where devices inside a route pass a piece on while it
     arrives, or ``store-and-forward``, where they wait for all of it. messages: ``joined``, where the chunks
     that one connection carries in one step are one message, or ``single``, where each is a message of its own
@@ -48,7 +48,7 @@ class Options:
     """
 
     service: ServiceName = "fifo"
-    offer: OfferName | None = None
+    offer: OfferName = "turns"
     protocol: ProtocolName = "simple"
     gamma: float = 0.0
     launch: float = 0.0
@@ -60,7 +60,7 @@ class Options:
             raise InputError("gamma must lie between 0 and 1 s per byte, launch between 0 and 3600 s")
         for what, value, known in (
             ("service", self.service, get_args(ServiceName)),
-            ("offer", self.offer or "turns", get_args(OfferName)),
+            ("offer", self.offer, get_args(OfferName)),
             ("kind of switching", self.switching, get_args(SwitchingName)),
             ("kind of messages", self.messages, get_args(MessagesName)),
         ):
@@ -76,7 +76,3 @@ class Options:
     def sent(self, form: str) -> MessagesName:
         """The kind of message in a schedule of this form."""
         return self.messages if form == "steps" else "single"
-
-    def offered(self, form: str) -> OfferName:
-        """The offer in force for a schedule of this form."""
-        return self.offer or ("burst" if form == "steps" else "turns")

@@ -189,8 +189,8 @@ class Timeline(Rates, Result):
     def discipline(self) -> str:
         """The order of service of links, in words."""
         if self.service == "fifo":
-            turns = self.options.offered(self.schedule.form) == "turns"
-            return f"first come, first served, {'one piece of a tree in line' if turns else 'all pieces in line'}"
+            turns = self.options.offer == "turns"
+            return f"first come, first served, {'one piece of a send in line' if turns else 'all pieces in line'}"
         if self.service == "ordered":
             return "in the order of steps"
         return "in rounds, piece by piece through all trees" if self.schedule.form == "forest" else "level by level"
@@ -376,7 +376,7 @@ class Timeline(Rates, Result):
         keys = "size_bytes=size algorithm=schedule.algorithm time_s algbw_GBps=algbw busbw_GBps=busbw"
         keys += " bound_time_s=bound_s pieces piece_bytes service offer slots protocol=options.protocol"
         keys += " switching=options.switching messages engine transfers=transfer_count"
-        own = {"offer": self.options.offered(form), "slots": None, "messages": self.options.sent(form)}
+        own = {"offer": self.options.offer, "slots": None, "messages": self.options.sent(form)}
         found |= keyed(self, keys, **own, **({} if self.time_s else {"algbw_GBps": None}))
         path = [leg.to_dict() for leg in self.critical_path]
         return found | {"utilisation": self.rows(), "critical_path": path}
@@ -435,7 +435,7 @@ def simulate(
     chunk: int | str | None = None,
     pieces: int | None = None,
     service: ServiceName = "fifo",
-    offer: OfferName | None = None,
+    offer: OfferName = "turns",
     protocol: ProtocolName = "simple",
     gamma: float = 0.0,
     launch: float = 0.0,
@@ -460,9 +460,8 @@ def simulate(
         Into which every chunk is cut, in place of `chunk`. Default: the number with the least time.
     service : {"fifo", "static", "ordered"}
         How links serve: what came first; in rounds, or level by level; or step by step.
-    offer : {"turns", "burst"}, optional
-        How pieces stand in line under ``fifo``: one of each send and chunk at a time (default for forests),
-        or all that are there (default for steps).
+    offer : {"turns", "burst"}
+        How pieces stand in line under ``fifo``: one of each send and chunk at a time, or all that are there.
     protocol : {"simple", "ll", "ll128"}
         What share of the traffic is data.
     gamma : float

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from contextlib import suppress
 from fractions import Fraction
 from importlib import import_module
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import prod
 
+import networkx as nx
 import numpy as np
 import pytest
 import textbook
@@ -17,7 +19,9 @@ from textbook import CLOSED_FORMS, Postal
 from blinksim import machines
 from blinksim.algorithms import hierarchical
 from blinksim.algorithms.building import orders
+from blinksim.algorithms.hierarchical_trees import low_trees
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
+from blinksim.bounds import bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import two_trees
@@ -26,6 +30,7 @@ from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import cost
+from blinksim.timing.simulator import simulate
 from blinksim.topology import shapes
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -302,6 +307,60 @@ def test_levels_of_exchanges_keep_their_promise_at_the_load_of_a_direct_one(
     radices = import_module(f"blinksim.algorithms.{name}").radices
     inside = len(radices(local)) if name == "hierarchical_multiplying" else int(local > 1)
     assert schedule.steps == phases * (len(radices(nodes)) + inside)
+
+
+MESHES = [("dgx1-v100", 3, 0.999), ("trn2.48xlarge", 2, 0.85), ("frontier", 4, 0.999), ("mi250", 2, 0.7)]
+
+
+@pytest.mark.parametrize(("machine", "nodes", "least"), MESHES)
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter"])
+def test_trees_inside_nodes_leave_them_no_more_than_needed(
+    machine: str, nodes: int, least: float, collective: str
+) -> None:
+    """Inside nodes only direct links are used, and every adapter passes what a straight exchange gives it."""
+    part = machines.load(machine, nodes=nodes).select()
+    schedule = REGISTRY["hierarchical_trees"].build(part, Collective(collective))
+    check_promise(schedule)
+    phases = 2 if collective == "allreduce" else 1
+    crossing = part.device_nodes[schedule.src] != part.device_nodes[schedule.dst]
+    assert crossing.sum() == phases * part.ranks * (nodes - 1)
+    assert {len(schedule.links_of(route)) for route in set(schedule.route[~crossing].tolist())} == {1}
+    assert least <= (rate(schedule) or 0) / bound(part, Collective(collective)).rate <= 1
+
+
+@given(data=st.data(), ranks=st.integers(2, 9))
+def test_low_trees_span_their_node(data: st.DataObject, ranks: int) -> None:
+    pairs = list(combinations(range(ranks), 2))
+    chosen = data.draw(st.sets(st.sampled_from(pairs), min_size=1))
+    width = {pair: data.draw(st.integers(1, 3)) for pair in sorted(chosen)}
+    links = [
+        Link(f"gpu{a}", f"gpu{b}", "link", Fraction(25 * k)) for pair, k in width.items() for a, b in (pair, pair[::-1])
+    ]
+    part = Topology("node", tuple(Device(f"gpu{i}", "gpu") for i in range(ranks)), tuple(links))
+    graph = nx.Graph(chosen)
+    hops = low_trees(part, list(range(ranks)))
+    if len(graph) < ranks or not nx.is_connected(graph):
+        assert not len(hops)
+        return
+    for root in range(ranks):
+        tree: nx.DiGraph[int] = nx.DiGraph(hops[hops[:, 2] == root][:, :2].tolist())
+        assert nx.is_arborescence(tree)
+        assert not tree.in_degree(root)
+        assert all(graph.has_edge(*hop) for hop in tree.edges)
+        far = nx.single_source_shortest_path_length(tree, root)
+        assert all(far[a] == depth for a, _, _, depth in hops[hops[:, 2] == root].tolist())
+
+
+@pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 2), ("dgx1-v100", 2), ("mi300x", 3), ("dgx2", 2)])
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "reducescatter"])
+@pytest.mark.parametrize("size", [2**22, 2**26, 2**30])
+def test_steps_in_turns_take_what_a_simulation_shows(machine: str, nodes: int, collective: str, size: int) -> None:
+    part = machines.load(machine, nodes=nodes).select()
+    for name in ("hierarchical", "hierarchical_direct", "hierarchical_multiplying", "hierarchical_trees"):
+        with suppress(InfeasibleError):
+            found = REGISTRY[name].parallel(part, Collective(collective))
+            simulated = simulate(found.schedule, size).time_s
+            assert 0.85 <= cost(found, size).time_s / simulated <= 1.25
 
 
 @given(nodes=st.integers(2, 5000))

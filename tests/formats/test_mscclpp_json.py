@@ -24,7 +24,7 @@ from blinksim.textio.strict_json import parse
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
 # On one node there is no hierarchy to build.
 BETWEEN_NODES = (
-    *("hierarchical", "hierarchical_direct", "hierarchical_multiplying"),
+    *("hierarchical", "hierarchical_direct", "hierarchical_multiplying", "hierarchical_trees"),
     *("rail_aligned", "rail_joined", "bruck"),
 )
 QUICK = [entry for entry in REGISTRY.values() if not entry.solver and entry.name not in BETWEEN_NODES]

@@ -20,6 +20,7 @@ SINGLE_NODES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "switc
 REFUSED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("hierarchical", "hierarchical_direct", "hierarchical_multiplying"), SINGLE_NODES),
     **dict.fromkeys(("rail_aligned", "rail_joined", "bruck"), SINGLE_NODES),
+    "hierarchical_trees": (*SINGLE_NODES, "rails:2x4", "rails:4x2"),
 }
 MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
 SMALL = ("full:4", "rails:2x4")
@@ -32,7 +33,10 @@ IN_NETWORK: dict[str, tuple[tuple[str, int, tuple[str, ...]], ...]] = {
     "nvls_tree": (("hgx-h200", 2, ("without gpu[3-7]",)), ("hgx-h200", 3, ("without gpu[2-7]",))),
     "sharp": (("switch:5", 1, (f"switch {ADDS}",)), ("dgx-a100", 2, ("without gpu[3-7]", f"fabric {ADDS}"))),
 }
-MANY_NODES = {"hierarchical_multiplying": (("rails:12x2", 1, ()), ("rails:9x1", 1, ()))}
+MANY_NODES = {
+    "hierarchical_multiplying": (("rails:12x2", 1, ()), ("rails:9x1", 1, ())),
+    "hierarchical_trees": (("dgx1-v100", 2, ()), ("dgx1-p100", 3, ("without gpu[5-7]",)), ("mi250", 2, ())),
+}
 
 
 def schedules(name: str, collective: str) -> Iterator[Schedule]:

@@ -17,7 +17,7 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.schedule.model import COPY, Schedule
-from blinksim.timing.simulation_options import MessagesName
+from blinksim.timing.simulation_options import MessagesName, OfferName
 from blinksim.timing.simulator import exact_time
 
 # Latencies that are sums of powers of two, so that no engine rounds them.
@@ -49,19 +49,20 @@ def messages(schedule: Schedule, kind: str) -> list[list[int]]:
     return list(groups.values())
 
 
-def slow(schedule: Schedule, size: int, pieces: int, kind: str = "joined") -> Fraction:
-    """Seconds, first come first served: forests in turns, steps in bursts."""
+def slow(schedule: Schedule, size: int, pieces: int, kind: str = "joined", offer: str = "turns") -> Fraction:
+    """Seconds, first come first served."""
     links = schedule.topology.links
     route = [links[schedule.links_of(int(r))[0]] for r in schedule.route]
     mates = {i: group for group in messages(schedule, kind) for i in group}
     wanted = {i: sorted({k for m in mates[i] for j in waits(schedule, m) for k in mates[j]}) for i in mates}
-    order = {i: n for n, i in enumerate(sorted(mates, key=lambda i: (schedule.chunk[i], i)))}
+    chunks = schedule.chunk if schedule.form == "forest" else 0 * schedule.chunk
+    order = {i: n for n, i in enumerate(sorted(mates, key=lambda i: (chunks[i], i)))}
     lead = {i: min(mates[i], key=lambda m: order[m]) == i for i in mates}
     free: dict[str, Fraction] = {}
     arrived: dict[tuple[int, int], Fraction] = {}
     left: dict[tuple[int, int], Fraction] = {}
     todo = {(i, p) for i in mates for p in range(pieces)}
-    turns = schedule.form == "forest"
+    turns = offer == "turns"
 
     def ready(i: int, p: int) -> Fraction | None:
         if any((j, p) not in arrived for j in wanted[i]):
@@ -99,12 +100,21 @@ def unrounded(schedule: Schedule, latency: int, overhead: int) -> Schedule:
     return replace(schedule, topology=schedule.topology.with_links(links))
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
-@given(st.one_of(forests(), exchanges()), st.integers(1, 3), st.integers(0, 9000), st.sampled_from([0, 777]), kinds)
-def test_random_schedules(schedule: Schedule, pieces: int, latency: int, overhead: int, kind: MessagesName) -> None:
+@settings(max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+@given(
+    st.one_of(forests(), exchanges()),
+    st.integers(1, 3),
+    st.integers(0, 9000),
+    st.sampled_from([0, 777]),
+    kinds,
+    st.sampled_from(get_args(OfferName)),
+)
+def test_random_schedules(
+    schedule: Schedule, pieces: int, latency: int, overhead: int, kind: MessagesName, offer: OfferName
+) -> None:
     schedule = unrounded(schedule, latency, overhead)
-    found = bs.simulate(schedule, 27720, pieces=pieces, messages=kind)
-    assert exact_time(found) == slow(schedule, 27720, pieces, kind)
+    found = bs.simulate(schedule, 27720, pieces=pieces, messages=kind, offer=offer)
+    assert exact_time(found) == slow(schedule, 27720, pieces, kind, offer)
 
 
 @pytest.mark.parametrize("name", ["mxnet", "chains", "packed"])
@@ -117,7 +127,9 @@ def test_trees_that_share_links(name: str) -> None:
 @pytest.mark.parametrize("schedule", [ring_allreduce(4), recursive_doubling(3), through_the_helper(helped())],
                          ids=lambda s: s.algorithm + str(s.topology.ranks))  # fmt: skip
 @pytest.mark.parametrize("latency", [0, 5000])
-def test_known_schedules(schedule: Schedule, latency: int) -> None:
+@pytest.mark.parametrize("offer", get_args(OfferName))
+def test_known_schedules(schedule: Schedule, latency: int, offer: OfferName) -> None:
     schedule = unrounded(schedule, latency, 100)
     for pieces in (1, 2, 5):
-        assert exact_time(bs.simulate(schedule, 55440, pieces=pieces)) == slow(schedule, 55440, pieces)
+        found = bs.simulate(schedule, 55440, pieces=pieces, offer=offer)
+        assert exact_time(found) == slow(schedule, 55440, pieces, offer=offer)

@@ -37,7 +37,7 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
     n = topology.ranks
     if n <= 2:
         return [tuple(range(n))]
-    packed = _pack(_lanes(topology), n) if n <= EXACT else []
+    packed = _pack(lanes_between(topology), n) if n <= EXACT else []
     candidates = [[*packed, *map(_reverse, packed)]] if packed else []
     if not packed:
         if n <= 6:
@@ -89,7 +89,7 @@ def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     return use.parts * len(rings) / shared.longest(amounts)
 
 
-def _lanes(topology: Topology, ranks: Sequence[int] | None = None) -> dict[tuple[int, int], int]:
+def lanes_between(topology: Topology, ranks: Sequence[int] | None = None) -> dict[tuple[int, int], int]:
     """Lanes between each pair of ranks that a full-duplex link joins directly, in units of the thinnest lane.
 
     ranks: those that count, numbered by their place here. Default: all.
@@ -143,7 +143,7 @@ def _pack(lanes: dict[tuple[int, int], int], n: int) -> list[Order]:
 
 def _disjoint(topology: Topology, n: int) -> list[list[Order]]:
     """The cycles that all direct links fall into, together and each by itself: one may avoid a slow link."""
-    lanes = {(a, b): number for (a, b), number in _lanes(topology).items() if a < b}
+    lanes = {(a, b): number for (a, b), number in lanes_between(topology).items() if a < b}
     if len(lanes) <= n or n > _MOST_CYCLED:
         return []
     # A link that differs from most is as good a link; how much its rings lose is measured.
@@ -165,7 +165,7 @@ def _by_node(topology: Topology, alike: bool) -> list[list[Order]]:
     if len(groups) == 1 or local == 1 or len({len(group) for group in groups}) > 1:
         return [single]
     inside = [tuple(range(local))]
-    cycles = _pack(_lanes(topology, groups[0]), local) if 2 < local <= EXACT else []
+    cycles = _pack(lanes_between(topology, groups[0]), local) if 2 < local <= EXACT else []
     chosen = [orders for orders in (inside, [*cycles, *map(_reverse, cycles)]) if orders]
     directions = (False,) if alike else (False, True)
     return [single, *(_rotated(groups, orders, back) for orders in chosen for back in directions)]
