@@ -23,6 +23,7 @@ from blinksim.errors import FileError
 from blinksim.nccl.logs.tests_log import LIMIT, at
 from blinksim.results import keyed
 from blinksim.textio import strict_json, text_files
+from blinksim.textio.name_ranges import natural
 from blinksim.textio.strict_json import Entry
 from blinksim.textio.text_files import write_text
 
@@ -144,9 +145,9 @@ def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
     stand in the order of their names, ``gpu2`` before ``gpu10``.
     """
     transfers = list(timeline.transfers(most))
-    rows = sorted({transfer.resource for transfer in transfers}, key=_natural)
+    rows = sorted({transfer.resource for transfer in transfers}, key=natural)
     threads = {row: number for number, row in enumerate(rows, 1)}
-    owners = sorted({_owner(resource) for resource in rows}, key=_natural)
+    owners = sorted({_owner(resource) for resource in rows}, key=natural)
     processes = {owner: number for number, owner in enumerate(owners, 1)}
     listed = [event for owner, number in processes.items() for event in _named("process", owner, number, 0)]
     for resource, number in threads.items():
@@ -169,10 +170,6 @@ def _named(what: str, name: str, process: int, thread: int) -> Iterator[Event]:
     number = thread or process
     for key, value in (("name", {"name": name}), ("sort_index", {"sort_index": number})):
         yield {"name": f"{what}_{key}", "ph": "M", "pid": process, "tid": thread, "args": value}
-
-
-def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))
 
 
 def write_trace(

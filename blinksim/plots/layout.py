@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from blinksim.graphs.connectivity import grouped
-from blinksim.plots.style import natural
+from blinksim.textio.name_ranges import natural
 from blinksim.topology.graph import Device, Link, Topology
 
 Point = tuple[float, float]

@@ -25,6 +25,7 @@ from blinksim.plots import style
 from blinksim.plots.layout import Changes, Line, Point, View, changes, span, view
 from blinksim.schedule.model import COPY, Schedule, ScheduleLike
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
+from blinksim.textio.name_ranges import natural
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import in_GBps
 
@@ -289,8 +290,8 @@ def _parts(machine: Topology, bound: BoundResult) -> tuple[list[Sequence[str]], 
 
 def _some(devices: Sequence[str], links: Sequence[Link]) -> str:
     """The first few devices and links by name: ``gpu0-gpu3`` for every pair once, by number."""
-    pairs = {tuple(sorted((link.src, link.dst), key=style.natural)) for link in links}
-    names = [*devices, *("-".join(pair) for pair in sorted(pairs, key=lambda pair: [*map(style.natural, pair)]))]
+    pairs = {tuple(sorted((link.src, link.dst), key=natural)) for link in links}
+    names = [*devices, *("-".join(pair) for pair in sorted(pairs, key=lambda pair: [*map(natural, pair)]))]
     more = len(names) - _MOST_CHANGES
     return ", ".join(names[:_MOST_CHANGES]) + (f" and {more} more" if more > 0 else "")
 

@@ -51,6 +51,9 @@ def paired(first: list[str], second: list[str]) -> list[tuple[str, str]]:
             f"these are {len(first)} and {len(second)} long"
         )
     longest = max(len(first), len(second))
-    return list(
-        zip(first * (longest if len(first) == 1 else 1), second * (longest if len(second) == 1 else 1), strict=True)
-    )
+    return list(zip(first * (longest // len(first)), second * (longest // len(second)), strict=True))
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """A key that sorts ``gpu2`` before ``gpu10``."""
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))

@@ -65,8 +65,30 @@ class Planner:
         Raises `InputError` for a call that cannot be, `InfeasibleError` if its schedule does not fit the
         memory.
         """
-        made = launched(call, self.plan.ranks, self.segment, partial(self._program, call))
-        return [self._launch(call, *launch) for launch in made]
+        choice, size, parts = self.plan.choose(call), call.kind.itemsize, call.parts(self.plan.ranks)
+        whole, found = call.count // parts, list[Launch]()
+        for program, first, length, rounds in launched(
+            call, self.plan.ranks, self.segment, partial(self._program, call)
+        ):
+            moved = rounds * length
+            written = (1, moved * size, 0)
+            if call.collective == "allgather":
+                written = (parts, moved * size, whole * size)
+            elif (call.collective == "reduce" and self.rank != call.root) or (
+                call.collective == "broadcast" and self.rank == call.root
+            ):
+                written = (0, 0, 0)
+            by = f"{choice.schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
+            if choice.lane_blocks is not None:
+                by = f"{choice.schedule.algorithm} on lanes of {count(choice.lane_blocks, 'block')}"
+            # What must be the same on all ranks, for their parts to fit together.
+            names = "key", "length", "queue_start", "sources", "destinations", "waits", "waits", "signals"
+            cut = np.array([program.slices, program.piece_units, program.order, program.packets])
+            content = b"".join(array.tobytes() for array in (*(getattr(program, name) for name in names), cut))
+            says, signature = say(call, first, moved, self.plan.ranks), signature_of(call, first, moved, content)
+            spread = _spread(program, call.collective, length, whole)
+            found.append(Launch(spread, by, says, signature, first * size, written, rounds, length * size))
+        return found
 
     def _program(self, call: Call, length: int) -> Program:
         choice, parts = self.plan.choose(call), call.parts(self.plan.ranks)
@@ -77,31 +99,6 @@ class Planner:
         lanes, in_place = choice.lane_blocks, parts == 1
         wires = emulate(schedule, elements, call.kind, lanes, piece, in_place=in_place, staged=True, most_blocks=most)
         return wires[0]
-
-    def _launch(self, call: Call, program: Program, first: int, length: int, rounds: int) -> Launch:
-        size, parts = call.kind.itemsize, call.parts(self.plan.ranks)
-        whole = call.count // parts
-        spread = _spread(program, call.collective, length, whole)
-        moved = rounds * length
-        written = (1, moved * size, 0)
-        if call.collective == "allgather":
-            written = (parts, moved * size, whole * size)
-        elif (call.collective == "reduce" and self.rank != call.root) or (
-            call.collective == "broadcast" and self.rank == call.root
-        ):
-            written = (0, 0, 0)
-        says = say(call, first, moved, self.plan.ranks)
-        choice = self.plan.choose(call)
-        by = f"{choice.schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
-        if choice.lane_blocks is not None:
-            by = f"{choice.schedule.algorithm} on lanes of {count(choice.lane_blocks, 'block')}"
-        # What must be the same on all ranks, for their parts to fit together.
-        names = "key", "length", "queue_start", "sources", "destinations", "waits", "waits", "signals"
-        cut = np.array([program.slices, program.piece_units, program.order, program.packets])
-        content = b"".join(array.tobytes() for array in (*(getattr(program, name) for name in names), cut))
-        signature = signature_of(call, first, moved, content)
-        at, step = first * size, length * size
-        return Launch(spread, by, says, signature, at, written, rounds, step)
 
 
 def _spread(program: Program, collective: str, length: int, whole: int) -> Program:
