@@ -343,7 +343,16 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     wide = (high_x - low_x) / (high_y - low_y)
     columns = next(number for ratio, number in _COLUMNS if wide <= ratio)
     most = most or columns * _ROWS[columns]
-    alike = _alike(whole, times, most)
+    # The chunks to draw, those with the largest shares first, and how many each stands for.
+    lengths = np.array([len(whole.links_of(route)) for route in range(int(whole.route.max(initial=-1)) + 1)])
+    alike, shapes = dict[int, int](), dict[tuple[object, ...], int]()
+    for chunk in sorted(range(whole.chunks), key=lambda chunk: (-whole.share(chunk), chunk)):
+        mine = whole.chunk == chunk
+        degrees = np.sort(np.bincount(whole.src[mine])).tobytes()
+        shape = (whole.share(chunk), degrees.lstrip(b"\0"), np.sort(lengths[whole.route[mine]]).tobytes())
+        first = chunk if whole.chunks <= most else shapes.setdefault(shape, chunk)
+        alike[first] = alike.get(first, 0) + times[chunk]
+    alike = dict([*alike.items()][:most])
     columns = min(columns, len(alike))
     rows = math.ceil(len(alike) / columns)
     across = _WIDTH / max(columns, 4 if wide <= _COLUMNS[0][0] else 1)
@@ -364,23 +373,6 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
         axes.set_title(f"{part} of the data{again}", fontsize=8)
     style.title(drawn, _trees_title(given, whole, alike, sum(times)), drawn.get_figwidth(), 9)
     return drawn
-
-
-def _alike(schedule: Schedule, times: Sequence[int], most: int) -> dict[int, int]:
-    """The chunks to draw, those with the largest shares first, and how many each stands for."""
-    order = sorted(range(schedule.chunks), key=lambda chunk: (-schedule.share(chunk), chunk))
-    if schedule.chunks <= most:
-        return {chunk: times[chunk] for chunk in order}
-    lengths = np.array([len(schedule.links_of(route)) for route in range(int(schedule.route.max()) + 1)])
-    shapes: dict[tuple[object, ...], int] = {}
-    counts: dict[int, int] = {}
-    for chunk in order:
-        mine = schedule.chunk == chunk
-        degrees = np.sort(np.bincount(schedule.src[mine])).tobytes()
-        shape = (schedule.share(chunk), degrees.lstrip(b"\0"), np.sort(lengths[schedule.route[mine]]).tobytes())
-        first = shapes.setdefault(shape, chunk)
-        counts[first] = counts.get(first, 0) + times[chunk]
-    return dict(list(counts.items())[:most])
 
 
 def _arrows(axes: Axes, shown: View, schedule: Schedule, chunk: int, colour: str) -> None:

@@ -56,4 +56,5 @@ def paired(first: list[str], second: list[str]) -> list[tuple[str, str]]:
 
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:
     """A key that sorts ``gpu2`` before ``gpu10``."""
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)

@@ -126,9 +126,9 @@ def parse(
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
-        codes, names = expat.errors.codes, (expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN)
+        cut_short = expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN
         reason = f"not well-formed XML ({expat.ErrorString(error.code) or 'unknown error'})"
-        if error.code in [codes[name] for name in names]:
+        if error.code in [expat.errors.codes[name] for name in cut_short]:
             reason = f"ends before <{root}> begins or is complete; the file is cut short or is not XML"
             if builder.stack:
                 inside = builder.stack[-1][0]

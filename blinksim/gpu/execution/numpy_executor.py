@@ -116,10 +116,9 @@ class _Machine:
             # The op with the smallest key among those that wait: what it waits for is what is wrong.
             events = (event for events in self.waits.values() for event in events)
             op, piece, (_, flag, part) = min(events, key=lambda event: (int(program.key[event[0]]), event[1]))
-            raise ExecutionError(
-                f"the program is stuck: {len(self.waits)} of {program.queues * program.slices} blocks wait forever; "
-                f"the first for piece {piece} of slice {part} and flag {flag}, in {program.describe(op)}"
-            )
+            blocks = f"{len(self.waits)} of {program.queues * program.slices} blocks wait forever"
+            first = f"the first for piece {piece} of slice {part} and flag {flag}, in {program.describe(op)}"
+            raise ExecutionError(f"the program is stuck: {blocks}; {first}")
 
     def _block(self, queue: int, part: int) -> Block:
         program = self.program

@@ -26,6 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,8 @@ class SharedMemoryBackend:
             os.posix_fallocate(number, 0, segment.lent)
         except OSError as error:
             self.path.unlink()
-            raise MissingError(
-                f"{self.folder} has no room for the {format_size_about(segment.lent)} of a group ({error.strerror}); "
-                f"take a smaller buffer"
-            ) from None
+            room = f"no room for the {format_size_about(segment.lent)} of a group ({error.strerror})"
+            raise MissingError(f"{self.folder} has {room}; take a smaller buffer") from None
         finally:
             os.close(number)
         self.own = np.asarray(np.memmap(name, dtype=np.uint8, mode="r+"))
@@ -225,11 +224,8 @@ class _Interpreter:
 
     def run(self) -> None:
         program = self.program
-        blocks = [
-            self._block(program, int(queue), part)
-            for queue in program.queues_of(self.rank)
-            for part in range(program.slices)
-        ]
+        queues = product(program.queues_of(self.rank).tolist(), range(program.slices))
+        blocks = [self._block(program, queue, part) for queue, part in queues]
         while blocks:
             going = [(block, next(block, None)) for block in blocks]
             blocks = [block for block, state in going if state is not None]
@@ -292,11 +288,8 @@ def call_table(launch: Launch, rank: int, segments: Sequence[int], own: tuple[in
 
 def call_source(kind: ElementType, op: str, packets: bool) -> str:
     """The kernel ``run_call`` for an element type and a reduction."""
-    return (
-        "#define BLINKSIM_CALLS\n"
-        + kernel_source(kind, op, packets)
-        + text_files.read_text(Path(__file__).with_name("calls.cu"))
-    )
+    calls = text_files.read_text(Path(__file__).with_name("calls.cu"))
+    return f"#define BLINKSIM_CALLS\n{kernel_source(kind, op, packets)}{calls}"
 
 
 # What training reduces and moves: gradients, the bytes of DDP's first look at a model, counts.
@@ -373,10 +366,8 @@ class GpuBackend:
             self.lent = runtime.malloc(segment.lent)
             self.scratch = self.cupy.cuda.Memory(segment.scratch)
         except (runtime.CUDARuntimeError, self.cupy.cuda.memory.OutOfMemoryError):
-            raise MissingError(
-                f"GPU {self.gpu} has no memory left for the {format_size_about(segment.total)} of a group; take a "
-                f"smaller buffer"
-            ) from None
+            room = f"no memory left for the {format_size_about(segment.total)} of a group"
+            raise MissingError(f"GPU {self.gpu} has {room}; take a smaller buffer") from None
         runtime.memset(self.lent, 0, segment.packets_at)
         runtime.memset(self.lent + segment.packets_at, POISON_BYTE, segment.lent - segment.packets_at)
         self.state = self.cupy.zeros(STATE_WORDS, dtype=np.uint64)
@@ -398,10 +389,9 @@ class GpuBackend:
             try:
                 self.segments.append(runtime.ipcOpenMemHandle(base64.b64decode(handle)))
             except runtime.CUDARuntimeError as error:
-                raise MissingError(
-                    f"rank {rank} (GPU {self.gpu}) cannot map the memory of rank {other}: {error}; the processes "
-                    f"need one host, GPUs with peer access and a GPU of its own each"
-                ) from None
+                why = f"rank {rank} (GPU {self.gpu}) cannot map the memory of rank {other}: {error}"
+                need = "one host, GPUs with peer access and a GPU of its own each"
+                raise MissingError(f"{why}; the processes need {need}") from None
             self.opened.append(self.segments[-1])
 
     def settle(self) -> None:

@@ -134,10 +134,9 @@ def explain(notes: Words, rank: int, ranks: int, timeout_s: float, name_of: Call
     differing = [notes[1:4].tolist()] if code == MISMATCH else mismatched(notes, rank, ranks)
     if differing:
         peer, theirs, ours = differing[0]
-        return (
-            f"call {ours >> 32} of the group is {name_of(ours & 0xFFFFFFFF)} on rank {rank}, and "
-            f"{name_of(theirs & 0xFFFFFFFF)} on rank {peer}; all ranks must call the same, in the same order"
-        )
+        here, there = (name_of(herald & 0xFFFFFFFF) for herald in (ours, theirs))
+        called = f"call {ours >> 32} of the group is {here} on rank {rank}, and {there} on rank {peer}"
+        return f"{called}; all ranks must call the same, in the same order"
     if code != GAVE_UP:
         return f"rank {int(notes[1])} of the group has failed; its own message says why"
     failed, ours = _last(notes, rank)
@@ -271,9 +270,8 @@ class Group:
         backend.connect(rank, [str(member["handle"]) for member in members])
         self._meet("connected")
         backend.settle()
-        self._say(
-            f"group of {self.ranks} ranks by {plan.origin}, {format_size_about(self.segment.total)} on {backend.name}"
-        )
+        memory = f"{format_size_about(self.segment.total)} on {backend.name}"
+        self._say(f"group of {self.ranks} ranks by {plan.origin}, {memory}")
 
     def _meet(self, what: str, timeout_s: float | None = None) -> None:
         """Returns when all ranks are here; raises `GroupError` after a while, by default that of the store."""

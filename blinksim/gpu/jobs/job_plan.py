@@ -180,16 +180,17 @@ class JobPlan:
 
         # A file that many rules name is read once.
         read, rules = lru_cache(read_schedule), list[Rule]()
-        optional = {"up_to": None, "algorithm": None, "schedule": None, "protocol": "simple", "lane_blocks": None}
+        optional = dict.fromkeys(("up_to", "algorithm", "schedule", "lane_blocks")) | {"protocol": "simple"}
         for row in document.items():
             fields = row.fields(("collective",), optional)
-            file, limit, lanes = (fields[key] for key in ("schedule", "up_to", "lane_blocks"))
-            if (fields["algorithm"].value is None) == (file.value is None):
+            name, file, limit = (fields[key] for key in ("algorithm", "schedule", "up_to"))
+            if (name.value is None) == (file.value is None):
                 raise row.wrong("needs either an algorithm or a schedule")
             named = file.value is None
-            what: str | Schedule = fields["algorithm"].text() if named else read(Path(row.path).parent / file.text())
+            what: str | Schedule = name.text() if named else read(Path(row.path).parent / file.text())
             with blamed_on(row.wrong):
                 up_to = None if limit.value is None else size_of(limit.text())
+                lanes = fields["lane_blocks"]
                 lane_blocks = None if lanes.value is None else lanes.whole(1, 64)
                 collective, protocol = (fields[key].text() for key in ("collective", "protocol"))
                 rules.append(Rule(collective, up_to, what, protocol, lane_blocks))

@@ -84,8 +84,9 @@ class Planner:
             # What must be the same on all ranks, for their parts to fit together.
             names = "key", "length", "queue_start", "sources", "destinations", "waits", "waits", "signals"
             cut = np.array([program.slices, program.piece_units, program.order, program.packets])
-            content = b"".join(array.tobytes() for array in (*(getattr(program, name) for name in names), cut))
-            says, signature = say(call, first, moved, self.plan.ranks), signature_of(call, first, moved, content)
+            arrays = *(getattr(program, name) for name in names), cut
+            signature = signature_of(call, first, moved, b"".join(array.tobytes() for array in arrays))
+            says = say(call, first, moved, self.plan.ranks)
             spread = _spread(program, call.collective, length, whole)
             found.append(Launch(spread, by, says, signature, first * size, written, rounds, length * size))
         return found

@@ -9,6 +9,7 @@ the time that a block spends on them.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -250,9 +251,8 @@ class Sized:
         sources = kind.inboxes + kind.others
         first, last = (round_bytes(part, sources, shape.packets) for part in (self.whole, self.last))
         far = min(1.0, shape.buffers * size / rates.flags.cache_bytes)
-        first_s, last_s = (
-            [round_seconds(part, kind, shape.packets, far, rates) for part in rounds] for rounds in (first, last)
-        )
+        takes = partial(round_seconds, kind=kind, packets=shape.packets, far=far, rates=rates)
+        first_s, last_s = ([*map(takes, rounds)] for rounds in (first, last))
         self.round, self.end, self.last_s = first[0], last[-1], sum(last_s)
         if shape.packets:
             self.before_s, self.lead_s = 0.0, rates.packets.piece_s

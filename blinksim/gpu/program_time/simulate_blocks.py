@@ -23,6 +23,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, count, pairwise
 from operator import attrgetter
@@ -89,9 +90,8 @@ class Blocks:
                 if op.targets:
                     kind = self.shape.kinds[op.kind]
                     begin, end = program.span(int(program.length[number]), self.part, piece)
-                    sizes = program_shape.round_bytes(
-                        (end - begin) * program.kind.itemsize, kind.inboxes + kind.others, program.packets
-                    )
+                    nbytes, sources = (end - begin) * program.kind.itemsize, kind.inboxes + kind.others
+                    sizes = program_shape.round_bytes(nbytes, sources, program.packets)
                     self.ends[number, piece] = list(accumulate(sizes))
                     self.first[number, piece] = self.arrivals
                     self.flag[number, piece] = self.arrivals + len(sizes) * len(op.targets)
@@ -282,10 +282,8 @@ class Launches:
         stuck = next((half for launch in self.launched for half in launch if half.waiting), None)
         if stuck is not None and not self.settled:
             number, blocks = next(iter(stuck.waiting.items()))
-            raise ExecutionError(
-                f"launch {stuck.number + 1} is stuck: block {blocks[0].number} waits for arrival {number}, which never "
-                "comes"
-            )
+            waits = f"block {blocks[0].number} waits for arrival {number}, which never comes"
+            raise ExecutionError(f"launch {stuck.number + 1} is stuck: {waits}")
         return self.ends, self.looks
 
     def _push(self, time: float, happen: Callable[[Any, float], None], what: object) -> None:
@@ -423,7 +421,17 @@ class Launches:
             block.until = now
             block.restart(now, 0.0 if self.packets else current.load * block.port.out_s)
         if current.flag != NONE:
-            self._raise_flag(block, current.flag)
+            if self.packets:
+                seen = block.until + self.own_s
+                self._arrive(block.launch, current.flag, seen, seen, block.look)
+                self._arrive(block.launch, current.flag + 1, seen, seen, block.look)
+            else:
+                begin, end = block.fence
+                if block.out_at > begin:
+                    begin = max(block.out_at, end)
+                    end = begin + self.rates.flags.fence_s
+                    block.fence = begin, end
+                self._push(end, self._send_flag, (block.launch, block.port, current.flag, block.look))
         self._go_on(block)
 
     def _call(self, port: _Port) -> None:
@@ -471,19 +479,6 @@ class Launches:
         if number in launch.waiting:
             for other in launch.waiting.pop(number):
                 self._go_on(other)
-
-    def _raise_flag(self, block: _Block, flag: int) -> None:
-        if self.packets:
-            seen = block.until + self.own_s
-            self._arrive(block.launch, flag, seen, seen, block.look)
-            self._arrive(block.launch, flag + 1, seen, seen, block.look)
-            return
-        begin, end = block.fence
-        if block.out_at > begin:
-            begin = max(block.out_at, end)
-            end = begin + self.rates.flags.fence_s
-            block.fence = begin, end
-        self._push(end, self._send_flag, (block.launch, block.port, flag, block.look))
 
     def _send_flag(self, what: tuple[_Launch, _Port, int, float], now: float) -> None:
         """A flag goes the way of data, behind those that have been stored."""
@@ -641,9 +636,8 @@ def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: in
     time = _times.pop(key, None)
     if time is None:
         blocks, port = Blocks(program, rates), busiest_port(program, rates)
-        time = timed(
-            lambda launches: Launches(blocks, rates, launches, most_s).run(), nbytes, calls, program, port, rates
-        )
+        made = partial(Launches, blocks, rates, most_s=most_s)
+        time = timed(lambda launches: made(launches).run(), nbytes, calls, program, port, rates)
     _times[key] = time
     if len(_times) > _MOST_TIMES:
         _times.popitem(last=False)

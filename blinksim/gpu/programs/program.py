@@ -359,10 +359,9 @@ class Program:
         waits = ", ".join(str(flag) for (flag,) in self.rows("waits", op))
         signals = ", ".join(f"{self.devices[d]}.{flag}" for d, flag in self.rows("signals", op))
         body = f"{sources or 'nothing'} -> {targets}" if targets else "wait"
-        return (
-            f"op {op} on {at}, chunk {self.chunk[op]} ({self.length[op]} elements), key {self.key[op]}: {body}"
-            f"{f'; waits for flags {waits}' if waits else ''}{f'; signals {signals}' if signals else ''}"
-        )
+        body += (f"; waits for flags {waits}" if waits else "") + (f"; signals {signals}" if signals else "")
+        chunk = f"chunk {self.chunk[op]} ({self.length[op]} elements)"
+        return f"op {op} on {at}, {chunk}, key {self.key[op]}: {body}"
 
     def __repr__(self) -> str:
         order = ("by key", "in waves", "what is ready first")[self.order]
