@@ -159,10 +159,10 @@ def _change_table(changes: list[Change]) -> str:
     same = len(changes) - len(changed)
     if not changed:
         return f"  none of {same} changes makes a difference"
-    cells = [
-        (row.what, f"{float(row.after) / 1e9:.4g}", f"{100 * (row.ratio - 1):+.3g} %", str(len(row.pairs)))
-        for row in changed
-    ]
+    cells = []
+    for row in changed:
+        rate, change = f"{float(row.after) / 1e9:.4g}", f"{100 * (row.ratio - 1):+.3g} %"
+        cells.append((row.what, rate, change, str(len(row.pairs))))
     lines = table(("change", "bound", "change by", "alike"), cells)
     return lines + (f"\n  {same} other change{'s make' if same > 1 else ' makes'} no difference" if same else "")
 
@@ -238,10 +238,8 @@ def place(options: Place) -> None:
     wanted = collective_of(options.collective, **vars(options.data))
     question = question_of(options.machine, options.where)
     if question.members is not None or question.ranks_per_node is not None:
-        raise InputError(
-            "place chooses the GPUs itself: leave --members and --ranks-per-node out; take away GPUs that are "
-            "not free with --edit, as in --edit 'without gpu[2-3]'"
-        )
+        cure = "take away GPUs that are not free with --edit, as in --edit 'without gpu[2-3]'"
+        raise InputError(f"place chooses the GPUs itself: leave --members and --ranks-per-node out; {cure}")
     whole = question.whole()
     relays = question.relays or "none"
     with Working(f"ranking {count} GPUs of {options.machine}") as say:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, SupportsInt, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -130,32 +130,31 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,2})?")
 
 
-class _Plain(click.ParamType):  # type: ignore[type-arg]
-    """A number in ASCII digits, and not too many. Python also takes ``\u0663`` and ``1_000``."""
+class Whole(click.IntRange):
+    """A whole number in a range. Python's own conversion, which click calls, also takes ``\u0663`` and ``1_000``."""
 
-    form: re.Pattern[str]
-    what: str
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and not self.form.fullmatch(value.strip()):
-            several = ""
-            if "," in value and isinstance(param, Option) and param.rates:
-                each = f"{param.opts[0][2:]}={value:.40}"
-                several = f"; for several: blinksim sweep MACHINE COLLECTIVE --vary {each}"
-            raise click.BadParameter(f"{value[:40]!r} is not a {self.what}{several}.", ctx, param)
-        return super().convert(value, param, ctx)
+    def convert(
+        self, value: str | SupportsInt | SupportsIndex, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        return super().convert(int(_plain(value, _WHOLE, "whole number", param, ctx)), param, ctx)
 
 
-class Whole(_Plain, click.IntRange):
-    """A whole number in a range."""
-
-    form, what = _WHOLE, "whole number"
-
-
-class Decimal(_Plain, click.FloatRange):
+class Decimal(click.FloatRange):
     """A decimal number in a range."""
 
-    form, what = _DECIMAL, "number"
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return super().convert(float(_plain(value, _DECIMAL, "number", param, ctx)), param, ctx)
+
+
+def _plain(
+    value: T, pattern: re.Pattern[str], what: str, param: click.Parameter | None, ctx: click.Context | None
+) -> T:
+    """`value`; refuses text that is not written as `pattern`: ASCII digits, of a length that means something."""
+    if isinstance(value, str) and not pattern.fullmatch(value.strip()):
+        if "," in value and isinstance(param, Option) and param.rates:
+            what += f"; for several: blinksim sweep MACHINE COLLECTIVE --vary {param.opts[0][2:]}={value:.40}"
+        raise click.BadParameter(f"{value[:40]!r} is not a {what}.", ctx, param)
+    return value
 
 
 class Option(click.Option):

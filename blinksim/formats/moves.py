@@ -71,10 +71,9 @@ def units(schedule: Schedule) -> Units:
         slower = cost(rounded, _LARGE).time_s / least - 1
         best, count = Units(count, tuple(lengths), slower), 2 * count
     if best is None:
-        raise InfeasibleError(
-            f"the shares cut the vector into {exact} equal parts; plans hold {MOST_UNITS}. Build it with "
-            "algorithm=chains or algorithm=rings, whose shares are simple"
-        )
+        why = f"the shares cut the vector into {exact} equal parts; plans hold {MOST_UNITS}"
+        cure = "Build it with algorithm=chains or algorithm=rings, whose shares are simple"
+        raise InfeasibleError(f"{why}. {cure}")
     return best
 
 
@@ -287,8 +286,7 @@ def _hops(schedule: Schedule, src: int, dst: int, route: int) -> list[int]:
             stops.append(device)
     for stop in stops:
         if schedule.rank_of[stop] < 0:
-            raise InfeasibleError(
-                f"{topology.devices[stop].name} has no rank, and these runtimes know ranks only. Add it with members=, "
-                "build without relays=, or take format=nccl-graph-set for chains"
-            )
+            why = f"{topology.devices[stop].name} has no rank, and these runtimes know ranks only"
+            cure = "Add it with members=, build without relays=, or take format=nccl-graph-set for chains"
+            raise InfeasibleError(f"{why}. {cure}")
     return [int(schedule.rank_of[stop]) for stop in stops]

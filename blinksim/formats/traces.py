@@ -182,9 +182,8 @@ def write_trace(
     if shown < all_of_them:
         recorded, pieces = timeline.recorded_pieces, timeline.pieces
         whole = "the whole run" if recorded == pieces else f"the first {recorded:,} of {pieces:,} pieces"
-        cut = (
-            f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}; a larger chunk= makes fewer"
-        )
+        held = f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}"
+        cut = f"{held}; a larger chunk= makes fewer"
     about: dict[str, Any] = {"answer": timeline.sentence(), "service": timeline.discipline}
     about |= {"transfers": all_of_them} | ({"cut": cut} if cut else {})
     document = {"traceEvents": listed, "displayTimeUnit": "ns", "otherData": about}

@@ -401,8 +401,5 @@ def _trees_title(given: Schedule | SymmetricSchedule, schedule: Schedule, alike:
         hidden = kinds if stood_for > shapes else ""
     both = schedule.collective.name == "allreduce" and schedule.form == "forest"
     reduced = "; data is reduced up the same trees first" if both else ""
-    machine = schedule.topology
-    return (
-        f"{schedule.algorithm} {schedule.collective} on {style.drawn_machine(machine)}, {machine.rates} rates: "
-        f"{given.parts()}{hidden}{reduced}"
-    )
+    on = f"{style.drawn_machine(schedule.topology)}, {schedule.topology.rates} rates"
+    return f"{schedule.algorithm} {schedule.collective} on {on}: {given.parts()}{hidden}{reduced}"

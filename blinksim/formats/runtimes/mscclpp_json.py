@@ -245,9 +245,8 @@ class Memory(Machine[Operation]):
         op, before, rank = self.steps[block][position], self._before.get(block, ""), block[0]
         moves = op.kind in ("put", "copy", "re")
         if op.kind == "signal" and before in ("put", "copy", "re"):
-            raise WrongStepError(
-                f"a signal right after {before}: other threads may still be writing; a nop belongs between"
-            )
+            why = "other threads may still be writing; a nop belongs between"
+            raise WrongStepError(f"a signal right after {before}: {why}")
         if moves and before == "wait":
             raise WrongStepError(f"{op.kind} right after wait: other threads have not waited; a nop belongs between")
         if moves:
@@ -343,11 +342,10 @@ def to_text(plan: Moves, name: str) -> str:
             blocks[connection] += -(-operations // MOST_OPERATIONS) - 1
             mine = sum(number for ends, number in blocks.items() if src in ends[:2])
             if mine > MOST_BLOCKS or blocks[connection] > len(plan.moves):
-                raise InfeasibleError(
-                    f"a thread block of rank {src} has {operations} operations, and MSCCL++ takes {MOST_OPERATIONS} "
-                    f"in each of {MOST_BLOCKS}. Build the schedule with fewer steps (algorithm=chains, two_shot), or "
-                    "take format=msccl-xml"
-                )
+                has = f"a thread block of rank {src} has {operations} operations"
+                takes = f"MSCCL++ takes {MOST_OPERATIONS} in each of {MOST_BLOCKS}"
+                cure = "with fewer steps (algorithm=chains, two_shot), or take format=msccl-xml"
+                raise InfeasibleError(f"{has}, and {takes}. Build the schedule {cure}")
     head = {
         "name": name,
         "collective": plan.collective,
