@@ -292,7 +292,16 @@ class _Body:
             kind = link_class.name
             rate, latency, overhead = self._numbers(link_class, given)
             lanes = given["lanes"].integer(1, 10**6) if "lanes" in given else 1
-            both, pairs = self._pairs(entry, given)
+            both, named = "between" in given, given.keys() & {"between", "from", "to"}
+            if named not in ({"between"}, {"from", "to"}):
+                forms = "`between: [a, b]` or `from: a` and `to: b`"
+                raise entry.error(f"a link needs either {forms}, as in {_LINK}")
+            sides = given["between"].items(example="[gpu0, gpu1]") if both else [given["from"], given["to"]]
+            if len(sides) != 2:
+                raise given["between"].error(f"between names two devices or ranges; found {len(sides)}")
+            joined = [*map(self._known_devices, sides)]
+            with blamed_on(entry.error):
+                pairs = name_ranges.paired(*joined)
             bus = given["bus"].text(200) if "bus" in given else None
             half = "duplex" in given and given["duplex"].choice(("full", "half"), "duplex") == "half"
             if half and (bus or not both):
@@ -318,18 +327,6 @@ class _Body:
             given["latency"].time() if "latency" in given else link_class.latency,
             given["overhead"].time() if "overhead" in given else link_class.overhead,
         )
-
-    def _pairs(self, entry: Entry, given: dict[str, Entry]) -> tuple[bool, list[tuple[str, str]]]:
-        """True if the link goes both ways, and the pairs of devices that it joins."""
-        both = "between" in given
-        if both == ("from" in given or "to" in given) or ("from" in given) != ("to" in given):
-            raise entry.error(f"a link needs either `between: [a, b]` or `from: a` and `to: b`, as in {_LINK}")
-        sides = given["between"].items(example="[gpu0, gpu1]") if both else [given["from"], given["to"]]
-        if len(sides) != 2:
-            raise given["between"].error(f"between names two devices or ranges; found {len(sides)}")
-        a, b = map(self._known_devices, sides)
-        with blamed_on(entry.error):
-            return both, name_ranges.paired(a, b)
 
     def _known_devices(self, entry: Entry) -> list[str]:
         names = self._expand(entry)

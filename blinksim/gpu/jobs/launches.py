@@ -87,8 +87,15 @@ class Planner:
             arrays = *(getattr(program, name) for name in names), cut
             signature = signature_of(call, first, moved, b"".join(array.tobytes() for array in arrays))
             says = say(call, first, moved, self.plan.ranks)
-            spread = _spread(program, call.collective, length, whole)
-            found.append(Launch(spread, by, says, signature, first * size, written, rounds, length * size))
+            buffer = {"allgather": OUTPUT, "reducescatter": INPUT}.get(call.collective)
+            if buffer is not None and length != whole:
+                # Parts lie `whole` elements apart in the caller's vector, and not `length`.
+                sources, destinations = program.sources.copy(), program.destinations.copy()
+                for rows in (sources, destinations):
+                    there = rows[:, -2] == buffer
+                    rows[there, -1] += rows[there, -1] // length * np.int64(whole - length)
+                program = replace(program, sources=sources, destinations=destinations)
+            found.append(Launch(program, by, says, signature, first * size, written, rounds, length * size))
         return found
 
     def _program(self, call: Call, length: int) -> Program:
@@ -100,16 +107,3 @@ class Planner:
         lanes, in_place = choice.lane_blocks, parts == 1
         wires = emulate(schedule, elements, call.kind, lanes, piece, in_place=in_place, staged=True, most_blocks=most)
         return wires[0]
-
-
-def _spread(program: Program, collective: str, length: int, whole: int) -> Program:
-    """The program for parts that lie `whole` elements apart in the caller's vector, and not `length`."""
-    buffer = {"allgather": OUTPUT, "reducescatter": INPUT}.get(collective)
-    if buffer is None or length == whole:
-        return program
-    sources, destinations = program.sources.copy(), program.destinations.copy()
-    for rows in (sources, destinations):
-        there = rows[:, -2] == buffer
-        at = rows[there, -1]
-        rows[there, -1] = at + at // length * np.int64(whole - length)
-    return replace(program, sources=sources, destinations=destinations)

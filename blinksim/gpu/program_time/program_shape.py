@@ -13,17 +13,8 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from blinksim.gpu.programs.program import (
-    INBOX,
-    LINE_BYTES,
-    PACKET_BYTES,
-    PACKET_LINES,
-    WAVES,
-    ExecutionError,
-    Program,
-    by_flag,
-    receivers,
-)
+from blinksim.gpu.programs import program as programs
+from blinksim.gpu.programs.program import INBOX, WAVES, ExecutionError, Program, by_flag, receivers
 from blinksim.timing.measured_constants import ExecutionRates, FlagRates, PacketRates
 
 # Bytes of data that the threads of a block move at once, a cell of a packet or a line of 16 bytes each; without packets
@@ -194,7 +185,7 @@ def _between(after: tuple[int, int], to: tuple[int, int], place: int, first: int
 
 def wire(packets: PacketRates) -> float:
     """Bytes at a port for a byte of data in packets."""
-    return PACKET_LINES * LINE_BYTES / PACKET_BYTES * packets.wire
+    return programs.PACKET_WIRE * packets.wire
 
 
 def cached_share(program: Program, flags: FlagRates) -> float:

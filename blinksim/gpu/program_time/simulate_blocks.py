@@ -20,6 +20,7 @@ slices stand for a half of them each.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -123,24 +124,24 @@ class Blocks:
         scale = (program_shape.wire(rates.packets) if packets else 1.0) * length / own / self.halves
         begin = 0
         for number, end in enumerate(ends):
+            # The arrivals of the packets that hold the last byte of the round.
+            arrivals = list[int]()
+            for needed in op.needs:
+                author = self.shape.ops[self.shape.author[needed]]
+                place = bisect_left(self.ends[author.number, piece], end) * len(author.targets)
+                arrivals.append(self.first[author.number, piece] + place + needed - author.arrival)
             yield Round(
                 looks_s=before,
                 wait_for=wait_for,
                 lead_s=lead,
                 work_s=program_shape.round_seconds(end - begin, kind, packets, self.far, rates),
-                needs=tuple(self._arrival(needed, piece, end) for needed in op.needs),
+                needs=tuple(arrivals),
                 load=(end - begin) * scale,
                 targets=op.targets,
                 arrival=self.first[op.number, piece] + number * len(op.targets),
                 flag=self.flag[op.number, piece] if number + 1 == len(ends) and op.flagged else program_shape.NONE,
             )
             before, wait_for, lead, begin = 0.0, (), 0.0, end
-
-    def _arrival(self, needed: int, piece: int, end: int) -> int:
-        """The arrival of the packets that hold the last byte of a round; needed: what arrives, as in `Op`."""
-        author = self.shape.ops[self.shape.author[needed]]
-        number = next(i for i, until in enumerate(self.ends[author.number, piece]) if until >= end)
-        return self.first[author.number, piece] + number * len(author.targets) + needed - author.arrival
 
 
 # Launches that differ less, as a share, go on alike.

@@ -55,6 +55,8 @@ LINE_BYTES = 128
 # A packet is four such lines, of which the last 8 bytes each say which launch they are from (as in NCCL's LL128).
 PACKET_LINES = 4
 PACKET_BYTES = PACKET_LINES * (LINE_BYTES - 8)
+# Bytes that go over a link for a byte of data in packets.
+PACKET_WIRE = PACKET_LINES * LINE_BYTES / PACKET_BYTES
 # Boundaries between chunks fall on multiples of a line, or else of 16 bytes, once chunks have this many on average.
 _ALIGNED_FROM = 32
 Place = tuple[int, int]
