@@ -498,7 +498,7 @@ def search(times: ChoiceTimes, measure: Measure, most: int = MOST_MEASUREMENTS) 
 
 
 def _wanted(times: ChoiceTimes, collective: str) -> Iterator[tuple[int, Choice]]:
-    """Choices of a collective to time next, as long as someone asks; between two `times` learns of the first."""
+    """Choices of a collective to time next, as long as someone asks; each time is known before the next."""
     # Choices that NCCL can run here, with its own number of channels; rings first.
     algorithms = sorted(ALGORITHMS_OF[collective], key=lambda name: name != "ring")
     pairs = product(algorithms, ("ll", "ll128", "simple"))

@@ -314,24 +314,21 @@ def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20
             if src == dst or not runtime.deviceCanAccessPeer(src, dst):
                 continue
             enable_peer(cupy, src, dst)
-            for size, table in ((size_bytes, rates), (4, latencies)):
-                middle = float(np.median(_copy_times(cupy, buffers, src, dst, size, repeats)))
-                table[i][j] = size / middle / 1e9 if size > 4 else middle
-    return {"gpus": list(names_of(chosen)), "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
-
-
-def _copy_times(cupy: Any, buffers: dict[int, Any], src: int, dst: int, size: int, repeats: int) -> list[float]:
-    with cupy.cuda.Device(src):
-        stream = cupy.cuda.Stream(non_blocking=True)
-        marks = [cupy.cuda.Event() for _ in range(repeats + 2)]
-        for mark in marks:
+            ends = buffers[dst].ptr, dst, buffers[src].ptr, src
             # Several small copies in a row: a single one is close to the resolution of events.
-            for _ in range(1 if size > 4 else 20):
-                cupy.cuda.runtime.memcpyPeerAsync(buffers[dst].ptr, dst, buffers[src].ptr, src, size, stream.ptr)
-            mark.record(stream)
-        stream.synchronize()
-        each = 1e-3 / (1 if size > 4 else 20)
-        return [cupy.cuda.get_elapsed_time(a, b) * each for a, b in pairwise(marks[1:])]
+            for size, copies, table in ((size_bytes, 1, rates), (4, 20, latencies)):
+                with cupy.cuda.Device(src):
+                    stream = cupy.cuda.Stream(non_blocking=True)
+                    marks = [cupy.cuda.Event() for _ in range(repeats + 2)]
+                    for mark in marks:
+                        for _ in range(copies):
+                            runtime.memcpyPeerAsync(*ends, size, stream.ptr)
+                        mark.record(stream)
+                    stream.synchronize()
+                    elapsed = [cupy.cuda.get_elapsed_time(a, b) for a, b in pairwise(marks[1:])]
+                middle = float(np.median(elapsed)) * 1e-3 / copies
+                table[i][j] = size / middle / 1e9 if table is rates else middle
+    return {"gpus": list(names_of(chosen)), "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
 
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
