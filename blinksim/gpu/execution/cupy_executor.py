@@ -74,11 +74,8 @@ class Runner:
         self.program, self.kernels, self.gpus = program, kernels, list(gpus)
         self.timeout = np.uint64(int(timeout_s * 1e9))
         self.epoch = 0
-        self.streams: list[Any] = []
+        self.streams, self.flags, self.heralds, self.errors = (list[Any]() for _ in range(4))
         self.buffers: list[list[Any]] = []
-        self.flags: list[Any] = []
-        self.heralds: list[Any] = []
-        self.errors: list[Any] = []
         for device, gpu in enumerate(self.gpus):
             with self.cupy.cuda.Device(gpu):
                 sizes = program.sizes[device, :INBOX].tolist()
