@@ -527,10 +527,9 @@ def across_models(
         models = [name for name in model_registry.schedule_models() if name not in others]
     if not models or not algorithms:
         raise InputError("no models or algorithms to compare")
-    timing = [
-        model_registry.model(model_registry.check(model, model_registry.MODELS)) if isinstance(model, str) else model
-        for model in models
-    ]
+    known = model_registry.MODELS
+    checked = [model_registry.check(one, known) if isinstance(one, str) else one for one in models]
+    timing = [model_registry.model(one) if isinstance(one, str) else one for one in checked]
     names = tuple(dict.fromkeys(str(name).strip() for name in each(algorithms)))
     found, refused = dict[tuple[int, str, str], Projection](), dict[str, str]()
     say = report or (lambda _: None)
@@ -582,12 +581,11 @@ class MachineComparison(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per machine and size; busbw_per_price: GB/s for each unit of price an hour of a GPU."""
-        return [
-            {"machine": name, "size_bytes": one.size, "ranks": len(one.members), **one.row()}
-            | {"busbw_per_price": self._worth(name, one)}
-            for name, answers in self.answers.items()
-            for one in answers
-        ]
+        rows = []
+        for name, one in [(name, one) for name, answers in self.answers.items() for one in answers]:
+            row = {"machine": name, "size_bytes": one.size, "ranks": len(one.members), **one.row()}
+            rows.append(row | {"busbw_per_price": self._worth(name, one)})
+        return rows
 
     def _worth(self, name: str, one: Answer) -> float | None:
         price = self.prices.get(name)
@@ -646,9 +644,8 @@ class MachineComparison(Result):
         best = max(paid, key=lambda name: paid[name] / last[name].time_s)
         least = paid[best] / last[best].high_s
         near = [name for name, one in last.items() if name != best and paid[name] / one.low_s > least]
-        overlap = (
-            f", but its interval overlaps with {'those' if near[1:] else 'that'} of {', '.join(near)}" if near else ""
-        )
+        others = f"{'those' if near[1:] else 'that'} of {', '.join(near)}"
+        overlap = f", but its interval overlaps with {others}" if near else ""
         return f"at {format_size(last[best].size)} {best} has most for the money{overlap}"
 
 

@@ -157,10 +157,8 @@ class Pareto(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         first, last = self.points[0], max(self.points, key=lambda point: point.bandwidth)
-        return (
-            f"{self.collective} on {self.topology.name}: {count(len(self.points), 'schedule')} from "
-            f"{format_time(first.latency_s)} ({first.name}) to {format_rate(last.bandwidth)} ({last.name})"
-        )
+        span = f"{format_time(first.latency_s)} ({first.name}) to {format_rate(last.bandwidth)} ({last.name})"
+        return f"{self.collective} on {self.topology.name}: {count(len(self.points), 'schedule')} from {span}"
 
     def text(self) -> str:
         """The sentence, and the points as a table with their times for some sizes, the least ones marked."""

@@ -17,8 +17,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -486,7 +485,7 @@ def search(times: ChoiceTimes, measure: Measure, most: int = MOST_MEASUREMENTS) 
     found: list[ChoiceTime] = []
     for number, collective in enumerate(COLLECTIVES):
         share = (most - len(found)) // (len(COLLECTIVES) - number)
-        for size, choice in _Plan(times, collective, SIZES).wanted():
+        for size, choice in _wanted(times, collective):
             if share == 0:
                 break
             if times.distance(collective, choice, size) == 0:
@@ -498,77 +497,62 @@ def search(times: ChoiceTimes, measure: Measure, most: int = MOST_MEASUREMENTS) 
     return found
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Choices of one collective to time, by what is known so far."""
+def _wanted(times: ChoiceTimes, collective: str) -> Iterator[tuple[int, Choice]]:
+    """Choices of a collective to time next, as long as someone asks; each time is known before the next."""
+    # Choices that NCCL can run here, with its own number of channels; rings first.
+    algorithms = sorted(ALGORITHMS_OF[collective], key=lambda name: name != "ring")
+    pairs = product(algorithms, ("ll", "ll128", "simple"))
+    able = [(*pair, DEFAULT) for pair in pairs if tuner_files.runs(collective, *pair)]
+    among = [choice for choice in able if times.time(collective, choice, SIZES[0]) is not None]
 
-    times: ChoiceTimes
-    collective: str
-    sizes: tuple[int, ...]
+    def time(choice: Choice, size: int) -> float:
+        return times.time(collective, choice, size) or math.inf
 
-    @cached_property
-    def among(self) -> list[Choice]:
-        """Choices that NCCL can run here, with its own number of channels; rings first."""
-        return [
-            (algorithm, protocol, DEFAULT)
-            for algorithm in sorted(ALGORITHMS_OF[self.collective], key=lambda name: name != "ring")
-            for protocol in ("ll", "ll128", "simple")
-            if tuner_files.runs(self.collective, algorithm, protocol)
-            and self.times.time(self.collective, (algorithm, protocol, DEFAULT), self.sizes[0]) is not None
-        ]
-
-    def time(self, choice: Choice, size: int) -> float:
-        """Seconds, infinite where the choice cannot run."""
-        return self.times.time(self.collective, choice, size) or math.inf
-
-    def best(self, size: int) -> Choice:
+    def best(size: int) -> Choice:
         """The quickest at a size, with NCCL's own number of channels."""
-        return min(self.among, key=lambda choice: self.time(choice, size))
+        return min(among, key=lambda choice: time(choice, size))
 
-    def wanted(self) -> Iterator[tuple[int, Choice]]:
-        """Choices to time next, as long as someone asks; between two of them `times` learns of the first."""
-        for choice in self.among:
-            behind = [self.time(choice, size) / self.time(self.best(size), size) for size in self.sizes]
-            if min(behind) > _HOPELESS:
-                continue
-            # Where it is least behind the best: the size that serves the channels too, the first that still
-            # tells how it ends, or the middle.
-            strong = [size for size, ratio in zip(self.sizes, behind, strict=True) if ratio <= min(behind) * (1 + 1e-9)]
-            if _SPREAD_SIZES[0] in strong:
-                yield _SPREAD_SIZES[0], choice
-            elif strong[-1] == self.sizes[-1]:
-                yield strong[min(_LAST, len(strong) - 1)], choice
-            else:
-                yield strong[len(strong) // 2], choice
-        for size in _SPREAD_SIZES:
-            if not self.sizes[0] <= size <= self.sizes[-1]:
-                continue
-            usual = self.best(size)
-            spread = (*usual[:2], _SPREAD)
-            if self.times.distance(self.collective, usual, size) > _NEAR_ENOUGH:
-                yield size, usual
-            yield size, spread
-            if 1 - self.time(spread, size) / self.time(usual, size) < _WORTHWHILE:
-                break
-        # Both choices at each change of the best, the change where a wrong choice costs most before the
-        # others.
-        while changes := list(self._changes()):
-            _, size, choice = max(changes, key=lambda entry: entry[0])
-            yield size, choice
-
-    def _changes(self) -> Iterator[tuple[float, int, Choice]]:
+    def changes() -> Iterator[tuple[float, int, Choice]]:
         """Choices that are not timed at a change of the best: what a wrong one costs, the size, and the choice."""
-        for place, pair in enumerate(pairwise([self.best(size) for size in self.sizes])):
+        for place, pair in enumerate(pairwise([best(size) for size in SIZES])):
             if pair[0] == pair[1]:
                 continue
             # How far apart two choices are two sizes away from where the better one changes, in the mean.
-            around = [self.sizes[max(place - 2, 0)], self.sizes[min(place + 3, len(self.sizes) - 1)]]
-            found = [[self.time(choice, size) for choice in pair] for size in around]
+            around = [SIZES[max(place - 2, 0)], SIZES[min(place + 3, len(SIZES) - 1)]]
+            found = [[time(choice, size) for choice in pair] for size in around]
             stake = sum(max(one) / min(one) - 1 for one in found)
             for choice in pair:
-                apart = [self.times.distance(self.collective, choice, size) for size in self.sizes[place : place + 2]]
+                apart = [times.distance(collective, choice, size) for size in SIZES[place : place + 2]]
                 if min(apart) > 0:
-                    yield stake * min(apart[0], _FAR), self.sizes[place + (choice == pair[0])], choice
+                    yield stake * min(apart[0], _FAR), SIZES[place + (choice == pair[0])], choice
+
+    for choice in among:
+        behind = [time(choice, size) / time(best(size), size) for size in SIZES]
+        if min(behind) > _HOPELESS:
+            continue
+        # Where it is least behind the best: the size that serves the channels too, the first that still
+        # tells how it ends, or the middle.
+        near = min(behind) * (1 + 1e-9)
+        strong = [size for size, ratio in zip(SIZES, behind, strict=True) if ratio <= near]
+        if _SPREAD_SIZES[0] in strong:
+            yield _SPREAD_SIZES[0], choice
+        elif strong[-1] == SIZES[-1]:
+            yield strong[min(_LAST, len(strong) - 1)], choice
+        else:
+            yield strong[len(strong) // 2], choice
+    for size in _SPREAD_SIZES:
+        usual = best(size)
+        spread = (*usual[:2], _SPREAD)
+        if times.distance(collective, usual, size) > _NEAR_ENOUGH:
+            yield size, usual
+        yield size, spread
+        if 1 - time(spread, size) / time(usual, size) < _WORTHWHILE:
+            break
+    # Both choices at each change of the best, the change where a wrong choice costs most before the
+    # others.
+    while left := list(changes()):
+        _, size, choice = max(left, key=lambda entry: entry[0])
+        yield size, choice
 
 
 class _Here(NamedTuple):

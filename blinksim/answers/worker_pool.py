@@ -185,10 +185,8 @@ def _submitted(work: Callable[[T], R], client: Any, address: str, items: Sequenc
                 raise InputError(f"the scheduler at {address} is gone; start it again, with its workers")
             error = found[1] if future.status == "error" else None
             if error is not None and not isinstance(error, (KilledWorker, MemoryError)):
-                raise InputError(
-                    f"a worker at {address} cannot do this work ({type(error).__name__}: {error}); all need the same "
-                    "blinksim and the same files"
-                )
+                why = f"a worker at {address} cannot do this work ({type(error).__name__}: {error})"
+                raise InputError(f"{why}; all need the same blinksim and the same files")
             yield futures[future], None if future.status == "error" else found
             future.release()
         now = monotonic()

@@ -14,13 +14,12 @@ from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.experts import write_routing
 from blinksim.bounds.optimum import abilities
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
-from blinksim.bounds.time.time_bound import TimeBound
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, typed_size, written
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
-from blinksim.machines import Question, mesh_groups
+from blinksim.machines import mesh_groups
 from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
 from blinksim.timing.experts import routing_of
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from blinksim.cli.commands import Bound, Place, Traffic
 
 COPIES = "tokens that are copied or summed on their way cross less often: their floor is lower"
-_LOST, _GAINED = "after losing one link", "with one more"
 
 
 def bound(options: Bound) -> None:
@@ -74,8 +72,49 @@ def bound(options: Bound) -> None:
             said["routing"] = drawn | {"digest": wanted.routing.digest}
         return said | ({"before": was.to_dict() | {"ratio": float(best.rate / was.rate)}} if was is not None else {})
 
-    changed = {_LOST: less, _GAINED: more}
-    answer("bound", said, lambda: _show(best, changed, levels, question, was, times, options), rows)
+    def text() -> None:
+        # The machine as it is first: its switches do what they can.
+        held = best.in_network or best.headline
+        click.echo(f"{best.collective} on {topology.name}: at most {_reach(best, held)}")
+        if held.grants:
+            forwarding = f"if they only forward, {_reach(best, best.headline)}"
+            click.echo(f"  with switches that {held.switches_do}; {forwarding}")
+        click.echo(f"  {held.certificate.words(topology)}")
+        idle = map(as_typed, study.idle_lines(question, topology, best.collective, best.most))
+        lines = [f"it assumes: {held.assumes}", *_switch_lines(best), *idle]
+        if data := best.collective.data:
+            least = format_time(best.time(data.size))
+            lines.insert(0, f"at least {least} for {format_size_about(data.size)}")
+        for line in lines:
+            click.echo(f"  {line}")
+        click.echo(f"\n{_scope_table(best)}")
+        if levels:
+            click.echo(f"\n{_level_table(levels, best)}")
+        for title, changes in (("after losing one link", less), ("with one more", more)):
+            if changes:
+                only = " if switches only forward" if held.grants else ""
+                click.echo(f"\n  {title}, GB/s algbw{only}\n{_change_table(changes)}")
+        if times is not None:
+            click.echo(f"\n{times.text()}")
+        click.echo(f"\n  ranks {topology.ranks}: {names(topology.members)}")
+        if topology.relays:
+            click.echo(f"  relays {names(topology.relays)}")
+        click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
+        for edit in question.edits:
+            click.echo(f"  edited {edit}")
+        if was is not None:
+            click.echo(f"  before {left(float(was.most), float(best.most))}")
+        root = best.collective.root if best.collective.rooted else None
+        again = command_line(question, best.collective.name, root, options.data.traffic)
+        again += typed_options(options.drawing)
+        if times is not None:
+            click.echo(f"next: blinksim synth {again} --size {typed_size(times.size)} -o schedule.json")
+        elif less and best.collective.routing is None:
+            click.echo(f"next: blinksim synth {again} -o schedule.json")
+        else:
+            click.echo(f"next: blinksim bound {again} --losses")
+
+    answer("bound", said, text, rows)
 
 
 def _at_once(options: Bound) -> None:
@@ -159,10 +198,10 @@ def _change_table(changes: list[Change]) -> str:
     same = len(changes) - len(changed)
     if not changed:
         return f"  none of {same} changes makes a difference"
-    cells = [
-        (row.what, f"{float(row.after) / 1e9:.4g}", f"{100 * (row.ratio - 1):+.3g} %", str(len(row.pairs)))
-        for row in changed
-    ]
+    cells = []
+    for row in changed:
+        rate, change = f"{float(row.after) / 1e9:.4g}", f"{100 * (row.ratio - 1):+.3g} %"
+        cells.append((row.what, rate, change, str(len(row.pairs))))
     lines = table(("change", "bound", "change by", "alike"), cells)
     return lines + (f"\n  {same} other change{'s make' if same > 1 else ' makes'} no difference" if same else "")
 
@@ -180,54 +219,6 @@ def _scope_table(found: BoundResult) -> str:
     return table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4))
 
 
-def _show(
-    found: BoundResult,
-    changed: dict[str, list[Change]],
-    levels: list[LevelBound],
-    question: Question,
-    was: BoundResult | None,
-    times: TimeBound | None,
-    options: Bound,
-) -> None:
-    # The machine as it is first: its switches do what they can.
-    topology, best = found.topology, found.in_network or found.headline
-    click.echo(f"{found.collective} on {topology.name}: at most {_reach(found, best)}")
-    if best.grants:
-        click.echo(f"  with switches that {best.switches_do}; if they only forward, {_reach(found, found.headline)}")
-    click.echo(f"  {best.certificate.words(topology)}")
-    idle = map(as_typed, study.idle_lines(question, topology, found.collective, found.most))
-    lines = [f"it assumes: {best.assumes}", *_switch_lines(found), *idle]
-    if data := found.collective.data:
-        lines.insert(0, f"at least {format_time(found.time(data.size))} for {format_size_about(data.size)}")
-    for line in lines:
-        click.echo(f"  {line}")
-    click.echo(f"\n{_scope_table(found)}")
-    if levels:
-        click.echo(f"\n{_level_table(levels, found)}")
-    for title, changes in changed.items():
-        if changes:
-            only = " if switches only forward" if best.grants else ""
-            click.echo(f"\n  {title}, GB/s algbw{only}\n{_change_table(changes)}")
-    if times is not None:
-        click.echo(f"\n{times.text()}")
-    click.echo(f"\n  ranks {topology.ranks}: {names(topology.members)}")
-    if topology.relays:
-        click.echo(f"  relays {names(topology.relays)}")
-    click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
-    for edit in question.edits:
-        click.echo(f"  edited {edit}")
-    if was is not None:
-        click.echo(f"  before {left(float(was.most), float(found.most))}")
-    root = found.collective.root if found.collective.rooted else None
-    again = command_line(question, found.collective.name, root, options.data.traffic) + typed_options(options.drawing)
-    if times is not None:
-        click.echo(f"next: blinksim synth {again} --size {typed_size(times.size)} -o schedule.json")
-    elif changed[_LOST] and found.collective.routing is None:
-        click.echo(f"next: blinksim synth {again} -o schedule.json")
-    else:
-        click.echo(f"next: blinksim bound {again} --losses")
-
-
 def place(options: Place) -> None:
     """Which GPUs to ask for."""
     from blinksim.answers.place import place as ranked
@@ -238,10 +229,8 @@ def place(options: Place) -> None:
     wanted = collective_of(options.collective, **vars(options.data))
     question = question_of(options.machine, options.where)
     if question.members is not None or question.ranks_per_node is not None:
-        raise InputError(
-            "place chooses the GPUs itself: leave --members and --ranks-per-node out; take away GPUs that are "
-            "not free with --edit, as in --edit 'without gpu[2-3]'"
-        )
+        cure = "take away GPUs that are not free with --edit, as in --edit 'without gpu[2-3]'"
+        raise InputError(f"place chooses the GPUs itself: leave --members and --ranks-per-node out; {cure}")
     whole = question.whole()
     relays = question.relays or "none"
     with Working(f"ranking {count} GPUs of {options.machine}") as say:

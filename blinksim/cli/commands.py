@@ -7,24 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from blinksim.cli.options import (
-    ALL_GPUS,
-    COMMANDS as COMMANDS,
-    Decimal,
-    Options,
-    Whole,
-    argument,
-    choice,
-    group,
-    option,
-)
+from blinksim.cli import options
+from blinksim.cli.options import ALL_GPUS, Decimal, Options, Whole, argument, choice, group, option
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
     from blinksim.gpu.program_time.simulate_blocks import CallsName
     from blinksim.timing.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
 
-
+COMMANDS = options.COMMANDS
 BEFORE: bool = option(text="With --edit: also the answer for the machine before the edits, and what is left of it.")
 FILE: str | None = option(metavar="FILE")
 FORCE: bool = option(text="Replace FILE if it exists.")

@@ -226,9 +226,10 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
         click.echo(f"{log}: {each.sentence()}")
     by_size = {log: {line.size: line for line in each.lines} for log, each in by_log.items()}
     sizes = sorted({size for lines in by_size.values() for size in lines})
-    rows = [
-        (format_size(size), *(_busbw(each, by_size[log].get(size)) for log, each in by_log.items())) for size in sizes
-    ]
+    rows = []
+    for size in sizes:
+        cells = [_busbw(each, by_size[log].get(size)) for log, each in by_log.items()]
+        rows.append([format_size(size), *cells])
     click.echo("\n  busbw in GB/s by size and log; * stays behind what is expected\n")
     click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
     worst = min(by_log, key=lambda log: by_log[log].largest.of_model)
@@ -409,10 +410,10 @@ def _show_nvls(found: Calibration, target: str | None, question: Question) -> No
     # Every byte passes a port 1 + 1/n times each way.
     port = (1 + 1 / ranks) * largest / line.time(ranks, largest)
     busbw = format_rate(port * 2 * (ranks - 1) / (ranks + 1))
-    click.echo(
-        f"{series.topology.name}: NCCL ran NVLS, and a port carries {format_rate(port)} while its switch adds "
-        f"(busbw {busbw} on {ranks} GPUs at {format_size(largest)}), from {len(found.residuals)} measurements"
-    )
+    carries = f"a port carries {format_rate(port)} while its switch adds"
+    at = f"busbw {busbw} on {ranks} GPUs at {format_size(largest)}"
+    counted = f"from {len(found.residuals)} measurements"
+    click.echo(f"{series.topology.name}: NCCL ran NVLS, and {carries} ({at}), {counted}")
     _show_nccl(found.nccl)
     for each in found.series:
         size = format_size(min(sample.size for sample in each.samples))
@@ -424,13 +425,10 @@ def _show_nvls(found: Calibration, target: str | None, question: Question) -> No
 
 
 def _show_calibration(found: Calibration, target: str | None, question: Question) -> None:
-    rates = [p for p in found.parameters if p.quantity == "bandwidth"]
-    first = (
-        f"a lane of {rates[0].kind} carries {rates[0].value / 1e9:.4g} GB/s "
-        f"({rates[0].low / 1e9:.4g} to {rates[0].high / 1e9:.4g})"
-        if rates
-        else "these sizes do not determine a bandwidth"
-    )
+    first = "these sizes do not determine a bandwidth"
+    for lane in [p for p in found.parameters if p.quantity == "bandwidth"][:1]:
+        span = f"{lane.low / 1e9:.4g} to {lane.high / 1e9:.4g}"
+        first = f"a lane of {lane.kind} carries {lane.value / 1e9:.4g} GB/s ({span})"
     click.echo(f"{found.series[0].topology.name}: {first}, from {len(found.residuals)} measurements\n")
     units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
     cells = [(p.kind, p.quantity, *_fitted(p, *units[p.quantity == "bandwidth"])) for p in found.parameters]

@@ -212,9 +212,8 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
     if "graph_file" in takes and algorithm not in ("best", "all") and chooser is None:
         raise InputError(f"--model {name} is about NCCL's own algorithms; say --algorithm nccl or all")
     if options.what_if and not (registry.is_preset(name) and load_preset(name).constants):
-        raise InputError(
-            "--what-if goes with a preset that has equations, as --model aurora-projection; use --edit for your own"
-        )
+        which = "a preset that has equations, as --model aurora-projection"
+        raise InputError(f"--what-if goes with {which}; use --edit for your own")
     if options.reduction_rate:
         if "gamma" not in takes:
             raise InputError(f"--model {name} takes no --reduction-rate")

@@ -173,10 +173,10 @@ def _show_timeline(timeline: Timeline, edits: Sequence[str]) -> None:
         hidden = [leg.time_s for leg in legs[half:-half]]
         lines[half:-half] = [f"  … {len(hidden)} more: {format_time(sum(hidden))}"]
     click.echo("\n".join((*lines, "\nthe busiest links:")))
-    rows = [
-        (use.resource, use.kind, f"{100 * use.busy:.1f} %", format_size(float(f"{use.load_bytes:.4g}")))
-        for use in timeline.uses[:_MOST_LINKS]
-    ]
+    rows = []
+    for use in timeline.uses[:_MOST_LINKS]:
+        passed = format_size(float(f"{use.load_bytes:.4g}"))
+        rows.append((use.resource, use.kind, f"{100 * use.busy:.1f} %", passed))
     click.echo(table(("link", "class", "busy", "passed"), rows, left=(0, 1)))
     if len(timeline.uses) > _MOST_LINKS:
         click.echo(f"  and {len(timeline.uses) - _MOST_LINKS} more")
@@ -259,10 +259,9 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
         header = ("way", "blocks a peer", "measured", "GB/s least", "most", "alpha us least", "most")
         click.echo(f"way by way (time = alpha + bytes / rate)\n{table(header, rows)}")
         click.echo(f"\non {', '.join(dict.fromkeys(pairs['gpus']))}")
-        click.echo(
-            f"{kernels['kernels']} kernels of training jobs are compiled (took {kernels['compile_s']:.1f} s): their "
-            f"first calls need not wait for that"
-        )
+        took = f"took {kernels['compile_s']:.1f} s"
+        compiled = f"{kernels['kernels']} kernels of training jobs are compiled ({took})"
+        click.echo(f"{compiled}: their first calls need not wait for that")
 
     answer("run", lambda: {**pairs, **kernels, "ways": [rate.to_dict() for rate in copies]}, text)
 

@@ -51,10 +51,10 @@ _ONE = ("algorithm", "size", "polish", *_GIVEN[2:])
 def synth(options: Synth) -> None:
     """A verified schedule, with its gap to the bound."""
     if options.listed:
-        rows = [
-            (algo.name, algo.summary, " ".join(algo.collectives) if len(algo.collectives) < 8 else "all collectives")
-            for algo in REGISTRY.values()
-        ]
+        rows = []
+        for algo in REGISTRY.values():
+            few = len(algo.collectives) < 8
+            rows.append((algo.name, algo.summary, " ".join(algo.collectives) if few else "all collectives"))
         click.echo(table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2)))
         return
     if options.machine is None or options.collective is None:

@@ -61,11 +61,9 @@ def list_machines(options: TopoList) -> None:
         for line, maker, last in zip(lines, makers[1:], makers, strict=False):
             click.echo(line if maker == last else f"\n{maker}\n{line}")
         room = max(24, columns - _MARGIN - max(len(name) + len(form) for name, (form, _) in shapes.FORMS.items()))
-        described = [
-            row
-            for name, (example, meaning) in shapes.FORMS.items()
-            for row in _folded([name, example], [wrap(meaning, room)])
-        ]
+        described = list[list[str]]()
+        for name, (example, meaning) in shapes.FORMS.items():
+            described += _folded([name, example], [wrap(meaning, room)])
         click.echo("\n" + table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
         click.echo("\nnext: blinksim topo show dgx1-v100")
 

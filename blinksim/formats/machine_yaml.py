@@ -62,11 +62,10 @@ def write(topology: Topology) -> str:
             tail[key] = kinds
     if fabric:
         tail["fabric"] = _fabric(fabric, classes[fabric.kind])
-    if topology.symmetries:
-        names = [device.name for device in topology.devices]
-        tail["symmetries"] = [
-            {names[old]: names[new] for old, new in enumerate(perm) if old != new} for perm in topology.symmetries
-        ]
+    names = [device.name for device in topology.devices]
+    for perm in topology.symmetries:
+        moved = {names[old]: names[new] for old, new in enumerate(perm) if old != new}
+        tail.setdefault("symmetries", []).append(moved)
     rows, links = [*map(_device, topology.devices)], _links(topology.links, classes)
     parts: list[dict[str, Any]] = [head, {"devices": rows}, {"link_classes": table}, {"links": links}, tail]
     if topology.execution is not None or topology.nccl_rates is not None:
@@ -272,9 +271,8 @@ class _Body:
                 attributes = {key: value.scalar() for key, (_, value) in named.items()}
             for name in self._expand(given["name"]):
                 if name in self.device_lines:
-                    raise given["name"].error(
-                        f"the device {name} is given twice (first in line {self.device_lines[name]}); remove one"
-                    )
+                    first = f"first in line {self.device_lines[name]}"
+                    raise given["name"].error(f"the device {name} is given twice ({first}); remove one")
                 self.device_lines[name] = entry.line
                 if len(self.device_lines) > MAX_DEVICES:
                     raise entry.error(f"more than {MAX_DEVICES} devices; no machine file may have more")
@@ -294,7 +292,16 @@ class _Body:
             kind = link_class.name
             rate, latency, overhead = self._numbers(link_class, given)
             lanes = given["lanes"].integer(1, 10**6) if "lanes" in given else 1
-            both, pairs = self._pairs(entry, given)
+            both, named = "between" in given, given.keys() & {"between", "from", "to"}
+            if named not in ({"between"}, {"from", "to"}):
+                forms = "`between: [a, b]` or `from: a` and `to: b`"
+                raise entry.error(f"a link needs either {forms}, as in {_LINK}")
+            sides = given["between"].items(example="[gpu0, gpu1]") if both else [given["from"], given["to"]]
+            if len(sides) != 2:
+                raise given["between"].error(f"between names two devices or ranges; found {len(sides)}")
+            joined = [*map(self._known_devices, sides)]
+            with blamed_on(entry.error):
+                pairs = name_ranges.paired(*joined)
             bus = given["bus"].text(200) if "bus" in given else None
             half = "duplex" in given and given["duplex"].choice(("full", "half"), "duplex") == "half"
             if half and (bus or not both):
@@ -305,11 +312,9 @@ class _Body:
                     with blamed_on(entry.error):
                         link = Link(src, dst, kind, rate, lanes, latency, overhead, shared)
                     if link.key in self.link_lines:
-                        line = self.link_lines[link.key]
-                        raise entry.error(
-                            f"the link {link.name} is given twice (first in line {line}); "
-                            "remove one, or write parallel links as lanes"
-                        )
+                        first = f"first in line {self.link_lines[link.key]}"
+                        cure = "remove one, or write parallel links as lanes"
+                        raise entry.error(f"the link {link.name} is given twice ({first}); {cure}")
                     self.link_lines[link.key] = entry.line
                     if len(self.link_lines) > MAX_LINKS:
                         raise entry.error(f"more than {MAX_LINKS} directed links; no machine file may have more")
@@ -322,18 +327,6 @@ class _Body:
             given["latency"].time() if "latency" in given else link_class.latency,
             given["overhead"].time() if "overhead" in given else link_class.overhead,
         )
-
-    def _pairs(self, entry: Entry, given: dict[str, Entry]) -> tuple[bool, list[tuple[str, str]]]:
-        """True if the link goes both ways, and the pairs of devices that it joins."""
-        both = "between" in given
-        if both == ("from" in given or "to" in given) or ("from" in given) != ("to" in given):
-            raise entry.error(f"a link needs either `between: [a, b]` or `from: a` and `to: b`, as in {_LINK}")
-        sides = given["between"].items(example="[gpu0, gpu1]") if both else [given["from"], given["to"]]
-        if len(sides) != 2:
-            raise given["between"].error(f"between names two devices or ranges; found {len(sides)}")
-        a, b = map(self._known_devices, sides)
-        with blamed_on(entry.error):
-            return both, name_ranges.paired(a, b)
 
     def _known_devices(self, entry: Entry) -> list[str]:
         names = self._expand(entry)
@@ -363,11 +356,8 @@ class _Body:
         link_class = self.classes[given["class"].choice(self.classes, "link class")]
         ports = self._device_list(given["ports"])
         rate, latency, overhead = self._numbers(link_class, given)
-        counts = {
-            key: given[key].integer(1, 10**6)
-            for key in ("lanes", "planes", "leaf_nodes", "group_nodes", "group_links")
-            if key in given
-        }
+        counted = ("lanes", "planes", "leaf_nodes", "group_nodes", "group_links")
+        counts = {key: given[key].integer(1, 10**6) for key in counted if key in given}
         over = given["oversubscription"].ratio("2 or 3/2") if "oversubscription" in given else Fraction(1)
         levels = list[Level]()
         for level in given["levels"].items(example=_LEVELS) if "levels" in given else []:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from math import gcd, lcm
+from math import gcd, inf, lcm
 
 import numpy as np
 
@@ -51,39 +51,30 @@ def units(schedule: Schedule) -> Units:
     exact = schedule.share_den // part
     if exact <= MOST_UNITS:
         return Units(exact, tuple(int(share) // part for share in schedule.share_num))
-    best, least = None, cost(schedule, _LARGE).time_s
-    for count, lengths in _rounded(schedule):
-        shares = replace(schedule, share_num=np.array(lengths, dtype=np.int64), share_den=count)
-        best = Units(count, tuple(lengths), cost(shares, _LARGE).time_s / least - 1)
-        if best.slower is not None and best.slower <= _SLOWER:
-            break
-    if best is None:
-        raise InfeasibleError(
-            f"the shares cut the vector into {exact} equal parts; plans hold {MOST_UNITS}. Build it with "
-            "algorithm=chains or algorithm=rings, whose shares are simple"
-        )
-    return best
-
-
-def _rounded(schedule: Schedule) -> Iterator[tuple[int, list[int]]]:
-    """Numbers of parts, each twice the one before, and the parts of each chunk.
-
-    What chunks of the same ends have together stays exact.
-    """
+    # What chunks of the same ends have together stays exact.
     labelled = map(schedule.collective.labels, schedule.origin.tolist(), schedule.target.tolist())
     groups = grouped((labels, chunk) for chunk, labels in enumerate(labelled))
     shares, den = schedule.share_num.tolist(), schedule.share_den
     totals = {ends: Fraction(sum(shares[chunk] for chunk in mine), den) for ends, mine in groups.items()}
     count = lcm(*(total.denominator for total in totals.values()))
-    while count <= MOST_UNITS:
+    best: Units | None = None
+    slower, least = inf, cost(schedule, _LARGE).time_s
+    # Numbers of parts, each twice the one before.
+    while count <= MOST_UNITS and slower > _SLOWER:
         lengths = [share * count // den for share in shares]
         for ends, mine in groups.items():
             left = int(totals[ends] * count) - sum(lengths[chunk] for chunk in mine)
             # Those that lost most get what is left.
             for chunk in sorted(mine, key=lambda chunk: -(shares[chunk] * count % den))[:left]:
                 lengths[chunk] += 1
-        yield count, lengths
-        count *= 2
+        rounded = replace(schedule, share_num=np.array(lengths, dtype=np.int64), share_den=count)
+        slower = cost(rounded, _LARGE).time_s / least - 1
+        best, count = Units(count, tuple(lengths), slower), 2 * count
+    if best is None:
+        why = f"the shares cut the vector into {exact} equal parts; plans hold {MOST_UNITS}"
+        cure = "Build it with algorithm=chains or algorithm=rings, whose shares are simple"
+        raise InfeasibleError(f"{why}. {cure}")
+    return best
 
 
 INPUT, OUTPUT, SCRATCH = "i", "o", "s"
@@ -295,8 +286,7 @@ def _hops(schedule: Schedule, src: int, dst: int, route: int) -> list[int]:
             stops.append(device)
     for stop in stops:
         if schedule.rank_of[stop] < 0:
-            raise InfeasibleError(
-                f"{topology.devices[stop].name} has no rank, and these runtimes know ranks only. Add it with members=, "
-                "build without relays=, or take format=nccl-graph-set for chains"
-            )
+            why = f"{topology.devices[stop].name} has no rank, and these runtimes know ranks only"
+            cure = "Add it with members=, build without relays=, or take format=nccl-graph-set for chains"
+            raise InfeasibleError(f"{why}. {cure}")
     return [int(schedule.rank_of[stop]) for stop in stops]

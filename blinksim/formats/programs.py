@@ -56,9 +56,8 @@ class Effort:
         """Raises `InfeasibleError` if that was too much."""
         self.left -= amount
         if self.left < 0:
-            raise InfeasibleError(
-                f"{self.path}: moves more data than can be followed chunk by chunk; take fewer chunks or GPUs"
-            )
+            why = "moves more data than can be followed chunk by chunk; take fewer chunks or GPUs"
+            raise InfeasibleError(f"{self.path}: {why}")
 
 
 OWN_DATA = -1
@@ -412,10 +411,8 @@ def to_schedule(path: str | Path, machine: Machine[Any], topology: Topology, roo
     if collective.rooted:
         collective = Collective(program.collective, root)
     if topology.ranks != ranks:
-        raise InputError(
-            f"{path} is for {ranks} ranks, and {topology.name} has {topology.ranks} members here; choose {ranks} with "
-            "members= or nodes="
-        )
+        here = f"{topology.name} has {topology.ranks} members here"
+        raise InputError(f"{path} is for {ranks} ranks, and {here}; choose {ranks} with members= or nodes=")
     collective.check_ranks(ranks)
     if collective.block_sides and units % ranks:
         raise FileError(path, f"cuts the vector into {units} chunks, which {ranks} ranks cannot share equally")
@@ -428,15 +425,13 @@ def to_schedule(path: str | Path, machine: Machine[Any], topology: Topology, roo
         for rank, place, ((source, unit), *_) in promised(collective, ranks, units):
             parts = machine.memory[machine.place(rank, "o", place)].parts
             needed[rank, (-1 if collective.reduces else source, unit)] = parts
-        return _schedule(trace, needed, topology, collective, program)
+        return _schedule(machine, needed, topology, collective)
     except InfeasibleError as error:
         raise InfeasibleError(f"{path}: right for its runtime, but no schedule here: {error}") from None
 
 
-def _schedule(
-    trace: Trace, needed: Needed, topology: Topology, collective: Collective, program: Program[Any]
-) -> Candidate:
-    ranks, units = topology.ranks, program.units
+def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collective: Collective) -> Candidate:
+    trace, ranks, units = machine.trace, topology.ranks, machine.program.units
     # All units of the vector, or of all vectors of an alltoall; those that ranks add to are of no rank.
     sources = range(ranks) if collective.starts == OWN else [-1 if collective.reduces else collective.root]
     everything = list(product(sources, range(collective.buffers(units, ranks)[0])))
@@ -458,7 +453,7 @@ def _schedule(
             travels[first.unit].append((levels[messages], messages[-1], send.stops, ops[number], first.channel))
         # Units that always travel together are one chunk.
         together = Counter((label, tuple(travels.get(unit, ()))) for unit, label in labels.items())
-        builder, rows = Builder(topology, collective, program.name, "steps"), []
+        builder, rows = Builder(topology, collective, machine.program.name, "steps"), []
         for (label, travel), alike in together.items():
             chunk = builder.add_chunk(Fraction(collective.vectors(ranks) * alike, len(labels)), *label)
             rows += [(step, message, chunk, stops, op, channel) for step, message, stops, op, channel in travel]

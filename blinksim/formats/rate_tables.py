@@ -113,10 +113,9 @@ def apply(topology: Topology, table: RateTable) -> Topology:
         if kind not in kinds:
             raise unknown(f"link class in the rates {table.name!r} for {topology.name}:", kind, kinds)
         if row.bandwidth is not None and len({link.lane_bandwidth for link in topology.links if link.kind == kind}) > 1:
-            raise InputError(
-                f"{kind} lanes of {topology.name} have several bandwidths, which the rates {table.name!r} would make "
-                f"equal; write the machine as YAML with a link class for each"
-            )
+            why = f"have several bandwidths, which the rates {table.name!r} would make equal"
+            cure = "write the machine as YAML with a link class for each"
+            raise InputError(f"{kind} lanes of {topology.name} {why}; {cure}")
         numbers[kind] = {key.replace("band", "lane_band"): value for key, value in row.stated.items()}
     return replace(
         topology,

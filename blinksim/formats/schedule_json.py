@@ -192,9 +192,8 @@ def unpacked_text(entry: Entry) -> bytes:
 def from_columns(entry: Entry) -> Topology:
     """The topology of columns; raises `FileError` naming the key that is wrong."""
     columns = ("device_sort", "device_node", "link_sort", "link_src", "link_dst", "link_bus", "members", "relays")
-    fields = entry.fields(
-        (*_TEXTS, "nodes", *_LISTS[2:], *columns, "device_names", "device_sorts", "link_sorts", "bus_names")
-    )
+    sorts = ("device_names", "device_sorts", "link_sorts", "bus_names")
+    fields = entry.fields((*_TEXTS, "nodes", *_LISTS[2:], *columns, *sorts))
     of = {key: unpacked(fields[key], "int64").tolist() for key in columns}
     names = unpacked_text(fields["device_names"]).decode("ascii", errors="replace").split("\n")
     for name in names:
@@ -373,9 +372,8 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
         raise whole.wrong(f'is no schedule: it must be an object with "format": "{FORMAT}"')
     version = document.get("version")
     if type(version) is not int or version not in (VERSION, SYMMETRIC_VERSION):
-        raise whole.wrong(
-            f"has version {str(version)[:20]}; this blinksim reads versions {VERSION} and {SYMMETRIC_VERSION}"
-        )
+        reads = f"this blinksim reads versions {VERSION} and {SYMMETRIC_VERSION}"
+        raise whole.wrong(f"has version {str(version)[:20]}; {reads}")
     symmetric = version == SYMMETRIC_VERSION
     fields = whole.fields((*_KEYS, "generators"), {_CERTIFICATE: None}) if symmetric else whole.fields(_KEYS)
     form = fields["form"].text()
@@ -415,12 +413,11 @@ def _collective(entry: Entry) -> Collective:
             return Collective(name, traffic=Traffic(flat.reshape(ranks, ranks)))
     if name not in COLLECTIVES:
         raise fields["name"].wrong(str(unknown("collective", name[:80], COLLECTIVES)))
-    collective = Collective(name)
-    if not collective.rooted:
-        if fields["root"].value is not None:
-            raise fields["root"].wrong(f"{name} has no root; leave it out")
-        return collective
-    return Collective(name, fields["root"].whole(0, 2**31 - 1))
+    if Collective(name).rooted:
+        return Collective(name, fields["root"].whole(0, 2**31 - 1))
+    if fields["root"].value is not None:
+        raise fields["root"].wrong(f"{name} has no root; leave it out")
+    return Collective(name)
 
 
 def _decode(entry: Entry, dtype: str) -> npt.NDArray[Any]:
@@ -513,9 +510,8 @@ def carried(schedule: Schedule, part: Topology, label: str) -> Schedule:
     """`schedule` on `part`, whose members and relays must be its own. label: what messages call it."""
     old = schedule.topology
     if old.members != part.members:
-        raise InfeasibleError(
-            f"{label} runs on {', '.join(old.members)} of {old.name}; members= chose {', '.join(part.members)}"
-        )
+        here, there = (", ".join(machine.members) for machine in (part, old))
+        raise InfeasibleError(f"{label} runs on {there} of {old.name}; members= chose {here}")
     for name in old.relays:
         if name not in part.relays:
             raise InfeasibleError(f"{label} uses the relay {name}; name its relays with relays={','.join(old.relays)}")

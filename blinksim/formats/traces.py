@@ -23,6 +23,7 @@ from blinksim.errors import FileError
 from blinksim.nccl.logs.tests_log import LIMIT, at
 from blinksim.results import keyed
 from blinksim.textio import strict_json, text_files
+from blinksim.textio.name_ranges import natural
 from blinksim.textio.strict_json import Entry
 from blinksim.textio.text_files import write_text
 
@@ -144,9 +145,9 @@ def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
     stand in the order of their names, ``gpu2`` before ``gpu10``.
     """
     transfers = list(timeline.transfers(most))
-    rows = sorted({transfer.resource for transfer in transfers}, key=_natural)
+    rows = sorted({transfer.resource for transfer in transfers}, key=natural)
     threads = {row: number for number, row in enumerate(rows, 1)}
-    owners = sorted({_owner(resource) for resource in rows}, key=_natural)
+    owners = sorted({_owner(resource) for resource in rows}, key=natural)
     processes = {owner: number for number, owner in enumerate(owners, 1)}
     listed = [event for owner, number in processes.items() for event in _named("process", owner, number, 0)]
     for resource, number in threads.items():
@@ -171,10 +172,6 @@ def _named(what: str, name: str, process: int, thread: int) -> Iterator[Event]:
         yield {"name": f"{what}_{key}", "ph": "M", "pid": process, "tid": thread, "args": value}
 
 
-def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))
-
-
 def write_trace(
     timeline: Timeline, path: str | os.PathLike[str], force: bool = False, most: int = MOST_EVENTS
 ) -> str | None:
@@ -185,9 +182,8 @@ def write_trace(
     if shown < all_of_them:
         recorded, pieces = timeline.recorded_pieces, timeline.pieces
         whole = "the whole run" if recorded == pieces else f"the first {recorded:,} of {pieces:,} pieces"
-        cut = (
-            f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}; a larger chunk= makes fewer"
-        )
+        held = f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}"
+        cut = f"{held}; a larger chunk= makes fewer"
     about: dict[str, Any] = {"answer": timeline.sentence(), "service": timeline.discipline}
     about |= {"transfers": all_of_them} | ({"cut": cut} if cut else {})
     document = {"traceEvents": listed, "displayTimeUnit": "ns", "otherData": about}

@@ -66,7 +66,21 @@ def from_lines(name: str, lines: Sequence[str]) -> Traffic:
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        rows.append((number, _row(name, number, text)))
+        if re.search("[;\t]", text):
+            between = "semicolons" if ";" in text else "tabs"
+            raise FileError(name, f"has {between} between its entries; separate them with commas", number)
+        entries, row = text.rstrip(",").split(","), list[int]()
+        # Nearly all files hold digits; int() takes underscores and signs too, which no bytes have.
+        if _DIGITS.fullmatch(text) and all(0 < len(entry) < _LONGEST for entry in entries):
+            row += map(int, entries)
+        else:
+            for place, entry in enumerate(map(str.strip, entries), 1):
+                try:
+                    row.append(0 if entry == "0" else parse_size(entry))
+                except InputError:
+                    what = f"entry {place}, {entry[:40]!r}, is no number of bytes"
+                    raise FileError(name, what + _HEADER * (number == 1), number) from None
+        rows.append((number, row))
         if len(rows) > MOST_RANKS:
             raise FileError(name, f"more than {MOST_RANKS:,} ranks", number)
     if not rows:
@@ -76,24 +90,6 @@ def from_lines(name: str, lines: Sequence[str]) -> Traffic:
             raise FileError(name, f"{len(row)} entries, but {len(rows)} ranks have a line each", number)
     with blamed_on(lambda message: FileError(name, message)):
         return Traffic([row for _, row in rows])
-
-
-def _row(name: str, number: int, text: str) -> list[int]:
-    entries = text.rstrip(",").split(",")
-    if ";" in text or "\t" in text:
-        between = "semicolons" if ";" in text else "tabs"
-        raise FileError(name, f"has {between} between its entries; separate them with commas", number)
-    # Nearly all files hold digits; int() takes underscores and signs too, which no bytes have.
-    if _DIGITS.fullmatch(text) and all(0 < len(entry) < _LONGEST for entry in entries):
-        return list(map(int, entries))
-    sizes = []
-    for place, entry in enumerate(map(str.strip, entries), 1):
-        try:
-            sizes.append(0 if entry == "0" else parse_size(entry))
-        except InputError:
-            hint = _HEADER if number == 1 else ""
-            raise FileError(name, f"entry {place}, {entry[:40]!r}, is no number of bytes{hint}", number) from None
-    return sizes
 
 
 def write_traffic(traffic: Traffic, path: str | os.PathLike[str], force: bool = False) -> None:

@@ -217,16 +217,14 @@ def push_pulls(
     total = 0.0
     known: dict[tuple[int, int], float] = {}
     for first in range(0, len(sizes), before_wait):
-        batch = range(first, min(first + before_wait, len(sizes)))
-        jobs = [Job(order[k % len(order)], sizes[k], pieces, start_s=(k - first + 1) * launch) for k in batch]
         key = (first % len(order), sizes[first])
-        if before_wait == 1 and key in known:
-            total += known[key]
-            continue
-        run = together(jobs, alone=False)
-        spent = max(end + job.start_s for end, job in zip(run.finish_s, jobs, strict=True))
-        known[key] = spent
-        total += spent
+        if before_wait > 1 or key not in known:
+            batch = range(first, min(first + before_wait, len(sizes)))
+            starts = {k: (k - first + 1) * launch for k in batch}
+            jobs = [Job(order[k % len(order)], sizes[k], pieces, start_s) for k, start_s in starts.items()]
+            run = together(jobs, alone=False)
+            known[key] = max(end + job.start_s for end, job in zip(run.finish_s, jobs, strict=True))
+        total += known[key]
     return total
 
 

@@ -90,12 +90,8 @@ class Reproduction(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        gaps = [
-            (abs(row.difference_pct), f"{part.name}, {row.what}")
-            for part in self.tables
-            for row in part.rows
-            if row.difference_pct is not None
-        ]
+        rows = [(f"{part.name}, {row.what}", row.difference_pct) for part in self.tables for row in part.rows]
+        gaps = [(abs(difference), what) for what, difference in rows if difference is not None]
         near, (far, what) = sum(difference <= 1 for difference, _ in gaps), max(gaps)
         return f"{self.title}: {near} of {len(gaps)} figures within 1 %; farthest off by {far:.3g} %: {what}"
 

@@ -24,7 +24,6 @@ from blinksim.errors import InputError
 from blinksim.graphs.connectivity import grouped
 from blinksim.plots import style
 from blinksim.timing.library_model import SHARE
-from blinksim.timing.projection_result import Projection
 from blinksim.units import format_size, format_size_about
 
 _WIDTH = 8.5
@@ -81,7 +80,7 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     label = f"{', '.join(dict.fromkeys(entry.algorithm for entry in made.values()))} for one size (simulated)"
     searched = {size: entry.time_s for size, entry in made.items()}
     values += shown_as.curve(axes, searched, factor, zorder=3, label=label, **star)
-    values += _bounds(axes, comparison, listed, shown, shown_as)
+    values += _bounds(axes, comparison, shown, shown_as)
     _crossovers(axes, comparison, shown, above=times)
     models = ", ".join(dict.fromkeys(projection.model for projection in listed))
     left = f"; {len(shown)} of {len(comparison.algorithms)} algorithms" * (len(shown) < len(comparison.algorithms))
@@ -150,14 +149,13 @@ def _finished(
     style.legend(axes)
 
 
-def _bounds(
-    axes: Axes, comparison: Comparison, listed: list[Projection], shown: list[str], shown_as: style.Measure
-) -> list[float]:
+def _bounds(axes: Axes, comparison: Comparison, shown: list[str], shown_as: style.Measure) -> list[float]:
     """Draws the bounds on time and on the rate, and what switches that add allow beyond it; what the axis must hold.
 
     The bound on the rate is the one that holds for all projections, whatever their rates.
     """
     factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
+    listed = [projection for entries in comparison.projections for projection in entries]
     line = {"color": "#000000", "linewidth": 1.0}
     least = {entry.size: entry.least.time_s for entry in listed if entry.least and entry.least.time_s}
     values = shown_as.curve(axes, least, factor, linestyle="-.", label="bound at this size", **line)

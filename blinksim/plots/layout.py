@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from blinksim.graphs.connectivity import grouped
-from blinksim.plots.style import natural
+from blinksim.textio.name_ranges import natural
 from blinksim.topology.graph import Device, Link, Topology
 
 Point = tuple[float, float]
+Places = dict[str, Point]
 _ROW = 1.35
 # Devices of a crowded row stand closer.
 _CROWDED = 12
@@ -58,7 +59,7 @@ class View:
     """places: of devices, and of the middles of boxes. stands_for: the place at which each device is shown."""
 
     devices: tuple[Device, ...]
-    places: dict[str, Point]
+    places: Places
     stands_for: dict[str, str]
     boxes: tuple[Box, ...]
 
@@ -94,10 +95,11 @@ def view(machine: Topology, node: int = 0) -> View:
     members = grouped((-1 if device.kind == _FABRIC else device.node, device) for device in machine.devices)
     fabric, grid = members.pop(-1, []), _grid_places(machine)
     full = machine.nodes == 1 or len(machine.devices) <= MOST_IN_FULL
-    places: dict[str, Point] = {}
+    places: Places = {}
     boxes, left, right = [], 0.0, 0.0
     for number in sorted(members) if full else [node]:
-        inside = grid or node_places(members[number], machine.links)
+        own = members.pop(number)
+        inside = grid or node_places(own, machine.links)
         (low_x, high_x), (low, high) = span(inside, 0), span(inside, 1)
         places |= {name: (x - low_x + left, y) for name, (x, y) in inside.items()}
         right = left + high_x - low_x
@@ -106,7 +108,7 @@ def view(machine: Topology, node: int = 0) -> View:
         left = right + _NODE_GAP
     stands_for = {name: name for name in (*places, *(device.name for device in fabric))}
     heights = span(places, 1)
-    for number, box in _other_nodes({} if full else members, node, right + _GAP, heights).items():
+    for number, box in _other_nodes(members, right + _GAP, heights).items():
         boxes.append(box)
         right = box.left + box.width
         places[f"box {number}"] = ((box.left + right) / 2, box.bottom + box.height / 2)
@@ -120,12 +122,9 @@ def view(machine: Topology, node: int = 0) -> View:
     return View(shown, places, stands_for, tuple(boxes))
 
 
-def _other_nodes(
-    members: Mapping[int, Sequence[Device]], node: int, left: float, heights: tuple[float, float]
-) -> dict[int, Box]:
-    """Boxes for the nodes beside `node`, by number; the last one may stand for many."""
-    others, boxes = sorted(members.keys() - {node}), {}
-    width, height = _BOX
+def _other_nodes(members: Mapping[int, Sequence[Device]], left: float, heights: Point) -> dict[int, Box]:
+    """Boxes for nodes, by number; the last one may stand for many. heights: of the node beside them."""
+    others, boxes, (width, height) = sorted(members), {}, _BOX
     for place, number in enumerate(others[: _MOST_BOXES + 1]):
         gpus, more = sum(device.holds for device in members[number]), len(others) - place
         many = place == _MOST_BOXES and more > 1
@@ -141,7 +140,7 @@ def span(places: Mapping[str, Point], axis: int) -> tuple[float, float]:
     return (min(values), max(values)) if values else (0.0, 0.0)
 
 
-def _grid_places(machine: Topology) -> dict[str, Point]:
+def _grid_places(machine: Topology) -> Places:
     """Rows and columns of a generated mesh, torus or cube, its planes one behind the other; none if it is no grid."""
     form, _, rest = machine.name.partition(":")
     numbers = rest.partition("@")[0].split("x")
@@ -161,7 +160,7 @@ def _grid_places(machine: Topology) -> dict[str, Point]:
     return {name: place for name, place in places.items() if name in machine.index}
 
 
-def node_places(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Point]:
+def node_places(devices: Sequence[Device], links: Sequence[Link]) -> Places:
     """One node: GPUs, or switches with GPUs, that are linked to each other on a circle, all others in layers."""
     holders = {device.name for device in devices if device.kind in ("gpu", "tile")}
     direct = any(link.src in holders and link.dst in holders for link in links)
@@ -170,28 +169,26 @@ def node_places(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, P
     all_with_gpus = routers == {link.src for link in links if link.src in routers and link.dst in holders}
     if all_with_gpus and any(link.src in routers and link.dst in routers for link in links):
         around = max(3.0, 0.22 * len(routers), 0.14 * len(holders))
-        return _around(devices, links, _circle(sorted(routers, key=natural), around), around)
+        return _around(devices, links, routers, around)
     if len(devices) == len(holders) + 1 and routers and len(holders) > _CROWDED:
         # A row would be many times as wide as high.
-        places = _circle(sorted(holders, key=natural), max(2.5, 0.16 * len(holders)))
-        return places | dict.fromkeys(routers, (0.0, 0.0))
+        return _circle(holders, max(2.5, 0.16 * len(holders))) | dict.fromkeys(routers, (0.0, 0.0))
     if len(holders) == len(devices) or (direct and not routers):
         radius = max(1.0, 3.0 * len(holders) / 8) if len(holders) < 8 else max(3.0, 0.2 * len(holders))
-        return _around(devices, links, _circle(sorted(holders, key=natural), radius), radius)
+        return _around(devices, links, holders, radius)
     return _layered(devices, links)
 
 
-def _circle(names: Sequence[str], radius: float) -> dict[str, Point]:
+def _circle(names: set[str], radius: float) -> Places:
     angle = 2 * math.pi / max(1, len(names))
     angles = [math.pi / 2 + angle / 2 - i * angle for i in range(len(names))]
-    return {name: (radius * math.cos(a), radius * math.sin(a)) for name, a in zip(names, angles, strict=True)}
+    ordered = zip(sorted(names, key=natural), angles, strict=True)
+    return {name: (radius * math.cos(a), radius * math.sin(a)) for name, a in ordered}
 
 
-def _around(
-    devices: Sequence[Device], links: Sequence[Link], places: dict[str, Point], radius: float
-) -> dict[str, Point]:
-    """`places` of the GPUs on a circle, and outside of it, ring by ring, what is linked to what is placed already."""
-    inside = {device.name for device in devices}
+def _around(devices: Sequence[Device], links: Sequence[Link], inner: set[str], radius: float) -> Places:
+    """The inner ones on a circle, and around it, ring by ring, what is linked to what is placed already."""
+    places, inside = _circle(inner, radius), {device.name for device in devices}
     while len(places) < len(devices):
         radius += 1.1
         left = inside - places.keys()
@@ -217,7 +214,7 @@ def _around(
     return places
 
 
-def _layered(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Point]:
+def _layered(devices: Sequence[Device], links: Sequence[Link]) -> Places:
     """Rows from the GPUs upwards; where hosts or NICs stand above the GPUs, their switches stand below them."""
     kinds = {device.kind for device in devices}
     levels = _levels([device for device in devices if device.kind == "switch"], links, {d.name for d in devices})
@@ -230,19 +227,19 @@ def _layered(devices: Sequence[Device], links: Sequence[Link]) -> dict[str, Poin
     width = widest * (0.55 if widest > _CROWDED else 1.1)
     order = sorted(rows)
     ground = order.index(0.0) if 0.0 in rows else 0
-    places: dict[str, Point] = {}
+    places: Places = {}
     for number in [*range(ground, len(order)), *range(ground - 1, -1, -1)]:
         places |= spread(rows[order[number]], links, places, (0.0, width), (number - ground) * _ROW)
     return places
 
 
-def _fabric_places(fabric: Sequence[Device], links: Sequence[Link], places: Mapping[str, Point]) -> dict[str, Point]:
+def _fabric_places(fabric: Sequence[Device], links: Sequence[Link], places: Mapping[str, Point]) -> Places:
     """The switches between nodes, above everything: leaves first, the spine on top."""
     if not fabric:
         return {}
     levels = _levels(fabric, links, {device.name for device in fabric} | set(places))
     (left, right), (_, top) = span(places, 0), span(places, 1)
-    points: dict[str, Point] = dict(places)
+    points: Places = dict(places)
     for level in sorted(set(levels.values())):
         row = [device for device in fabric if levels[device.name] == level]
         # Links from the ends of a wide picture should not lie flat on it.
@@ -270,7 +267,7 @@ def _levels(switches: Sequence[Device], links: Sequence[Link], inside: set[str])
 
 def spread(
     row: Sequence[Device], links: Iterable[Link], places: Mapping[str, Point], ends: tuple[float, float], height: float
-) -> dict[str, Point]:
+) -> Places:
     """A row from end to end, each device as near as the order allows to what it is linked to."""
     names = {device.name for device in row}
     ways = [link for link in links if link.dst in names and link.src in places]

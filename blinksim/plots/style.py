@@ -164,11 +164,6 @@ def drawn_machine(topology: Topology) -> str:
     return machine_words(topology.name, topology.edits, topology.nodes)
 
 
-def natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    """A key that sorts ``gpu2`` before ``gpu10``."""
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"[0-9]+|[^0-9]+", name))
-
-
 @dataclass(frozen=True)
 class Measure:
     """name: as people ask for it. column: in the rows of a sweep. label: on the axis."""

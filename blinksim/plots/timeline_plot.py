@@ -17,6 +17,7 @@ from blinksim.graphs.connectivity import summed
 from blinksim.plots import style
 from blinksim.schedule.model import ScheduleLike
 from blinksim.schedule.symmetric import as_compact, carried
+from blinksim.textio.name_ranges import natural
 from blinksim.textio.text_table import count
 from blinksim.timing.simulator import Spans, Timeline, Use
 from blinksim.units import format_rate, format_size, format_time
@@ -94,7 +95,7 @@ _WIDTH = 10.0
 
 def _busiest(timeline: Timeline, most: int) -> list[Use]:
     """The busiest links first; of those equally busy, in the order of their names."""
-    return sorted(timeline.uses, key=lambda use: (-use.busy, style.natural(use.resource)))[:most]
+    return sorted(timeline.uses, key=lambda use: (-use.busy, natural(use.resource)))[:most]
 
 
 def gantt(timeline: Timeline, most_links: int = MOST_LINKS) -> Figure:

@@ -25,6 +25,7 @@ from blinksim.plots import style
 from blinksim.plots.layout import Changes, Line, Point, View, changes, span, view
 from blinksim.schedule.model import COPY, Schedule, ScheduleLike
 from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
+from blinksim.textio.name_ranges import natural
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import in_GBps
 
@@ -289,8 +290,8 @@ def _parts(machine: Topology, bound: BoundResult) -> tuple[list[Sequence[str]], 
 
 def _some(devices: Sequence[str], links: Sequence[Link]) -> str:
     """The first few devices and links by name: ``gpu0-gpu3`` for every pair once, by number."""
-    pairs = {tuple(sorted((link.src, link.dst), key=style.natural)) for link in links}
-    names = [*devices, *("-".join(pair) for pair in sorted(pairs, key=lambda pair: [*map(style.natural, pair)]))]
+    pairs = {tuple(sorted((link.src, link.dst), key=natural)) for link in links}
+    names = [*devices, *("-".join(pair) for pair in sorted(pairs, key=lambda pair: [*map(natural, pair)]))]
     more = len(names) - _MOST_CHANGES
     return ", ".join(names[:_MOST_CHANGES]) + (f" and {more} more" if more > 0 else "")
 
@@ -342,7 +343,16 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     wide = (high_x - low_x) / (high_y - low_y)
     columns = next(number for ratio, number in _COLUMNS if wide <= ratio)
     most = most or columns * _ROWS[columns]
-    alike = _alike(whole, times, most)
+    # The chunks to draw, those with the largest shares first, and how many each stands for.
+    lengths = np.array([len(whole.links_of(route)) for route in range(int(whole.route.max(initial=-1)) + 1)])
+    alike, shapes = dict[int, int](), dict[tuple[object, ...], int]()
+    for chunk in sorted(range(whole.chunks), key=lambda chunk: (-whole.share(chunk), chunk)):
+        mine = whole.chunk == chunk
+        degrees = np.sort(np.bincount(whole.src[mine])).tobytes()
+        shape = (whole.share(chunk), degrees.lstrip(b"\0"), np.sort(lengths[whole.route[mine]]).tobytes())
+        first = chunk if whole.chunks <= most else shapes.setdefault(shape, chunk)
+        alike[first] = alike.get(first, 0) + times[chunk]
+    alike = dict([*alike.items()][:most])
     columns = min(columns, len(alike))
     rows = math.ceil(len(alike) / columns)
     across = _WIDTH / max(columns, 4 if wide <= _COLUMNS[0][0] else 1)
@@ -363,23 +373,6 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
         axes.set_title(f"{part} of the data{again}", fontsize=8)
     style.title(drawn, _trees_title(given, whole, alike, sum(times)), drawn.get_figwidth(), 9)
     return drawn
-
-
-def _alike(schedule: Schedule, times: Sequence[int], most: int) -> dict[int, int]:
-    """The chunks to draw, those with the largest shares first, and how many each stands for."""
-    order = sorted(range(schedule.chunks), key=lambda chunk: (-schedule.share(chunk), chunk))
-    if schedule.chunks <= most:
-        return {chunk: times[chunk] for chunk in order}
-    lengths = np.array([len(schedule.links_of(route)) for route in range(int(schedule.route.max()) + 1)])
-    shapes: dict[tuple[object, ...], int] = {}
-    counts: dict[int, int] = {}
-    for chunk in order:
-        mine = schedule.chunk == chunk
-        degrees = np.sort(np.bincount(schedule.src[mine])).tobytes()
-        shape = (schedule.share(chunk), degrees.lstrip(b"\0"), np.sort(lengths[schedule.route[mine]]).tobytes())
-        first = shapes.setdefault(shape, chunk)
-        counts[first] = counts.get(first, 0) + times[chunk]
-    return dict(list(counts.items())[:most])
 
 
 def _arrows(axes: Axes, shown: View, schedule: Schedule, chunk: int, colour: str) -> None:
@@ -408,8 +401,5 @@ def _trees_title(given: Schedule | SymmetricSchedule, schedule: Schedule, alike:
         hidden = kinds if stood_for > shapes else ""
     both = schedule.collective.name == "allreduce" and schedule.form == "forest"
     reduced = "; data is reduced up the same trees first" if both else ""
-    machine = schedule.topology
-    return (
-        f"{schedule.algorithm} {schedule.collective} on {style.drawn_machine(machine)}, {machine.rates} rates: "
-        f"{given.parts()}{hidden}{reduced}"
-    )
+    on = f"{style.drawn_machine(schedule.topology)}, {schedule.topology.rates} rates"
+    return f"{schedule.algorithm} {schedule.collective} on {on}: {given.parts()}{hidden}{reduced}"

@@ -79,11 +79,9 @@ def traffic(matrix: Traffic) -> Figure:
     left.spines["left"].set_visible(False)
     left.tick_params(labelleft=False, left=False)
     busiest = max(float(sent.max()), float(received.max())) * matrix.ranks / matrix.total
-    words = (
-        f"traffic of {matrix.ranks} ranks: {format_size_about(matrix.total)}; the busiest rank sends or receives "
-        f"{busiest:.3g} times the average"
-    )
-    style.title(drawn, words, _WIDTH)
+    uneven = f"the busiest rank sends or receives {busiest:.3g} times the average"
+    whole = f"traffic of {matrix.ranks} ranks: {format_size_about(matrix.total)}"
+    style.title(drawn, f"{whole}; {uneven}", _WIDTH)
     return drawn
 
 

@@ -65,17 +65,16 @@ def load(rates: str) -> LinkRates:
         raise InputError(f"unknown rates {rates!r}: an imported machine has {' or '.join(RATES)}")
     path = data_files.folder("models") / "link_rates.yaml"
     table: dict[str, Any] = yaml_nodes.plain(path, "table of link rates")
+    unknown, timing = table["pcie_unknown"], table["timing"].items()
     return LinkRates(
         name=rates,
         nvlink=tuple((row["sm"], row.get("only", False), parse_rate(row[rates])) for row in table["nvlink_lane"]),
         xgmi=tuple((row["gfx"], row["name"], parse_rate(row[rates])) for row in table["xgmi_lane"]),
         pcie={f"{row['transfer_rate']:g}": parse_rate(row[rates]) for row in table["pcie_lane"]},
-        pcie_unknown_rate=f"{table['pcie_unknown']['transfer_rate']:g}",
-        pcie_unknown_lanes=table["pcie_unknown"]["lanes"],
+        pcie_unknown_rate=f"{unknown['transfer_rate']:g}",
+        pcie_unknown_lanes=unknown["lanes"],
         cpus=tuple((parse_rate(row[rates]), row) for row in table["cpu_link"]),
         local=parse_rate(table["local"]),
         net_unknown=parse_rate(table["net_unknown"]),
-        timing={
-            kind: (parse_time(row["latency"]), parse_time(row["overhead"])) for kind, row in table["timing"].items()
-        },
+        timing={kind: (parse_time(row["latency"]), parse_time(row["overhead"])) for kind, row in timing},
     )

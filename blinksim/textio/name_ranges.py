@@ -46,11 +46,13 @@ def paired(first: list[str], second: list[str]) -> list[tuple[str, str]]:
     Raises `InputError` for ranges of different lengths.
     """
     if len(first) != len(second) and 1 not in (len(first), len(second)):
-        raise InputError(
-            "a link joins ranges of equal length or one device with a range; "
-            f"these are {len(first)} and {len(second)} long"
-        )
+        joined = "a link joins ranges of equal length or one device with a range"
+        raise InputError(f"{joined}; these are {len(first)} and {len(second)} long")
     longest = max(len(first), len(second))
-    return list(
-        zip(first * (longest if len(first) == 1 else 1), second * (longest if len(second) == 1 else 1), strict=True)
-    )
+    return list(zip(first * (longest // len(first)), second * (longest // len(second)), strict=True))
+
+
+def natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """A key that sorts ``gpu2`` before ``gpu10``."""
+    parts = re.findall(r"([0-9]+)|([^0-9]+)", name)
+    return tuple((0, int(number)) if number else (1, text) for number, text in parts)

@@ -126,7 +126,14 @@ def parse(
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise FileError(path, _explain(error, builder), error.lineno, error.offset + 1) from None
+        cut_short = expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN
+        reason = f"not well-formed XML ({expat.ErrorString(error.code) or 'unknown error'})"
+        if error.code in [expat.errors.codes[name] for name in cut_short]:
+            reason = f"ends before <{root}> begins or is complete; the file is cut short or is not XML"
+            if builder.stack:
+                inside = builder.stack[-1][0]
+                reason = f"ends inside <{inside.tag[:40]}> of line {inside.line}; the file is cut short"
+        raise FileError(path, reason, error.lineno, error.offset + 1) from None
     if builder.result is None:
         raise FileError(path, f"holds no <{root}>")
     return builder.result
@@ -141,19 +148,6 @@ def outermost(text: str) -> str:
 def file_text(path: str | os.PathLike[str]) -> str:
     """The text of an XML file; it keeps a byte order mark, which NCCL refuses. Raises `FileError` if it is none."""
     return decode(path, read_bytes(path, MAX_BYTES, "XML file"), "XML file", "utf-8")
-
-
-def _explain(error: expat.ExpatError, builder: _Builder) -> str:
-    reason = expat.ErrorString(error.code) or "unknown error"
-    if error.code in (
-        expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS],
-        expat.errors.codes[expat.errors.XML_ERROR_UNCLOSED_TOKEN],
-    ):
-        if not builder.stack:
-            return f"ends before <{builder.root}> begins or is complete; the file is cut short or is not XML"
-        inside, _ = builder.stack[-1]
-        return f"ends inside <{inside.tag[:40]}> of line {inside.line}; the file is cut short"
-    return f"not well-formed XML ({reason})"
 
 
 def check_places(path: object, element: Element, parents: Mapping[str, tuple[str, ...]]) -> None:

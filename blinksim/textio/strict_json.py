@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import Any, NoReturn
 
 from blinksim.errors import FileError, unknown
@@ -161,15 +162,10 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
         raise FileError(path, str(fault), *(place_of_refusal(text, _Refused, **numbers) or ())) from None
     except RecursionError:
         raise FileError(path, f"is nested too deeply; that is no {what}") from None
-    level = [value]
+    level = [value] if isinstance(value, list | dict) else []
     for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, list | dict)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, list | dict)
-        ]
+        inside = chain.from_iterable(one.values() if isinstance(one, dict) else one for one in level)
+        level = [one for one in inside if isinstance(one, list | dict)]
     if level:
         raise FileError(path, f"is nested more than {MAX_DEPTH} deep; that is no {what}")
     return value

@@ -180,10 +180,8 @@ class Exported:
 
     def variables(self, file: str) -> dict[str, str]:
         """The environment for a file (or folder) written to `file`."""
-        folder = os.path.dirname(file) or "."
-        return {
-            name: value.replace("{file}", file).replace("{folder}", folder) for name, value in self.environment.items()
-        }
+        folder, given = os.path.dirname(file) or ".", self.environment.items()
+        return {name: value.replace("{file}", file).replace("{folder}", folder) for name, value in given}
 
 
 def most_channels(given: int | None, default: int, highest: int, why: str) -> int:

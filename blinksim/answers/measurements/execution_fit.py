@@ -186,10 +186,8 @@ def fit_execution(
 
     seen = np.log(np.array(times, dtype=np.float64))
     packets, every = np.array([case.protocol == "ll128" for case in cases]), np.ones(len(cases), bool)
-    touched = {
-        name: packets if name.startswith("packets.") else ~packets if name.startswith("flags.") else every
-        for name in names
-    }
+    of_group = {"packets": packets, "flags": ~packets}
+    touched = {name: of_group.get(name.partition(".")[0], every) for name in names}
     free = [name for name in names if touched[name].any() and attrgetter(name)(start) > 0]
     first = np.log([attrgetter(name)(start) for name in free])
     prior = _PRIOR * np.eye(len(free))
@@ -241,15 +239,13 @@ def fit_execution(
     shown, deviation = _shown(info, float((weight * apart**2).sum()) / degrees)
     told = [free[at] for at in shown]
     again = fit_execution(cases, times, start, evaluate, told) if told != free else None
-    values = (
-        dict(zip(free, np.exp(phi), strict=True)) if again is None else {one.name: one.value for one in again.constants}
-    )
+    values = dict(zip(free, np.exp(phi).tolist(), strict=True))
+    if again is not None:
+        values = {one.name: one.value for one in again.constants}
     width = np.exp(student_quantile(0.975, degrees) * deviation)
-    constants = tuple(
-        Fitted(name, *(float(figure) for figure in (values[name], values[name] / factor, values[name] * factor, begun)))
-        for name, factor, begun in zip(told, width, np.exp(first[shown]), strict=True)
-        if name in values
-    )
+    figures = zip(told, width.tolist(), np.exp(first[shown]).tolist(), strict=True)
+    rows = [(name, values[name], width, begun) for name, width, begun in figures if name in values]
+    constants = tuple(Fitted(name, one, one / by, one * by, begun) for name, one, by, begun in rows)
     if again is not None:
         return replace(again, constants=constants, kept=tuple(name for name in names if name not in values))
     predicted = np.exp(seen + apart)
@@ -429,9 +425,8 @@ def times_words(found: GpuCalibration) -> list[str]:
     """The runs that the constants miss most, worst first, as lines of text."""
     ours = [(case, time) for case, time in found.measured if case.algorithm != NCCL]
     rows = [(p / time - 1, case, time) for (case, time), p in zip(ours, found.execution.predicted, strict=True)]
-    worst = sorted(rows, key=lambda row: -abs(row[0]))[:3]
-    return [
-        f"{case.algorithm} {case.collective} of {format_size(case.size)} on {case.gpus} GPUs, {case.protocol}: "
-        f"{format_time(time)}, predicted {100 * off:+.1f} %"
-        for off, case, time in worst
-    ]
+    lines = []
+    for off, case, time in sorted(rows, key=lambda row: -abs(row[0]))[:3]:
+        ran = f"{case.algorithm} {case.collective} of {format_size(case.size)} on {case.gpus} GPUs"
+        lines.append(f"{ran}, {case.protocol}: {format_time(time)}, predicted {100 * off:+.1f} %")
+    return lines

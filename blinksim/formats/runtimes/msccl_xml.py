@@ -403,9 +403,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     if schedule.collective.rooted:
         notes.append(f"the root is rank {plan.root}, whatever the call says: the format does not name it")
     if read.most_steps > RCCL_STEPS:
-        notes.append(
-            f"a thread block has {read.most_steps} steps; RCCL takes {RCCL_STEPS}, the other runtimes {MOST_STEPS}"
-        )
+        takes = f"RCCL takes {RCCL_STEPS}, the other runtimes {MOST_STEPS}"
+        notes.append(f"a thread block has {read.most_steps} steps; {takes}")
     if schedule.form == "forest":
         notes.append("the runtime's own slices pipeline the data along the trees")
     return Exported(
@@ -511,10 +510,9 @@ def _gpu_lines(rank: int, blocks: list[_Block]) -> list[str]:
                 other.awaited = True
         programs.append(program)
         if len(program) > MOST_STEPS:
-            raise InfeasibleError(
-                f"a thread block of rank {rank} has {len(program)} steps, and the runtimes take {MOST_STEPS}. Build "
-                "the schedule with fewer chunks or more channels"
-            )
+            has = f"a thread block of rank {rank} has {len(program)} steps"
+            cure = "Build the schedule with fewer chunks or more channels"
+            raise InfeasibleError(f"{has}, and the runtimes take {MOST_STEPS}. {cure}")
     most = max(Counter(block.channel for block in blocks).values(), default=0)
     if most > MOST_BLOCKS:
         raise InfeasibleError(f"rank {rank} has {most} thread blocks on one channel; the runtimes take {MOST_BLOCKS}")

@@ -245,9 +245,8 @@ class Memory(Machine[Operation]):
         op, before, rank = self.steps[block][position], self._before.get(block, ""), block[0]
         moves = op.kind in ("put", "copy", "re")
         if op.kind == "signal" and before in ("put", "copy", "re"):
-            raise WrongStepError(
-                f"a signal right after {before}: other threads may still be writing; a nop belongs between"
-            )
+            why = "other threads may still be writing; a nop belongs between"
+            raise WrongStepError(f"a signal right after {before}: {why}")
         if moves and before == "wait":
             raise WrongStepError(f"{op.kind} right after wait: other threads have not waited; a nop belongs between")
         if moves:
@@ -322,8 +321,20 @@ def to_text(plan: Moves, name: str) -> str:
     """The JSON of a plan; raises `InfeasibleError` if it takes more thread blocks or operations than there are."""
     blocks = dict.fromkeys(((move.src, move.dst, move.channel) for move in plan.moves), 1)
     channels = 1 + max((move.channel for move in plan.moves), default=0)
+    total = Counter((move.src, move.dst, move.channel) for move in plan.moves)
     while True:
-        gpus, crowded = _gpus(_dealt(plan, channels, blocks))
+        # A channel for each of the blocks of a connection, which go on where the one before ends.
+        # What is signalled together stays together, unless it is long.
+        done, dealt = Counter[Connection](), list[Move]()
+        for now in _rounds(list(enumerate(plan.moves))):
+            for connection, message in _messages(now, joined=plan.joined):
+                many = len(message) > MOST_OPERATIONS // 2
+                for number, (_, move) in enumerate(message):
+                    place = done[connection] + (number if many else 0)
+                    block = place * blocks[connection] // total[connection]
+                    dealt.append(replace(move, channel=move.channel + channels * block))
+                done[connection] += len(message)
+        gpus, crowded = _gpus(replace(plan, moves=tuple(dealt)))
         if not crowded:
             break
         for (src, dst, channel), operations in crowded.items():
@@ -331,11 +342,10 @@ def to_text(plan: Moves, name: str) -> str:
             blocks[connection] += -(-operations // MOST_OPERATIONS) - 1
             mine = sum(number for ends, number in blocks.items() if src in ends[:2])
             if mine > MOST_BLOCKS or blocks[connection] > len(plan.moves):
-                raise InfeasibleError(
-                    f"a thread block of rank {src} has {operations} operations, and MSCCL++ takes {MOST_OPERATIONS} "
-                    f"in each of {MOST_BLOCKS}. Build the schedule with fewer steps (algorithm=chains, two_shot), or "
-                    "take format=msccl-xml"
-                )
+                has = f"a thread block of rank {src} has {operations} operations"
+                takes = f"MSCCL++ takes {MOST_OPERATIONS} in each of {MOST_BLOCKS}"
+                cure = "with fewer steps (algorithm=chains, two_shot), or take format=msccl-xml"
+                raise InfeasibleError(f"{has}, and {takes}. Build the schedule {cure}")
     head = {
         "name": name,
         "collective": plan.collective,
@@ -346,25 +356,6 @@ def to_text(plan: Moves, name: str) -> str:
         "gpus": gpus,
     }
     return json.dumps(head, indent=1) + "\n"
-
-
-def _dealt(plan: Moves, channels: int, blocks: Mapping[Connection, int]) -> Moves:
-    """The plan with a channel for each of the `blocks` of a connection, which go on where the one before ends.
-
-    What is signalled together stays together, unless it is long.
-    """
-    total = Counter((move.src, move.dst, move.channel) for move in plan.moves)
-    done: Counter[Connection] = Counter()
-    moved: list[Move] = []
-    for now in _rounds(list(enumerate(plan.moves))):
-        for connection, message in _messages(now, joined=plan.joined):
-            many = len(message) > MOST_OPERATIONS // 2
-            for number, (_, move) in enumerate(message):
-                place = done[connection] + (number if many else 0)
-                block = place * blocks[connection] // total[connection]
-                moved.append(replace(move, channel=move.channel + channels * block))
-            done[connection] += len(message)
-    return replace(plan, moves=tuple(moved))
 
 
 def _gpus(plan: Moves) -> tuple[list[dict[str, Any]], dict[Connection, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,18 +43,15 @@ class Kernels:
 
     def __init__(self, program: Program, op: str, gpus: Sequence[int], threads: int = gpu_devices.THREADS) -> None:
         self.cupy, self.threads = gpu_devices.require_cupy(), threads
-        least = gpu_devices.WARP if program.packets else 2 * gpu_devices.WARP
-        if threads % gpu_devices.WARP or not least <= threads <= gpu_devices.THREADS:
-            raise InputError(
-                f"a block has {least} to {gpu_devices.THREADS} threads, in steps of {gpu_devices.WARP}; not {threads}"
-            )
+        warp, most = gpu_devices.WARP, gpu_devices.THREADS
+        least = warp if program.packets else 2 * warp
+        if threads % warp or not least <= threads <= most:
+            raise InputError(f"a block has {least} to {most} threads, in steps of {warp}; not {threads}")
         source = kernel_source(program.kind, op, program.packets)
         self.run = {gpu: gpu_devices.load_kernel(gpu, source, "run_program") for gpu in dict.fromkeys(gpus)}
+        resident = partial(gpu_devices.resident_blocks, self.cupy, threads=threads)
         shared = max(list(gpus).count(gpu) for gpu in gpus)
-        self.blocks = (
-            min(gpu_devices.resident_blocks(self.cupy, gpu, function, threads) for gpu, function in self.run.items())
-            // shared
-        )
+        self.blocks = min(resident(gpu, function) for gpu, function in self.run.items()) // shared
 
 
 class Runner:
@@ -76,11 +74,8 @@ class Runner:
         self.program, self.kernels, self.gpus = program, kernels, list(gpus)
         self.timeout = np.uint64(int(timeout_s * 1e9))
         self.epoch = 0
-        self.streams: list[Any] = []
+        self.streams, self.flags, self.heralds, self.errors = (list[Any]() for _ in range(4))
         self.buffers: list[list[Any]] = []
-        self.flags: list[Any] = []
-        self.heralds: list[Any] = []
-        self.errors: list[Any] = []
         for device, gpu in enumerate(self.gpus):
             with self.cupy.cuda.Device(gpu):
                 sizes = program.sizes[device, :INBOX].tolist()
@@ -95,11 +90,9 @@ class Runner:
         stores = int(np.diff(program.destination_start).max(initial=0))
         if stores > MOST_TARGETS and not program.packets:
             raise InputError(f"a GPU would store to {stores} places at once, and the kernel to {MOST_TARGETS} at most")
-        if max(self.grids, default=0) > kernels.blocks:
-            raise InputError(
-                f"the program needs {max(self.grids)} thread blocks on a GPU, and only {kernels.blocks} run at once; "
-                f"take fewer slices"
-            )
+        if (most := max(self.grids, default=0)) > kernels.blocks:
+            few = f"only {kernels.blocks} run at once; take fewer slices"
+            raise InputError(f"the program needs {most} thread blocks on a GPU, and {few}")
         self.tables: list[Any] = []
         # What the kernel would have to look up before it can look up its queue.
         self.heads: list[tuple[Any, Any]] = []
@@ -126,9 +119,8 @@ class Runner:
         except cupy.cuda.runtime.CUDARuntimeError as error:
             if error.status != _NO_MEMORY:
                 raise
-            raise MissingError(
-                f"GPU {cupy.cuda.Device().id} has no memory left for {format_size(nbytes)}; take a smaller size"
-            ) from None
+            what = f"GPU {cupy.cuda.Device().id} has no memory left for {format_size(nbytes)}"
+            raise MissingError(f"{what}; take a smaller size") from None
         array = cupy.ndarray((count,), dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
         array.view("uint8").fill(fill)
         return array
@@ -272,9 +264,7 @@ def protocol_for(
         protocol = quicker(schedule, size_bytes)
     if protocol == "ll128" and not gpu_devices.keeps_lines_whole(cupy, chosen):
         if wanted:
-            raise InfeasibleError(
-                "ll128 needs NVLink between all GPUs and compute capability 7.0: other links may split its lines; "
-                "take protocol=simple"
-            )
+            needs = "NVLink between all GPUs and compute capability 7.0: other links may split its lines"
+            raise InfeasibleError(f"ll128 needs {needs}; take protocol=simple")
         return "simple"
     return protocol

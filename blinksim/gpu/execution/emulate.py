@@ -151,9 +151,8 @@ def emulate(
         wires = max(lanes.values(), default=0)
         computing = min(COMPUTING, most_blocks // blocks - wires)
         if computing < 1:
-            raise InfeasibleError(
-                f"{wires} lanes of a GPU with {blocks} thread blocks each leave none of {most_blocks} to compute"
-            )
+            each = f"{wires} lanes of a GPU with {blocks} thread blocks each"
+            raise InfeasibleError(f"{each} leave none of {most_blocks} to compute")
     program = compile_schedule(apart, count, kind, in_place=in_place, staged=staged)
     program = _Wires(program, apart, computing).program()
     # Equal pieces: a short one at the end of every chunk would cost as much overhead as a whole one.
@@ -194,10 +193,9 @@ class _Wires:
         queues = Counter(op.queue for op in ops)
         crowded = max(queues, key=lambda name: queues[name], default=None)
         if crowded is not None and queues[crowded] > MOST_OPS:
-            raise InputError(
-                f"{self._name(crowded)} would carry {queues[crowded]} sends, more than the {MOST_OPS} that a wire "
-                "keeps track of; take a schedule with fewer chunks or steps"
-            )
+            sends = f"{queues[crowded]} sends, more than the {MOST_OPS} that a wire keeps track of"
+            cure = "take a schedule with fewer chunks or steps"
+            raise InputError(f"{self._name(crowded)} would carry {sends}; {cure}")
         sizes = self.old.sizes.copy()
         sizes[:, 2] = self.scratch
         tables: dict[str, Longs] = {}

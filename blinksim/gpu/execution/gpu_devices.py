@@ -56,10 +56,9 @@ def require_cupy() -> Any:
     try:
         import cupy
     except ImportError:
-        raise MissingError(
-            "running on GPUs needs CuPy: pip install 'blinksim[gpu-cuda13]', or gpu-cuda12 (from a checkout "
-            "'.[gpu-cuda13]'); nvidia-smi shows which CUDA the driver can do"
-        ) from None
+        which = "nvidia-smi shows which CUDA the driver can do"
+        how = f"pip install 'blinksim[gpu-cuda13]', or gpu-cuda12 (from a checkout '.[gpu-cuda13]'); {which}"
+        raise MissingError(f"running on GPUs needs CuPy: {how}") from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
@@ -109,16 +108,15 @@ def enable_peer(cupy: Any, gpu: int, peer: int) -> None:
     if gpu == peer:
         return
     runtime = cupy.cuda.runtime
+    refusal = f"GPU {gpu} cannot access the memory of GPU {peer}"
     if not runtime.deviceCanAccessPeer(gpu, peer):
-        raise MissingError(
-            f"GPU {gpu} cannot access the memory of GPU {peer} (see nvidia-smi topo -p2p w); choose GPUs that can"
-        )
+        raise MissingError(f"{refusal} (see nvidia-smi topo -p2p w); choose GPUs that can")
     with cupy.cuda.Device(gpu):
         try:
             runtime.deviceEnablePeerAccess(peer)
         except runtime.CUDARuntimeError as error:
             if error.status != _ALREADY_ENABLED:
-                raise MissingError(f"GPU {gpu} cannot access the memory of GPU {peer}: {error}") from None
+                raise MissingError(f"{refusal}: {error}") from None
 
 
 def keeps_lines_whole(cupy: Any, gpus: Sequence[int]) -> bool:
@@ -316,24 +314,21 @@ def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20
             if src == dst or not runtime.deviceCanAccessPeer(src, dst):
                 continue
             enable_peer(cupy, src, dst)
-            for size, table in ((size_bytes, rates), (4, latencies)):
-                middle = float(np.median(_copy_times(cupy, buffers, src, dst, size, repeats)))
-                table[i][j] = size / middle / 1e9 if size > 4 else middle
-    return {"gpus": list(names_of(chosen)), "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
-
-
-def _copy_times(cupy: Any, buffers: dict[int, Any], src: int, dst: int, size: int, repeats: int) -> list[float]:
-    with cupy.cuda.Device(src):
-        stream = cupy.cuda.Stream(non_blocking=True)
-        marks = [cupy.cuda.Event() for _ in range(repeats + 2)]
-        for mark in marks:
+            ends = buffers[dst].ptr, dst, buffers[src].ptr, src
             # Several small copies in a row: a single one is close to the resolution of events.
-            for _ in range(1 if size > 4 else 20):
-                cupy.cuda.runtime.memcpyPeerAsync(buffers[dst].ptr, dst, buffers[src].ptr, src, size, stream.ptr)
-            mark.record(stream)
-        stream.synchronize()
-        each = 1e-3 / (1 if size > 4 else 20)
-        return [cupy.cuda.get_elapsed_time(a, b) * each for a, b in pairwise(marks[1:])]
+            for size, copies, table in ((size_bytes, 1, rates), (4, 20, latencies)):
+                with cupy.cuda.Device(src):
+                    stream = cupy.cuda.Stream(non_blocking=True)
+                    marks = [cupy.cuda.Event() for _ in range(repeats + 2)]
+                    for mark in marks:
+                        for _ in range(copies):
+                            runtime.memcpyPeerAsync(*ends, size, stream.ptr)
+                        mark.record(stream)
+                    stream.synchronize()
+                    elapsed = [cupy.cuda.get_elapsed_time(a, b) for a, b in pairwise(marks[1:])]
+                middle = float(np.median(elapsed)) * 1e-3 / copies
+                table[i][j] = size / middle / 1e9 if table is rates else middle
+    return {"gpus": list(names_of(chosen)), "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
 
 
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
@@ -479,9 +474,8 @@ class _Bench:
         present = cupy.cuda.runtime.getDeviceCount()
         self.gpus = list(range(present)) if gpus is None else list(gpus)
         if len(self.gpus) < 2:
-            raise MissingError(
-                f"pairs need two GPUs, and this machine has {present}; a schedule can still run with executor=numpy"
-            )
+            cure = "a schedule can still run with executor=numpy"
+            raise MissingError(f"pairs need two GPUs, and this machine has {present}; {cure}")
         self.streams, self.buffers = {}, {}
         source = kernel_source(ELEMENT_TYPES["float32"], "sum")
         self.kernels = {gpu: load_kernel(gpu, source, "run_stream") for gpu in self.gpus}
@@ -516,10 +510,8 @@ class _Bench:
             launches = [self._stream(gpu, [self.buffers[peers[0]][0].ptr], [own[1]], blocks, count)]
         else:
             runners = list(peers)
-            launches = [
-                self._stream(peer, [self.buffers[peer][0].ptr], [own[2 + self.gpus.index(peer)]], blocks, count)
-                for peer in peers
-            ]
+            ends = {peer: (self.buffers[peer][0].ptr, own[2 + self.gpus.index(peer)]) for peer in peers}
+            launches = [self._stream(peer, [a], [b], blocks, count) for peer, (a, b) in ends.items()]
         streams = [self.streams[runner] for runner in runners]
 
         def launch() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
+from itertools import product, starmap
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,74 @@ def interpret(program: Program, inputs: Iterable[Array], op: str = "sum", seed: 
     memory = [[poison(int(size), program.kind) for size in row] for row in program.sizes.tolist()]
     for own, (buffer, offset, size), data in zip(memory, program.layout.input_place, inputs, strict=False):
         own[buffer][offset : offset + size] = data
-    _Machine(program, memory, op, seed).run()
+    random = None if seed is None else np.random.default_rng(seed)
+    flags, asleep = defaultdict[Flag, int](int), defaultdict[Flag, list[Block]](list)
+    waiting = dict[Block, list[Wait]]()
+
+    def carry_out(number: int, piece: int, part: int) -> None:
+        """Moves a piece, raises its flags, and wakes the blocks that wait for them."""
+        move(program, op, number, piece, part, memory)
+        for target, flag in program.rows("signals", number):
+            name = (target, flag, part)
+            flags[name] = piece + 1
+            for block in asleep.pop(name, ()):
+                if waiting.pop(block, None) is not None:
+                    ready.append(block)
+
+    def started(queue: int, part: int) -> Block:
+        device = int(program.queue_device[queue])
+        if program.order != READY:
+            for op, piece in program.op_pieces(queue, part):
+                for (flag,) in program.rows("waits", op):
+                    name = (device, flag, part)
+                    while flags[name] <= piece:
+                        yield [(op, piece, name)]
+                carry_out(op, piece, part)
+                yield None
+            return
+        # As kernels.cu does it: the ready op with the smallest share of its pieces done.
+        ops = range(int(program.queue_start[queue]), int(program.queue_start[queue + 1]))
+        count = {op: program.pieces(int(program.length[op]), part) for op in ops}
+        done = dict.fromkeys(ops, 0)
+        while left := [op for op in ops if done[op] < count[op]]:
+            missing = [
+                (op, done[op], (device, flag, part))
+                for op in left
+                for (flag,) in program.rows("waits", op)
+                if flags[device, flag, part] <= done[op]
+            ]
+            late = {op for op, _, _ in missing}
+            able = [op for op in left if op not in late]
+            if not able:
+                yield missing
+                continue
+            op = min(able, key=lambda op: ((done[op] << 20) // count[op], op))
+            carry_out(op, done[op], part)
+            done[op] += 1
+            yield None
+
+    ready = [*starmap(started, product(range(program.queues), range(program.slices)))]
+    while ready:
+        if random is not None:
+            pick = int(random.integers(len(ready)))
+            ready[pick], ready[-1] = ready[-1], ready[pick]
+        block = ready.pop()
+        for waits in block:
+            if waits is not None:
+                waiting[block] = waits
+                for _, _, awaited in waits:
+                    asleep[awaited].append(block)
+                break
+            if random is not None:
+                ready.append(block)
+                break
+    if waiting:
+        # The op with the smallest key among those that wait: what it waits for is what is wrong.
+        events = (event for events in waiting.values() for event in events)
+        stuck, piece, (_, flag, part) = min(events, key=lambda event: (int(program.key[event[0]]), event[1]))
+        blocks = f"{len(waiting)} of {program.queues * program.slices} blocks wait forever"
+        first = f"the first for piece {piece} of slice {part} and flag {flag}, in {program.describe(stuck)}"
+        raise ExecutionError(f"the program is stuck: {blocks}; {first}")
     places = zip(memory, program.layout.output_place, strict=False)
     return [own[buffer][offset : offset + size] for own, (buffer, offset, size) in places]
 
@@ -84,82 +152,3 @@ def move(program: Program, how: str, op: int, piece: int, part: int, memory: Seq
     values = fold(sources, how, program.kind) if sources else poison(end - begin, program.kind)
     for target, buffer, first in targets:
         memory[target][buffer][first + begin : first + end] = values
-
-
-class _Machine:
-    def __init__(self, program: Program, memory: list[list[Array]], op: str, seed: int | None) -> None:
-        self.program, self.memory, self.op = program, memory, op
-        self.random = None if seed is None else np.random.default_rng(seed)
-        self.flags: dict[Flag, int] = defaultdict(int)
-        self.asleep: dict[Flag, list[Block]] = defaultdict(list)
-        self.waits: dict[Block, list[Wait]] = {}
-        self.ready: list[Block] = []
-
-    def run(self) -> None:
-        program = self.program
-        self.ready = [self._block(queue, part) for queue in range(program.queues) for part in range(program.slices)]
-        while self.ready:
-            if self.random is not None:
-                pick = int(self.random.integers(len(self.ready)))
-                self.ready[pick], self.ready[-1] = self.ready[-1], self.ready[pick]
-            block = self.ready.pop()
-            for waits in block:
-                if waits is not None:
-                    self.waits[block] = waits
-                    for _, _, awaited in waits:
-                        self.asleep[awaited].append(block)
-                    break
-                if self.random is not None:
-                    self.ready.append(block)
-                    break
-        if self.waits:
-            # The op with the smallest key among those that wait: what it waits for is what is wrong.
-            events = (event for events in self.waits.values() for event in events)
-            op, piece, (_, flag, part) = min(events, key=lambda event: (int(program.key[event[0]]), event[1]))
-            raise ExecutionError(
-                f"the program is stuck: {len(self.waits)} of {program.queues * program.slices} blocks wait forever; "
-                f"the first for piece {piece} of slice {part} and flag {flag}, in {program.describe(op)}"
-            )
-
-    def _block(self, queue: int, part: int) -> Block:
-        program = self.program
-        device = int(program.queue_device[queue])
-        if program.order != READY:
-            for op, piece in program.op_pieces(queue, part):
-                for (flag,) in program.rows("waits", op):
-                    name = (device, flag, part)
-                    while self.flags[name] <= piece:
-                        yield [(op, piece, name)]
-                self._do(op, piece, part)
-                yield None
-            return
-        # As kernels.cu does it: the ready op with the smallest share of its pieces done.
-        ops = range(int(program.queue_start[queue]), int(program.queue_start[queue + 1]))
-        count = {op: program.pieces(int(program.length[op]), part) for op in ops}
-        done = dict.fromkeys(ops, 0)
-        while left := [op for op in ops if done[op] < count[op]]:
-            missing = [
-                (op, done[op], (device, flag, part))
-                for op in left
-                for (flag,) in program.rows("waits", op)
-                if self.flags[device, flag, part] <= done[op]
-            ]
-            late = {op for op, _, _ in missing}
-            ready = [op for op in left if op not in late]
-            if not ready:
-                yield missing
-                continue
-            op = min(ready, key=lambda op: ((done[op] << 20) // count[op], op))
-            self._do(op, done[op], part)
-            done[op] += 1
-            yield None
-
-    def _do(self, op: int, piece: int, part: int) -> None:
-        """Moves a piece, raises its flags, and wakes the blocks that wait for them."""
-        move(self.program, self.op, op, piece, part, self.memory)
-        for target, flag in self.program.rows("signals", op):
-            name = (target, flag, part)
-            self.flags[name] = piece + 1
-            for block in self.asleep.pop(name, ()):
-                if self.waits.pop(block, None) is not None:
-                    self.ready.append(block)

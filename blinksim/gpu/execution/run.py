@@ -221,22 +221,16 @@ class Execution(Outcome, Result):
         """How a size that is not a whole number of elements was rounded; empty if it was not."""
         if self.used_bytes == self.size_bytes:
             return ""
-        return (
-            f"{self.size_bytes} bytes hold {self.count} elements of {self.dtype} and "
-            f"{self.size_bytes - self.used_bytes} bytes more; ran {self.used_bytes} bytes"
-        )
+        held = f"{self.size_bytes} bytes hold {self.count} elements of {self.dtype}"
+        return f"{held} and {self.size_bytes - self.used_bytes} bytes more; ran {self.used_bytes} bytes"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints; each carries its unit."""
         spread: dict[str, Any] = {}
         if self.times_s:
-            deviation = pstdev(self.times_s)
-            spread = {
-                "min_s": min(self.times_s),
-                "max_s": max(self.times_s),
-                "cv_percent": 100 * deviation / mean(self.times_s),
-                "times_s": list(self.times_s),
-            }
+            spread = {"min_s": min(self.times_s), "max_s": max(self.times_s)}
+            spread["cv_percent"] = 100 * pstdev(self.times_s) / mean(self.times_s)
+            spread["times_s"] = list(self.times_s)
         keys = "machine collective root algorithm members relays links rates size_bytes used_bytes rounding count dtype"
         keys += " op in_place executor hardware ops slices piece_bytes protocol staged ok checked wrong max_error"
         keys += " tolerance time_s algbw_GBps=algbw busbw_GBps=busbw"
@@ -263,7 +257,5 @@ class Execution(Outcome, Result):
         if self.time_s is not None and self.busbw is not None:
             timed = f", {self.time_s * 1e6:.1f} us, busbw {self.busbw / 1e9:.1f} GB/s"
         what = f"{self.algorithm} {self.collective} on {self.machine}, {len(self.members)} ranks"
-        return (
-            f"<Execution {self.executor}: {what}\n"
-            f"  {self.used_bytes} bytes of {self.dtype}{', in place' if self.in_place else ''}: {checked}{timed}>"
-        )
+        data = f"{self.used_bytes} bytes of {self.dtype}{', in place' if self.in_place else ''}"
+        return f"<Execution {self.executor}: {what}\n  {data}: {checked}{timed}>"

@@ -105,9 +105,8 @@ class RunOptions:
             raise InputError("packets always go through inboxes; leave staged out, or take protocol=simple")
         lanes = self.lane_blocks
         if lanes is not None and lanes > MOST_LANE_BLOCKS:
-            raise InputError(
-                f"lane_blocks={lanes}: no GPU runs so many thread blocks at once; give at most {MOST_LANE_BLOCKS}"
-            )
+            most = f"give at most {MOST_LANE_BLOCKS}"
+            raise InputError(f"lane_blocks={lanes}: no GPU runs so many thread blocks at once; {most}")
         if self.lane_rate is not None and (lanes is None or self.lane_rate <= 0):
             raise InputError("lane_rate is for the blocks of lanes (lane_blocks), and more than 0")
         if self.warmup < 0 or self.iterations < 1:
@@ -179,10 +178,8 @@ class Task:
         if blocks is not None:
             piece_bytes = WIRE_PIECE if piece_bytes is None else piece_bytes
             return emulate(self.schedule, self.count, self.kind, blocks, piece_bytes)[0]
-        packets = protocol == "ll128"
-        return compile_schedule(
-            self.schedule, self.count, self.kind, in_place=self.in_place, packets=packets, staged=staged
-        )
+        how = {"in_place": self.in_place, "packets": protocol == "ll128", "staged": staged}
+        return compile_schedule(self.schedule, self.count, self.kind, **how)
 
 
 @dataclass(frozen=True, slots=True)

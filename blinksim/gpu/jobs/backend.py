@@ -26,6 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,8 @@ class SharedMemoryBackend:
             os.posix_fallocate(number, 0, segment.lent)
         except OSError as error:
             self.path.unlink()
-            raise MissingError(
-                f"{self.folder} has no room for the {format_size_about(segment.lent)} of a group ({error.strerror}); "
-                f"take a smaller buffer"
-            ) from None
+            room = f"no room for the {format_size_about(segment.lent)} of a group ({error.strerror})"
+            raise MissingError(f"{self.folder} has {room}; take a smaller buffer") from None
         finally:
             os.close(number)
         self.own = np.asarray(np.memmap(name, dtype=np.uint8, mode="r+"))
@@ -146,8 +145,8 @@ class SharedMemoryBackend:
                 for other in range(len(self.maps)) if epoch > 1 else ():
                     if other != self.rank:
                         self._has_begun(other, epoch - 1, self.before, timeout_s)
-                there = source.view(np.uint8)[begin:], target.view(np.uint8)[begin:]
-                _Interpreter(self, launch.program, op, there, epoch, timeout_s).run()
+                vectors = source.view(np.uint8)[begin:], target.view(np.uint8)[begin:]
+                self._interpret(launch.program, op, vectors, epoch, _Patience(self, timeout_s))
                 # Were those that sent data in the same call? They have announced it before.
                 for other, targets in enumerate(receivers(launch.program)):
                     if self.rank in targets:
@@ -165,6 +164,43 @@ class SharedMemoryBackend:
                 if not notes[0]:
                     notes[1] = self.rank
                     notes[0] = TOLD_SO
+
+    def _interpret(
+        self, program: Program, how: str, vectors: tuple[_Bytes, _Bytes], epoch: int, patience: _Patience
+    ) -> None:
+        """Runs a rank's queues over the segments of all, as the kernel does: a block for a queue and slice.
+
+        vectors: what the program calls INPUT and OUTPUT, from where this round begins.
+        """
+        segment, half, storage = self.segment, epoch % 2, program.kind.storage
+        inbox, nbytes = segment.inbox(program.packets)
+        first_flag, first = segment.flags_at + half * segment.flags, inbox + half * nbytes
+        flags = [lent[first_flag : first_flag + segment.flags].view(np.uint64) for lent in self.maps]
+        # Of the others their inboxes are mapped.
+        memory = [{INBOX: lent[first : first + nbytes].view(storage)} for lent in self.maps]
+        own = {INPUT: vectors[0], OUTPUT: vectors[1], SCRATCH: self.scratch}
+        memory[self.rank] |= {buffer: array.view(storage) for buffer, array in own.items()}
+
+        def block(queue: int, part: int) -> Generator[bool]:
+            """Yields True after a piece, and False when it has to wait."""
+            for op, piece in program.op_pieces(queue, part):
+                value = (epoch << 32) + piece + 1
+                for (flag,) in program.rows("waits", op):
+                    while int(flags[self.rank][flag * program.slices + part]) < value:
+                        yield False
+                move(program, how, op, piece, part, memory)
+                for target, flag in program.rows("signals", op):
+                    flags[target][flag * program.slices + part] = value
+                yield True
+
+        blocks = [*starmap(block, product(program.queues_of(self.rank).tolist(), range(program.slices)))]
+        while blocks:
+            going = [(block, next(block, None)) for block in blocks]
+            blocks = [block for block, state in going if state is not None]
+            if blocks and not any(state for _, state in going):
+                patience.wait()
+            else:
+                patience.tries = 0
 
     def _has_begun(self, other: int, epoch: int, signature: int, timeout_s: float) -> None:
         notes = self._notes(self.rank)
@@ -194,61 +230,6 @@ class _Patience:
             raise _GaveUpError
         self.tries += 1
         time.sleep(0 if self.tries < 100 else 5e-5)
-
-
-class _Interpreter:
-    """Runs a rank's queues over the segments of all, as the kernel does: a block for each queue and slice.
-
-    vectors: what the program calls INPUT and OUTPUT, from where this round begins.
-    """
-
-    def __init__(
-        self,
-        backend: SharedMemoryBackend,
-        program: Program,
-        op: str,
-        vectors: tuple[_Bytes, _Bytes],
-        epoch: int,
-        timeout_s: float,
-    ) -> None:
-        self.program, self.op, self.epoch = program, op, epoch
-        self.rank, self.patience = backend.rank, _Patience(backend, timeout_s)
-        segment, half, kind = backend.segment, epoch % 2, self.program.kind
-        inbox, nbytes = segment.inbox(self.program.packets)
-        flags = slice(segment.flags_at + half * segment.flags, segment.flags_at + (half + 1) * segment.flags)
-        there = slice(inbox + half * nbytes, inbox + (half + 1) * nbytes)
-        self.flags = [memory[flags].view(np.uint64) for memory in backend.maps]
-        # Of the others their inboxes are mapped.
-        self.memory = [{INBOX: memory[there].view(kind.storage)} for memory in backend.maps]
-        own = {INPUT: vectors[0], OUTPUT: vectors[1], SCRATCH: backend.scratch}
-        self.memory[self.rank] |= {buffer: array.view(kind.storage) for buffer, array in own.items()}
-
-    def run(self) -> None:
-        program = self.program
-        blocks = [
-            self._block(program, int(queue), part)
-            for queue in program.queues_of(self.rank)
-            for part in range(program.slices)
-        ]
-        while blocks:
-            going = [(block, next(block, None)) for block in blocks]
-            blocks = [block for block, state in going if state is not None]
-            if blocks and not any(state for _, state in going):
-                self.patience.wait()
-            else:
-                self.patience.tries = 0
-
-    def _block(self, program: Program, queue: int, part: int) -> Generator[bool]:
-        """Yields True after a piece, and False when it has to wait."""
-        for op, piece in program.op_pieces(queue, part):
-            value = (self.epoch << 32) + piece + 1
-            for (flag,) in program.rows("waits", op):
-                while int(self.flags[self.rank][flag * program.slices + part]) < value:
-                    yield False
-            move(program, self.op, op, piece, part, self.memory)
-            for target, flag in program.rows("signals", op):
-                self.flags[target][flag * program.slices + part] = value
-            yield True
 
 
 def _herald(rank: int, epoch: int) -> int:
@@ -292,11 +273,8 @@ def call_table(launch: Launch, rank: int, segments: Sequence[int], own: tuple[in
 
 def call_source(kind: ElementType, op: str, packets: bool) -> str:
     """The kernel ``run_call`` for an element type and a reduction."""
-    return (
-        "#define BLINKSIM_CALLS\n"
-        + kernel_source(kind, op, packets)
-        + text_files.read_text(Path(__file__).with_name("calls.cu"))
-    )
+    calls = text_files.read_text(Path(__file__).with_name("calls.cu"))
+    return f"#define BLINKSIM_CALLS\n{kernel_source(kind, op, packets)}{calls}"
 
 
 # What training reduces and moves: gradients, the bytes of DDP's first look at a model, counts.
@@ -373,10 +351,8 @@ class GpuBackend:
             self.lent = runtime.malloc(segment.lent)
             self.scratch = self.cupy.cuda.Memory(segment.scratch)
         except (runtime.CUDARuntimeError, self.cupy.cuda.memory.OutOfMemoryError):
-            raise MissingError(
-                f"GPU {self.gpu} has no memory left for the {format_size_about(segment.total)} of a group; take a "
-                f"smaller buffer"
-            ) from None
+            room = f"no memory left for the {format_size_about(segment.total)} of a group"
+            raise MissingError(f"GPU {self.gpu} has {room}; take a smaller buffer") from None
         runtime.memset(self.lent, 0, segment.packets_at)
         runtime.memset(self.lent + segment.packets_at, POISON_BYTE, segment.lent - segment.packets_at)
         self.state = self.cupy.zeros(STATE_WORDS, dtype=np.uint64)
@@ -398,10 +374,9 @@ class GpuBackend:
             try:
                 self.segments.append(runtime.ipcOpenMemHandle(base64.b64decode(handle)))
             except runtime.CUDARuntimeError as error:
-                raise MissingError(
-                    f"rank {rank} (GPU {self.gpu}) cannot map the memory of rank {other}: {error}; the processes "
-                    f"need one host, GPUs with peer access and a GPU of its own each"
-                ) from None
+                why = f"rank {rank} (GPU {self.gpu}) cannot map the memory of rank {other}: {error}"
+                need = "one host, GPUs with peer access and a GPU of its own each"
+                raise MissingError(f"{why}; the processes need {need}") from None
             self.opened.append(self.segments[-1])
 
     def settle(self) -> None:

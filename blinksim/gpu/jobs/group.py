@@ -134,10 +134,9 @@ def explain(notes: Words, rank: int, ranks: int, timeout_s: float, name_of: Call
     differing = [notes[1:4].tolist()] if code == MISMATCH else mismatched(notes, rank, ranks)
     if differing:
         peer, theirs, ours = differing[0]
-        return (
-            f"call {ours >> 32} of the group is {name_of(ours & 0xFFFFFFFF)} on rank {rank}, and "
-            f"{name_of(theirs & 0xFFFFFFFF)} on rank {peer}; all ranks must call the same, in the same order"
-        )
+        here, there = (name_of(herald & 0xFFFFFFFF) for herald in (ours, theirs))
+        called = f"call {ours >> 32} of the group is {here} on rank {rank}, and {there} on rank {peer}"
+        return f"{called}; all ranks must call the same, in the same order"
     if code != GAVE_UP:
         return f"rank {int(notes[1])} of the group has failed; its own message says why"
     failed, ours = _last(notes, rank)
@@ -254,36 +253,25 @@ class Group:
         self.closed = False
         self._names: dict[int, str] = {}
         self._calls: OrderedDict[Call, list[Launch]] = OrderedDict()
-        packets, blocks, handles = self._agree(plan, backend.allocate(self.segment))
-        self.planner = Planner(plan, rank, self.segment, blocks, packets)
-        backend.connect(rank, handles)
-        self._meet("connected")
-        backend.settle()
-        self._say(
-            f"group of {self.ranks} ranks by {plan.origin}, {format_size_about(self.segment.total)} on {backend.name}"
-        )
-
-    def _agree(self, plan: JobPlan, handle: str) -> tuple[bool, int, list[str]]:
-        """Whether packets can be used and how many blocks, as all ranks can; and everyone's handle."""
-        same = {
-            "version": __version__,
-            "ranks": self.ranks,
-            "plan": plan.fingerprint,
-            "segment": repr(self.segment),
-            "backend": type(self.backend).__name__,
-        }
-        mine = {"same": same, "packets": self.backend.packets, "blocks": self.backend.blocks, "handle": handle}
-        self.store.set(f"member/{self.rank}", json.dumps(mine))
-        members = [parse(f"member {other}", self.store.get(f"member/{other}")) for other in range(self.ranks)]
+        # Whether packets can be used and how many blocks, as all ranks can; and everyone's handle.
+        same = {"version": __version__, "ranks": self.ranks, "plan": plan.fingerprint}
+        same |= {"segment": repr(self.segment), "backend": type(backend).__name__}
+        handle = backend.allocate(self.segment)
+        mine = {"same": same, "packets": backend.packets, "blocks": backend.blocks, "handle": handle}
+        store.set(f"member/{rank}", json.dumps(mine))
+        members = [parse(f"member {other}", store.get(f"member/{other}")) for other in range(self.ranks)]
         for other, member in enumerate(members):
             for key, value in same.items():
-                if member["same"][key] != value:
-                    raise GroupError(
-                        f"rank {self.rank} and rank {other} cannot be one group: {key} is {value} here and "
-                        f"{member['same'][key]} there"
-                    )
+                if (theirs := member["same"][key]) != value:
+                    one = f"rank {rank} and rank {other} cannot be one group"
+                    raise GroupError(f"{one}: {key} is {value} here and {theirs} there")
         packets, blocks = (min(member[key] for member in members) for key in ("packets", "blocks"))
-        return bool(packets), int(blocks), [str(member["handle"]) for member in members]
+        self.planner = Planner(plan, rank, self.segment, int(blocks), bool(packets))
+        backend.connect(rank, [str(member["handle"]) for member in members])
+        self._meet("connected")
+        backend.settle()
+        memory = f"{format_size_about(self.segment.total)} on {backend.name}"
+        self._say(f"group of {self.ranks} ranks by {plan.origin}, {memory}")
 
     def _meet(self, what: str, timeout_s: float | None = None) -> None:
         """Returns when all ranks are here; raises `GroupError` after a while, by default that of the store."""

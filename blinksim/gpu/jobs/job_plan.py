@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from pathlib import Path
 
 from blinksim import data_files
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import CALLED, Collective
 from blinksim.errors import FileError, InputError, unknown
+from blinksim.formats.error_locations import blamed_on
 from blinksim.gpu.programs.fit import quicker_protocol
 from blinksim.gpu.programs.of_calls import Call
 from blinksim.gpu.programs.program import PROTOCOLS
@@ -178,7 +179,21 @@ class JobPlan:
         from blinksim.formats.schedule_json import read_schedule
 
         # A file that many rules name is read once.
-        rules = [*map(partial(_rule, lru_cache(read_schedule)), document.items())]
+        read, rules = lru_cache(read_schedule), list[Rule]()
+        optional = dict.fromkeys(("up_to", "algorithm", "schedule", "lane_blocks")) | {"protocol": "simple"}
+        for row in document.items():
+            fields = row.fields(("collective",), optional)
+            name, file, limit = (fields[key] for key in ("algorithm", "schedule", "up_to"))
+            if (name.value is None) == (file.value is None):
+                raise row.wrong("needs either an algorithm or a schedule")
+            named = file.value is None
+            what: str | Schedule = name.text() if named else read(Path(row.path).parent / file.text())
+            with blamed_on(row.wrong):
+                up_to = None if limit.value is None else size_of(limit.text())
+                lanes = fields["lane_blocks"]
+                lane_blocks = None if lanes.value is None else lanes.whole(1, 64)
+                collective, protocol = (fields[key].text() for key in ("collective", "protocol"))
+                rules.append(Rule(collective, up_to, what, protocol, lane_blocks))
         for rule in rules:
             if isinstance(rule.what, Schedule) and (there := rule.what.topology.ranks) != topology.ranks:
                 raise FileError(place, f"a schedule for {rule.collective} is for {there} ranks, not {topology.ranks}")
@@ -210,23 +225,3 @@ class JobPlan:
     def with_rules(self, rules: Sequence[Rule], origin: str) -> JobPlan:
         """The same with other rules in front."""
         return replace(self, rules=(*rules, *self.rules), origin=origin, known={})
-
-
-def _rule(read: Callable[[Path], Schedule], row: Entry) -> Rule:
-    optional = {"up_to": None, "algorithm": None, "schedule": None, "protocol": "simple", "lane_blocks": None}
-    fields = row.fields(("collective",), optional)
-    if (fields["algorithm"].value is None) == (fields["schedule"].value is None):
-        raise row.wrong("needs either an algorithm or a schedule")
-    what: str | Schedule
-    if fields["schedule"].value is not None:
-        what = read(Path(row.path).parent / fields["schedule"].text())
-    else:
-        what = fields["algorithm"].text()
-    try:
-        limit = None if fields["up_to"].value is None else size_of(fields["up_to"].text())
-        lanes = None if fields["lane_blocks"].value is None else fields["lane_blocks"].whole(1, 64)
-        return Rule(fields["collective"].text(), limit, what, fields["protocol"].text(), lanes)
-    except FileError:
-        raise
-    except InputError as error:
-        raise row.wrong(str(error)) from None

@@ -65,8 +65,38 @@ class Planner:
         Raises `InputError` for a call that cannot be, `InfeasibleError` if its schedule does not fit the
         memory.
         """
-        made = launched(call, self.plan.ranks, self.segment, partial(self._program, call))
-        return [self._launch(call, *launch) for launch in made]
+        choice, size, parts = self.plan.choose(call), call.kind.itemsize, call.parts(self.plan.ranks)
+        whole, found = call.count // parts, list[Launch]()
+        for program, first, length, rounds in launched(
+            call, self.plan.ranks, self.segment, partial(self._program, call)
+        ):
+            moved = rounds * length
+            written = (1, moved * size, 0)
+            if call.collective == "allgather":
+                written = (parts, moved * size, whole * size)
+            elif (call.collective == "reduce" and self.rank != call.root) or (
+                call.collective == "broadcast" and self.rank == call.root
+            ):
+                written = (0, 0, 0)
+            by = f"{choice.schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
+            if choice.lane_blocks is not None:
+                by = f"{choice.schedule.algorithm} on lanes of {count(choice.lane_blocks, 'block')}"
+            # What must be the same on all ranks, for their parts to fit together.
+            names = "key", "length", "queue_start", "sources", "destinations", "waits", "waits", "signals"
+            cut = np.array([program.slices, program.piece_units, program.order, program.packets])
+            arrays = *(getattr(program, name) for name in names), cut
+            signature = signature_of(call, first, moved, b"".join(array.tobytes() for array in arrays))
+            says = say(call, first, moved, self.plan.ranks)
+            buffer = {"allgather": OUTPUT, "reducescatter": INPUT}.get(call.collective)
+            if buffer is not None and length != whole:
+                # Parts lie `whole` elements apart in the caller's vector, and not `length`.
+                sources, destinations = program.sources.copy(), program.destinations.copy()
+                for rows in (sources, destinations):
+                    there = rows[:, -2] == buffer
+                    rows[there, -1] += rows[there, -1] // length * np.int64(whole - length)
+                program = replace(program, sources=sources, destinations=destinations)
+            found.append(Launch(program, by, says, signature, first * size, written, rounds, length * size))
+        return found
 
     def _program(self, call: Call, length: int) -> Program:
         choice, parts = self.plan.choose(call), call.parts(self.plan.ranks)
@@ -77,41 +107,3 @@ class Planner:
         lanes, in_place = choice.lane_blocks, parts == 1
         wires = emulate(schedule, elements, call.kind, lanes, piece, in_place=in_place, staged=True, most_blocks=most)
         return wires[0]
-
-    def _launch(self, call: Call, program: Program, first: int, length: int, rounds: int) -> Launch:
-        size, parts = call.kind.itemsize, call.parts(self.plan.ranks)
-        whole = call.count // parts
-        spread = _spread(program, call.collective, length, whole)
-        moved = rounds * length
-        written = (1, moved * size, 0)
-        if call.collective == "allgather":
-            written = (parts, moved * size, whole * size)
-        elif (call.collective == "reduce" and self.rank != call.root) or (
-            call.collective == "broadcast" and self.rank == call.root
-        ):
-            written = (0, 0, 0)
-        says = say(call, first, moved, self.plan.ranks)
-        choice = self.plan.choose(call)
-        by = f"{choice.schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
-        if choice.lane_blocks is not None:
-            by = f"{choice.schedule.algorithm} on lanes of {count(choice.lane_blocks, 'block')}"
-        # What must be the same on all ranks, for their parts to fit together.
-        names = "key", "length", "queue_start", "sources", "destinations", "waits", "waits", "signals"
-        cut = np.array([program.slices, program.piece_units, program.order, program.packets])
-        content = b"".join(array.tobytes() for array in (*(getattr(program, name) for name in names), cut))
-        signature = signature_of(call, first, moved, content)
-        at, step = first * size, length * size
-        return Launch(spread, by, says, signature, at, written, rounds, step)
-
-
-def _spread(program: Program, collective: str, length: int, whole: int) -> Program:
-    """The program for parts that lie `whole` elements apart in the caller's vector, and not `length`."""
-    buffer = {"allgather": OUTPUT, "reducescatter": INPUT}.get(collective)
-    if buffer is None or length == whole:
-        return program
-    sources, destinations = program.sources.copy(), program.destinations.copy()
-    for rows in (sources, destinations):
-        there = rows[:, -2] == buffer
-        at = rows[there, -1]
-        rows[there, -1] = at + at // length * np.int64(whole - length)
-    return replace(program, sources=sources, destinations=destinations)

@@ -213,7 +213,7 @@ class _Launches:
         queue.go_on()
         self._read(queue, op, self.seen)
         self.stored[op.number] = queue.time
-        self._store_packets(op, queue, size, size.begin, size.begin_end, first=True)
+        self._store_packets(op, queue, size, first=True)
         for number in range(op.arrival, op.arrival + len(op.targets)):
             self.seen[number] = self.last_seen[number]
         # Flags within a GPU are those of a whole piece.
@@ -225,21 +225,21 @@ class _Launches:
         queue.port_s += size.rest * size.wire * self.own_s[op.device] * op.away
         queue.go_on()
         self._read(queue, op, self.last_seen)
-        self._store_packets(op, queue, size, size.rest, size.end, first=False)
+        self._store_packets(op, queue, size, first=False)
         if size.pieces == 1:
             self.here[op.number] = self.last_here[op.number]
 
-    def _store_packets(self, op: Op, queue: _Queue, size: Sized, nbytes: int, end: int, first: bool) -> None:
+    def _store_packets(self, op: Op, queue: _Queue, size: Sized, first: bool) -> None:
         """Packets go out, and leave a flag to their own GPU."""
         out_s = size.wire * self.out_s[op.device]
-        slot, _ = self._send(op, size, queue.time, nbytes, end, first)
+        slot, _ = self._send(op, size, queue.time, first)
         # They cut through: what was first on its way can be used before all of it has landed.
-        lag_s = end * max(out_s, size.wire * self.in_s)
+        lag_s = (size.begin_end if first else size.end) * max(out_s, size.wire * self.in_s)
         for number, target in enumerate(op.targets, op.arrival):
             self.last_seen[number] = self.landed[number] - (0.0 if target == HERE else lag_s)
             queue.last = max(queue.last, self.landed[number])
         if first:
-            queue.port_s += nbytes * size.wire * self.own_s[op.device] * op.away
+            queue.port_s += size.begin * size.wire * self.own_s[op.device] * op.away
         if slot > queue.time:
             queue.restart(slot)
         self.last_here[op.number] = queue.time + self.rates.packets.own_s
@@ -251,8 +251,7 @@ class _Launches:
         self._await(queue, op, self.flag, self.here)
         self._spend(queue, size.lead_s + size.load_s)
         self.stored[op.number] = queue.time
-        sent = self._send(op, size, queue.time, size.begin, size.begin_end, first=True)
-        self._store(op, queue, size.begin_s - size.load_s, size.begin, size.begin_end, size.wire, sent)
+        self._store(op, queue, size, size.begin_s - size.load_s, first=True)
         self.flag[op.number], self.here[op.number] = self.last_flag[op.number], self.last_here[op.number]
 
     def _last(self, op: Op, queue: _Queue, size: Sized) -> None:
@@ -261,17 +260,15 @@ class _Launches:
         queue.go_on()
         self._await(queue, op, self.last_flag, self.last_here)
         self._spend(queue, size.lead_s + size.last_load_s)
-        sent = self._send(op, size, queue.time, size.rest, size.end, first=False)
-        self._store(op, queue, size.last_s - size.last_load_s, size.last, size.end, size.wire, sent)
+        self._store(op, queue, size, size.last_s - size.last_load_s, first=False)
 
-    def _store(
-        self, op: Op, queue: _Queue, work_s: float, piece: int, end: int, wire: float, sent: tuple[float, float]
-    ) -> None:
+    def _store(self, op: Op, queue: _Queue, size: Sized, work_s: float, first: bool) -> None:
         """A piece goes out, and its flag behind it."""
-        came, out_s = queue.time, wire * self.out_s[op.device]
-        slot, out_at = sent
+        piece, end = (size.begin, size.begin_end) if first else (size.last, size.end)
+        came, out_s = queue.time, size.wire * self.out_s[op.device]
+        slot, out_at = self._send(op, size, came, first)
         queue.work_s += work_s
-        queue.port_s += piece * wire * self.own_s[op.device] * op.away
+        queue.port_s += piece * size.wire * self.own_s[op.device] * op.away
         queue.time = came + work_s
         queue.go_on()
         out_at = max(out_at, queue.time, came + piece * out_s * op.away)
@@ -287,11 +284,12 @@ class _Launches:
         self.last_flag[op.number], self.last_here[op.number] = done + flags.flag_s, done + flags.own_s
         self.looked[op.number] = queue.look
 
-    def _send(self, op: Op, size: Sized, begin: float, nbytes: int, end: int, first: bool) -> tuple[float, float]:
+    def _send(self, op: Op, size: Sized, begin: float, first: bool) -> tuple[float, float]:
         """Data on their way through the ports; the time slot of the last round, and when all of them have landed.
 
-        begin: when the block comes with the last of them. end: bytes of the last round.
+        begin: when the block comes with the last of them.
         """
+        nbytes, end = (size.begin, size.begin_end) if first else (size.rest, size.end)
         out_s, stored = size.wire * self.out_s[op.device], self.stored[op.number]
         end_s, round_s = end * out_s, size.round * out_s
         through = begin

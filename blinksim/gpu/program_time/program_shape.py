@@ -9,20 +9,12 @@ the time that a block spends on them.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from blinksim.gpu.programs.program import (
-    INBOX,
-    LINE_BYTES,
-    PACKET_BYTES,
-    PACKET_LINES,
-    WAVES,
-    ExecutionError,
-    Program,
-    by_flag,
-    receivers,
-)
+from blinksim.gpu.programs import program as programs
+from blinksim.gpu.programs.program import INBOX, WAVES, ExecutionError, Program, by_flag, receivers
 from blinksim.timing.measured_constants import ExecutionRates, FlagRates, PacketRates
 
 # Bytes of data that the threads of a block move at once, a cell of a packet or a line of 16 bytes each; without packets
@@ -193,7 +185,7 @@ def _between(after: tuple[int, int], to: tuple[int, int], place: int, first: int
 
 def wire(packets: PacketRates) -> float:
     """Bytes at a port for a byte of data in packets."""
-    return PACKET_LINES * LINE_BYTES / PACKET_BYTES * packets.wire
+    return programs.PACKET_WIRE * packets.wire
 
 
 def cached_share(program: Program, flags: FlagRates) -> float:
@@ -250,9 +242,8 @@ class Sized:
         sources = kind.inboxes + kind.others
         first, last = (round_bytes(part, sources, shape.packets) for part in (self.whole, self.last))
         far = min(1.0, shape.buffers * size / rates.flags.cache_bytes)
-        first_s, last_s = (
-            [round_seconds(part, kind, shape.packets, far, rates) for part in rounds] for rounds in (first, last)
-        )
+        takes = partial(round_seconds, kind=kind, packets=shape.packets, far=far, rates=rates)
+        first_s, last_s = ([*map(takes, rounds)] for rounds in (first, last))
         self.round, self.end, self.last_s = first[0], last[-1], sum(last_s)
         if shape.packets:
             self.before_s, self.lead_s = 0.0, rates.packets.piece_s

@@ -20,9 +20,11 @@ slices stand for a half of them each.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, count, pairwise
 from operator import attrgetter
@@ -89,9 +91,8 @@ class Blocks:
                 if op.targets:
                     kind = self.shape.kinds[op.kind]
                     begin, end = program.span(int(program.length[number]), self.part, piece)
-                    sizes = program_shape.round_bytes(
-                        (end - begin) * program.kind.itemsize, kind.inboxes + kind.others, program.packets
-                    )
+                    nbytes, sources = (end - begin) * program.kind.itemsize, kind.inboxes + kind.others
+                    sizes = program_shape.round_bytes(nbytes, sources, program.packets)
                     self.ends[number, piece] = list(accumulate(sizes))
                     self.first[number, piece] = self.arrivals
                     self.flag[number, piece] = self.arrivals + len(sizes) * len(op.targets)
@@ -123,24 +124,24 @@ class Blocks:
         scale = (program_shape.wire(rates.packets) if packets else 1.0) * length / own / self.halves
         begin = 0
         for number, end in enumerate(ends):
+            # The arrivals of the packets that hold the last byte of the round.
+            arrivals = list[int]()
+            for needed in op.needs:
+                author = self.shape.ops[self.shape.author[needed]]
+                place = bisect_left(self.ends[author.number, piece], end) * len(author.targets)
+                arrivals.append(self.first[author.number, piece] + place + needed - author.arrival)
             yield Round(
                 looks_s=before,
                 wait_for=wait_for,
                 lead_s=lead,
                 work_s=program_shape.round_seconds(end - begin, kind, packets, self.far, rates),
-                needs=tuple(self._arrival(needed, piece, end) for needed in op.needs),
+                needs=tuple(arrivals),
                 load=(end - begin) * scale,
                 targets=op.targets,
                 arrival=self.first[op.number, piece] + number * len(op.targets),
                 flag=self.flag[op.number, piece] if number + 1 == len(ends) and op.flagged else program_shape.NONE,
             )
             before, wait_for, lead, begin = 0.0, (), 0.0, end
-
-    def _arrival(self, needed: int, piece: int, end: int) -> int:
-        """The arrival of the packets that hold the last byte of a round; needed: what arrives, as in `Op`."""
-        author = self.shape.ops[self.shape.author[needed]]
-        number = next(i for i, until in enumerate(self.ends[author.number, piece]) if until >= end)
-        return self.first[author.number, piece] + number * len(author.targets) + needed - author.arrival
 
 
 # Launches that differ less, as a share, go on alike.
@@ -282,10 +283,8 @@ class Launches:
         stuck = next((half for launch in self.launched for half in launch if half.waiting), None)
         if stuck is not None and not self.settled:
             number, blocks = next(iter(stuck.waiting.items()))
-            raise ExecutionError(
-                f"launch {stuck.number + 1} is stuck: block {blocks[0].number} waits for arrival {number}, which never "
-                "comes"
-            )
+            waits = f"block {blocks[0].number} waits for arrival {number}, which never comes"
+            raise ExecutionError(f"launch {stuck.number + 1} is stuck: {waits}")
         return self.ends, self.looks
 
     def _push(self, time: float, happen: Callable[[Any, float], None], what: object) -> None:
@@ -423,7 +422,17 @@ class Launches:
             block.until = now
             block.restart(now, 0.0 if self.packets else current.load * block.port.out_s)
         if current.flag != NONE:
-            self._raise_flag(block, current.flag)
+            if self.packets:
+                seen = block.until + self.own_s
+                self._arrive(block.launch, current.flag, seen, seen, block.look)
+                self._arrive(block.launch, current.flag + 1, seen, seen, block.look)
+            else:
+                begin, end = block.fence
+                if block.out_at > begin:
+                    begin = max(block.out_at, end)
+                    end = begin + self.rates.flags.fence_s
+                    block.fence = begin, end
+                self._push(end, self._send_flag, (block.launch, block.port, current.flag, block.look))
         self._go_on(block)
 
     def _call(self, port: _Port) -> None:
@@ -471,19 +480,6 @@ class Launches:
         if number in launch.waiting:
             for other in launch.waiting.pop(number):
                 self._go_on(other)
-
-    def _raise_flag(self, block: _Block, flag: int) -> None:
-        if self.packets:
-            seen = block.until + self.own_s
-            self._arrive(block.launch, flag, seen, seen, block.look)
-            self._arrive(block.launch, flag + 1, seen, seen, block.look)
-            return
-        begin, end = block.fence
-        if block.out_at > begin:
-            begin = max(block.out_at, end)
-            end = begin + self.rates.flags.fence_s
-            block.fence = begin, end
-        self._push(end, self._send_flag, (block.launch, block.port, flag, block.look))
 
     def _send_flag(self, what: tuple[_Launch, _Port, int, float], now: float) -> None:
         """A flag goes the way of data, behind those that have been stored."""
@@ -641,9 +637,8 @@ def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: in
     time = _times.pop(key, None)
     if time is None:
         blocks, port = Blocks(program, rates), busiest_port(program, rates)
-        time = timed(
-            lambda launches: Launches(blocks, rates, launches, most_s).run(), nbytes, calls, program, port, rates
-        )
+        made = partial(Launches, blocks, rates, most_s=most_s)
+        time = timed(lambda launches: made(launches).run(), nbytes, calls, program, port, rates)
     _times[key] = time
     if len(_times) > _MOST_TIMES:
         _times.popitem(last=False)

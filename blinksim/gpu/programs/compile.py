@@ -20,21 +20,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from blinksim.errors import InputError
+from blinksim.gpu.programs import program
 from blinksim.gpu.programs.dtypes import ElementType
-from blinksim.gpu.programs.program import (
-    BY_KEY,
-    INBOX,
-    SCRATCH,
-    WAVES,
-    Layout,
-    Longs,
-    Place,
-    Program,
-    lay_out,
-    rows_of,
-    starts,
-    unit_of,
-)
+from blinksim.gpu.programs.program import BY_KEY, INBOX, SCRATCH, WAVES, Layout, Longs, Place, Program
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.switch_work import repeated_reads
@@ -93,7 +81,7 @@ def compile_schedule(
     """
     if most_sources < 2:
         raise InputError("most_sources must be at least 2")
-    layout = lay_out(schedule, count, kind.itemsize, in_place)
+    layout = program.lay_out(schedule, count, kind.itemsize, in_place)
     return _Compiler(schedule, layout, kind, packets, staged, most_sources).program()
 
 
@@ -102,7 +90,7 @@ class _Compiler:
         self, schedule: Schedule, layout: Layout, kind: ElementType, packets: bool, staged: bool, most_sources: int
     ) -> None:
         self.schedule, self.layout, self.kind, self.most_sources = schedule, layout, kind, most_sources
-        self.packets, self.staged, self.unit = packets, packets or staged, unit_of(kind, packets)
+        self.packets, self.staged, self.unit = packets, packets or staged, program.unit_of(kind, packets)
         # Ranks first, then whatever else sends or receives.
         extra = sorted({*schedule.src.tolist(), *schedule.dst.tolist()} - {*schedule.device_of.tolist()})
         self.order = [*schedule.device_of.tolist(), *extra]
@@ -144,7 +132,7 @@ class _Compiler:
             piece_units=max(1, FIRST_PIECE // (self.unit * self.kind.itemsize)),
             order=WAVES if waves else BY_KEY,
             queue_device=np.array([device for device, _, _ in queues], dtype=np.int64),
-            queue_start=starts([len(queue) for queue in queues.values()]),
+            queue_start=program.starts([len(queue) for queue in queues.values()]),
             queue_name=tuple(
                 f"{devices[d]} to {', '.join(devices[x] for x in away) or 'itself'}, channel {channel}"
                 for d, channel, away in queues
@@ -153,8 +141,8 @@ class _Compiler:
             key=np.array([keys[ops[i].key] for i in line], dtype=np.int64),
             chunk=np.array([ops[i].chunk for i in line], dtype=np.int64),
             length=np.array([layout.length[ops[i].chunk] for i in line], dtype=np.int64),
-            **rows_of("source", [[list(value.place) for value in ops[i].sources] for i in line], 2),
-            **rows_of("destination", [[list(row) for row in ops[i].destinations] for i in line], 3),
+            **program.rows_of("source", [[list(value.place) for value in ops[i].sources] for i in line], 2),
+            **program.rows_of("destination", [[list(row) for row in ops[i].destinations] for i in line], 3),
             **self._flag_tables(line),
         )
 
@@ -163,7 +151,7 @@ class _Compiler:
         packets in an inbox, of whole units."""
         taken, length = self.taken[buffer], self.layout.length[chunk]
         packets = self.packets and buffer == INBOX
-        line, phase = unit_of(self.kind, packets), 0
+        line, phase = program.unit_of(self.kind, packets), 0
         if not packets and self.schedule.collective.name != "alltoall":
             holders = (rank for rank in range(self.ranks) if (rank, chunk) in self.layout.result)
             phase = next((self.layout.result[rank, chunk][1] for rank in holders), 0) % line
@@ -199,7 +187,8 @@ class _Compiler:
                 flags[device] += 1
         waits = [[[flag[other, ops[i].device]] for other in sorted(ops[i].after)] for i in line]
         signals = [[[device, flag[i, device]] for device in waiters.get(i, ())] for i in line]
-        return {"flags": np.array(flags, dtype=np.int64), **rows_of("wait", waits, 1), **rows_of("signal", signals, 2)}
+        tables = program.rows_of("wait", waits, 1) | program.rows_of("signal", signals, 2)
+        return {"flags": np.array(flags, dtype=np.int64), **tables}
 
 
 _Send = tuple[int, int, int, int, int]

@@ -55,6 +55,8 @@ LINE_BYTES = 128
 # A packet is four such lines, of which the last 8 bytes each say which launch they are from (as in NCCL's LL128).
 PACKET_LINES = 4
 PACKET_BYTES = PACKET_LINES * (LINE_BYTES - 8)
+# Bytes that go over a link for a byte of data in packets.
+PACKET_WIRE = PACKET_LINES * LINE_BYTES / PACKET_BYTES
 # Boundaries between chunks fall on multiples of a line, or else of 16 bytes, once chunks have this many on average.
 _ALIGNED_FROM = 32
 Place = tuple[int, int]
@@ -359,10 +361,9 @@ class Program:
         waits = ", ".join(str(flag) for (flag,) in self.rows("waits", op))
         signals = ", ".join(f"{self.devices[d]}.{flag}" for d, flag in self.rows("signals", op))
         body = f"{sources or 'nothing'} -> {targets}" if targets else "wait"
-        return (
-            f"op {op} on {at}, chunk {self.chunk[op]} ({self.length[op]} elements), key {self.key[op]}: {body}"
-            f"{f'; waits for flags {waits}' if waits else ''}{f'; signals {signals}' if signals else ''}"
-        )
+        body += (f"; waits for flags {waits}" if waits else "") + (f"; signals {signals}" if signals else "")
+        chunk = f"chunk {self.chunk[op]} ({self.length[op]} elements)"
+        return f"op {op} on {at}, {chunk}, key {self.key[op]}: {body}"
 
     def __repr__(self) -> str:
         order = ("by key", "in waves", "what is ready first")[self.order]

@@ -65,7 +65,22 @@ def pack(
     sends_to = receivers(program)
     tables = []
     for device in range(len(program.devices)):
-        queues = [_pack_queue(program, int(queue), lists) for queue in program.queues_of(device)]
+        queues = list[Longs]()
+        for queue in program.queues_of(device):
+            first, last = int(program.queue_start[queue]), int(program.queue_start[queue + 1])
+            ops = np.zeros((last - first + 1, OP_WORDS), dtype=np.int64)
+            ops[:-1, 0] = program.length[first:last]
+            ops[:-1, 1] = program.key[first:last]
+            ops[:-1, 2] = np.arange(first, last)
+            addresses, at = list[Longs](), 1 + ops.size
+            for column, (start, values) in enumerate(lists, start=3):
+                ops[:, column] = at + start[first : last + 1] - start[first]
+                addresses.append(values[start[first] : start[last]])
+                at += len(addresses[-1])
+            stored_to = rows[program.destination_start[first] : program.destination_start[last], 0]
+            wire = program.order == READY and bool((stored_to != device).any())
+            number = np.array([last - first + (wire << 32)], dtype=np.int64)
+            queues.append(np.concatenate([number, ops.ravel(), *addresses]))
         posts = [heralds[other] + 8 * device for other, targets_of in enumerate(sends_to) if device in targets_of]
         awaited = [heralds[device] + 8 * other for other in sends_to[device]]
         stride = max((len(queue) for queue in queues), default=0)
@@ -102,24 +117,6 @@ def _inside(program: Program, elements: Longs) -> Longs:
 def _only(start: Longs, values: Longs, chosen: npt.NDArray[np.bool_]) -> tuple[Longs, Longs]:
     """The rows that are kept, and where those of each op begin among them."""
     return np.concatenate(([0], np.cumsum(chosen)))[start], values[chosen]
-
-
-def _pack_queue(program: Program, queue: int, lists: tuple[tuple[Longs, Longs], ...]) -> Longs:
-    first, last = int(program.queue_start[queue]), int(program.queue_start[queue + 1])
-    ops = np.zeros((last - first + 1, OP_WORDS), dtype=np.int64)
-    ops[:-1, 0] = program.length[first:last]
-    ops[:-1, 1] = program.key[first:last]
-    ops[:-1, 2] = np.arange(first, last)
-    addresses: list[Longs] = []
-    at = 1 + ops.size
-    for column, (start, values) in enumerate(lists, start=3):
-        ops[:, column] = at + start[first : last + 1] - start[first]
-        addresses.append(values[start[first] : start[last]])
-        at += len(addresses[-1])
-    device = int(program.queue_device[queue])
-    targets = program.destinations[program.destination_start[first] : program.destination_start[last], 0]
-    wire = program.order == READY and bool((targets != device).any())
-    return np.concatenate([np.array([last - first + (wire << 32)], dtype=np.int64), ops.ravel(), *addresses])
 
 
 def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
