@@ -400,7 +400,7 @@ def _from_form(name: str, rates: str) -> Topology | None:
 
 def _rates_file(rates: str) -> RateTable | None:
     """The table in the file that `rates` names, None if it is the name of a table."""
-    return rate_tables.read(rates) if rates.lower().endswith(_YAML) or "/" in rates else None
+    return replace(rate_tables.read(rates), own=True) if rates.lower().endswith(_YAML) or "/" in rates else None
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ class ClassRates:
 class RateTable:
     """A named table of rates. machine: name of the only machine that it is for, or empty.
 
-    execution, nccl_rates: what was measured of our programs and of NCCL; None leaves what the machine has.
+    execution, nccl_rates: what was measured of our programs and of NCCL; None leaves what the machine has. own: True of
+    a user's file, beside whose links constants of programs that others measured do not stand.
     """
 
     name: str
@@ -55,6 +56,7 @@ class RateTable:
     source: str = ""
     execution: ExecutionRates | None = None
     nccl_rates: NcclRates | None = None
+    own: bool = False
 
 
 def read(path: str | os.PathLike[str]) -> RateTable:
@@ -117,9 +119,12 @@ def apply(topology: Topology, table: RateTable) -> Topology:
             cure = "write the machine as YAML with a link class for each"
             raise InputError(f"{kind} lanes of {topology.name} {why}; {cure}")
         numbers[kind] = {key.replace("band", "lane_band"): value for key, value in row.stated.items()}
+    measured = table.own and any(
+        row.bandwidth and kind in topology.default_links() for kind, row in table.classes.items()
+    )
     return replace(
         topology,
-        execution=table.execution or topology.execution,
+        execution=table.execution or (None if measured else topology.execution),
         nccl_rates=table.nccl_rates or topology.nccl_rates,
         links=tuple(replace(link, **numbers[link.kind]) for link in topology.links),
         fabric=replace(fabric, **numbers[fabric.kind]) if fabric else None,

@@ -159,7 +159,8 @@ def rewire(topology: Topology, **changes: str) -> Topology:
 
 
 def _noted(before: Topology, after: Topology, *words: str, **changes: Any) -> Topology:
-    """`after`, which remembers the edit that made it of `before`."""
+    """`after`, or `before` where no link, device or fabric differs, which remembers the edit that made it."""
+    after = before if all(getattr(after, of) == getattr(before, of) for of in ("links", "devices", "fabric")) else after
     text = " ".join((*words, *(f"{name}={value}" for name, value in changes.items())))
     return replace(after, edits=(*before.edits, text))
 
