@@ -82,7 +82,8 @@ def test_a_rig_is_left_out_as_the_page_says(machine: str, owner: str, monkeypatc
     recipe.RIGS.update(recipe.rigs())
     [rig] = [one for one in recipe.RIGS if one[0] == machine and owner in one[1]]
     with (library_rates.folder() / "spreads.csv").open(newline="") as file:
-        rows = [row | {name: float(row[name]) for name in ("low", "middle", "high")} for row in csv.DictReader(file)]
+        figures = ("cells", "low", "middle", "high")
+        rows = [row | {name: float(row[name]) for name in figures} for row in csv.DictReader(file)]
     monkeypatch.setattr(recipe, "spreads", lambda _: rows)
     errors = [100 * abs(one.time_s / one.cell.time_s - 1) for one in recipe.judge(rig)]
     bands = [band_of(cell.size) for *_, cells in recipe.RIGS[rig] for cell in cells]
