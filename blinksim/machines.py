@@ -604,7 +604,13 @@ def at_rates(topology: Topology, rates: str) -> Topology:
     """
     if topology.loaded_from is None or rates == topology.loaded_from[1]:
         return topology
-    name, table = topology.loaded_from
+    if rates not in topology.at_rates:
+        topology.at_rates[rates] = _at_rates(topology, topology.loaded_from, rates)
+    return topology.at_rates[rates]
+
+
+def _at_rates(topology: Topology, loaded_from: tuple[str, str], rates: str) -> Topology:
+    name, table = loaded_from
     again = this_machine if name == HERE else partial(load, name)
     try:
         nodes = (again(rates=one) for one in (table, rates))

@@ -41,6 +41,7 @@ from blinksim.units import format_rate, format_size_about, format_time, size_of
 
 ChoiceName = Literal["best", "nccl"]
 """Names that stand for a choice among algorithms: the quickest, or NCCL's own."""
+_LAUNCHED = {"graph": "in a graph", "stream": "from a stream", "threads": "by threads"}
 BEST, ALL, COULD_TAKE = "best", "all", "could take"
 # The model that counts neither launches nor steps.
 LINKS_ONLY = "alpha-beta"
@@ -438,7 +439,8 @@ class Answer(Projection):
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
         origin = ("" if self.known else f"{UNKNOWN}: ") + details["origin"]
-        found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{choice}"), ("from", origin)]
+        launched = f" launched {_LAUNCHED[details['set_up']]}" if "set_up" in details else ""
+        found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{launched}{choice}"), ("from", origin)]
         found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
         if self.could is not None:
             slower = f"; slower than {self.library}" if self.at_best != COULD_TAKE else ""

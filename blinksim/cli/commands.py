@@ -13,6 +13,7 @@ from blinksim.errors import InputError
 
 if TYPE_CHECKING:
     from blinksim.gpu.program_time.simulate_blocks import CallsName
+    from blinksim.timing.measured.public_tables import SetUpName
     from blinksim.timing.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
 
 COMMANDS = options.COMMANDS
@@ -155,6 +156,8 @@ class ModelOptions(Options):
       nccl_version: With nccl: whose figures, 2.28.3 or 2.30.7.  [default: 2.28.3]
       nccl_graph: With nccl: the channels of a graph file (NCCL_GRAPH_FILE).
       no_nvls: With nccl: without NVLS, as NCCL_NVLS_ENABLE=0.
+      set_up: How the library's calls are launched: captured in a graph, from a stream by a process for each GPU,
+          or by threads of one process.  [default: graph]
     """
 
     protocol: Literal["simple", "ll128"] | None = choice("simple ll128", rare=True)
@@ -163,6 +166,7 @@ class ModelOptions(Options):
     nccl_version: str | None = option(rare=True)
     nccl_graph: str | None = option(metavar="FILE", rare=True)
     no_nvls: bool = option()
+    set_up: SetUpName | None = choice("graph stream threads")
 
 
 class RulesOptions(Options):
@@ -787,6 +791,7 @@ class Diagnose(TableOptions, run="blinksim.cli.logs:diagnose"):
       in_place: Take the times in place.  [default: out of place, where there are any]
       why: Also all sizes, the certificate of the bound, NCCL's own choice, and what busbw is.
       nccl_version: The NCCL that ran.  [default: what LOG says, else 2.28.3]
+      set_up: How the calls were launched.  [default: what LOG says, else graph]
 
     Examples:
       all_reduce_perf -b 1K -e 1G -f 2 -g 8 > log.txt
@@ -809,6 +814,7 @@ class Diagnose(TableOptions, run="blinksim.cli.logs:diagnose"):
     no_nvls: bool = NO_NVLS
     why: bool = option()
     nccl_version: str | None = option(metavar="VERSION", rare=True)
+    set_up: SetUpName | None = choice("graph stream threads", rare=True)
 
 
 class Expect(TableOptions, run="blinksim.cli.logs:expect"):
@@ -834,6 +840,7 @@ class Expect(TableOptions, run="blinksim.cli.logs:expect"):
       in_place: Of LOG, take the times in place.  [default: out of place, where there are any]
       nccl_version: The NCCL that ran.  [default: what LOG says, else 2.28.3]
       no_nvls: NCCL runs with NCCL_NVLS_ENABLE=0.
+      set_up: How calls are launched.  [default: what LOG says, else graph]
 
     Examples:
       blinksim expect hgx-h100
@@ -852,6 +859,7 @@ class Expect(TableOptions, run="blinksim.cli.logs:expect"):
     in_place: bool = option(rare=True)
     no_nvls: bool = option()
     nccl_version: str | None = option(metavar="VERSION", rare=True)
+    set_up: SetUpName | None = choice("graph stream threads", rare=True)
 
     def __init__(self, values: Mapping[str, object]) -> None:
         super().__init__(values)

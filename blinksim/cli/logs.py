@@ -81,6 +81,7 @@ def _diagnosed(
     part = _part(runs[0], question, whole) if runs else question.part(whole)
     judged = partial(diagnosed, runs, part, whole, collective=tested, in_place=options.in_place)
     judged = partial(judged, multicast=not options.no_nvls, rates=question.rates, version=options.nccl_version or "")
+    judged = partial(judged, set_up=options.set_up)
     figure = {} if runs else {name: getattr(options, name) for name in ("size", "busbw", "time")}
     found = judged(**figure)
     if runs and not found.complete:
@@ -120,7 +121,7 @@ def diagnose(options: Diagnose) -> None:
 
     def text() -> None:
         if several:
-            again = typed_options(options, "collective", "in_place", "no_nvls", "nccl_version")
+            again = typed_options(options, "collective", "in_place", "no_nvls", "nccl_version", "set_up")
             _show_beside(by_log, question, again)
         else:
             log = typed_options(options, "busbw", "time", "size")[1:] if only.stated else typed(first)
@@ -142,9 +143,10 @@ def expect(options: Expect) -> None:
         _check(options, question, [one.name for one in wanted])
         return
     with Working(f"predicting {options.machine}"):
-        library = Library(version=options.nccl_version or DEFAULT_VERSION, multicast=not options.no_nvls)
+        version = options.nccl_version or DEFAULT_VERSION
+        library = Library(version=version, multicast=not options.no_nvls, set_up=options.set_up or "graph")
         found = expected(question, wanted or COLLECTIVES, options.sizes, library=library)
-    again = command_line(question) + typed_options(options, "no_nvls", "nccl_version")
+    again = command_line(question) + typed_options(options, "no_nvls", "nccl_version", "set_up")
     text = f"{found.text()}\nnext: blinksim expect {again} --check log.txt"
     said = {"edits": list(question.edits), **found.to_dict()}
     forms = {"prometheus": found.prometheus, "nccl-tests": found.nccl_tests}
@@ -168,7 +170,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
     rows = [head | row for head, (*_, each) in zip(heads, found, strict=True) for row in each.rows()]
 
     def text() -> None:
-        again = command_line(question) + typed_options(options, "in_place", "no_nvls", "nccl_version")
+        again = command_line(question) + typed_options(options, "in_place", "no_nvls", "nccl_version", "set_up")
         if jobs:
             click.echo(jobs_text(jobs))
             logs = " ".join(f"--check {typed(log)}" for log in options.logs)
@@ -258,7 +260,7 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str, options: Dia
         click.echo(f"  {key:<11} {words}")
     machine = command_line(question)
     if found.resembles.startswith("NVLS"):
-        again = typed_options(options, "in_place", "nccl_version")
+        again = typed_options(options, "in_place", "nccl_version", "set_up")
         click.echo(f"next: blinksim diagnose {log} --machine {machine}{again} --no-nvls")
     elif not found.as_expected:
         click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")

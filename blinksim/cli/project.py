@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 # Options for programs on GPUs, and for NCCL, by the settings of models that they are.
 _OF_PROGRAMS = {"protocol": "protocol", "calls": "calls"}
 _OF_NCCL = {"channels": "channels", "version": "nccl_version", "graph_file": "nccl_graph", "multicast": "no_nvls"}
-_OF_LIBRARY = "version", "multicast"
+_OF_LIBRARY = "version", "multicast", "set_up"
+_SET_UP = {"set_up": "set_up"}
 
 
 def _settings(given: ModelOptions, takes: Collection[str], which: Mapping[str, str], why: str) -> dict[str, object]:
@@ -68,7 +69,7 @@ def nccl_settings(given: ModelOptions, takes: Collection[str], cure: str) -> dic
 
 def _of_library(given: ModelOptions) -> str:
     """Those options, as typed, that the machine's library takes: what a command without a model knows."""
-    return typed_options(given, *(_OF_NCCL[setting] for setting in _OF_LIBRARY))
+    return typed_options(given, *((_OF_NCCL | _SET_UP)[setting] for setting in _OF_LIBRARY))
 
 
 def project(options: Project) -> None:
@@ -147,7 +148,7 @@ def library_of(given: ModelOptions) -> Library:
     """The machine's library as the options set it; refuses those that are about other models."""
     about = "not about the machine as it is"
     _settings(given, (), _OF_PROGRAMS, f"{about}; take --model execution")
-    settings: Any = _settings(given, _OF_LIBRARY, _OF_NCCL, f"{about}; say --algorithm nccl")
+    settings: Any = _settings(given, _OF_LIBRARY, _OF_NCCL | _SET_UP, f"{about}; say --algorithm nccl")
     return Library(**settings)
 
 
@@ -219,6 +220,7 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
             raise InputError(f"--model {name} takes no --reduction-rate")
         settings["gamma"] = float(1 / parse_rate(options.reduction_rate))
     settings |= program_settings(options.timing, name, takes)
+    settings |= _settings(options.timing, takes, _SET_UP, "about the library; leave --algorithm and --model out")
     return registry.model(name, **settings)
 
 

@@ -36,9 +36,9 @@ from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import MOST_SENDS, Contest, able_of, ceiling_of, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_rates import EXPECTED, LENT, LINKS, PREDICTED, SENDS, TURNS, Spread
-from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, library_time
-from blinksim.timing.measured.public_tables import Cell
+from blinksim.timing.measured.library_rates import AGAIN, EXPECTED, LENT, LINKS, PREDICTED, SENDS, TURNS, Spread
+from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, kin_of, library_time
+from blinksim.timing.measured.public_tables import SET_UPS, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of_links
@@ -53,6 +53,7 @@ ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place"
 MODEL = "library"
 T = TypeVar("T")
 _ENDS = "interval_low_s", "interval_high_s"
+_SETTINGS = "version", "multicast", "published", "constants", "set_up"
 SHARE = "8 in 10"
 """The share of published times that the intervals hold."""
 # What libraries are called in answers, by the attribute of GPUs.
@@ -94,10 +95,10 @@ def _once(method: Callable[..., T]) -> Callable[..., T]:
     """A method that works each answer out once for what the model may know at the time."""
 
     @wraps(method)
-    def found(self: Library, *asked: object) -> T:
-        key = method, self.published, self.constants, *asked
+    def found(self: Library, *asked: object, **how: object) -> T:
+        key = method, self.published, self.constants, *asked, *how.values()
         if key not in self._found:
-            self._found[key] = method(self, *asked)
+            self._found[key] = method(self, *asked, **how)
         return cast("T", self._found[key])
 
     return found
@@ -116,6 +117,8 @@ class Library(TimingModel):
         Which published cells may be used; to judge intervals by the others.
     constants : bool
         False: as if nobody had measured the machine.
+    set_up : str
+        How calls are launched: ``graph``, ``stream`` or ``threads``. From a stream the host holds up short ones.
 
     Examples
     --------
@@ -136,10 +139,14 @@ class Library(TimingModel):
         multicast: bool = True,
         published: Callable[[Cell], bool] = lambda _: True,
         constants: bool = True,
+        set_up: SetUpName = "graph",
     ) -> None:
         if version not in versions():
             raise unknown("version of NCCL", version, versions())
+        if set_up not in SET_UPS:
+            raise unknown("set-up", set_up, SET_UPS)
         self.version, self.multicast, self.published, self.constants = version, multicast, published, constants
+        self.set_up = set_up
         self.question = Question()
         self.healthy: Library | None = None
         self._found: dict[tuple[object, ...], Any] = {}
@@ -150,7 +157,7 @@ class Library(TimingModel):
 
     def at(self, question: Question) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it."""
-        model = Library(**{of: getattr(self, of) for of in ("version", "multicast", "published", "constants")})
+        model = Library(**{of: getattr(self, of) for of in _SETTINGS})
         named, machine = get_args(RatesName), question.machine
         name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
         own = isinstance(machine, Topology) and (machine.edits or machine.source.startswith(RECORDED))
@@ -276,9 +283,10 @@ class Library(TimingModel):
     ) -> list[Projection]:
         """As `TimingModel.times`: for each size a projection whose details say the interval and where it comes from.
 
-        details: ``interval_low_s``, ``interval_high_s``, ``interval_share``; ``basis``: ``measured`` at
-        this point, ``between`` published sizes, else ``fitted``, ``predicted`` or ``links`` after the model; ``origin``
-        in words; ``library`` and its ``choice``; ``bound_rates``, at which its bound holds.
+        details: ``interval_low_s``, ``interval_high_s``, ``interval_share``; ``basis``: ``measured`` at this point,
+        ``between`` published sizes, ``lent`` by machines of the same links, else ``fitted``, ``predicted`` or ``links``
+        after the model; ``origin`` in words; ``set_up`` where the launch matters; ``library`` and its ``choice``;
+        ``bound_rates``, at which its bound holds.
         """
         if others := [name for name in algorithms or () if name != MODEL]:
             raise unknown("algorithm of the model library", others[0], self.best)
@@ -334,27 +342,52 @@ class Library(TimingModel):
     def _taken(self, collective: Collective, size: int) -> Projection:
         curves = self._curves(collective)
         model = self._modelled(collective, size) if curves else self._scaled(collective, size)
-        found = [(*self._ratio(collective, size, times), one) for one, times in curves]
-        nearest = max((weight for _, weight, _ in found), default=0.0)
-        ratios = [ratio for ratio, weight, _ in found if weight == nearest] or [1.0]
-        sets = [one for _, weight, one in found if weight == nearest]
+        nearest, found = self._nearest(collective, size, curves)
+        if nearest < 1 and self.nodes == 1:
+            # Where nobody measured the machine itself, those of the same links stand for it.
+            near, others = self._nearest(collective, size, self._curves(collective, lent=True))
+            nearest, found = (near, others) if near >= 1 else (nearest, found)
+        ratios, sets = [ratio for ratio, _ in found] or [1.0], [one for _, one in found]
         spreads, origin, what = [model.spread], model.origin, _BASES[model.what]
-        if nearest > 1:
-            what, spreads, origin = "measured", [], f"measured at this point: {_sources(sets)}"
-        elif nearest == 1:
-            what, spreads = "between", [self._spread(library_rates.BETWEEN, size, self._known_as)]
-            origin = f"between sizes that were measured: {_sources(sets)}"
+        lent = [one.machine for one in sets if one.machine != self._name]
+        if nearest >= 1 and lent:
+            what, spreads = "lent", [self._spread(LENT, size, self._known_as)]
+            origin = f"measured on {' and '.join(dict.fromkeys(lent))}, of the same links: {_sources(sets)}"
+        elif nearest >= 1:
+            what, spreads = "measured" if nearest > 1 else "between", [self._spread(AGAIN, size)]
+            at = "measured at this point" if nearest > 1 else "between sizes that were measured"
+            origin = f"{at}: {_sources(sets)}"
         elif nearest > 0:
             origin += f"; scaled from the nearest size that was measured: {_sources(sets)}"
-        # Another run of the job is as far away between and near its sizes, and by a model, as at one of them.
-        spreads.append(self._spread(library_rates.AGAIN, size))
+            # Another run of the job is as far away near its sizes as at one of them.
+            spreads.append(self._spread(AGAIN, size))
         time = median(ratios) * model.time_s
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
         figures = time, min(time, *ends), max(time, *ends)
-        projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
+        projection = self._launched(
+            self._projection(collective, size, replace(model, origin=origin), figures, what), sets
+        )
         # An allgather that was measured may well be above an allreduce.
         no_more = (*_ROOTED, *_HALVES)[: None if nearest == 0 and model.what != EXPECTED else len(_ROOTED)]
-        return projection if nearest > 1 else self._capped(projection, no_more)
+        return projection if what == "measured" else self._capped(projection, no_more)
+
+    def _launched(self, found: Projection, sets: Sequence[public_tables.Set]) -> Projection:
+        """A time on one node no less than the host takes from call to call, where it launches every one."""
+        times = [*public_tables.host_times().values()] if self.set_up == STREAM and self.nodes == 1 else []
+        if not times or any(one.set_up == STREAM for one in sets):
+            return found
+        low, middle, high = (float(np.quantile(times, share)) for share in (0.1, 0.5, 0.9))
+        ends = {end: max(found.details[end], least) for end, least in zip(_ENDS, (low, high), strict=True)}
+        raised = found.raised(middle, f"the host of {count(len(times), 'published run')} from call to call")
+        return replace(raised, details={**raised.details, **ends})
+
+    def _nearest(
+        self, collective: Collective, size: int, curves: Sequence[tuple[public_tables.Set, dict[int, float]]]
+    ) -> tuple[float, list[tuple[float, public_tables.Set]]]:
+        """The weight of the published times that are nearest to a size, and their ratios to the model."""
+        found = [(*self._ratio(collective, size, times), one) for one, times in curves]
+        nearest = max((weight for _, weight, _ in found), default=0.0)
+        return nearest, [(ratio, one) for ratio, weight, one in found if weight == nearest]
 
     def _capped(self, found: Projection, no_more: Sequence[str]) -> Projection:
         """A time that nobody published, with its interval no more than that of the next published size.
@@ -471,7 +504,7 @@ class Library(TimingModel):
         for ranks in (*below[-1:], *above[:1]):
             if ranks not in self._beside:
                 question = Question(self._name, nodes=jobs[ranks], ranks_per_node=ranks // jobs[ranks])
-                self._beside[ranks] = Library(version=self.version, multicast=self.multicast).at(question)[0]
+                self._beside[ranks] = Library(**{of: getattr(self, of) for of in _SETTINGS}).at(question)[0]
             neighbor = self._beside[ranks]
             neighbor.published, neighbor.constants = self.published, self.constants
             yield neighbor
@@ -498,7 +531,8 @@ class Library(TimingModel):
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:
         scope = library_rates.scope_of(self.nodes, self.ranks)
-        return library_rates.spread_at(machine, self.library, what, scope, size)
+        network = self.machine.fabric.kind if self.machine.fabric else ""
+        return library_rates.spread_at(machine, self.library, network, what, scope, size)
 
     def _choice(self, collective: Collective, size: int) -> Timing | None:
         """What NCCL takes, by its own model."""
@@ -551,28 +585,43 @@ class Library(TimingModel):
 
     @cached_property
     def _published(self) -> list[Cell]:
-        """The published cells of the machine by libraries that chose for themselves, with such switches."""
-        if self._name not in public_tables.machines():
+        """The published cells of the machine."""
+        return self._published_of(self._name)
+
+    def _published_of(self, name: str) -> list[Cell]:
+        """Published cells by libraries that chose for themselves, with such switches and calls launched as these."""
+        if name not in public_tables.machines():
             return []
         adds = any(device.reads for device in self.machine.devices)
         # Where switches can add, libraries let them unless they are set not to.
         unlike = {"off"} if self.multicast else {"on", "unknown"} if adds else {"on"}
         sums = dict.fromkeys(("allreduce", *_HALVES), unlike)
-        cells = (one for one in public_tables.cells(self._name) if "forced" not in one.set.algorithm)
+        cells = (one for one in public_tables.cells(name) if "forced" not in one.set.algorithm)
+        cells = (one for one in cells if public_tables.holds_for(one, self.set_up))
         return [one for one in cells if one.nvls not in sums.get(one.collective, {"off"})]
 
     @cached_property
     def _cells(self) -> list[Cell]:
         """Those of as many GPUs on as many nodes, with the same links."""
-        found = [cell for cell in self._published if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)]
+        return self._of_this_job(self._published)
+
+    @cached_property
+    def _lent(self) -> list[Cell]:
+        """Those of the same job on the machines whose nodes have the same links."""
+        kin = kin_of(self._name) if self._name and self.constants and self.nodes == 1 else []
+        return self._of_this_job([cell for name in kin for cell in self._published_of(name)])
+
+    def _of_this_job(self, cells: Sequence[Cell]) -> list[Cell]:
+        found = [cell for cell in cells if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)]
         stand = {members: self._stands_for(members) for members in {cell.set.members for cell in found}}
         return [cell for cell in found if stand[cell.set.members]]
 
     @_once
-    def _curves(self, collective: Collective) -> list[tuple[public_tables.Set, dict[int, float]]]:
-        """The published times by size, for each run of each set."""
+    def _curves(self, collective: Collective, lent: bool = False) -> list[tuple[public_tables.Set, dict[int, float]]]:
+        """The published times by size, for each run of each set. lent: on other machines of the same links."""
         curves: dict[tuple[object, ...], tuple[public_tables.Set, dict[int, float]]] = {}
-        for cell in self._cells if collective.traffic is None else ():
+        cells = self._lent if lent else self._cells
+        for cell in cells if collective.traffic is None else ():
             if cell.collective == collective.name and self.published(cell):
                 key = cell.set.name, cell.placement, cell.nvls, cell.dtype
                 curves.setdefault(key, (cell.set, {}))[1][cell.size] = cell.time_s
@@ -614,6 +663,8 @@ class Library(TimingModel):
         details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
+        if self.nodes == 1 and not public_tables.beyond_host(time_s):
+            details["set_up"] = self.set_up
         if choice and self.prediction:
             details["nccl_expects_s"] = self.prediction.expects(collective.name, size)
         terms = tuple(replace(term, time_s=time_s / model.time_s * term.time_s) for term in model.terms)

@@ -118,6 +118,11 @@ class Topology(Tabular):
         return hash((self.name, self.members, self.relays, self.nodes, self.rates, len(self.links), self.links[:64]))
 
     @cached_property
+    def at_rates(self) -> dict[str, Topology]:
+        """The same at other tables of rates, as far as they were asked for; `blinksim.machines.at_rates` fills it."""
+        return {}
+
+    @cached_property
     def ends(self) -> tuple[Ints, Ints]:
         """The position in `devices` of each link's source, and of its destination."""
         return self.link_columns.src, self.link_columns.dst

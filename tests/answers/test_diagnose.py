@@ -57,8 +57,11 @@ def test_what_eight_h200_did_is_normal(tmp_path: Path, collective: str) -> None:
     assert found.largest.of_model == pytest.approx(1, abs=0.06)
     assert 0.75 < found.of_bound(found.largest) < 0.85
     assert not found.impossible
-    # The framework that took the times needs 23 us to launch, twice what NCCL takes from nccl-tests.
-    assert ("launching and waiting, not the links" in small_times(found)) == (collective != "allreduce")
+    # The framework that took the times needs 23 us to launch, and 46 its first reducescatter; hosts do from a stream,
+    # which the log says it did, 13 to 44.
+    assert ("launching and waiting, not the links" in small_times(found)) == (collective == "reducescatter")
+    graph = diagnose(tmp_path / "log.txt", load("hgx-h200"), multicast=False, set_up="graph")
+    assert "launching and waiting, not the links" in small_times(graph)
 
 
 @cache
@@ -295,9 +298,9 @@ def test_the_rings_are_right_and_within_the_bound(machine: str, collective: str)
     assert 0.4 * limit < reached <= limit * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("slower", [1, 2])
+@pytest.mark.parametrize("slower", [1, 3])
 def test_logs_of_many_nodes_are_held_against_the_same_bound(tmp_path: Path, slower: int) -> None:
-    """Switches inside nodes that add make no difference there: half as fast is half of the bound."""
+    """Switches inside nodes that add make no difference there: a third as fast is a third of the bound."""
     points = [Point(size, slower * 1e6 * size / 185e9, None) for size in (2**28, 2**30, 2**32)]
     found = diagnose(run_of(tmp_path, "allreduce", 128, points), load("hgx-h100", nodes=16))
     assert found.bound.rate == Fraction(640 * 10**9, 3)

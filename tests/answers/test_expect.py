@@ -201,7 +201,7 @@ def _log(folder: Path, share: float, **more: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("share", "status"), [(1.0, 0), (0.97, 0), (0.75, 1), (0.5, 1)])
+@pytest.mark.parametrize(("share", "status"), [(1.0, 0), (0.97, 0), (0.65, 1), (0.5, 1)])
 def test_tests_of_several_collectives_in_one_log(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, share: float, status: int
 ) -> None:

@@ -409,3 +409,19 @@ def test_alltoall_with_a_blank_operation(tmp_path: Path, root: bool) -> None:
     cut = content.replace("39.13  0e+00 ", "39.13 ")
     with pytest.raises(FileError, match=":8: the row has"):
         read(write(tmp_path, cut, "cut.txt"))
+
+
+@pytest.mark.parametrize(
+    ("threads", "gpus", "end", "launched"),
+    [(1, 1, "", "stream"), (1, 1, " graph: 0", "stream"), (1, 8, " graph: 0", "threads"), (8, 1, "", "threads"),
+     (1, 1, " graph: 20", "graph"), (1, 8, " graph: 1", "graph")],
+)  # fmt: skip
+def test_a_log_says_how_calls_were_launched(tmp_path: Path, threads: int, gpus: int, end: str, launched: str) -> None:
+    """By its settings: -t, -g and -G; what was cut off says nothing."""
+    settings = f"# nThread {threads} nGpus {gpus} minBytes 8 maxBytes 1024 step: 2(factor) iters: 20 validation: 1{end}"
+    heading = "#  size  count  type  redop  root  time  algbw  busbw  #wrong"
+    row = "  1024  256  float  sum  -1  23.73  0.04  0.08  0"
+    log = tmp_path / "log.txt"
+    for lines, expected in (([settings, heading, row], launched), ([heading, row], "")):
+        log.write_text("\n".join(lines))
+        assert [run.set_up for run in read(log)] == [expected]

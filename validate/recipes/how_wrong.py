@@ -14,29 +14,57 @@ from blinksim.formats.shipped import machine_names
 from blinksim.textio.text_files import read_rows
 from blinksim.timing.measured import library_rates
 from blinksim.timing.measured.library_rates import scope_of
-from blinksim.timing.measured.public_tables import BANDS, Cell
+from blinksim.timing.measured.public_tables import BANDS, Cell, band_of
 
 # An error from which a cell is an outlier, in percent.
 OUTLIER = 30
-AIMS = {"below 512 KiB": "25 %", "512 KiB to 64 MiB": "15 %", "from 64 MiB": "7 %, 90 % within 20 %"}
+# Median and nine in ten, in percent, by band: of all left-out rigs, and of those of several nodes.
+AIMS = ("12 / 45", "7 / 25", "4 / 15"), ("20 / 60", "15 / 50", "7 / 30")
 SMALL, LARGE = 2**13, 2**30
 # As titles of machines say them; the first that is found counts.
 GENERATIONS = (
-    "GB300", "GB200", "B300", "B200", "GH200", "H200", "H100", "A100", "V100", "P100", "MI355X", "MI325X", "MI300X",
-    "Gaudi 3", "Gaudi 2", "Data Center GPU Max", "RTX PRO 6000", "DGX Spark",
+    "GB300", "GB200", "B300", "B200", "GH200", "H200", "H800", "H100", "A100", "V100", "P100", "MI355X", "MI325X",
+    "MI300X", "Gaudi 3", "Gaudi 2", "Data Center GPU Max", "RTX PRO 6000", "DGX Spark",
 )  # fmt: skip
 Row = Sequence[str]
 Cells = Sequence[tuple[str, MeasuredCell]]
+# A machine, and whose its GPUs are.
+Rig = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A published time beside what is said of it where nobody had published what its rig takes; seconds.
+
+    low_s, high_s: the ends of the interval. basis: what the time comes from.
+    """
+
+    rig: Rig
+    cell: Cell
+    time_s: float
+    low_s: float
+    high_s: float
+    basis: str
+
 
 HEAD = """# How wrong are predictions?
 
-{cells} published times of {machines} machines, each beside what blinksim says. Constants were fitted to {fitted} of
-them, which `models/usable/parts.csv` states. {judged} others are for judging; {silent} have no prediction, because too
-few times of their kind were published. Of the judged ones, {faulty} have a fault that their source shows
-(`models/usable/remarks.csv`), and {excerpts} are excerpts (quality C). Errors are |predicted / measured - 1|.
+{left_out} published times of {rigs} rigs of {rigged} machines, each beside what blinksim says where **nobody had
+published what that rig takes**: its tables are removed, constants and intervals are made anew from the others, and its
+jobs are asked as they ran, with their launches. A rig is the GPUs of one repository or page. Errors are
+|predicted / measured - 1|.
 
+{tables}
 `blinksim measured MACHINE` prints the cells of a machine; `--csv` has all of them with their errors. The page is made
-by `PYTHONPATH=. python3 validate/recipes/usable_rates.py`, which fits the constants first.
+by `PYTHONPATH=. python3 validate/recipes/usable_rates.py`, which makes constants and intervals anew, repeats all of
+this, and prints the tables.
+
+# Where the rig is known
+
+What follows flatters: constants of the machine know the rig. Of {cells} published times of {machines} machines
+constants were fitted to {fitted}, which `models/usable/parts.csv` states; {judged} are other sizes of the same jobs,
+by which the constants are judged here. {faulty} of these have a fault that their source shows
+(`models/usable/remarks.csv`), and {excerpts} are excerpts (quality C).
 """
 
 TAIL = """## What is not predicted
@@ -47,27 +75,84 @@ stand [beside its own projection](measured.md). No table of times by size was fo
 """
 
 
-def page(found: Iterable[PublicMeasurements]) -> str:
+def left_out_tables(judged: Sequence[Judged]) -> str:
+    """How wrong times are of rigs that were left out, and how often intervals hold them: three tables in Markdown."""
+    heading = "", "size", "rigs", "times", "median", "nine in ten", "aim", "8 in 10 hold", "width"
+    rows, bands = list[Row](), [band for _, band in BANDS]
+    for name, nodes, aims in (("all", (0, 10**6), AIMS[0]), ("one node", (1, 1), ()), ("several", (2, 10**6), AIMS[1])):
+        for place, band in enumerate(bands):
+            chosen = [
+                one for one in judged if nodes[0] <= one.cell.nodes <= nodes[1] and band_of(one.cell.size) == band
+            ]
+            median, ninth, *more = _of_judged(chosen)
+            rows.append((name, band, *_numbers(chosen), median, ninth, aims[place] if aims else "", *more))
+    text = "## By size\n\n" + _markdown(heading, rows, 2)
+    text += "\nThe width is the median of the upper end over the lower one. By what a time comes from:\n\n"
+    kinds = grouped(judged, lambda one: (one.basis, "one node" if one.cell.nodes == 1 else "several nodes"))
+    text += _markdown(
+        ("from", "nodes", "rigs", "times", "median", "nine in ten", "8 in 10 hold", "width"),
+        [(*kind, *_numbers(chosen), *_of_judged(chosen)) for kind, chosen in sorted(kinds)],
+        2,
+    )
+    heads = [text for band in bands for text in (band, "median", "nine in ten")]
+    text += "\n## By rig\n\n"
+    return text + _markdown(
+        ("machine", "rig", *heads, "8 in 10 hold"),
+        [
+            (rig[0], rig[1].removeprefix("github.com/"), *_by_band(chosen, bands), _of_judged(chosen)[2])
+            for rig, chosen in sorted(grouped(judged, lambda one: one.rig))
+        ],
+        2,
+    )
+
+
+def _numbers(judged: Sequence[Judged]) -> tuple[str, str]:
+    """Of how many rigs, and how many times."""
+    return str(len({one.rig for one in judged})), f"{len(judged):,}"
+
+
+def _of_judged(judged: Sequence[Judged]) -> tuple[str, str, str, str]:
+    """Median and nine in ten of the errors, the share inside the intervals, and their median width."""
+    if not judged:
+        return "", "", "", ""
+    errors = [100 * abs(one.time_s / one.cell.time_s - 1) for one in judged]
+    # Figures have four digits.
+    inside = [one.low_s * 0.999 <= one.cell.time_s <= one.high_s * 1.001 for one in judged]
+    width = np.median([one.high_s / one.low_s for one in judged])
+    return *_figures(errors), f"{100 * float(np.mean(inside)):.0f} %", f"{width:.2f}"
+
+
+def _by_band(judged: Sequence[Judged], bands: Sequence[str]) -> list[str]:
+    row = list[str]()
+    for band in bands:
+        chosen = [one for one in judged if band_of(one.cell.size) == band]
+        row += [str(len(chosen)), *_of_judged(chosen)[:2]]
+    return row
+
+
+def page(found: Iterable[PublicMeasurements], left_out: Sequence[Judged]) -> str:
     """The page in Markdown."""
     cells = [(one.machine, cell) for one in found for cell in one.cells]
     timed = [one for one in cells if one[1].best_error_pct is not None]
-    judged = [one for one in timed if not one[1].fitted]
+    known = {_job(cell) for _, cell in timed if cell.fitted}
+    judged = [one for one in timed if not one[1].fitted and _job(one[1]) in known]
     sound = [one for one in judged if one[1].cell.set.quality in "AB" and not _faulty(one[1])]
     head = HEAD.format(
+        left_out=f"{len(left_out):,}",
+        rigs=len({one.rig for one in left_out}),
+        rigged=len({one.rig[0] for one in left_out}),
+        tables=left_out_tables(left_out),
         cells=f"{len(cells):,}",
         machines=len({machine for machine, _ in cells}),
         fitted=f"{sum(cell.fitted for _, cell in timed):,}",
         judged=f"{len(judged):,}",
-        silent=len(cells) - len(timed),
         faulty=sum(_faulty(cell) for _, cell in judged),
         excerpts=sum(cell.cell.set.quality == "C" for _, cell in judged),
     )
     parts = (
         head,
-        "## By size\n",
+        "## Known rigs by size\n",
         _by_size(timed, judged, sound),
-        "## Have the jobs been seen?\n",
-        _by_job(timed, sound),
         "## By machine\n",
         "Judged cells of quality A and B without known faults; the last column counts the fitted ones.\n",
         _by(lambda machine, cell: machine, sound, timed),
@@ -165,19 +250,10 @@ def _by_size(timed: Cells, judged: Cells, sound: Cells) -> str:
         ways = (("judged, A and B, no known fault", sound), ("judged, all", judged), ("fitted", fitted))
         for name, chosen in ways:
             errors = _errors(one for one in chosen if one[1].band == band)
-            aim = AIMS[band] if chosen is sound else ""
-            rows.append((band, name, str(len(errors)), *_figures(errors), _within(errors), aim))
+            rows.append((band, name, str(len(errors)), *_figures(errors), _within(errors)))
         own = [abs(cell.error_pct) for _, cell in sound if cell.band == band and cell.error_pct is not None]
-        rows.append((band, "NCCL's own prediction of the first", str(len(own)), *_figures(own), _within(own), ""))
-    return _markdown(("size", "cells", "number", "median", "nine in ten", "within 20 %", "aim"), rows, 2)
-
-
-def _by_job(timed: Cells, sound: Cells) -> str:
-    known = {_job(cell) for _, cell in timed if cell.fitted}
-    rows = []
-    for name, wanted in (("other sizes of fitted jobs", True), ("jobs that were never fitted", False)):
-        rows.append((name, *_bands([one for one in sound if (_job(one[1]) in known) == wanted])))
-    return _markdown(_HEADING, rows)
+        rows.append((band, "NCCL's own prediction of the first", str(len(own)), *_figures(own), _within(own)))
+    return _markdown(("size", "cells", "number", "median", "nine in ten", "within 20 %"), rows, 2)
 
 
 def _job(cell: MeasuredCell) -> Any:

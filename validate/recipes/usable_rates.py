@@ -11,52 +11,59 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cache
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 
-from blinksim.answers.measurements.public import (
-    PublicMeasurements,
-    grouped,
-    public_measurements,
-    question_of,
-    with_places,
-)
+from blinksim.answers.measurements.public import PublicMeasurements, grouped, public_measurements, question_of
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.machines import Question, load
+from blinksim.graphs import connectivity
+from blinksim.machines import Question
 from blinksim.timing.library_model import Library
-from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured import library_rates, library_time, public_tables
 from blinksim.timing.measured.library_rates import (
     AGAIN,
     ALONE,
-    BETWEEN,
     EVERY,
     EXPECTED,
     GUESSED,
     LENT,
     LINKS,
+    ONE_NODE,
     PREDICTED,
     SENDS,
     SEVERAL,
+    Spread,
+    parts,
     scope_of,
 )
-from blinksim.timing.measured.library_time import library_time, relatives_of
-from blinksim.timing.measured.public_tables import Cell
-from validate.recipes.how_wrong import page
+from blinksim.timing.measured.library_time import LibraryTime
+from blinksim.timing.measured.public_tables import GRAPH, Cell, Set, SetUpName
+from validate.recipes import usable_fit
+from validate.recipes.how_wrong import Judged, Rig, left_out_tables, page
 from validate.recipes.usable_fit import constant_rows, fit_machine
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "how-wrong.md"
 # Ranks up to which straight sends are timed.
 MOST_RANKS = 32
-# Eight in ten of the cells; what models alone say of a machine that nobody measured needs wider ends for that.
-ENDS, WIDER = (0.1, 0.5, 0.9), (0.05, 0.5, 0.95)
+# Rigs are farther from all others than these are from each other: eight in ten times of one that was left out lie
+# between these shares of theirs.
+ENDS = (0.05, 0.5, 0.95)
 Ratios = dict[str, list[float]]
+# What a ratio is of: the reference, one of `SCOPES`, and a name of `SIZE_STEPS`.
+Where = tuple[str, str, str]
+# What every rig was asked, and its ratios: processes that are forked share them.
+RIGS = dict[Rig, list[tuple[Question, bool, SetUpName, list[Cell]]]]()
+FOUND = dict[Rig, list[tuple[Where, float]]]()
 # Cells from which on quantiles are taken, in place of the ends.
 MANY = 10
 
@@ -79,53 +86,77 @@ def measurements() -> list[PublicMeasurements]:
     return [public_measurements(name) for name in public_tables.machines()]
 
 
-def spreads() -> list[dict[str, Any]]:
-    """The rows of ``spreads.csv``: of every machine, of all of them, and of the guesses of every library."""
-    ratios = defaultdict[tuple[str, str, str], Ratios](dict)
-    libraries = dict[str, str]()
-    for machine in public_tables.machines():
-        libraries[machine] = Library().at(Question(machine))[0].library
-        for where, ratio in _ratios(machine):
+@cache
+def kinds_of() -> Mapping[str, tuple[str, ...]]:
+    """The pools that every machine is in, the widest first."""
+    asked = {machine: Library().at(Question(machine)) for machine in public_tables.machines()}
+    return {
+        machine: library_rates.pools(model.library, whole.fabric.kind if whole.fabric else "")
+        for machine, (model, whole) in asked.items()
+    }
+
+
+def spreads(found_of: Mapping[Rig, list[tuple[Where, float]]]) -> list[dict[str, Any]]:
+    """The rows of ``spreads.csv``: of every machine, of all of them, and of the guesses of every library.
+
+    found_of: what `ratios_of` says of the rigs.
+    """
+    ratios, kinds = defaultdict[Where, Ratios](dict), kinds_of()
+    for (machine, _), known in found_of.items():
+        for where, ratio in known:
             ratios[where].setdefault(machine, []).append(ratio)
-    errors = defaultdict[tuple[str, str, str], Ratios](dict)
+    errors = defaultdict[Where, Ratios](dict)
     for where in [where for where in ratios if where[0] in GUESSED]:
         for machine, own in ratios[where].items():
-            guess = _pooled(_levels(ratios, where, libraries, libraries[machine]), 0.5, machine)
+            guess = _pooled(_levels(ratios, where, kinds, kinds[machine]), 0.5, machine)
             errors[where][machine] = [ratio / guess for ratio in own]
     rows, order = list[dict[str, Any]](), [name for _, name in library_rates.SIZE_STEPS]
     # What is not sure of more bytes is no surer of fewer.
     wide = defaultdict[tuple[str, str, str], tuple[float, float]](lambda: (1.0, 1.0))
     for where in sorted(ratios, key=lambda where: -order.index(where[2])):
-        (what, scope, _), known = where, ratios[where]
-        ends = WIDER if what in GUESSED else ENDS
-        each = {machine: _quantiles({machine: values}, ends) for machine, values in known.items() if what != AGAIN}
-        found = {**each, EVERY: _quantiles(known, ends)}
-        for name in {EVERY, *(libraries[one] for one in known)} if what in GUESSED else ():
-            low, high = (_pooled(_levels(errors, where, libraries, name), end) for end in ends[::2])
+        (what, scope, _), told = where, ratios[where]
+        each = {machine: _quantiles({machine: values}, ENDS) for machine, values in told.items() if what != AGAIN}
+        found = {**each, EVERY: _quantiles(told, ENDS)}
+        # On one node the network says nothing.
+        deep = 1 if scope == ONE_NODE else 2
+        names = sorted({kinds[one][:count] for one in told for count in range(deep + 1)}, key=len)
+        for kind in names if what in GUESSED else ():
+            name = kind[-1] if kind else EVERY
+            low, high = (_pooled(_levels(errors, where, kinds, kind), end) for end in ENDS[::2])
             before = wide[what, scope, name]
             low, high = wide[what, scope, name] = min(low, before[0]), max(high, before[1])
-            middle = _pooled(_levels(ratios, where, libraries, name), 0.5)
+            middle = _pooled(_levels(ratios, where, kinds, kind), 0.5)
             found[name] = [low * middle, middle, high * middle]
-            for machine in each if name != EVERY else ():
-                if libraries[machine] == name:
+            for machine in each if kind else ():
+                if kinds[machine][: len(kind)] == kind:
                     least, middle, most = each[machine]
-                    middle = _weighed(middle, len(known[machine]), found[name][1])
+                    middle = _weighed(middle, len(told[machine]), found[name][1])
                     found[machine] = [min(least, low * middle), middle, max(most, high * middle)]
         for one, quantiles in found.items():
             head: dict[str, Any] = dict(zip(("machine", "what", "scope", "sizes"), (one, *where), strict=True))
-            cells = len(known[one]) if one in known else sum(map(len, known.values()))
+            cells = len(told[one]) if one in told else sum(map(len, told.values()))
             low, middle, high = (float(f"{value:.4g}") for value in quantiles)
             rows.append({**head, "cells": cells, "low": low, "middle": middle, "high": high})
     return sorted(rows, key=lambda row: (row["machine"], row["what"], row["scope"], order.index(row["sizes"])))
 
 
 def _levels(
-    table: Mapping[tuple[str, str, str], Ratios], where: tuple[str, str, str], libraries: dict[str, str], library: str
+    table: Mapping[Where, Ratios],
+    where: Where,
+    kinds: Mapping[str, tuple[str, ...]],
+    kind: tuple[str, ...],
 ) -> list[Ratios]:
-    """The machines that a guess is made from, the farthest first: of any scope, of this one, and of the library."""
+    """The machines that a guess is made from, the farthest first.
+
+    Of any scope, of this one, of the library, and between nodes of its network.
+    """
     what, scope, sizes = where
-    own = {machine: ratios for machine, ratios in table[where].items() if libraries[machine] == library}
-    return [table[what, SEVERAL, sizes]] * (scope == ALONE) + [table[where], own]
+    deep = kind[:1] if scope == ONE_NODE else kind
+    pools = [
+        {machine: ratios for machine, ratios in table[where].items() if kinds[machine][:count] == deep[:count]}
+        for count in range(len(deep) + 1)
+    ]
+    return [table[what, SEVERAL, sizes]] * (scope == ALONE) + pools
 
 
 def _pooled(levels: Sequence[Ratios], share: float, left_out: str = "") -> float:
@@ -158,50 +189,100 @@ def _quantiles(ratios: Ratios, shares: Sequence[float]) -> list[float]:
     return [float(np.exp(np.interp(end, places, logs))) for end in shares]
 
 
-def _ratios(machine: str) -> Iterator[tuple[tuple[str, str, str], float]]:
-    """What, scope and sizes, and published over predicted time; no prediction knows what it is held against."""
-    cells = [one for one in with_places(public_tables.cells(machine)) if "forced" not in one[0].set.algorithm]
-    for (question, off), jobs in grouped(cells, lambda one: (question_of(machine, one[0]), one[0].nvls == "off")):
-        try:
-            yield from _of_a_question(question, jobs, multicast=not off)
-        except BlinksimError as error:
-            print(f"{machine}: {error}")
+def rig_of(one: Set) -> Rig:
+    """Whose GPUs a set is of: sets of a machine from one repository are of one rig."""
+    return one.machine, "/".join(one.source.split("/")[:3]) if one.source.startswith("github.com") else one.name
 
 
-def _of_a_question(
-    question: Question, cells: list[tuple[Cell, bool]], *, multicast: bool
-) -> Iterator[tuple[tuple[str, str, str], float]]:
-    plain = Library(multicast=multicast).at(question)[0]
-    for cell, fitted in cells:
+def rigs() -> dict[Rig, list[tuple[Question, bool, SetUpName, list[Cell]]]]:
+    """What every rig was asked: the GPUs, whether switches might add, how calls were launched, and the times."""
+    found = defaultdict[Rig, list[tuple[Question, bool, SetUpName, list[Cell]]]](list)
+    for machine in public_tables.machines():
+        chosen = [cell for cell in public_tables.cells(machine) if "forced" not in cell.set.algorithm]
+        keyed = [
+            ((rig_of(cell.set), question_of(machine, cell), cell.nvls == "off", cell.set.set_up), cell)
+            for cell in chosen
+        ]
+        for (rig, question, off, launched), alike in connectivity.grouped(keyed).items():
+            found[rig].append((question, not off, cast("SetUpName", launched or GRAPH), alike))
+    return found
+
+
+@contextmanager
+def without(rig: Rig) -> Iterator[None]:
+    """The tables, and the constants that are fitted to them, as if nobody had published what a rig takes."""
+    machine, known, by_file = rig[0], public_tables.cells, library_time.nccl_time
+
+    def cells(name: str) -> Sequence[Cell]:
+        return [cell for cell in known(name) if rig_of(cell.set) != rig]
+
+    own = {name for name, one in public_tables.sets().items() if rig_of(one) == rig}
+    filed = any(part.set in own and part.constants.startswith(f"topologies/{machine}.yaml") for part in parts())
+
+    def nccl_time(name: str, *asked: Any) -> LibraryTime | None:
+        return None if filed and name == machine else by_file(name, *asked)
+
+    with ExitStack() as stack:
+        for where, name, stand_in in (
+            (public_tables, "cells", cells),
+            (library_time, "nccl_time", nccl_time),
+            (usable_fit, "nccl_time", nccl_time),
+        ):
+            stack.enter_context(mock.patch.object(where, name, stand_in))
+        for cached in (public_tables.host_times, library_time._smallest):
+            stack.callback(cached.cache_clear)
+            cached.cache_clear()
+        fresh = grouped(fit_machine(machine), lambda one: (one.machine, one.library, one.scope))
+        rates = {who: found for who, found in library_rates.all_rates().items() if who[0] != machine} | dict(fresh)
+        stack.enter_context(mock.patch.object(library_rates, "all_rates", return_value=rates))
+        yield
+
+
+def ratios_of(rig: Rig) -> list[tuple[Where, float]]:
+    """What, scope and sizes, and published over predicted time, where no prediction knows the rig."""
+    found, asked = list[tuple[Where, float]](), RIGS[rig]
+    # What the host takes is no error of what is known of the GPUs.
+    told = [[cell for cell in cells if public_tables.holds_for(cell, GRAPH)] for *_, cells in asked]
+    with without(rig):
+        for (question, adds, launched, _), counted in zip(asked, told, strict=True):
+            with suppress(BlinksimError):
+                found += _of_a_question(question, counted, multicast=adds, set_up=launched)
+    return found
+
+
+def _of_a_question(question: Question, cells: list[Cell], **how: Any) -> Iterator[tuple[Where, float]]:
+    plain = Library(**how).at(question)[0]
+    for cell in cells:
         collective = Collective(cell.collective)
-        where = scope_of(cell.nodes, cell.gpus), _sizes_of(cell.size)
-        name, timing = plain._known_as, plain._choice(collective, cell.size)
-        job = replace(plain.job, collective=cell.collective)
-        for owner in (name, *relatives_of(name, "times")[:1]) if name else ():
-            known = library_time(owner, load(owner).nccl_rates, job, cell.size, timing)
-            if known is not None and not (fitted and owner == name) and (known.owner == name or job.nodes == 1):
-                yield (EXPECTED if known.owner == name else LENT, *where), cell.time_s / known.time_s
+        scope, sizes = scope_of(cell.nodes, cell.gpus), _sizes_of(cell.size)
+        name, job = plain._known_as, replace(plain.job, collective=cell.collective)
+        timing = plain._choice(collective, cell.size)
+        known = library_time.library_time(name, plain.machine.nccl_rates, job, cell.size, timing)
+        if known is not None:
+            yield (EXPECTED if known.owner == name else LENT, scope, sizes), cell.time_s / known.time_s
+        if plain._nearest(collective, cell.size, plain._curves(collective, lent=True))[0] >= 1:
+            apart = copy(plain)
+            apart.published = _other_machines(cell.set.machine)
+            yield (LENT, scope, sizes), cell.time_s / apart.times(plain.machine, collective, [cell.size])[0].time_s
         stated = plain.stated(collective, cell.size)
         if stated is not None:
-            yield (PREDICTED, *where), cell.time_s / stated.time_s
+            yield (PREDICTED, scope, sizes), cell.time_s / stated.time_s
         if not collective.personalized or cell.gpus <= MOST_RANKS:
             what = SENDS if collective.personalized else LINKS
-            yield (what, *where), cell.time_s / plain.links(collective, cell.size).time_s
-    for what, hides in ((AGAIN, _same_set), (BETWEEN, _near)):
-        for cell, _ in cells:
-            held_out = copy(plain)
-            held_out.published = partial(_left, hides, cell)
-            found = held_out.times(plain.machine, Collective(cell.collective), [cell.size])[0]
-            if found.details["basis"] == {AGAIN: "measured", BETWEEN: "between"}[what]:
-                # Few jobs were published twice: all of a size together say how far runs are apart, both sizes
-                # below 512 KiB and both from 64 MiB on.
-                scopes, sizes = [scope_of(cell.nodes, cell.gpus)], [_sizes_of(cell.size)]
-                if what == AGAIN:
-                    names = [name for _, name in library_rates.SIZE_STEPS]
-                    scopes = list(library_rates.SCOPES)
-                    sizes = next((pair for pair in (names[:2], names[-2:]) if sizes[0] in pair), sizes)
-                for scope, name in product(scopes, sizes):
-                    yield (what, scope, name), cell.time_s / found.time_s
+            yield (what, scope, sizes), cell.time_s / plain.links(collective, cell.size).time_s
+        found = plain.times(plain.machine, collective, [cell.size])[0]
+        if found.details["basis"] in ("measured", "between"):
+            # Few jobs were published twice: all of several nodes together say how far runs are apart, both sizes
+            # below 512 KiB and both from 64 MiB on.
+            names = [name for _, name in library_rates.SIZE_STEPS]
+            pair = next((pair for pair in (names[:2], names[-2:]) if sizes in pair), [sizes])
+            for alike in product([ONE_NODE] if scope == ONE_NODE else [SEVERAL, ALONE], pair):
+                yield (AGAIN, *alike), cell.time_s / found.time_s
+
+
+@cache
+def _other_machines(name: str) -> Callable[[Cell], bool]:
+    return lambda cell: cell.set.machine != name
 
 
 def _sizes_of(size: int) -> str:
@@ -209,22 +290,43 @@ def _sizes_of(size: int) -> str:
     return next(name for least, name in reversed(library_rates.SIZE_STEPS) if size >= least)
 
 
-def _left(hides: Callable[[Cell, Cell], bool], held: Cell, cell: Cell) -> bool:
-    return not hides(held, cell)
+def judge(rig: Rig) -> list[Judged]:
+    """The times of a rig beside what is said of them where nobody had published them."""
+    others = {other: ratios for other, ratios in FOUND.items() if other != rig}
+    table = {
+        (row["machine"], row["what"], row["scope"], row["sizes"]): Spread(
+            *(row[name] for name in ("cells", "low", "middle", "high"))
+        )
+        for row in spreads(others)
+    }
+    judged = list[Judged]()
+    with without(rig), mock.patch.object(library_rates, "spreads", return_value=table):
+        for question, adds, launched, cells in RIGS[rig]:
+            with suppress(BlinksimError):
+                model, machine = Library(multicast=adds, set_up=launched).at(question)
+                for cell in cells:
+                    [found] = model.times(machine, Collective(cell.collective), [cell.size])
+                    low, high = (found.details[f"interval_{end}_s"] for end in ("low", "high"))
+                    judged.append(Judged(rig, cell, found.time_s, low, high, found.details["basis"]))
+    return judged
 
 
-def _same_set(held: Cell, cell: Cell) -> bool:
-    return cell.set.name == held.set.name
-
-
-def _near(held: Cell, cell: Cell) -> bool:
-    """All runs of this size: what is left is between others."""
-    return cell.size == held.size
+def main() -> None:
+    """Makes the constants, the spreads and the page anew, and prints how wrong what is left out is predicted."""
+    write(library_rates.folder() / "constants.csv", constants())
+    library_rates.all_rates.cache_clear()
+    RIGS.update(rigs())
+    # The longest first.
+    order = sorted(RIGS, key=lambda rig: -sum(len(cells) for *_, cells in RIGS[rig]))
+    with get_context("fork").Pool() as pool:
+        FOUND.update(zip(order, pool.imap(ratios_of, order), strict=True))
+    write(library_rates.folder() / "spreads.csv", spreads(FOUND))
+    library_rates.spreads.cache_clear()
+    with get_context("fork").Pool() as pool:
+        judged = [one for found in pool.imap(judge, order) for one in found]
+    print(left_out_tables(judged))
+    PAGE.write_text(page(measurements(), judged), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write(library_rates.folder() / "constants.csv", constants())
-    library_rates.all_rates.cache_clear()
-    write(library_rates.folder() / "spreads.csv", spreads())
-    library_rates.spreads.cache_clear()
-    PAGE.write_text(page(measurements()), encoding="utf-8")
+    main()

@@ -16,7 +16,7 @@ from fractions import Fraction
 from itertools import takewhile
 from operator import attrgetter, itemgetter
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of, other_gpus, read_runs
 from blinksim.answers.measurements.public import grouped
@@ -29,6 +29,7 @@ from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Row, Run
 from blinksim.results import Rates, Result, keyed
 from blinksim.textio.text_table import table
+from blinksim.timing.measured.public_tables import SetUpName
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
 
@@ -362,6 +363,7 @@ def diagnose(
     multicast: bool = True,
     rates: str | None = None,
     version: str = "",
+    set_up: SetUpName | None = None,
 ) -> Diagnosis:
     """Compare tests of one collective, or a single figure, with the expected rate of the machine.
 
@@ -392,6 +394,8 @@ def diagnose(
         ``nccl`` where it has that.
     version : str
         The version of NCCL that ran, such as ``2.30.7``. Default: what the log says, if it does.
+    set_up : str, optional
+        How calls were launched: ``graph``, ``stream`` or ``threads``. Default: what the log says, else ``graph``.
 
     Returns
     -------
@@ -419,7 +423,7 @@ def diagnose(
     ... ''')
     >>> import blinksim as bs
     >>> print(bs.diagnose("log.txt", "hgx-h200", multicast=False).sentence())
-    allreduce on 8 GPUs of hgx-h200: normal, 359.5 GB/s busbw at 1 GiB, 103 % of expected (307 to 400), 80 % ...
+    allreduce on 8 GPUs of hgx-h200: normal, 359.5 GB/s busbw at 1 GiB, 103 % of expected (325 to 402), 80 % ...
     >>> bs.diagnose(None, "hgx-h200", size="1GiB", busbw=300).first_behind is None
     False
     """
@@ -440,7 +444,8 @@ def diagnose(
     if version and not _VERSION.fullmatch(version):
         raise InputError(f"{version!r} is no version of NCCL; give one such as 2.28.3")
     ran = version or next((run.nccl for run in given if run.nccl), "")
-    expectation = Expectation(chosen, whole, tested, multicast, ran, rates)
+    launched: str = set_up or next((run.set_up for run in given if run.set_up), "graph")
+    expectation = Expectation(chosen, whole, tested, multicast, ran, rates, cast("SetUpName", launched))
     every = sorted((row for run in given for row in run.rows if row.size), key=attrgetter("size"))
     every, lines = [row for row in every if row.in_place == in_place] or every, list[Line]()
     for bytes_, rows in grouped(every, attrgetter("size")):

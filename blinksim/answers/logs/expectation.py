@@ -48,6 +48,7 @@ from blinksim.textio.text_table import count
 from blinksim.timing.alpha_beta import Counts, Floats, Ints, Paths, Starts, crossed, route_alphas, step_kinds
 from blinksim.timing.contest import able_of
 from blinksim.timing.library_model import Library, sent_by
+from blinksim.timing.measured.public_tables import SetUpName
 from blinksim.timing.measured_constants import NVLS
 from blinksim.topology.elements import NCCL, RCCL, Device
 from blinksim.topology.graph import Topology
@@ -427,6 +428,7 @@ class Expectation:
     part: the selection. whole: the machine that it is of, as it was loaded. multicast: True if NCCL may let the
     switches add (NVLS). ran: the version of NCCL, where it is known; the model is that of the nearest version whose
     figures are. rates: the table of NCCL's model. Default: the one that NCCL computes with, if the machine has it.
+    set_up: how calls are launched.
     """
 
     part: Topology
@@ -435,6 +437,7 @@ class Expectation:
     multicast: bool = True
     ran: str = ""
     rates: str | None = None
+    set_up: SetUpName = "graph"
 
     @cached_property
     def machine(self) -> Topology:
@@ -489,7 +492,7 @@ class Expectation:
         # What NCCL assumes of links is no bound: some were measured to carry more.
         question = Question.of_part(self.part, at_rates(self.whole, NOMINAL) if named else self.machine)
         version = nearest(self.ran) if self.ran else DEFAULT_VERSION
-        return Library(version=version, multicast=self.multicast).at(question)[0]
+        return Library(version=version, multicast=self.multicast, set_up=self.set_up).at(question)[0]
 
     @cached_property
     def without_nvls(self) -> Expectation:

@@ -67,7 +67,8 @@ class Run:
     complete: True if the last lines of the test are there. group, step_s: of a job's log, the group of ranks,
     whose places then are numbers in the job, and the seconds of the steps, 0 if unknown. waited_s, late: of
     the logs of several ranks, how long one of them waited for others in all, and the log of the rank that
-    others waited for.
+    others waited for. set_up: how calls were launched, ``graph``, ``stream`` or ``threads`` of one process, empty
+    where the log does not say.
     """
 
     path: str
@@ -82,6 +83,7 @@ class Run:
     step_s: float = 0.0
     waited_s: float = 0.0
     late: str = ""
+    set_up: str = ""
 
     def __repr__(self) -> str:
         sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
@@ -354,6 +356,7 @@ _RANK = re.compile(
 _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
 _VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=([0-9]{4,6})\b)?")
 _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
+_LAUNCHED = re.compile(r"#\s*nThread:? *([0-9]{1,5}) +nGpus:? *([0-9]{1,5})(?: .*\bgraph: *([0-9]{1,5}))?")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
 # With which the next test of a log begins.
 _OPENS = ("nccl-tests version", "Collective test starting", "nThread ", "size ")
@@ -375,12 +378,13 @@ class _Draft:
     piece: str = ""
     piece_line: int = 0
     above: str = ""
+    set_up: str = ""
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
         name = collective_of(self.program)
         run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.nccl, self.complete)
-        run = run if name else replace(run, collective=inferred(run))
+        run = replace(run, collective=name or inferred(run), set_up=self.set_up)
         if not run.ranks:
             run = replace(run, ranks=counted(run.collective, numbers))
         if run.collective in COLLECTIVES:
@@ -469,6 +473,9 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
             raise FileError(path, f"rank {rank} is listed twice; is this one log?", number)
         draft.ranks.add(int(rank))
         draft.places.append(RankPlace(int(rank), host, int(device), busid, name.strip()))
+    elif match := _LAUNCHED.match(line):
+        threads, gpus, graph = (int(number or 0) for number in match.groups())
+        draft.set_up = "graph" if graph else "threads" if threads * gpus > 1 else "stream"
     elif match := _STARTING.match(line):
         draft.program = match.group(1)
     elif match := _VERSION.match(line):

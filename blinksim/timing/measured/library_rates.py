@@ -36,7 +36,7 @@ CHOICE, STEPS = FORMS = ("choice", "steps")
 # The jobs that constants are for: adapters add up where several GPUs of a node use them.
 ONE_NODE, SEVERAL, ALONE = SCOPES = ("one node", "several nodes", "one GPU a node")
 _ROUNDS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
-_EXCHANGES = ("alltoall", "gather", "scatter")
+EXCHANGES = ("alltoall", "gather", "scatter")
 _WORDS = {
     "start": "start",
     "latency": "latency",
@@ -138,7 +138,7 @@ def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str,
     >>> step_counts("allgather", 4, 1, 4000)
     {'rounds start': 1.0, 'rounds hop': 3.0, 'rounds bytes': 3000.0, 'rounds ramp': 94.86832980505137}
     """
-    if collective in _EXCHANGES:
+    if collective in EXCHANGES:
         # On one node what a rank keeps takes as long as what it sends: times of 2, 4 and 8 GPUs are the same.
         # Between nodes only what leaves them counts.
         key, steps, moved = "exchange", ranks - 1, size * (1.0 if nodes == 1 else 1 - 1 / nodes)
@@ -158,12 +158,12 @@ def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str,
 
 # The name of all machines together in `spreads.csv`.
 EVERY = "all"
-AGAIN, BETWEEN, EXPECTED, LENT = "again", "between", "expected", "lent"
+AGAIN, EXPECTED, LENT = "again", "expected", "lent"
 GUESSED = PREDICTED, LINKS, SENDS = "predicted", "links", "sends"
-"""References for measured times: the median of other runs of the job, neighboring sizes of the run, times by
-constants of the machine or by those that its nearest relative lends, NCCL's own model, and what libraries do on
-the links at nominal rates: chains and trees, or sends of single blocks. What is guessed is multiplied by the
-middle of the ratios."""
+"""References for measured times: the median of runs of the job on other rigs, times by constants of the machine, what
+machines of the same links lend, NCCL's own model, and what libraries do on the links at nominal rates: chains and
+trees, or sends of single blocks. None knows the rig that the times are of. What is guessed is multiplied by the middle
+of the ratios."""
 # The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name.
 SIZE_STEPS = (
     (0, "below 32 KiB"),
@@ -192,7 +192,7 @@ class Part:
     """Cells of a set that constants were fitted to.
 
     collectives, gpus: empty for all. least: bytes of the smallest. every: each so many-th size, in their
-    order, 1 for all of them; the first of them is not the smallest size.
+    order, 1 for all of them; the first of them is not the smallest size. constants: where they are.
     """
 
     set: str
@@ -200,6 +200,7 @@ class Part:
     gpus: tuple[int, ...]
     least: int
     every: int
+    constants: str
 
     def holds(self, cell: Cell, place: int) -> bool:
         """True for a cell of the part; place: its number among the sizes of its job, from 0."""
@@ -216,10 +217,9 @@ class Part:
 class Spread:
     """How measured times compare to predicted ones: low, middle and high are quantiles of their ratio.
 
-    Of a machine they are 10, 50 and 90 % of its cells, the ends where there are few cells; of all machines every
-    one counts as much as any other. For what is `GUESSED` they are 5, 50 and 95 %, where low and high are those of
-    machines around what the others say of each, and the cells of the machine itself count as more machines, and
-    lie inside.
+    They are 5, 50 and 95 %, the ends where there are few cells; of all machines every one counts as much as any other.
+    For what is `GUESSED` low and high are those of machines around what the others say of each, and the cells of the
+    machine itself count as more machines, and lie inside. Eight in ten times of a left-out rig lie between them.
     """
 
     cells: int
@@ -234,7 +234,9 @@ def parts() -> tuple[Part, ...]:
 
     def part(row: dict[str, str]) -> Part:
         gpus = tuple(map(int, row["gpus"].split()))
-        return Part(row["set"], tuple(row["collectives"].split()), gpus, int(row["least"]), int(row["every"]))
+        return Part(
+            row["set"], tuple(row["collectives"].split()), gpus, int(row["least"]), int(row["every"]), row["constants"]
+        )
 
     return tuple(_table("parts.csv", part, "part of a table"))
 
@@ -293,17 +295,27 @@ def spreads() -> dict[tuple[str, str, str, str], Spread]:
     return dict(_table("spreads.csv", spread, "row of a spread"))
 
 
-def spread_at(machine: str, library: str, what: str, scope: str, size: int) -> Spread:
+def pools(library: str, network: str) -> tuple[str, str]:
+    """The names in `spreads` of all machines of a library, and of those of them that a network joins.
+
+    >>> pools("NCCL", "slingshot")
+    ('NCCL', 'NCCL over slingshot')
+    """
+    return library, f"{library} over {network}"
+
+
+def spread_at(machine: str, library: str, network: str, what: str, scope: str, size: int) -> Spread:
     """How published times compare with a reference at a size, interpolated between the sizes of `SIZE_STEPS`.
 
-    In each of these the nearest machines count of which any have cells: those of the library, of the scope, all;
-    and the machine itself, whose rows of what is `GUESSED` know of the others. References that were fitted to
-    measurements have the middle 1, and an interval that holds both.
+    In each of these the nearest machines count of which any have cells: those of the library over the network, of the
+    library, of the scope, all; and the machine itself, whose rows of what is `GUESSED` know of the others. References
+    that were fitted to measurements have the middle 1, and an interval that holds both.
     """
     known = list[tuple[float, int, list[float]]]()
     for turn, (_, sizes) in zip(TURNS, SIZE_STEPS, strict=True):
-        pools = (machine, scope), (library, scope), (EVERY, scope), (EVERY, SEVERAL)
-        own, *others = (spreads().get((name, what, where, sizes)) for name, where in pools)
+        names = [machine, *reversed(pools(library, network)), EVERY]
+        near_ones = [*((name, what, scope, sizes) for name in names), (EVERY, what, SEVERAL, sizes)]
+        own, *others = map(spreads().get, near_ones)
         if near := next(filter(None, others), None):
             ends = own if own and what in GUESSED else near
             figures = [ends.low, ends.middle, ends.high]

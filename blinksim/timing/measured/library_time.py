@@ -18,7 +18,7 @@ from blinksim.machines import load
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_rates import CHOICE, ONE_NODE, choice_counts, scope_of, step_counts
+from blinksim.timing.measured.library_rates import CHOICE, EXCHANGES, ONE_NODE, choice_counts, scope_of, step_counts
 from blinksim.timing.measured_constants import NcclRates
 from blinksim.topology.graph import Topology
 
@@ -40,6 +40,16 @@ def relatives_of(name: str, lent: str = "rates") -> list[str]:
     """The machines that lend a machine of the catalogue what was measured on them, the nearest first."""
     near, _ = library_rates.relatives(lent).get(name, ("", ""))
     return [near, *relatives_of(near, lent)] if near else []
+
+
+def kin_of(name: str) -> list[str]:
+    """The other machines of the catalogue whose nodes have the same links, the nearest first."""
+    lent = library_rates.relatives("times")
+    pairs = {*((one, near) for one, (near, _) in lent.items()), *((near, one) for one, (near, _) in lent.items())}
+    found = [name]
+    for one in found:
+        found += sorted(near for this, near in pairs if this == one and near not in found)
+    return found[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +121,7 @@ def nccl_time(
 def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> LibraryTime | None:
     scope = scope_of(job.nodes, job.ranks)
     known = library_rates.all_rates().get((name, job.library.split()[0], scope), ())
-    smallest = _smallest(name, scope) if known else {}
+    smallest = _smallest(name, scope, job.collective in EXCHANGES) if known else {}
     # Without a switch other numbers of GPUs of a node have other links.
     alike = job.switched or job.ranks // job.nodes in smallest
     if not alike or size * _REACH_IN_SIZE < min(smallest.values(), default=0):
@@ -135,7 +145,14 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
 
 
 @cache
-def _smallest(name: str, scope: str) -> dict[int, int]:
-    """Bytes of the smallest message of such jobs that was measured, by how many GPUs of a node took part."""
-    cells = [cell for cell in public_tables.cells(name) if scope_of(cell.nodes, cell.gpus) == scope]
+def _smallest(name: str, scope: str, exchange: bool) -> dict[int, int]:
+    """Bytes of the smallest message that constants of such jobs know of, by how many GPUs of a node took part."""
+    told = {part.set for part in library_rates.parts()}
+    cells = [
+        cell
+        for cell in public_tables.cells(name)
+        if cell.set.name in told
+        and scope_of(cell.nodes, cell.gpus) == scope
+        and (cell.collective in EXCHANGES) == exchange
+    ]
     return {cell.gpus // cell.nodes: cell.size for cell in sorted(cells, key=lambda cell: -cell.size)}

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Literal, get_args
 
 from blinksim import data_files
 from blinksim.collective import COLLECTIVES, busbw_factor
@@ -23,7 +24,12 @@ QUALITIES = {
     "B": "a whole table, but bus bandwidth only, or machine or number derived",
     "C": "an excerpt or single figures",
 }
+SetUpName = Literal["graph", "stream", "threads"]
+GRAPH, STREAM, THREADS = SET_UPS = get_args(SetUpName)
+"""How calls are launched: in a graph, from a stream by a process for each GPU, or by threads of one process."""
 _BYTES = ("int8", "uint8")
+# So many times what the host takes from call to call, and what it takes does not count.
+_BEYOND_HOST = 3
 # The sizes that are summed up together: the first of each band, in bytes, and its name.
 BANDS = ((0, "below 512 KiB"), (512 * 2**10, "512 KiB to 64 MiB"), (64 * 2**20, "from 64 MiB"))
 
@@ -38,7 +44,8 @@ class Set:
     """Where cells come from.
 
     algorithm: what the library was set to take, empty if it chose by itself; members: the GPUs of every node
-    that took part, empty for its first ones.
+    that took part, empty for its first ones. set_up: how calls were launched, one of `SET_UPS`, where the source or
+    its times say so.
     """
 
     name: str
@@ -48,6 +55,7 @@ class Set:
     version: str
     algorithm: str
     members: str
+    set_up: str
     source: str
 
 
@@ -94,6 +102,8 @@ def sets() -> Mapping[str, Set]:
         name = row.pop("set")
         if row["quality"] not in QUALITIES:
             raise unknown("quality", row["quality"], QUALITIES)
+        if row["set_up"] and row["set_up"] not in SET_UPS:
+            raise unknown("set-up", row["set_up"], SET_UPS)
         if name in found:
             raise InputError(f"the set {name} is given twice")
         found[name] = Set(name, **row)
@@ -117,6 +127,30 @@ def cells(machine: str) -> Sequence[Cell]:
     if not path.is_file():
         raise unknown("machine with published measurements", machine, machines())
     return read_rows(path, partial(_cell, sets(), machine), f"measured cell of {machine}")
+
+
+@cache
+def host_times() -> Mapping[str, float]:
+    """Seconds from call to call that the host takes, by the sets of one node that were launched from a stream.
+
+    That is the least time of such a set.
+    """
+    streams = dict.fromkeys(one.machine for one in sets().values() if one.set_up == STREAM)
+    found = [cell for machine in streams for cell in cells(machine) if cell.set.set_up == STREAM and cell.nodes == 1]
+    return {cell.set.name: cell.time_s for cell in sorted(found, key=lambda cell: -cell.time_s)}
+
+
+def holds_for(cell: Cell, set_up: str) -> bool:
+    """True if a published time is also that of calls launched in another way: the host was not what took so long."""
+    if cell.nodes > 1 or (cell.set.set_up == STREAM) == (set_up == STREAM):
+        return True
+    return beyond_host(cell.time_s, cell.set.name if cell.set.set_up == STREAM else "")
+
+
+def beyond_host(time_s: float, name: str = "") -> bool:
+    """True if the host that launched the calls of a set, or by default any, is no part of a time."""
+    host = host_times()[name] if name else max(host_times().values(), default=0.0)
+    return time_s >= _BEYOND_HOST * host
 
 
 def _cell(known: Mapping[str, Set], machine: str, row: dict[str, str]) -> Cell:
