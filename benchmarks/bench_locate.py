@@ -124,27 +124,26 @@ class Emulated:
         local = tuple(gpus for _, gpus in job.gpus)
         times = {}
         for size in SIZES:
-            usual = self.faults.projection(local, job.collective, size).time_s
+            usual = self.faults.projection(local, job.collective, size, nics=job.nics).time_s
             try:
-                ratio = self.ratio(local, tuple(edits))
+                ratio = self.ratio(job, tuple(edits))
             except InfeasibleError:
                 ratio = 10.0  # through the host
             times[size] = usual * ratio * math.exp(factor + noise(self.draw, SIZE))
         rows = tuple(Row(s, 0, "", "none", -1, False, t, s / t, 0.0, None, 0) for s, t in times.items())
-        return Run("run", "allreduce", sum(map(len, local)), rows)
+        return Run("run", "allreduce", sum(map(len, local)), rows, adapters=",".join(job.nics))
 
-    def ratio(self, local: tuple[tuple[int, ...], ...], edits: tuple[str, ...]) -> float:
+    def ratio(self, job: Job, edits: tuple[str, ...]) -> float:
         if not edits:
             return 1.0
-        job = located.Job(tuple(enumerate(local)))
-        before = self.faults.projection(local, job.collective, 2**28).time_s
-        return self.faults.projection(local, job.collective, 2**28, edits).time_s / before
+        of = tuple(gpus for _, gpus in job.gpus), job.collective, 2**28
+        return self.faults.projection(*of, edits, job.nics).time_s / self.faults.projection(*of, nics=job.nics).time_s
 
 
 def found(machine: str, nodes: int, fault: Fault | None, node: int, draw: random.Random, most: int = 10) -> Suspicion:
     """What is known after doing what `--next` says."""
     rig = Emulated(machine, nodes, fault, node, draw)
-    read = _Rig(rig.faults, Question(machine, nodes=nodes), {}, {})
+    read = _Rig(rig.faults, Question(machine, nodes=nodes), {}, {}, {nic: nic for nic in rig.faults.nics})
     suspicion = Suspicion(rig.faults, nodes)
     while len(suspicion.seen) < most:
         job = suspicion.next_run()
@@ -160,7 +159,8 @@ def counted(machine: str, nodes: int, cases: int, draw: random.Random, each: boo
     counts: Counter[str] = Counter()
     for _ in range(cases):
         fault, node = drawn(machine, nodes, draw), draw.randrange(nodes)
-        suspicion = found(machine, nodes, fault, node, draw)
+        # Noise of its own, so that other runs change no later case.
+        suspicion = found(machine, nodes, fault, node, random.Random(draw.random()))
         names = suspicion.candidates()
         where = fault[1] if fault[0] == "rail" else f"node {node}" if fault[1] == "all" else fault[1]
         where = f"n{node}.{where}" if nodes > 1 and fault[0] not in ("rail", "network", "host") else where

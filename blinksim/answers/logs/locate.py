@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations, product
 from statistics import median
@@ -24,7 +24,7 @@ import numpy as np
 
 from blinksim.answers.expect import PROGRAMS, VISIBLE
 from blinksim.answers.logs.expectation import read_runs
-from blinksim.answers.logs.faults import ALL, ASKED, RAIL, SIZE, FaultClass, Faults
+from blinksim.answers.logs.faults import ALL, ASKED, RAIL, SIZE, FaultClass, Faults, Part
 from blinksim.answers.project import gpus_of
 from blinksim.collective import ROOTED, Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
@@ -56,15 +56,21 @@ _ALIKE = 0.25
 # What a run must tell, in nats, to be worth it.
 _WORTH = 0.02
 _MOST_NODES = 16
+# Which adapters to take: libfabric's fi_cxi(7) and fi_efa(7); over verbs NCCL_IB_HCA.
+_CHOSEN = {"slingshot": ("FI_CXI_DEVICE_NAME", "cxi"), "efa": ("FI_EFA_IFACE", "")}
 _SIZES = "-b 64M -e 1G -f 4"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A collective and its GPUs by node: numbers of nodes, and of the GPUs in each."""
+    """A collective and its GPUs by node: numbers of nodes, and of the GPUs in each.
+
+    nics: the adapters that every node takes by their names in the machine; none for all.
+    """
 
     gpus: tuple[tuple[int, tuple[int, ...]], ...]
     collective: Collective = ASKED
+    nics: tuple[str, ...] = ()
 
     @property
     def locals(self) -> tuple[tuple[int, ...], ...]:
@@ -245,9 +251,9 @@ class Suspicion:
         alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
         self.covariance = alike * np.outer(self.wide, self.wide) + _NOISE**2 * np.eye(len(seen))
 
-    def kind(self, job: Job) -> tuple[tuple[int, ...], ...]:
+    def kind(self, job: Job) -> tuple[Part, ...]:
         """What jobs have in common that take the same time on a healthy machine."""
-        return tuple(sorted(self.faults.alike(gpus)[0] for gpus in job.locals))
+        return tuple(sorted(self.faults.alike(gpus, job.nics)[0] for gpus in job.locals))
 
     @staticmethod
     def wide_of(healthy: Projection) -> float:
@@ -262,7 +268,7 @@ class Suspicion:
         for node, gpus in job.gpus:
             others = locals_ - Counter([gpus])
             other = others.most_common(1)[0][0] if others else None
-            found[node] = self.faults.effects(gpus, other, job.collective, size)
+            found[node] = self.faults.effects(gpus, other, job.collective, size, job.nics)
         found[0, self.rail] = found[:, self.rail].max(axis=0, initial=0.0)
         return np.append(found.ravel(), 0.0)
 
@@ -346,11 +352,16 @@ class Suspicion:
             found.append(Candidate(target.kind, name, float(place[index]), share, tuple(edits), tied))
         return found
 
-    def informs(self, job: Job) -> float:
-        """What the outcome of a run is expected to tell about which fault it is, in nats."""
+    def informs(self, job: Job, beside: Job | None = None) -> float:
+        """What the outcome of a run is expected to tell about which fault it is, in nats.
+
+        beside: another run that takes as long on a healthy machine; then what one takes beside the other tells.
+        """
         wide, kind = self.wide_of(self.expected(job)), (job.collective, self.kind(job))
         values, variance = self.predicted(job), wide**2 + _NOISE**2
-        if self.seen:
+        if beside is not None:
+            values, variance = values - self.predicted(beside), 2 * _NOISE**2
+        elif self.seen:
             shared = np.array([wide * w * (k == kind) for w, k in zip(self.wide, self.kinds, strict=True)])
             pulls = np.linalg.solve(self.covariance, shared)
             values, variance = values + pulls @ self.misses, variance - float(pulls @ shared)
@@ -372,6 +383,8 @@ class Suspicion:
         sets = dict.fromkeys((all_nodes, *_halves(all_nodes), *combinations(sorted(first[:8]), 2)))
         for part in (every, *((gpu,) for gpu in every)):
             yield from (Job(tuple((node, part) for node in nodes)) for nodes in sets if len(nodes) > 1)
+        for nic, gpu in self.faults.nearest():
+            yield from (Job(tuple((node, (gpu,)) for node in nodes), nics=(nic,)) for nodes in sets if len(nodes) > 1)
         if self.nodes == 2 and every[1:]:
             # No third node tells which end it is, but another port at one of them does.
             yield from (Job(((0, (gpu,)), (1, (every[gpu - 1],)))) for gpu in every)
@@ -388,12 +401,21 @@ class Suspicion:
 
     def expected(self, job: Job) -> Projection:
         """What a healthy machine takes for a run."""
-        return self.faults.projection(job.locals, job.collective, SIZE)
+        return self.faults.projection(job.locals, job.collective, SIZE, nics=job.nics)
 
     def next_run(self) -> Job | None:
-        """The run that tells most, of several the one on most nodes; None if no run tells anything."""
-        told = {job: round(self.informs(job), 6) for job in self.choices}
-        best = max(told, key=lambda job: (told[job], len(job.gpus)), default=None)
+        """The run that tells most, of several the one on most nodes; None if no run tells anything.
+
+        By itself, or half of what it and a run on others tell beside each other.
+        """
+        told = {job: self.informs(job) for job in self.choices}
+        for alike in grouped(((job.collective, self.kind(job)), job) for job in self.choices).values():
+            for job in alike:
+                spots = {*job.gpus}
+                other = next((one for one in alike if spots.isdisjoint(one.gpus)), None)
+                if other is not None:
+                    told[job] = max(told[job], self.informs(job, other) / 2)
+        best = max(told, key=lambda job: (round(told[job], 6), len(job.gpus)), default=None)
         return best if best is not None and told[best] > _WORTH else None
 
 
@@ -422,6 +444,7 @@ class _Rig:
     whole: Question
     hosts: dict[str, int]
     buses: dict[str, int]
+    adapters: dict[str, str]
 
     def spots(self, run: Run, given: Names | None) -> list[tuple[int, int]]:
         """Node and GPU of each rank: those given, else those that the head of the log lists, else all."""
@@ -458,14 +481,32 @@ class _Rig:
             raise InputError(f"{run.path}: its devices are not those of this machine ({there}); {cure}")
         used = sorted({node for node, _ in spots})
         local = tuple((node, tuple(sorted(x for at, x in spots if at == node))) for node in used)
-        return Job(local, Collective(run.collective))
+        return Job(local, Collective(run.collective), self.nics(run) if len(local) > 1 else ())
+
+    def nics(self, run: Run) -> tuple[str, ...]:
+        """The adapters that a run was told to take, by their names in the machine; none for all.
+
+        As NCCL reads ``NCCL_IB_HCA``: ``^`` for all but these, ``=`` for whole names, a port behind a colon.
+        """
+        own, text, exact = self.faults.nics, run.adapters.lstrip("^="), "=" in run.adapters[:2]
+        found = set[str]()
+        for name in (item.partition(":")[0].strip() for item in text.split(",") if own and item):
+            known = {nic for at, nic in self.adapters.items() if at == name or (at.startswith(name) and not exact)}
+            if not known:
+                cure = f"name those of the machine behind the log, as in log.txt:hca={own[0]}"
+                raise InputError(
+                    f"{run.path}: took adapter {name}, and a node has {names(list(self.adapters))}; {cure}"
+                )
+            found |= known
+        chosen = tuple(nic for nic in own if (nic in found) != run.adapters.startswith("^"))
+        return chosen if len(chosen) < len(own) else ()
 
     def seen(self, run: Run, given: Names | None) -> Seen:
         """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
         job = self.job(run, given)
         times = grouped((row.size, row.time_s) for row in run.rows if row.size and row.time_s)
         sizes = [size for size in sorted(times) if 16 * size >= max(times)][-3:]
-        healthy = [self.faults.projection(job.locals, job.collective, size) for size in sizes]
+        healthy = [self.faults.projection(job.locals, job.collective, size, nics=job.nics) for size in sizes]
         ratios = [math.log(median(times[one.size]) / one.time_s) for one in healthy]
         # The middle of the interval: longer times than the expected one may be usual.
         of = healthy[-1].details
@@ -474,19 +515,40 @@ class _Rig:
 
     def command(self, job: Job) -> str:
         """The run as a command of nccl-tests."""
-        visible = VISIBLE.get(self.faults.projection(job.locals, job.collective, SIZE).details["library"], "")
+        visible = VISIBLE.get(
+            self.faults.projection(job.locals, job.collective, SIZE, nics=job.nics).details["library"], ""
+        )
         known = {node: host for host, node in self.hosts.items()}
         test = f"{PROGRAMS[job.collective.name]}_perf {_SIZES}"
         if self.whole.nodes == 1:
             [gpus] = job.locals
             return f"{visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
+        taken = ""
+        if job.nics:
+            called = {nic: name for name, nic in self.adapters.items()}
+            taken = f"-x {_chosen_by(self.faults)[0]}={','.join(called[nic] for nic in job.nics)} "
         named = ((gpus, f"{known.get(node, f'n{node}')}:{len(gpus)}") for node, gpus in job.gpus)
         parts = (
             f"-H {','.join(hosts)} -np {len(hosts) * len(gpus)} "
-            f"-x {visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {test} -g 1"
+            f"-x {visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {taken}{test} -g 1"
             for gpus, hosts in grouped(named).items()
         )
         return f"mpirun {' : '.join(parts)}"
+
+
+def _adapters(runs: Sequence[Run], faults: Faults) -> dict[str, str]:
+    """The adapters of a node in the machine, by what they are called: in the logs, if these together name all."""
+    given = (item.partition(":")[0].strip() for run in runs for item in run.adapters.lstrip("^=").split(",") if item)
+    named, own = sorted({*given} - {*faults.nics}, key=lambda name: (len(name), name)), faults.nics
+    if len(named) != len(own):
+        stem = _chosen_by(faults)[1]
+        named = [f"{stem}{number}" if stem else name for number, name in enumerate(own)]
+    return {name: name for name in own} | dict(zip(named, own, strict=True))
+
+
+def _chosen_by(faults: Faults) -> tuple[str, str]:
+    """The variable that says which adapters to take, and what they are called, before a number."""
+    return _CHOSEN.get(faults.node.fabric.kind if faults.node.fabric else "", ("NCCL_IB_HCA", "mlx5_"))
 
 
 def _buses(runs: Sequence[Run], gpus: int) -> dict[str, int]:
@@ -528,7 +590,7 @@ def locate(
         One node, as for `load`; what it is when nothing is wrong.
     logs : sequence of str, path or Run
         Logs of pairs, groups, nodes or several nodes. The heads name hosts and GPUs; GPUs may also be named
-        behind a path, as in ``log.txt@0,1``.
+        behind a path, as in ``log.txt@0,1``, and behind these the adapters of a run on some: ``log.txt:hca=nic0``.
     nodes : int
         Nodes of the cluster, at most those that `hosts` names.
     hosts : sequence of str
@@ -576,6 +638,7 @@ def locate(
         Question(machine, nodes=many),
         {host: node for node, host in enumerate(known)},
         _buses([run for run, _ in runs], faults.gpus),
+        _adapters([run for run, _ in runs], faults),
     )
     seen = [rig.seen(run, given) for run, given in runs]
     suspicion = Suspicion(faults, many, seen)
@@ -590,12 +653,17 @@ def locate(
 
 
 def _read(log: str | os.PathLike[str] | Run, wanted: str) -> list[tuple[Run, str | None]]:
-    """The tests of a log, each with the GPUs that ``log.txt@0,1`` names."""
-    path, mark, given = ("", "", "") if isinstance(log, Run) else os.fspath(log).rpartition("@")
-    if isinstance(log, Run) or not mark or os.path.exists(log):
-        found, members = (log,) if isinstance(log, Run) else read_runs(log), None
+    """The tests of a log, each with the GPUs that ``log.txt@0,1`` names, on the adapters of ``log.txt:hca=nic0``."""
+    members, taken = None, ""
+    if isinstance(log, Run):
+        found: Sequence[Run] = (log,)
     else:
-        found, members = read_runs(path), given
+        path = os.fspath(log)
+        if not os.path.exists(path):
+            path, _, taken = path.partition(":hca=")
+        if not os.path.exists(path) and "@" in path:
+            path, _, members = path.rpartition("@")
+        found = [replace(run, adapters=taken or run.adapters) for run in read_runs(path)]
     runs = [run for run in found if not wanted or run.collective in ("", wanted)]
     return [(one, members) for run in runs for one in tests_log.select([run], wanted)]
 
