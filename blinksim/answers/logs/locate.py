@@ -56,6 +56,7 @@ _ALIKE = 0.25
 # What a run must tell, in nats, to be worth it.
 _WORTH = 0.02
 _MOST_NODES = 16
+_MOST_PAIRS = 20_000
 # Which adapters to take: libfabric's fi_cxi(7) and fi_efa(7); over verbs NCCL_IB_HCA.
 _CHOSEN = {"slingshot": ("FI_CXI_DEVICE_NAME", "cxi"), "efa": ("FI_EFA_IFACE", "")}
 _SIZES = "-b 64M -e 1G -f 4"
@@ -137,13 +138,16 @@ class Located(Result):
     once_in : float
         One in so many healthy machines shows such times.
     explained : bool
-        A fault, or none, fits all logs.
+        A fault, two at once, or none, fits all logs.
     hosts : tuple of str
         The names of the nodes, as far as they are known.
     next_run : str
         The run of nccl-tests that tells most about what is open; empty if none does, or it was not asked for.
     plan : tuple of str
         Runs that clear a machine, of which each tells most where those before show nothing wrong.
+    pairs : tuple of pairs of Candidate
+        Two faults at once, the likeliest first, where these explain all logs and no single one does; `candidates`
+        then holds each of them once.
 
     Examples
     --------
@@ -164,12 +168,18 @@ class Located(Result):
     plan: tuple[str, ...] = ()
     explained: bool = True
     hosts: tuple[str, ...] = ()
+    pairs: tuple[tuple[Candidate, ...], ...] = ()
 
     @property
     def status(self) -> int:
         """1 if there is a fault, 0 if there is none, 5 if logs do not say or nothing explains them all."""
         sound = bool(self.seen) and self.healthy > _SOUND and not any(one.behind for one in self.seen)
         return 5 if not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
+
+    @property
+    def first(self) -> tuple[Candidate, ...]:
+        """The likeliest fault, or two."""
+        return self.pairs[0] if self.pairs else self.candidates[:1]
 
     @property
     def tied(self) -> tuple[Candidate, ...]:
@@ -180,15 +190,15 @@ class Located(Result):
         """The answer in one line."""
         head = f"{gpus_of(self.machine, self.nodes * self.gpus, self.nodes)}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
-            first, share = self.candidates[0], f"{100 * self.candidates[0].share:.0f} % of its rate left"
-            places = len({(one.kind.name, one.place) for one in self.tied})
+            first = [f"{one.words}, about {100 * one.share:.0f} % of its rate left" for one in self.first]
+            places = sum(both[0].tied for both in self.pairs) or len(self.tied)
             among = f", or {places - 1} others that look alike" if places > 1 else ""
-            return f"{head}: {first.words}, about {share}{among}"
+            return f"{head}: {'two faults explain all logs: ' * bool(self.pairs)}{'; '.join(first)}{among}"
         if not self.seen:
             return f"{head}: nothing is known yet"
         told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
         if not self.explained or any(one.behind for one in self.seen):
-            told = "slower than a healthy machine, and no single fault explains all logs"
+            told = "slower than a healthy machine, and neither a fault nor two explain all logs"
         return f"{head}: {told}"
 
     def text(self) -> str:
@@ -202,12 +212,15 @@ class Located(Result):
         if self.status == 1 and self.candidates:
             fewer = ", or less often" * (self.once_in >= 1e6)
             lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
-            if len(self.tied) > 1:
+            if self.pairs[1:] and self.pairs[1][0].tied:
+                alike = [" with ".join(one.place for one in both) for both in self.pairs if both[0].tied]
+                lines.append(("open", f"cannot be told apart: {names(alike, '; ', 4)}"))
+            elif len(self.tied) > 1 and not self.pairs:
                 kinds = dict.fromkeys(one.kind.name for one in self.tied)
                 places = {kind: [one.place for one in self.tied if one.kind.name == kind] for kind in kinds}
                 said = "; ".join(f"{kind} of {names(found, ', ', 4)}" for kind, found in places.items())
                 lines.append(("open", f"cannot be told apart: {said}"))
-            lines.append(("check", self.candidates[0].kind.check))
+            lines += [("check", check) for check in dict.fromkeys(one.kind.check for one in self.first)]
         lines += [(f"run {number}", run) for number, run in enumerate(self.plan, start=1)]
         return "\n".join((self.sentence(), *labelled(lines)))
 
@@ -223,7 +236,8 @@ class Located(Result):
         logs = [keyed(one, keys) | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
         said = "machine nodes gpus_per_node=gpus status healthy_probability=healthy"
         said += " once_in explained hosts rows logs next_run plan"
-        return keyed(self, said, rows=self.rows(), logs=logs)
+        pairs = [keyed(both[0], "probability tied", places=[one.words for one in both]) for both in self.pairs]
+        return keyed(self, said, rows=self.rows(), logs=logs, pairs=pairs)
 
 
 @lru_cache(maxsize=8)
@@ -233,10 +247,13 @@ def _faults(machine: Hashable, several: bool) -> Faults:
 
 
 class Suspicion:
-    """How likely each fault is after some logs: arrays of all nodes and `Faults.columns`, healthy last."""
+    """How likely each fault is after some logs: arrays of all nodes and `Faults.columns`, healthy last.
 
-    def __init__(self, faults: Faults, nodes: int, seen: Sequence[Seen] = ()) -> None:
-        self.faults, self.nodes, self.seen = faults, nodes, tuple(seen)
+    pairs: of two faults at once, where given, the numbers of both; each job takes as long as with the worse one.
+    """
+
+    def __init__(self, faults: Faults, nodes: int, seen: Sequence[Seen] = (), pairs: Ints | None = None) -> None:
+        self.faults, self.nodes, self.seen, self.pairs = faults, nodes, tuple(seen), pairs
         targets = [faults.targets[place] for place in faults.places]
         self.rail = np.array([one.kind.at == RAIL for one in targets], dtype=np.bool_)
         # Half for healthy, and the rest for every place alike, and for each of its shares.
@@ -245,7 +262,12 @@ class Suspicion:
         self.prior: Floats = np.append(0.5 * weights.ravel() / weights.sum(), 0.5)
         # The place that each fault is at, whatever its share: by node and target.
         every = np.arange(nodes)[:, None] * len(faults.targets) + faults.places
-        self.groups: Ints = np.append(every.ravel(), nodes * len(faults.targets))
+        self.places: Ints = np.append(every.ravel(), nodes * len(faults.targets))
+        self.groups = self.places
+        if pairs is not None:
+            self.prior = self.prior[pairs].prod(axis=1)
+            ends = np.sort(self.places[pairs], axis=1)
+            self.groups = np.unique(ends[:, 0] * len(self.places) + ends[:, 1], return_inverse=True)[1].ravel()
         self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
         self.wide = np.array([self.wide_of(one.healthy) for one in seen])
         alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
@@ -270,7 +292,8 @@ class Suspicion:
             other = others.most_common(1)[0][0] if others else None
             found[node] = self.faults.effects(gpus, other, job.collective, size, job.nics)
         found[0, self.rail] = found[:, self.rail].max(axis=0, initial=0.0)
-        return np.append(found.ravel(), 0.0)
+        every = np.append(found.ravel(), 0.0)
+        return every if self.pairs is None else every[self.pairs].max(axis=1)
 
     @cached_property
     def effects(self) -> Floats:
@@ -291,19 +314,41 @@ class Suspicion:
 
     @cached_property
     def _fits(self) -> tuple[Floats, Floats]:
-        """Each fault's squared distance from the logs in standard deviations, and the log of these.
-
-        Effects are known the less the larger they are.
-        """
+        """Each fault's squared distance from the logs in standard deviations, and the log of these."""
         if not self.seen:
             return np.zeros(len(self.prior)), np.zeros(len(self.prior))
         effects, places = np.unique(self.effects, axis=1, return_inverse=True)
-        misses = np.array([[one.ratio] for one in self.seen]) - effects
-        extra = np.eye(len(self.seen)) * (_ROUGH * effects.T[:, :, None]) ** 2
-        covariance = self.covariance + extra
-        pulls = np.linalg.solve(covariance, misses.T[:, :, None])[:, :, 0]
-        squared, wide = (pulls * misses.T).sum(axis=1), np.linalg.slogdet(covariance)[1]
+        squared, wide = self._distances(effects)
         return squared[places.ravel()], wide[places.ravel()]
+
+    def _distances(self, effects: Floats) -> tuple[Floats, Floats]:
+        """As `_fits`, of effects by log and fault; they are known the less the larger they are."""
+        misses = np.array([[one.ratio] for one in self.seen]) - effects
+        covariance = self.covariance + np.eye(len(self.seen)) * (_ROUGH * effects.T[:, :, None]) ** 2
+        pulls = np.linalg.solve(covariance, misses.T[:, :, None])[:, :, 0]
+        return (pulls * misses.T).sum(axis=1), np.linalg.slogdet(covariance)[1]
+
+    @cached_property
+    def doubled(self) -> Suspicion:
+        """Two faults at once: the pairs that explain the logs best, of faults that explain a part of them."""
+        far = 4 * np.sqrt(np.diag(self.covariance))[:, None] + _ROUGH * self.effects
+        part = np.flatnonzero((self.misses > -far).all(axis=0))
+        effects, same = np.unique(self.effects[:, part].round(2), axis=1, return_inverse=True)
+        first, second = (ends.ravel() for ends in np.triu_indices(effects.shape[1]))
+        order = np.argsort(self._distances(np.maximum(effects[:, first], effects[:, second]))[0], kind="stable")
+        found, many = [np.full((1, 2), len(self.prior) - 1)], 0
+        alike = [part[same.ravel() == number] for number in range(effects.shape[1])]
+        for place in order.tolist():
+            many += len(alike[first[place]]) * len(alike[second[place]])
+            if many > _MOST_PAIRS:
+                break
+            found.append(np.stack(np.meshgrid(alike[first[place]], alike[second[place]]), axis=-1).reshape(-1, 2))
+        return Suspicion(self.faults, self.nodes, self.seen, np.concatenate(found[::-1]))
+
+    @property
+    def explained(self) -> bool:
+        """The likeliest fault, or none, fits all logs."""
+        return self.by_chance(int(self.posterior.argmax())) > _MISFIT
 
     @cached_property
     def posterior(self) -> Floats:
@@ -334,23 +379,30 @@ class Suspicion:
         many = len(self.seen)
         return float(fdtrc(many, _FREEDOM, self._fits[0][fault] / many)) if many else 1.0
 
-    def candidates(self) -> list[Candidate]:
-        """The faults that logs show, the likeliest first."""
+    def candidates(self) -> list[tuple[Candidate, ...]]:
+        """The faults that logs show, or the pairs of them, the likeliest first."""
         faults, weights = self.faults, self.posterior * self.shown
-        place, slow = self.by_place(weights), np.log([share for _, share in faults.columns])
-        means = self.by_place(weights * np.append(np.tile(slow, self.nodes), 0)) / np.maximum(place, 1e-300)
-        order, found = np.argsort(-place, kind="stable"), list[Candidate]()
-        for index in order[: int((place > 0.01 * place.sum()).sum())].tolist():
-            node, number = divmod(index, len(faults.targets))
-            target, share = faults.targets[number], float(np.exp(means[index]))
-            at, inside = [node], f"n{node}." if self.nodes > 1 else ""
-            name = f"node {node}" if target.name == ALL else f"{inside}{target.name}"
-            if target.kind.at == RAIL:
-                at, name = list(range(self.nodes)), target.name
-            edits = faults.edits(target, share, at if self.nodes > 1 else ())
-            tied = bool(place[index] >= _ALIKE * place[order[0]])
-            found.append(Candidate(target.kind, name, float(place[index]), share, tuple(edits), tied))
-        return found
+        share = np.append(np.tile(np.log([share for _, share in faults.columns]), self.nodes), 0)
+        ends = np.arange(len(share))[:, None] if self.pairs is None else self.pairs
+        ends = np.take_along_axis(ends, np.argsort(self.places[ends], axis=1), axis=1)
+        total = self.by_place(weights)
+        means = [self.by_place(weights * share[end]) / np.maximum(total, 1e-300) for end in ends.T]
+        at = dict(zip(self.groups.tolist(), self.places[ends].tolist(), strict=True))
+        order, found = np.argsort(-total, kind="stable"), list[tuple[Candidate, ...]]()
+        for index in order[: int((total > 0.01 * total.sum()).sum())].tolist():
+            known = float(total[index]), bool(total[index] >= _ALIKE * total[order[0]])
+            both = [(place, float(np.exp(mean[index]))) for place, mean in zip(at[index], means, strict=True)]
+            found.append(tuple(self._candidate(*one, *known) for one in both if one[0] < self.places[-1]))
+        return [one for one in found if one]
+
+    def _candidate(self, place: int, share: float, probability: float, tied: bool) -> Candidate:
+        node, number = divmod(place, len(self.faults.targets))
+        target, at, inside = self.faults.targets[number], [node], f"n{node}." if self.nodes > 1 else ""
+        name = f"node {node}" if target.name == ALL else f"{inside}{target.name}"
+        if target.kind.at == RAIL:
+            at, name = list(range(self.nodes)), target.name
+        edits = self.faults.edits(target, share, at if self.nodes > 1 else ())
+        return Candidate(target.kind, name, probability, share, tuple(edits), tied)
 
     def informs(self, job: Job, beside: Job | None = None) -> float:
         """What the outcome of a run is expected to tell about which fault it is, in nats.
@@ -373,7 +425,9 @@ class Suspicion:
 
     def runs(self) -> Iterator[Job]:
         """The runs to choose from: of a node all GPUs, halves, pairs; of several all GPUs, or one of each."""
-        likely = self.by_place(self.posterior)[:-1].reshape(self.nodes, -1).sum(axis=1)
+        ends = self.places[:, None] if self.pairs is None else self.places[self.pairs]
+        likely = sum(np.bincount(end // len(self.faults.targets), self.posterior, self.nodes + 1) for end in ends.T)
+        likely = np.asarray(likely)[:-1]
         first = np.argsort(-likely, kind="stable")[:_MOST_NODES].tolist()
         every, all_nodes = tuple(range(self.faults.gpus)), tuple(range(self.nodes))
         pairs = zip(every[::2], every[1::2], strict=False)
@@ -408,6 +462,8 @@ class Suspicion:
 
         By itself, or half of what it and a run on others tell beside each other.
         """
+        if self.pairs is None and not self.explained:
+            return self.doubled.next_run()
         told = {job: self.informs(job) for job in self.choices}
         for alike in grouped(((job.collective, self.kind(job)), job) for job in self.choices).values():
             for job in alike:
@@ -416,7 +472,10 @@ class Suspicion:
                 if other is not None:
                     told[job] = max(told[job], self.informs(job, other) / 2)
         best = max(told, key=lambda job: (round(told[job], 6), len(job.gpus)), default=None)
-        return best if best is not None and told[best] > _WORTH else None
+        if best is not None and told[best] > _WORTH:
+            return best
+        # What is found may not be all.
+        return self.doubled.next_run() if self.pairs is None and self.healthy < _ALARM else None
 
 
 def _spread(means: Floats, weights: Floats, noise: float) -> float:
@@ -641,14 +700,17 @@ def locate(
         _adapters([run for run, _ in runs], faults),
     )
     seen = [rig.seen(run, given) for run, given in runs]
-    suspicion = Suspicion(faults, many, seen)
+    single = Suspicion(faults, many, seen)
+    suspicion = single if single.explained or not single.doubled.explained else single.doubled
     more = suspicion.next_run() if next_run else None
-    planned = tuple(rig.command(job) for job in _plan(suspicion)) if plan else ()
+    planned = tuple(rig.command(job) for job in _plan(single)) if plan else ()
+    found = suspicion.candidates() if seen else []
+    likely = {(one.kind.name, one.place): one for both in found[::-1] for one in both[::-1]}
     return Located(
-        faults.node.name, many, faults.gpus, tuple(seen), tuple(suspicion.candidates()) if seen else (),
+        faults.node.name, many, faults.gpus, tuple(seen), tuple(likely.values())[::-1],
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
         rig.command(more) if more else "", planned,
-        suspicion.by_chance(int(suspicion.posterior.argmax())) > _MISFIT, tuple(known),
+        suspicion.explained, tuple(known), tuple(both for both in found if len(both) > 1),
     )  # fmt: skip
 
 
