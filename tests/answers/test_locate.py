@@ -175,9 +175,21 @@ def on_adapter(number: int, slower: float = 1.0) -> Run:
 
 
 def test_logs_of_single_adapters_name_the_slow_one() -> None:
-    found = bs.locate("perlmutter", [on_adapter(0), on_adapter(1), on_adapter(2, 2.5), on_adapter(3)], nodes=4)
+    logs = [on_adapter(0), on_adapter(1), on_adapter(2, 2.5), on_adapter(3)]
+    found = bs.locate("perlmutter", logs, nodes=4)
     assert found.status == 1
     assert {re.search("nic[0-9]", one.place)[0] for one in found.tied} == {"nic2"}  # type: ignore[index]
+
+
+def test_text_names_nodes_by_their_hosts() -> None:
+    """JSON keeps the names of the machine, which edits take."""
+    times = [1.0, 1.0, 1.0, 3.0]
+    logs = [replace(box(range(8), slow), places=()) for slow in times]
+    named = [replace(one, places=log([(f"big{x}", gpu) for gpu in range(8)], {}).places) for x, one in enumerate(logs)]
+    found = bs.locate(BOX, named, nodes=4)
+    assert found.hosts == ("big0", "big1", "big2", "big3")
+    assert "(big3.gpu" in found.sentence()
+    assert all(one.place.startswith("n3.") for one in found.tied)
 
 
 def test_how_a_log_says_its_adapter(tmp_path: Path) -> None:
@@ -247,6 +259,20 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[-1].startswith("next: CUDA_VISIBLE_DEVICES=")
 
 
+def test_diagnose_names_the_single_losses_that_explain_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of the lanes of one GPU of eight, of which one log does not say which; none where all is well."""
+    assert run(["diagnose", LOGS[0], "--machine", BOX, "--json"]) == 1
+    losses = json.loads(capsys.readouterr().out)["single_losses"]
+    assert sorted(one["place"] for one in losses if one["class"] == "nvlink") == [f"gpu{x}-nvswitch" for x in range(8)]
+    assert {one["class"] for one in losses} == {"nvlink", "clock"}
+    assert all(one["share_left"] == pytest.approx(0.5, abs=0.05) for one in losses)
+    assert run(["diagnose", LOGS[0], "--machine", BOX]) == 1
+    assert "could be" in capsys.readouterr().out
+    healthy = str(DATA.parent / "nccl_tests" / "h200x8-allreduce.txt")
+    assert run(["diagnose", healthy, "--machine", "hgx-h200", "--json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["single_losses"] == []
+
+
 def published(name: str, collective: str) -> Run:
     rows, first = list[Row](), None
     with (DATA / "public_pairs.csv").open() as file:
@@ -307,12 +333,43 @@ def test_a_small_form_of_the_benchmark() -> None:
     assert counts["runs"] <= 10 * counts["cases"]
 
 
-@pytest.mark.parametrize("slower", [2.0, 20.0])
-def test_what_no_single_fault_explains_is_not_called_sound(slower: float) -> None:
-    """Both halves of a box are slow: no link that both use, so neither a fault nor "no fault shows"."""
-    found = bs.locate(BOX, [box((0, 2, 4, 6), slower), box((1, 3, 5, 7), slower)])
-    assert (found.status, found.explained) == (5, False)
-    assert "no single fault explains all logs" in found.text()
+def test_what_no_two_faults_explain_is_not_called_sound() -> None:
+    """Three pairs of a box are slow, or halves by more than any fault: neither a fault nor "no fault shows"."""
+    for logs in (
+        [box((0, 2, 4, 6), 20), box((1, 3, 5, 7), 20)],
+        [box(pair, 2) for pair in ((0, 1), (2, 3), (4, 5))] + [box((6, 7))],
+    ):
+        found = bs.locate(BOX, logs)
+        assert (found.status, found.explained, found.pairs) == (5, False, ())
+        assert "neither a fault nor two explain all logs" in found.text()
+
+
+@pytest.mark.parametrize("slow", [(2, 5), (0, 7), (3, 4)])
+def test_two_faults_where_no_single_one_explains_all_logs(slow: tuple[int, int]) -> None:
+    """GPUs of which each shows in other pairs, by hand: every pair is as slow as its slower GPU."""
+    rates = dict(zip(slow, (1.5, 2.5), strict=True))
+    pairs = [(0, 1), (2, 3), (4, 5), (6, 7), (0, 2), (1, 3), (4, 6), (5, 7)]
+    logs = [box(pair, max(rates.get(gpu, 1.0) for gpu in pair)) for pair in pairs]
+    found = bs.locate(BOX, logs)
+    assert (found.status, found.explained) == (1, True)
+    assert "two faults explain all logs" in found.sentence()
+    for both in found.pairs:
+        if both[0].tied:
+            times = {int(re.findall("gpu([0-9])", one.place)[0]): 1 / one.share for one in both}
+            assert times == pytest.approx(rates, rel=0.15)
+    assert {one["places"][0] for one in found.to_dict()["pairs"]} <= {one.words for one in found.candidates}
+
+
+def test_halves_that_are_both_slow_may_be_two_faults() -> None:
+    """One of each half, or a rig that is slow as a whole: nobody can tell."""
+    found = bs.locate(BOX, [box((0, 2, 4, 6), 2.0), box((1, 3, 5, 7), 2.0)])
+    assert (found.status, found.explained) == (5, True)
+    assert "do not say whether by a fault" in found.sentence()
+    for both in found.pairs:
+        assert {int(re.findall("gpu([0-9])", one.place)[0]) % 2 for one in both} == {0, 1}
+
+
+def test_a_machine_without_nvlink_is_no_fault_of_the_table() -> None:
     other = bs.locate(BOX, [str(DATA.parent / "nccl_tests" / "dgx1v-without-nvlink.txt")])
     assert other.status == 5
 

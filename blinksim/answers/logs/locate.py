@@ -51,6 +51,8 @@ _EIGHT_IN_TEN = 2 * 1.2816
 _ALARM, _SOUND = 1e-3, 0.5
 # The probability by chance below which a fault, or none, does not explain the logs.
 _MISFIT = 1e-4
+# The same of two faults at once, which fit more easily.
+_MISFIT_OF_TWO = 1e-2
 # Candidates of at least this share of the first one's probability cannot be told from it.
 _ALIKE = 0.25
 # What a run must tell, in nats, to be worth it.
@@ -117,6 +119,10 @@ class Candidate:
     @property
     def words(self) -> str:
         return f"{self.kind.words} ({self.place})"
+
+    def row(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        return keyed(self, "class=kind.name place probability share_left=share tied edits words check=kind.check")
 
 
 @dataclass(frozen=True, repr=False)
@@ -190,16 +196,25 @@ class Located(Result):
         """The answer in one line."""
         head = f"{gpus_of(self.machine, self.nodes * self.gpus, self.nodes)}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
-            first = [f"{one.words}, about {100 * one.share:.0f} % of its rate left" for one in self.first]
+            left = [f"about {100 * one.share:.0f} % of its rate left" for one in self.first]
+            first = [f"{x.kind.words} ({self._named(x)}), {more}" for x, more in zip(self.first, left, strict=True)]
             places = sum(both[0].tied for both in self.pairs) or len(self.tied)
             among = f", or {places - 1} others that look alike" if places > 1 else ""
             return f"{head}: {'two faults explain all logs: ' * bool(self.pairs)}{'; '.join(first)}{among}"
         if not self.seen:
             return f"{head}: nothing is known yet"
         told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
-        if not self.explained or any(one.behind for one in self.seen):
+        if not self.explained:
             told = "slower than a healthy machine, and neither a fault nor two explain all logs"
+        elif any(one.behind for one in self.seen):
+            told = "slower than a healthy machine, but these logs do not say whether by a fault"
         return f"{head}: {told}"
+
+    def _named(self, one: Candidate) -> str:
+        """The place, in a node by the name of its host, if that is known."""
+        node = re.match(r"(?:node |n)([0-9]{1,6})(?=\.|$)", one.place) if self.nodes > 1 else None
+        known = node is not None and int(node[1]) < len(self.hosts)
+        return f"{self.hosts[int(node[1])]}{one.place[node.end() :]}" if node and known else one.place
 
     def text(self) -> str:
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
@@ -213,11 +228,11 @@ class Located(Result):
             fewer = ", or less often" * (self.once_in >= 1e6)
             lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
             if self.pairs[1:] and self.pairs[1][0].tied:
-                alike = [" with ".join(one.place for one in both) for both in self.pairs if both[0].tied]
+                alike = [" with ".join(map(self._named, both)) for both in self.pairs if both[0].tied]
                 lines.append(("open", f"cannot be told apart: {names(alike, '; ', 4)}"))
             elif len(self.tied) > 1 and not self.pairs:
                 kinds = dict.fromkeys(one.kind.name for one in self.tied)
-                places = {kind: [one.place for one in self.tied if one.kind.name == kind] for kind in kinds}
+                places = {kind: [self._named(one) for one in self.tied if one.kind.name == kind] for kind in kinds}
                 said = "; ".join(f"{kind} of {names(found, ', ', 4)}" for kind, found in places.items())
                 lines.append(("open", f"cannot be told apart: {said}"))
             lines += [("check", check) for check in dict.fromkeys(one.kind.check for one in self.first)]
@@ -226,8 +241,7 @@ class Located(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each candidate."""
-        keys = "class=kind.name place probability share_left=share tied edits words check=kind.check"
-        return [keyed(one, keys) for one in self.candidates]
+        return [one.row() for one in self.candidates]
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -235,8 +249,8 @@ class Located(Result):
         keys += " interval_high_s=healthy.details.interval_high_s cannot_take_less_s=healthy.least.time_s"
         logs = [keyed(one, keys) | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
         said = "machine nodes gpus_per_node=gpus status healthy_probability=healthy"
-        said += " once_in explained hosts rows logs next_run plan"
-        pairs = [keyed(both[0], "probability tied", places=[one.words for one in both]) for both in self.pairs]
+        said += " once_in explained hosts rows logs next_run plan pairs"
+        pairs = [keyed(both[0], "probability tied places", places=[one.words for one in both]) for both in self.pairs]
         return keyed(self, said, rows=self.rows(), logs=logs, pairs=pairs)
 
 
@@ -347,8 +361,8 @@ class Suspicion:
 
     @property
     def explained(self) -> bool:
-        """The likeliest fault, or none, fits all logs."""
-        return self.by_chance(int(self.posterior.argmax())) > _MISFIT
+        """Some fault, or none, fits all logs."""
+        return self.by_chance(int(self._fits[0].argmin())) > (_MISFIT if self.pairs is None else _MISFIT_OF_TWO)
 
     @cached_property
     def posterior(self) -> Floats:
