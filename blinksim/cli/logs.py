@@ -112,7 +112,7 @@ def diagnose(options: Diagnose) -> None:
     statuses = [each.status(weighed=options.threshold is None) for each in by_log.values()] + [1] * bool(behind)
     several = len(by_log) > 1
 
-    losses = () if several else _losses(only, runs.get(first), question, options)
+    losses = _losses(only, runs.get(first), question, options)
 
     def said() -> dict[str, object]:
         lost = {"single_losses": [one.row() for one in losses]}
@@ -143,7 +143,14 @@ def _losses(
     found: Diagnosis, runs: Sequence[Run] | None, question: Question, options: Diagnose
 ) -> tuple[Candidate, ...]:
     """The single faults of `locate`'s table that explain a log alike, where it is behind and no cause is plain."""
-    if not runs or found.first_behind is None or found.sure or question.edits or options.no_nvls:
+    if (
+        not runs
+        or len(options.logs) > 1
+        or found.first_behind is None
+        or found.sure
+        or question.edits
+        or options.no_nvls
+    ):
         return ()
     with Working(f"comparing {options.machine} with faults"), suppress(BlinksimError):
         alike = located(question.machine, runs, nodes=question.nodes)

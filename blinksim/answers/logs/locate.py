@@ -217,6 +217,15 @@ class Located(Result):
         known = node is not None and int(node[1]) < len(self.hosts)
         return f"{self.hosts[int(node[1])]}{one.place[node.end() :]}" if node and known else one.place
 
+    @property
+    def _open(self) -> str:
+        """What else looks alike, by class, or the pairs; empty if nothing does."""
+        if self.pairs:
+            alike = [" with ".join(map(self._named, both)) for both in self.pairs if both[0].tied]
+            return names(alike, "; ", 4) if len(alike) > 1 else ""
+        places = grouped((one.kind.name, self._named(one)) for one in self.tied)
+        return "; ".join(f"{kind} of {names(at, ', ', 4)}" for kind, at in places.items()) * (len(self.tied) > 1)
+
     def text(self) -> str:
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
         lines = list[tuple[str, str]]()
@@ -228,14 +237,7 @@ class Located(Result):
         if self.status == 1 and self.candidates:
             fewer = ", or less often" * (self.once_in >= 1e6)
             lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
-            if self.pairs[1:] and self.pairs[1][0].tied:
-                alike = [" with ".join(map(self._named, both)) for both in self.pairs if both[0].tied]
-                lines.append(("open", f"cannot be told apart: {names(alike, '; ', 4)}"))
-            elif len(self.tied) > 1 and not self.pairs:
-                kinds = dict.fromkeys(one.kind.name for one in self.tied)
-                places = {kind: [self._named(one) for one in self.tied if one.kind.name == kind] for kind in kinds}
-                said = "; ".join(f"{kind} of {names(found, ', ', 4)}" for kind, found in places.items())
-                lines.append(("open", f"cannot be told apart: {said}"))
+            lines += [("open", f"cannot be told apart: {self._open}")] if self._open else []
             lines += [("check", check) for check in dict.fromkeys(one.kind.check for one in self.first)]
         lines += [(f"run {number}", run) for number, run in enumerate(self.plan, start=1)]
         return "\n".join((self.sentence(), *labelled(lines)))
