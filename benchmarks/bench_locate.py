@@ -5,7 +5,7 @@ latency. Times are the library's on the edited machine, times how rigs differ fr
 the expected time, one draw for each kind of job) and noise as between neighboring sizes of published tables.
 Each case starts without a log and does what `--next` says until nothing more can be told, ten runs at most.
 
-    python benchmarks/bench_locate.py [--single 200] [--healthy 500] [--machine hgx-h100] [--seed 1]
+    python benchmarks/bench_locate.py [--single 200] [--double 100] [--healthy 500] [--machine hgx-h100] [--seed 1]
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 import random
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from functools import cache
 
 from blinksim.answers.logs import locate as located
@@ -101,9 +102,9 @@ def drawn(machine: str, nodes: int, draw: random.Random) -> Fault:
 class Emulated:
     """A rig with a fault, whose runs take as long as the library says, times its own factors and noise."""
 
-    def __init__(self, machine: str, nodes: int, fault: Fault | None, node: int, draw: random.Random) -> None:
+    def __init__(self, machine: str, nodes: int, faults: Sequence[tuple[Fault, int]], draw: random.Random) -> None:
         self.faults, self.nodes, self.draw = _faults(machine, nodes > 1), nodes, draw
-        self.fault, self.node = fault, node
+        self.at = faults
         self.own: dict[object, float] = {}
         self.suspicion = Suspicion(self.faults, nodes)
 
@@ -114,9 +115,9 @@ class Emulated:
         kind = self.suspicion.kind(job)
         self.own.setdefault(kind, middle - math.log(self.suspicion.expected(job).time_s) + self.draw.gauss(0, spread))
         factor = self.own[kind] + noise(self.draw, LOG)
-        at = [place for place, (node, _) in enumerate(job.gpus) if node == self.node]
         edits: list[str] = []
-        for text in self.fault[2] if self.fault else ():
+        for text, sick in [(text, node) for fault, node in self.at for text in fault[2]]:
+            at = [place for place, (node, _) in enumerate(job.gpus) if node == sick]
             if "*" in text and len(job.gpus) > 1:
                 edits += [text.replace("*", f"n{place}.") for place in range(len(job.gpus))]
             elif at and "*" not in text and (len(job.gpus) > 1 or "fabric" not in text):
@@ -124,27 +125,28 @@ class Emulated:
         local = tuple(gpus for _, gpus in job.gpus)
         times = {}
         for size in SIZES:
-            usual = self.faults.projection(local, job.collective, size).time_s
+            usual = self.faults.projection(local, job.collective, size, nics=job.nics).time_s
             try:
-                ratio = self.ratio(local, tuple(edits))
+                ratio = self.ratio(job, tuple(edits))
             except InfeasibleError:
                 ratio = 10.0  # through the host
             times[size] = usual * ratio * math.exp(factor + noise(self.draw, SIZE))
         rows = tuple(Row(s, 0, "", "none", -1, False, t, s / t, 0.0, None, 0) for s, t in times.items())
-        return Run("run", "allreduce", sum(map(len, local)), rows)
+        return Run("run", "allreduce", sum(map(len, local)), rows, adapters=",".join(job.nics))
 
-    def ratio(self, local: tuple[tuple[int, ...], ...], edits: tuple[str, ...]) -> float:
+    def ratio(self, job: Job, edits: tuple[str, ...]) -> float:
         if not edits:
             return 1.0
-        job = located.Job(tuple(enumerate(local)))
-        before = self.faults.projection(local, job.collective, 2**28).time_s
-        return self.faults.projection(local, job.collective, 2**28, edits).time_s / before
+        of = tuple(gpus for _, gpus in job.gpus), job.collective, 2**28
+        return self.faults.projection(*of, edits, job.nics).time_s / self.faults.projection(*of, nics=job.nics).time_s
 
 
-def found(machine: str, nodes: int, fault: Fault | None, node: int, draw: random.Random, most: int = 10) -> Suspicion:
+def found(
+    machine: str, nodes: int, faults: Sequence[tuple[Fault, int]], draw: random.Random, most: int = 10
+) -> Suspicion:
     """What is known after doing what `--next` says."""
-    rig = Emulated(machine, nodes, fault, node, draw)
-    read = _Rig(rig.faults, Question(machine, nodes=nodes), {}, {})
+    rig = Emulated(machine, nodes, faults, draw)
+    read = _Rig(rig.faults, Question(machine, nodes=nodes), {}, {}, {nic: nic for nic in rig.faults.nics})
     suspicion = Suspicion(rig.faults, nodes)
     while len(suspicion.seen) < most:
         job = suspicion.next_run()
@@ -155,15 +157,52 @@ def found(machine: str, nodes: int, fault: Fault | None, node: int, draw: random
     return suspicion
 
 
+def where_of(fault: Fault, node: int, nodes: int) -> str:
+    """The place in `locate`'s words."""
+    if fault[0] == "rail":
+        return fault[1]
+    return f"node {node}" if fault[1] == "all" else f"n{node}.{fault[1]}" if nodes > 1 else fault[1]
+
+
+def doubles(machine: str, nodes: int, cases: int, draw: random.Random, each: bool = False) -> Counter[str]:
+    """How often what is right, of two faults at once."""
+    counts: Counter[str] = Counter()
+    for _ in range(cases):
+        both = [(drawn(machine, nodes, draw), draw.randrange(nodes))]
+        while len(both) < 2:
+            more, node = drawn(machine, nodes, draw), draw.randrange(nodes)
+            # Not the same link twice.
+            same = node == both[0][1] or "rail" in (more[0], both[0][0][0])
+            taken = {text.replace("*", "@").split()[1] for text in both[0][0][2]}
+            if not same or taken.isdisjoint(text.replace("*", "@").split()[1] for text in more[2]):
+                both.append((more, node))
+        suspicion = found(machine, nodes, both, random.Random(draw.random()))
+        if not suspicion.explained:
+            suspicion = suspicion.doubled
+        sets = [one for one in suspicion.candidates() if one[0].tied]
+        places = {where_of(fault, node, nodes) for fault, node in both}
+        kinds = sorted(fault[0] for fault, _ in both)
+        counts["doubles"] += 1
+        counts["two found"] += any(len(one) == 2 for one in sets) and suspicion.explained
+        counts["both classes"] += any(sorted(x.kind.name for x in one) == kinds for one in sets)
+        counts["both places"] += any({x.place for x in one} == places for one in sets)
+        counts["one place"] += any(x.place in places for one in sets for x in one)
+        counts["double runs"] += len(suspicion.seen)
+        if each:
+            shown = "; ".join(" + ".join(f"{x.kind.name} {x.place}" for x in one) for one in sets[:3])
+            print(f"  {kinds} {sorted(places)}: {len(suspicion.seen)} runs, {suspicion.healthy:.2g} healthy; {shown}")
+    return counts
+
+
 def counted(machine: str, nodes: int, cases: int, draw: random.Random, each: bool = False) -> Counter[str]:
     """How often what is right, of single faults."""
     counts: Counter[str] = Counter()
     for _ in range(cases):
         fault, node = drawn(machine, nodes, draw), draw.randrange(nodes)
-        suspicion = found(machine, nodes, fault, node, draw)
-        names = suspicion.candidates()
-        where = fault[1] if fault[0] == "rail" else f"node {node}" if fault[1] == "all" else fault[1]
-        where = f"n{node}.{where}" if nodes > 1 and fault[0] not in ("rail", "network", "host") else where
+        # Noise of its own, so that other runs change no later case.
+        suspicion = found(machine, nodes, [(fault, node)], random.Random(draw.random()))
+        names = [one[0] for one in suspicion.candidates() if len(one) == 1]
+        where = where_of(fault, node, nodes)
         tied = [one for one in names if one.tied]
         counts["cases"] += 1
         counts["alarms"] += suspicion.healthy < located._ALARM
@@ -182,6 +221,7 @@ def counted(machine: str, nodes: int, cases: int, draw: random.Random, each: boo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--single", type=int, default=200)
+    parser.add_argument("--double", type=int, default=100)
     parser.add_argument("--healthy", type=int, default=500)
     parser.add_argument("--machine", action="append", help="only this one; may be repeated")
     parser.add_argument("--seed", type=int, default=1)
@@ -193,9 +233,10 @@ def main() -> None:
     for machine, nodes in machines:
         draw, start = random.Random(f"{options.seed} {machine}"), time.perf_counter()
         counts = counted(machine, nodes, options.single // len(machines), draw, options.each)
+        counts += doubles(machine, nodes, options.double // len(machines), draw, options.each)
         seconds = time.perf_counter() - start
         for _ in range(options.healthy // len(machines)):
-            suspicion = found(machine, nodes, None, 0, draw)
+            suspicion = found(machine, nodes, (), random.Random(draw.random()))
             counts["healthy"] += 1
             counts["false alarms"] += suspicion.healthy < located._ALARM
             counts["healthy runs"] += len(suspicion.seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -20,13 +21,14 @@ from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, cal
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, jobs_text, small_times
 from blinksim.answers.logs.expectation import Series, check_members, members_of, of_one_job, read_runs
 from blinksim.answers.logs.fit import Fitted
+from blinksim.answers.logs.locate import Candidate, locate as located
 from blinksim.answers.measurements import public as published
 from blinksim.answers.measurements.public import Measured as Projected, PublicMeasurements, grouped
 from blinksim.bounds.bound_result import NOTHING
 from blinksim.cli.options import ALL_GPUS, command_line, question_of, typed_options
 from blinksim.cli.terminal import Working, answer, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
-from blinksim.errors import InputError
+from blinksim.errors import BlinksimError, InputError
 from blinksim.formats import rate_tables
 from blinksim.formats.shipped.known_gpus import named
 from blinksim.machines import Question
@@ -111,10 +113,13 @@ def diagnose(options: Diagnose) -> None:
     statuses = [each.status(weighed=options.threshold is None) for each in by_log.values()] + [1] * bool(behind)
     several = len(by_log) > 1
 
+    losses = _losses(only, runs.get(first), question, options)
+
     def said() -> dict[str, object]:
+        lost = {"single_losses": [one.row() for one in losses]}
         checked = {"threshold_percent": options.threshold, "against": options.against, "percent": percents[first]}
         said = {"log": None if only.stated else first, **question.described(only.part), **only.to_dict()}
-        return said | checked | {"ok": 1 not in statuses}
+        return said | checked | lost | {"ok": 1 not in statuses}
 
     def rows() -> list[dict[str, object]]:
         return [{"log": log} | row for log, each in by_log.items() for row in each.rows()] if several else only.rows()
@@ -125,7 +130,7 @@ def diagnose(options: Diagnose) -> None:
             _show_beside(by_log, question, again)
         else:
             log = typed_options(options, "busbw", "time", "size")[1:] if only.stated else typed(first)
-            _show_diagnosis(only, question, f"{log}{typed_options(options, 'collective')}", options)
+            _show_diagnosis(only, losses, question, f"{log}{typed_options(options, 'collective')}", options)
 
     answer("diagnose", said, text, rows)
     for log in behind:
@@ -133,6 +138,25 @@ def diagnose(options: Diagnose) -> None:
         reached = f"{percents[log]:.3g} % of the {options.against} at {format_size(by_log[log].largest.size)}"
         note(f"{before}below the threshold: {reached}, wanted {options.threshold:g} %")
     click.get_current_context().exit(_worst({*statuses}))
+
+
+def _losses(
+    found: Diagnosis, runs: Sequence[Run] | None, question: Question, options: Diagnose
+) -> tuple[Candidate, ...]:
+    """The single faults of `locate`'s table that explain a log alike, where it is behind and no cause is plain."""
+    if (
+        not runs
+        or len(options.logs) > 1
+        or found.first_behind is None
+        or found.sure
+        or question.edits
+        or options.no_nvls
+    ):
+        return ()
+    with Working(f"comparing {options.machine} with faults"), suppress(BlinksimError):
+        alike = located(question.machine, runs, nodes=question.nodes)
+        return alike.tied if alike.explained and not alike.pairs else ()
+    return ()
 
 
 def expect(options: Expect) -> None:
@@ -196,8 +220,6 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
 
 def locate(options: Locate) -> None:
     """The fault that explains several logs."""
-    from blinksim.answers.logs.locate import locate as located
-
     ask = partial(located, nodes=options.nodes, hosts=options.hosts.split(",") if options.hosts else ())
     ask = partial(ask, collective=options.collective or "", next_run=options.next, plan=options.plan)
     with Working(f"comparing {options.machine} with faults"):
@@ -238,7 +260,9 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
     click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
 
 
-def _show_diagnosis(found: Diagnosis, question: Question, log: str, options: Diagnose) -> None:
+def _show_diagnosis(
+    found: Diagnosis, losses: Sequence[Candidate], question: Question, log: str, options: Diagnose
+) -> None:
     """log: as it is typed."""
     click.echo(found.sentence() + "\n")
     why, nvls = options.why, typed_options(options, "no_nvls")
@@ -258,6 +282,9 @@ def _show_diagnosis(found: Diagnosis, question: Question, log: str, options: Dia
     click.echo(table(heading, cells, left=(7,)) + "\n")
     for key, words in _facts(found, small_times(found), why):
         click.echo(f"  {key:<11} {words}")
+    for kind, same in grouped(losses, attrgetter("kind")):
+        where = f"{same[0].place}{f', or {len(same) - 1} other places' * bool(same[1:])}"
+        click.echo(f"  {'could be':<11} {kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}")
     machine = command_line(question)
     if found.resembles.startswith("NVLS"):
         again = typed_options(options, "in_place", "nccl_version", "set_up")

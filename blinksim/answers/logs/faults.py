@@ -19,6 +19,7 @@ from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Floats, Ints
+from blinksim.graphs.connectivity import distances, grouped
 from blinksim.machines import MachineLike, Question
 from blinksim.textio.text_files import read_rows
 from blinksim.timing.library_model import Library
@@ -28,11 +29,12 @@ from blinksim.topology.symmetry import encoded, orbit_labels, searched
 
 ASKED, SIZE = Collective("allreduce"), 2**28
 ALL = "all"
+# GPUs of a node, and the adapters that it takes, none for all.
+Part = tuple[tuple[int, ...], tuple[str, ...]]
 LINK, GPU, NODE, RAIL = "link", "gpu", "node", "rail"
-# A change of a time that nobody sees.
-_NOTHING = 1e-3
-# A time that grows with at least this power of what is slow.
-_DECIDES = 0.75
+# Between shares that are nearer in the list times are interpolated, and where they grow by less than this share of
+# what is slow, or more than the rest of it.
+_FINEST, _STEADY = 3, 0.06
 _JOINS, _HOST, _PORT, _CPUS = "between GPUs", "to the host", "to the fabric", "between CPUs"
 
 
@@ -116,7 +118,10 @@ class Faults:
         self.places = np.array([place for place, _ in self.columns])
         self._known: dict[tuple[object, ...], Floats] = {}
         self._healthy: dict[tuple[object, ...], Projection] = {}
-        self._orbits: dict[tuple[int, ...], tuple[tuple[int, ...], Ints]] = {}
+        self._orbits: dict[Part, tuple[Part, Ints]] = {}
+        # Which adapters a job takes is a choice where a node has several.
+        nics = [device.name for device in self.node.devices if device.kind == "nic"] if self.several else []
+        self.nics = tuple(nics) if len(nics) > 1 else ()
 
     def _local(self, name: str) -> str:
         return name.removeprefix("n0.") if self.several else name
@@ -156,14 +161,28 @@ class Faults:
                 found.append(f"degrade {'-'.join(names)} bandwidth={float(rate) * share / 1e9:.6g}GB/s")
         return found
 
+    def _without(self, nodes: int, nics: tuple[str, ...]) -> tuple[str, ...]:
+        """Edits that leave each of so many nodes no adapters but these."""
+        gone = [name for name in self.nics if nics and name not in nics]
+        return tuple(f"without n{node}.{name}" for node in range(nodes) for name in gone)
+
     def projection(
-        self, local: Sequence[Sequence[int]], collective: Collective, size: int, edits: Sequence[str] = ()
+        self,
+        local: Sequence[Sequence[int]],
+        collective: Collective,
+        size: int,
+        edits: Sequence[str] = (),
+        nics: tuple[str, ...] = (),
     ) -> Projection:
-        """What the library takes for a job on these GPUs of each node; kept where nothing is edited."""
-        key = tuple(map(tuple, local)), collective, size
+        """What the library takes for a job on these GPUs of each node; kept where nothing is edited.
+
+        nics: the adapters that it may take on each of several nodes; none for all.
+        """
+        key = tuple(map(tuple, local)), collective, size, nics
         if edits or key not in self._healthy:
             members = [node * self.gpus + gpu for node, gpus in enumerate(local) for gpu in gpus]
-            asked = Question.of(self.machine, nodes=len(local), members=members, edits=edits)
+            less = [*edits, *self._without(len(local), nics)]
+            asked = Question.of(self.machine, nodes=len(local), members=members, edits=less)
             model, where = Library().at(asked)
             found = model.times(where, collective, [size])[0]
             if edits:
@@ -171,21 +190,32 @@ class Faults:
             self._healthy[key] = found
         return self._healthy[key]
 
-    def alike(self, local: tuple[int, ...]) -> tuple[tuple[int, ...], Ints]:
-        """GPUs of a node that stand for these, and a symmetry of the node that takes those to these."""
-        if local not in self._orbits:
+    def nearest(self) -> Iterator[tuple[str, int]]:
+        """Each adapter and a GPU: of those nearest to it the one whose turn it is."""
+        near = grouped((self.node.index[link.src], self.node.index[link.dst]) for link in self.node.links)
+        for place, name in enumerate(self.nics):
+            hops = distances(self.node.index[name], lambda at: near.get(at, ()))
+            turn, gpus = place * self.gpus // len(self.nics), self.node.member_places
+            far = [(hops.get(int(at), math.inf), (gpu - turn) % self.gpus) for gpu, at in enumerate(gpus)]
+            yield name, far.index(min(far))
+
+    def alike(self, local: tuple[int, ...], nics: tuple[str, ...] = ()) -> tuple[Part, Ints]:
+        """GPUs and adapters of a node that stand for these, and a symmetry of the node that takes those to these."""
+        part = local, nics
+        if part not in self._orbits:
             identity, count = np.arange(len(self.node.devices)), len(local)
             gpus = list(self.node.member_places)
             number = {place: gpu for gpu, place in enumerate(gpus)}
-            self._orbits[local] = local, identity
-            order = [local] if comb(self.gpus, count) <= 2000 else []
+            self._orbits[part] = part, identity
+            order = [part] if comb(self.gpus, count) <= 2000 else []
             for here in order:
                 for move in searched(self.node):
-                    there = tuple(sorted(number[int(move[gpus[gpu]])] for gpu in here))
+                    moved = (self.node.devices[int(move[self.node.index[name]])].name for name in here[1])
+                    there = tuple(sorted(number[int(move[gpus[gpu]])] for gpu in here[0])), tuple(sorted(moved))
                     if there not in self._orbits:
-                        self._orbits[there] = local, move[self._orbits[here][1]]
+                        self._orbits[there] = part, move[self._orbits[here][1]]
                         order.append(there)
-        return self._orbits[local]
+        return self._orbits[part]
 
     def effects(
         self,
@@ -193,14 +223,16 @@ class Faults:
         other: tuple[int, ...] | None = None,
         collective: Collective = ASKED,
         size: int = SIZE,
+        nics: tuple[str, ...] = (),
     ) -> Floats:
         """For each of `columns` (target and share) the logarithm of the time with the fault over that without.
 
-        local: the GPUs of the job on the node with the fault; other: those on another node, None without one.
+        local: the GPUs of the job on the node with the fault; other: those on another node, None without one;
+        nics: the adapters that it takes, none for all.
         """
-        identity = np.arange(len(self.node.devices))
-        first, move = self.alike(local) if other in (None, local) else (local, identity)
-        key = first, first if other == local else other, collective, size
+        identity, other = np.arange(len(self.node.devices)), local if other == local else other
+        first, move = self.alike(local, nics) if other in (None, local) else ((local, nics), identity)
+        key = *first, first[0] if other == local else other, collective, size
         if key not in self._known:
             self._known[key] = self._effects(*key)
         return self._known[key][self._moved(move)]
@@ -221,13 +253,17 @@ class Faults:
         return np.concatenate([starts[came[key]] + np.arange(n) for key, n in zip(own, many, strict=True)])
 
     def _effects(
-        self, local: tuple[int, ...], other: tuple[int, ...] | None, collective: Collective, size: int
+        self,
+        local: tuple[int, ...],
+        nics: tuple[str, ...],
+        other: tuple[int, ...] | None,
+        collective: Collective,
+        size: int,
     ) -> Floats:
         job = (local,) if other is None else (local, other)
-        healthy = self.projection(job, collective, size).time_s
         members = {self.node.members[gpu] for gpu in local}
-        idle = set(self.node.members) - members
-        labels, found, done = self._labels(job), list[list[float]](), dict[tuple[object, ...], list[float]]()
+        idle = {*self.node.members} - members | ({*self.nics}.difference(nics) if nics else set())
+        labels, found, done = self._labels(job, nics), list[list[float]](), dict[tuple[object, ...], list[float]]()
         # Links of a sort that change nothing if all of a node are slow need not be asked for one by one.
         sound = set[tuple[str, ...]]() if other is not None else {(_PORT,)}
         for target in self.targets:
@@ -236,39 +272,42 @@ class Faults:
             key = (kind.name, unseen, *sorted(labels.get(frozenset(pair), -1) for pair in target.pairs))
             if key not in done:
                 share = [0.0] * len(kind.shares)
-                done[key] = share if unseen else self._by_share(target, job, collective, size, healthy)
+                done[key] = share if unseen else self._by_share(target, job, collective, size, nics)
                 sound |= {kind.slow} if kind.at == NODE and not any(done[key]) else set()
             found.append(done[key])
         return np.array([effect for row in found for effect in row])
 
     def _by_share(
-        self, target: Target, job: Sequence[tuple[int, ...]], collective: Collective, size: int, healthy: float
+        self, target: Target, job: Sequence[tuple[int, ...]], collective: Collective, size: int, nics: tuple[str, ...]
     ) -> list[float]:
-        """The effects of a fault by the share that is left, from times at the least one and at one half-way.
+        """The effects of a fault by the share that is left: asked at the least one, at one half-way, and so on.
 
-        What is slow decides all of the time in between (which then grows as it slows), or none of it.
+        Not between two of which what is slow decides all of the time, or none of what one has more.
         """
         slow, nodes = [-math.log(share) for share in target.kind.shares], () if len(job) == 1 else (0,)
-        effects = list[float]()
-        for share in (target.kind.shares[-1], target.kind.shares[len(slow) // 2]):
-            edits = self.edits(target, share, (0, 1) if nodes and target.kind.at == RAIL else nodes)
+        healthy, last = self.projection(job, collective, size, nics=nics).time_s, len(slow) - 1
+        known, asked = {-1: 0.0}, [(-1, last, last)]
+        for low, high, place in asked:
+            edits = self.edits(target, target.kind.shares[place], (0, 1) if nodes and target.kind.at == RAIL else nodes)
             try:
-                time_s = self.projection(job, collective, size, edits).time_s
-                effects.append(max(0.0, math.log(time_s / healthy)))
+                time_s = self.projection(job, collective, size, edits, nics).time_s
+                known[place] = max(0.0, math.log(time_s / healthy))
             except InfeasibleError:
-                effects.append(-math.log(share))
-            if effects[0] < _NOTHING or effects[0] > _DECIDES * slow[-1]:
-                return [min(effects[0], each) for each in slow]
-        most, middle, half = *effects, slow[len(slow) // 2]
-        if most - middle < (slow[-1] - half) / 2:
-            # Another way is quicker from some share on.
-            return [min(middle, each) if each <= half else min(most, middle + each - half) for each in slow]
-        return [max(0.0, most - slow[-1] + each) for each in slow]
+                known[place] = slow[place]
+            for start, end in {(low, place), (place, high)}:
+                grows = (known[end] - known[start]) / (slow[end] - slow[start] * (start >= 0)) if end > start else 0
+                if end - start > _FINEST and _STEADY < grows < 1 - _STEADY:
+                    asked.append((start, end, (start + end) // 2))
+        places = sorted(known)
+        found = np.interp(slow, [slow[at] * (at >= 0) for at in places], [known[at] for at in places])
+        return [float(one) for one in found]
 
-    def _labels(self, job: Sequence[tuple[int, ...]]) -> dict[frozenset[str], int]:
+    def _labels(self, job: Sequence[tuple[int, ...]], nics: tuple[str, ...]) -> dict[frozenset[str], int]:
         """The pairs of linked devices by orbit, of what keeps the job's GPUs among themselves."""
         several = len(job) > 1
         whole = self.cluster if several else self.node
+        if nics:
+            whole = Question(self.machine, nodes=len(job), edits=self._without(len(job), nics)).whole()
         names = [whole.members[node * self.gpus + gpu] for node, gpus in enumerate(job) for gpu in gpus]
         part = replace(whole, members=tuple(names), relays=())
         known = encoded(part)

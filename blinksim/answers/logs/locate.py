@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations, product
 from statistics import median
@@ -24,7 +25,7 @@ import numpy as np
 
 from blinksim.answers.expect import PROGRAMS, VISIBLE
 from blinksim.answers.logs.expectation import read_runs
-from blinksim.answers.logs.faults import ALL, ASKED, RAIL, SIZE, FaultClass, Faults
+from blinksim.answers.logs.faults import ALL, ASKED, RAIL, SIZE, FaultClass, Faults, Part
 from blinksim.answers.project import gpus_of
 from blinksim.collective import ROOTED, Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
@@ -51,20 +52,29 @@ _EIGHT_IN_TEN = 2 * 1.2816
 _ALARM, _SOUND = 1e-3, 0.5
 # The probability by chance below which a fault, or none, does not explain the logs.
 _MISFIT = 1e-4
+# The same of two faults at once, which fit more easily.
+_MISFIT_OF_TWO = 1e-2
 # Candidates of at least this share of the first one's probability cannot be told from it.
 _ALIKE = 0.25
 # What a run must tell, in nats, to be worth it.
 _WORTH = 0.02
 _MOST_NODES = 16
+_MOST_PAIRS = 20_000
+# Which adapters to take: libfabric's fi_cxi(7) and fi_efa(7); over verbs NCCL_IB_HCA.
+_CHOSEN = {"slingshot": ("FI_CXI_DEVICE_NAME", "cxi"), "efa": ("FI_EFA_IFACE", "")}
 _SIZES = "-b 64M -e 1G -f 4"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A collective and its GPUs by node: numbers of nodes, and of the GPUs in each."""
+    """A collective and its GPUs by node: numbers of nodes, and of the GPUs in each.
+
+    nics: the adapters that every node takes by their names in the machine; none for all.
+    """
 
     gpus: tuple[tuple[int, tuple[int, ...]], ...]
     collective: Collective = ASKED
+    nics: tuple[str, ...] = ()
 
     @property
     def locals(self) -> tuple[tuple[int, ...], ...]:
@@ -111,6 +121,10 @@ class Candidate:
     def words(self) -> str:
         return f"{self.kind.words} ({self.place})"
 
+    def row(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints."""
+        return keyed(self, "class=kind.name place probability share_left=share tied edits words check=kind.check")
+
 
 @dataclass(frozen=True, repr=False)
 class Located(Result):
@@ -131,13 +145,16 @@ class Located(Result):
     once_in : float
         One in so many healthy machines shows such times.
     explained : bool
-        A fault, or none, fits all logs.
+        A fault, two at once, or none, fits all logs.
     hosts : tuple of str
         The names of the nodes, as far as they are known.
     next_run : str
         The run of nccl-tests that tells most about what is open; empty if none does, or it was not asked for.
     plan : tuple of str
         Runs that clear a machine, of which each tells most where those before show nothing wrong.
+    pairs : tuple of pairs of Candidate
+        Two faults at once, the likeliest first, where these explain all logs and no single one does; `candidates`
+        then holds each of them once.
 
     Examples
     --------
@@ -158,12 +175,18 @@ class Located(Result):
     plan: tuple[str, ...] = ()
     explained: bool = True
     hosts: tuple[str, ...] = ()
+    pairs: tuple[tuple[Candidate, ...], ...] = ()
 
     @property
     def status(self) -> int:
         """1 if there is a fault, 0 if there is none, 5 if logs do not say or nothing explains them all."""
         sound = bool(self.seen) and self.healthy > _SOUND and not any(one.behind for one in self.seen)
         return 5 if not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
+
+    @property
+    def first(self) -> tuple[Candidate, ...]:
+        """The likeliest fault, or two."""
+        return self.pairs[0] if self.pairs else self.candidates[:1]
 
     @property
     def tied(self) -> tuple[Candidate, ...]:
@@ -174,16 +197,34 @@ class Located(Result):
         """The answer in one line."""
         head = f"{gpus_of(self.machine, self.nodes * self.gpus, self.nodes)}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
-            first, share = self.candidates[0], f"{100 * self.candidates[0].share:.0f} % of its rate left"
-            places = len({(one.kind.name, one.place) for one in self.tied})
+            left = [f"about {100 * one.share:.0f} % of its rate left" for one in self.first]
+            first = [f"{x.kind.words} ({self._named(x)}), {more}" for x, more in zip(self.first, left, strict=True)]
+            places = sum(both[0].tied for both in self.pairs) or len(self.tied)
             among = f", or {places - 1} others that look alike" if places > 1 else ""
-            return f"{head}: {first.words}, about {share}{among}"
+            return f"{head}: {'two faults explain all logs: ' * bool(self.pairs)}{'; '.join(first)}{among}"
         if not self.seen:
             return f"{head}: nothing is known yet"
         told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
-        if not self.explained or any(one.behind for one in self.seen):
-            told = "slower than a healthy machine, and no single fault explains all logs"
+        if not self.explained:
+            told = "slower than a healthy machine, and neither a fault nor two explain all logs"
+        elif any(one.behind for one in self.seen):
+            told = "slower than a healthy machine, but these logs do not say whether by a fault"
         return f"{head}: {told}"
+
+    def _named(self, one: Candidate) -> str:
+        """The place, in a node by the name of its host, if that is known."""
+        node = re.match(r"(?:node |n)([0-9]{1,6})(?=\.|$)", one.place) if self.nodes > 1 else None
+        known = node is not None and int(node[1]) < len(self.hosts)
+        return f"{self.hosts[int(node[1])]}{one.place[node.end() :]}" if node and known else one.place
+
+    @property
+    def _open(self) -> str:
+        """What else looks alike, by class, or the pairs; empty if nothing does."""
+        if self.pairs:
+            alike = [" with ".join(map(self._named, both)) for both in self.pairs if both[0].tied]
+            return names(alike, "; ", 4) if len(alike) > 1 else ""
+        places = grouped((one.kind.name, self._named(one)) for one in self.tied)
+        return "; ".join(f"{kind} of {names(at, ', ', 4)}" for kind, at in places.items()) * (len(self.tied) > 1)
 
     def text(self) -> str:
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
@@ -196,19 +237,14 @@ class Located(Result):
         if self.status == 1 and self.candidates:
             fewer = ", or less often" * (self.once_in >= 1e6)
             lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
-            if len(self.tied) > 1:
-                kinds = dict.fromkeys(one.kind.name for one in self.tied)
-                places = {kind: [one.place for one in self.tied if one.kind.name == kind] for kind in kinds}
-                said = "; ".join(f"{kind} of {names(found, ', ', 4)}" for kind, found in places.items())
-                lines.append(("open", f"cannot be told apart: {said}"))
-            lines.append(("check", self.candidates[0].kind.check))
+            lines += [("open", f"cannot be told apart: {self._open}")] if self._open else []
+            lines += [("check", check) for check in dict.fromkeys(one.kind.check for one in self.first)]
         lines += [(f"run {number}", run) for number, run in enumerate(self.plan, start=1)]
         return "\n".join((self.sentence(), *labelled(lines)))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each candidate."""
-        keys = "class=kind.name place probability share_left=share tied edits words check=kind.check"
-        return [keyed(one, keys) for one in self.candidates]
+        return [one.row() for one in self.candidates]
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -216,8 +252,9 @@ class Located(Result):
         keys += " interval_high_s=healthy.details.interval_high_s cannot_take_less_s=healthy.least.time_s"
         logs = [keyed(one, keys) | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
         said = "machine nodes gpus_per_node=gpus status healthy_probability=healthy"
-        said += " once_in explained hosts rows logs next_run plan"
-        return keyed(self, said, rows=self.rows(), logs=logs)
+        said += " once_in explained hosts rows logs next_run plan pairs"
+        pairs = [keyed(both[0], "probability tied places", places=[one.words for one in both]) for both in self.pairs]
+        return keyed(self, said, rows=self.rows(), logs=logs, pairs=pairs)
 
 
 @lru_cache(maxsize=8)
@@ -227,10 +264,13 @@ def _faults(machine: Hashable, several: bool) -> Faults:
 
 
 class Suspicion:
-    """How likely each fault is after some logs: arrays of all nodes and `Faults.columns`, healthy last."""
+    """How likely each fault is after some logs: arrays of all nodes and `Faults.columns`, healthy last.
 
-    def __init__(self, faults: Faults, nodes: int, seen: Sequence[Seen] = ()) -> None:
-        self.faults, self.nodes, self.seen = faults, nodes, tuple(seen)
+    pairs: of two faults at once, where given, the numbers of both; each job takes as long as with the worse one.
+    """
+
+    def __init__(self, faults: Faults, nodes: int, seen: Sequence[Seen] = (), pairs: Ints | None = None) -> None:
+        self.faults, self.nodes, self.seen, self.pairs = faults, nodes, tuple(seen), pairs
         targets = [faults.targets[place] for place in faults.places]
         self.rail = np.array([one.kind.at == RAIL for one in targets], dtype=np.bool_)
         # Half for healthy, and the rest for every place alike, and for each of its shares.
@@ -239,15 +279,20 @@ class Suspicion:
         self.prior: Floats = np.append(0.5 * weights.ravel() / weights.sum(), 0.5)
         # The place that each fault is at, whatever its share: by node and target.
         every = np.arange(nodes)[:, None] * len(faults.targets) + faults.places
-        self.groups: Ints = np.append(every.ravel(), nodes * len(faults.targets))
+        self.places: Ints = np.append(every.ravel(), nodes * len(faults.targets))
+        self.groups = self.places
+        if pairs is not None:
+            self.prior = self.prior[pairs].prod(axis=1)
+            ends = np.sort(self.places[pairs], axis=1)
+            self.groups = np.unique(ends[:, 0] * len(self.places) + ends[:, 1], return_inverse=True)[1].ravel()
         self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
         self.wide = np.array([self.wide_of(one.healthy) for one in seen])
         alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
         self.covariance = alike * np.outer(self.wide, self.wide) + _NOISE**2 * np.eye(len(seen))
 
-    def kind(self, job: Job) -> tuple[tuple[int, ...], ...]:
+    def kind(self, job: Job) -> tuple[Part, ...]:
         """What jobs have in common that take the same time on a healthy machine."""
-        return tuple(sorted(self.faults.alike(gpus)[0] for gpus in job.locals))
+        return tuple(sorted(self.faults.alike(gpus, job.nics)[0] for gpus in job.locals))
 
     @staticmethod
     def wide_of(healthy: Projection) -> float:
@@ -262,9 +307,10 @@ class Suspicion:
         for node, gpus in job.gpus:
             others = locals_ - Counter([gpus])
             other = others.most_common(1)[0][0] if others else None
-            found[node] = self.faults.effects(gpus, other, job.collective, size)
+            found[node] = self.faults.effects(gpus, other, job.collective, size, job.nics)
         found[0, self.rail] = found[:, self.rail].max(axis=0, initial=0.0)
-        return np.append(found.ravel(), 0.0)
+        every = np.append(found.ravel(), 0.0)
+        return every if self.pairs is None else every[self.pairs].max(axis=1)
 
     @cached_property
     def effects(self) -> Floats:
@@ -285,19 +331,41 @@ class Suspicion:
 
     @cached_property
     def _fits(self) -> tuple[Floats, Floats]:
-        """Each fault's squared distance from the logs in standard deviations, and the log of these.
-
-        Effects are known the less the larger they are.
-        """
+        """Each fault's squared distance from the logs in standard deviations, and the log of these."""
         if not self.seen:
             return np.zeros(len(self.prior)), np.zeros(len(self.prior))
         effects, places = np.unique(self.effects, axis=1, return_inverse=True)
-        misses = np.array([[one.ratio] for one in self.seen]) - effects
-        extra = np.eye(len(self.seen)) * (_ROUGH * effects.T[:, :, None]) ** 2
-        covariance = self.covariance + extra
-        pulls = np.linalg.solve(covariance, misses.T[:, :, None])[:, :, 0]
-        squared, wide = (pulls * misses.T).sum(axis=1), np.linalg.slogdet(covariance)[1]
+        squared, wide = self._distances(effects)
         return squared[places.ravel()], wide[places.ravel()]
+
+    def _distances(self, effects: Floats) -> tuple[Floats, Floats]:
+        """As `_fits`, of effects by log and fault; they are known the less the larger they are."""
+        misses = np.array([[one.ratio] for one in self.seen]) - effects
+        covariance = self.covariance + np.eye(len(self.seen)) * (_ROUGH * effects.T[:, :, None]) ** 2
+        pulls = np.linalg.solve(covariance, misses.T[:, :, None])[:, :, 0]
+        return (pulls * misses.T).sum(axis=1), np.linalg.slogdet(covariance)[1]
+
+    @cached_property
+    def doubled(self) -> Suspicion:
+        """Two faults at once: the pairs that explain the logs best, of faults that explain a part of them."""
+        far = 4 * np.sqrt(np.diag(self.covariance))[:, None] + _ROUGH * self.effects
+        part = np.flatnonzero((self.misses > -far).all(axis=0))
+        effects, same = np.unique(self.effects[:, part].round(2), axis=1, return_inverse=True)
+        first, second = (ends.ravel() for ends in np.triu_indices(effects.shape[1]))
+        order = np.argsort(self._distances(np.maximum(effects[:, first], effects[:, second]))[0], kind="stable")
+        found, many = [np.full((1, 2), len(self.prior) - 1)], 0
+        alike = [part[same.ravel() == number] for number in range(effects.shape[1])]
+        for place in order.tolist():
+            many += len(alike[first[place]]) * len(alike[second[place]])
+            if many > _MOST_PAIRS:
+                break
+            found.append(np.stack(np.meshgrid(alike[first[place]], alike[second[place]]), axis=-1).reshape(-1, 2))
+        return Suspicion(self.faults, self.nodes, self.seen, np.concatenate(found[::-1]))
+
+    @property
+    def explained(self) -> bool:
+        """Some fault, or none, fits all logs."""
+        return self.by_chance(int(self._fits[0].argmin())) > (_MISFIT if self.pairs is None else _MISFIT_OF_TWO)
 
     @cached_property
     def posterior(self) -> Floats:
@@ -328,29 +396,41 @@ class Suspicion:
         many = len(self.seen)
         return float(fdtrc(many, _FREEDOM, self._fits[0][fault] / many)) if many else 1.0
 
-    def candidates(self) -> list[Candidate]:
-        """The faults that logs show, the likeliest first."""
+    def candidates(self) -> list[tuple[Candidate, ...]]:
+        """The faults that logs show, or the pairs of them, the likeliest first."""
         faults, weights = self.faults, self.posterior * self.shown
-        place, slow = self.by_place(weights), np.log([share for _, share in faults.columns])
-        means = self.by_place(weights * np.append(np.tile(slow, self.nodes), 0)) / np.maximum(place, 1e-300)
-        order, found = np.argsort(-place, kind="stable"), list[Candidate]()
-        for index in order[: int((place > 0.01 * place.sum()).sum())].tolist():
-            node, number = divmod(index, len(faults.targets))
-            target, share = faults.targets[number], float(np.exp(means[index]))
-            at, inside = [node], f"n{node}." if self.nodes > 1 else ""
-            name = f"node {node}" if target.name == ALL else f"{inside}{target.name}"
-            if target.kind.at == RAIL:
-                at, name = list(range(self.nodes)), target.name
-            edits = faults.edits(target, share, at if self.nodes > 1 else ())
-            tied = bool(place[index] >= _ALIKE * place[order[0]])
-            found.append(Candidate(target.kind, name, float(place[index]), share, tuple(edits), tied))
-        return found
+        share = np.append(np.tile(np.log([share for _, share in faults.columns]), self.nodes), 0)
+        ends = np.arange(len(share))[:, None] if self.pairs is None else self.pairs
+        ends = np.take_along_axis(ends, np.argsort(self.places[ends], axis=1), axis=1)
+        total = self.by_place(weights)
+        means = [self.by_place(weights * share[end]) / np.maximum(total, 1e-300) for end in ends.T]
+        at = dict(zip(self.groups.tolist(), self.places[ends].tolist(), strict=True))
+        order, found = np.argsort(-total, kind="stable"), list[tuple[Candidate, ...]]()
+        for index in order[: int((total > 0.01 * total.sum()).sum())].tolist():
+            known = float(total[index]), bool(total[index] >= _ALIKE * total[order[0]])
+            both = [(place, float(np.exp(mean[index]))) for place, mean in zip(at[index], means, strict=True)]
+            found.append(tuple(self._candidate(*one, *known) for one in both if one[0] < self.places[-1]))
+        return [one for one in found if one]
 
-    def informs(self, job: Job) -> float:
-        """What the outcome of a run is expected to tell about which fault it is, in nats."""
+    def _candidate(self, place: int, share: float, probability: float, tied: bool) -> Candidate:
+        node, number = divmod(place, len(self.faults.targets))
+        target, at, inside = self.faults.targets[number], [node], f"n{node}." if self.nodes > 1 else ""
+        name = f"node {node}" if target.name == ALL else f"{inside}{target.name}"
+        if target.kind.at == RAIL:
+            at, name = list(range(self.nodes)), target.name
+        edits = self.faults.edits(target, share, at if self.nodes > 1 else ())
+        return Candidate(target.kind, name, probability, share, tuple(edits), tied)
+
+    def informs(self, job: Job, beside: Job | None = None) -> float:
+        """What the outcome of a run is expected to tell about which fault it is, in nats.
+
+        beside: another run that takes as long on a healthy machine; then what one takes beside the other tells.
+        """
         wide, kind = self.wide_of(self.expected(job)), (job.collective, self.kind(job))
         values, variance = self.predicted(job), wide**2 + _NOISE**2
-        if self.seen:
+        if beside is not None:
+            values, variance = values - self.predicted(beside), 2 * _NOISE**2
+        elif self.seen:
             shared = np.array([wide * w * (k == kind) for w, k in zip(self.wide, self.kinds, strict=True)])
             pulls = np.linalg.solve(self.covariance, shared)
             values, variance = values + pulls @ self.misses, variance - float(pulls @ shared)
@@ -362,7 +442,9 @@ class Suspicion:
 
     def runs(self) -> Iterator[Job]:
         """The runs to choose from: of a node all GPUs, halves, pairs; of several all GPUs, or one of each."""
-        likely = self.by_place(self.posterior)[:-1].reshape(self.nodes, -1).sum(axis=1)
+        ends = self.places[:, None] if self.pairs is None else self.places[self.pairs]
+        likely = sum(np.bincount(end // len(self.faults.targets), self.posterior, self.nodes + 1) for end in ends.T)
+        likely = np.asarray(likely)[:-1]
         first = np.argsort(-likely, kind="stable")[:_MOST_NODES].tolist()
         every, all_nodes = tuple(range(self.faults.gpus)), tuple(range(self.nodes))
         pairs = zip(every[::2], every[1::2], strict=False)
@@ -372,6 +454,8 @@ class Suspicion:
         sets = dict.fromkeys((all_nodes, *_halves(all_nodes), *combinations(sorted(first[:8]), 2)))
         for part in (every, *((gpu,) for gpu in every)):
             yield from (Job(tuple((node, part) for node in nodes)) for nodes in sets if len(nodes) > 1)
+        for nic, gpu in self.faults.nearest():
+            yield from (Job(tuple((node, (gpu,)) for node in nodes), nics=(nic,)) for nodes in sets if len(nodes) > 1)
         if self.nodes == 2 and every[1:]:
             # No third node tells which end it is, but another port at one of them does.
             yield from (Job(((0, (gpu,)), (1, (every[gpu - 1],)))) for gpu in every)
@@ -388,13 +472,27 @@ class Suspicion:
 
     def expected(self, job: Job) -> Projection:
         """What a healthy machine takes for a run."""
-        return self.faults.projection(job.locals, job.collective, SIZE)
+        return self.faults.projection(job.locals, job.collective, SIZE, nics=job.nics)
 
     def next_run(self) -> Job | None:
-        """The run that tells most, of several the one on most nodes; None if no run tells anything."""
-        told = {job: round(self.informs(job), 6) for job in self.choices}
-        best = max(told, key=lambda job: (told[job], len(job.gpus)), default=None)
-        return best if best is not None and told[best] > _WORTH else None
+        """The run that tells most, of several the one on most nodes; None if no run tells anything.
+
+        By itself, or half of what it and a run on others tell beside each other.
+        """
+        if self.pairs is None and not self.explained:
+            return self.doubled.next_run()
+        told = {job: self.informs(job) for job in self.choices}
+        for alike in grouped(((job.collective, self.kind(job)), job) for job in self.choices).values():
+            for job in alike:
+                spots = {*job.gpus}
+                other = next((one for one in alike if spots.isdisjoint(one.gpus)), None)
+                if other is not None:
+                    told[job] = max(told[job], self.informs(job, other) / 2)
+        best = max(told, key=lambda job: (round(told[job], 6), len(job.gpus)), default=None)
+        if best is not None and told[best] > _WORTH:
+            return best
+        # What is found may not be all.
+        return self.doubled.next_run() if self.pairs is None and self.healthy < _ALARM else None
 
 
 def _spread(means: Floats, weights: Floats, noise: float) -> float:
@@ -422,6 +520,7 @@ class _Rig:
     whole: Question
     hosts: dict[str, int]
     buses: dict[str, int]
+    adapters: dict[str, str]
 
     def spots(self, run: Run, given: Names | None) -> list[tuple[int, int]]:
         """Node and GPU of each rank: those given, else those that the head of the log lists, else all."""
@@ -458,14 +557,32 @@ class _Rig:
             raise InputError(f"{run.path}: its devices are not those of this machine ({there}); {cure}")
         used = sorted({node for node, _ in spots})
         local = tuple((node, tuple(sorted(x for at, x in spots if at == node))) for node in used)
-        return Job(local, Collective(run.collective))
+        return Job(local, Collective(run.collective), self.nics(run) if len(local) > 1 else ())
+
+    def nics(self, run: Run) -> tuple[str, ...]:
+        """The adapters that a run was told to take, by their names in the machine; none for all.
+
+        As NCCL reads ``NCCL_IB_HCA``: ``^`` for all but these, ``=`` for whole names, a port behind a colon.
+        """
+        own, text, exact = self.faults.nics, run.adapters.lstrip("^="), "=" in run.adapters[:2]
+        found = set[str]()
+        for name in (item.partition(":")[0].strip() for item in text.split(",") if own and item):
+            known = {nic for at, nic in self.adapters.items() if at == name or (at.startswith(name) and not exact)}
+            if not known:
+                cure = f"name those of the machine behind the log, as in log.txt:hca={own[0]}"
+                raise InputError(
+                    f"{run.path}: took adapter {name}, and a node has {names(list(self.adapters))}; {cure}"
+                )
+            found |= known
+        chosen = tuple(nic for nic in own if (nic in found) != run.adapters.startswith("^"))
+        return chosen if len(chosen) < len(own) else ()
 
     def seen(self, run: Run, given: Names | None) -> Seen:
         """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
         job = self.job(run, given)
         times = grouped((row.size, row.time_s) for row in run.rows if row.size and row.time_s)
         sizes = [size for size in sorted(times) if 16 * size >= max(times)][-3:]
-        healthy = [self.faults.projection(job.locals, job.collective, size) for size in sizes]
+        healthy = [self.faults.projection(job.locals, job.collective, size, nics=job.nics) for size in sizes]
         ratios = [math.log(median(times[one.size]) / one.time_s) for one in healthy]
         # The middle of the interval: longer times than the expected one may be usual.
         of = healthy[-1].details
@@ -474,19 +591,40 @@ class _Rig:
 
     def command(self, job: Job) -> str:
         """The run as a command of nccl-tests."""
-        visible = VISIBLE.get(self.faults.projection(job.locals, job.collective, SIZE).details["library"], "")
+        visible = VISIBLE.get(
+            self.faults.projection(job.locals, job.collective, SIZE, nics=job.nics).details["library"], ""
+        )
         known = {node: host for host, node in self.hosts.items()}
         test = f"{PROGRAMS[job.collective.name]}_perf {_SIZES}"
         if self.whole.nodes == 1:
             [gpus] = job.locals
             return f"{visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
+        taken = ""
+        if job.nics:
+            called = {nic: name for name, nic in self.adapters.items()}
+            taken = f"-x {_chosen_by(self.faults)[0]}={','.join(called[nic] for nic in job.nics)} "
         named = ((gpus, f"{known.get(node, f'n{node}')}:{len(gpus)}") for node, gpus in job.gpus)
         parts = (
             f"-H {','.join(hosts)} -np {len(hosts) * len(gpus)} "
-            f"-x {visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {test} -g 1"
+            f"-x {visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {taken}{test} -g 1"
             for gpus, hosts in grouped(named).items()
         )
         return f"mpirun {' : '.join(parts)}"
+
+
+def _adapters(runs: Sequence[Run], faults: Faults) -> dict[str, str]:
+    """The adapters of a node in the machine, by what they are called: in the logs, if these together name all."""
+    given = (item.partition(":")[0].strip() for run in runs for item in run.adapters.lstrip("^=").split(",") if item)
+    named, own = sorted({*given} - {*faults.nics}, key=lambda name: (len(name), name)), faults.nics
+    if len(named) != len(own):
+        stem = _chosen_by(faults)[1]
+        named = [f"{stem}{number}" if stem else name for number, name in enumerate(own)]
+    return {name: name for name in own} | dict(zip(named, own, strict=True))
+
+
+def _chosen_by(faults: Faults) -> tuple[str, str]:
+    """The variable that says which adapters to take, and what they are called, before a number."""
+    return _CHOSEN.get(faults.node.fabric.kind if faults.node.fabric else "", ("NCCL_IB_HCA", "mlx5_"))
 
 
 def _buses(runs: Sequence[Run], gpus: int) -> dict[str, int]:
@@ -528,7 +666,7 @@ def locate(
         One node, as for `load`; what it is when nothing is wrong.
     logs : sequence of str, path or Run
         Logs of pairs, groups, nodes or several nodes. The heads name hosts and GPUs; GPUs may also be named
-        behind a path, as in ``log.txt@0,1``.
+        behind a path, as in ``log.txt@0,1``, and behind these the adapters of a run on some: ``log.txt:hca=nic0``.
     nodes : int
         Nodes of the cluster, at most those that `hosts` names.
     hosts : sequence of str
@@ -576,26 +714,35 @@ def locate(
         Question(machine, nodes=many),
         {host: node for node, host in enumerate(known)},
         _buses([run for run, _ in runs], faults.gpus),
+        _adapters([run for run, _ in runs], faults),
     )
     seen = [rig.seen(run, given) for run, given in runs]
-    suspicion = Suspicion(faults, many, seen)
+    single = Suspicion(faults, many, seen)
+    suspicion = single if single.explained or not single.doubled.explained else single.doubled
     more = suspicion.next_run() if next_run else None
-    planned = tuple(rig.command(job) for job in _plan(suspicion)) if plan else ()
+    planned = tuple(rig.command(job) for job in _plan(single)) if plan else ()
+    found = suspicion.candidates() if seen else []
+    likely = {(one.kind.name, one.place): one for both in found[::-1] for one in both[::-1]}
     return Located(
-        faults.node.name, many, faults.gpus, tuple(seen), tuple(suspicion.candidates()) if seen else (),
+        faults.node.name, many, faults.gpus, tuple(seen), tuple(likely.values())[::-1],
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
         rig.command(more) if more else "", planned,
-        suspicion.by_chance(int(suspicion.posterior.argmax())) > _MISFIT, tuple(known),
+        suspicion.explained, tuple(known), tuple(both for both in found if len(both) > 1),
     )  # fmt: skip
 
 
 def _read(log: str | os.PathLike[str] | Run, wanted: str) -> list[tuple[Run, str | None]]:
-    """The tests of a log, each with the GPUs that ``log.txt@0,1`` names."""
-    path, mark, given = ("", "", "") if isinstance(log, Run) else os.fspath(log).rpartition("@")
-    if isinstance(log, Run) or not mark or os.path.exists(log):
-        found, members = (log,) if isinstance(log, Run) else read_runs(log), None
+    """The tests of a log, each with the GPUs that ``log.txt@0,1`` names, on the adapters of ``log.txt:hca=nic0``."""
+    members, taken = None, ""
+    if isinstance(log, Run):
+        found: Sequence[Run] = (log,)
     else:
-        found, members = read_runs(path), given
+        path = os.fspath(log)
+        if not os.path.exists(path):
+            path, _, taken = path.partition(":hca=")
+        if not os.path.exists(path) and "@" in path:
+            path, _, members = path.rpartition("@")
+        found = [replace(run, adapters=taken or run.adapters) for run in read_runs(path)]
     runs = [run for run in found if not wanted or run.collective in ("", wanted)]
     return [(one, members) for run in runs for one in tests_log.select([run], wanted)]
 

@@ -68,7 +68,7 @@ class Run:
     whose places then are numbers in the job, and the seconds of the steps, 0 if unknown. waited_s, late: of
     the logs of several ranks, how long one of them waited for others in all, and the log of the rank that
     others waited for. set_up: how calls were launched, ``graph``, ``stream`` or ``threads`` of one process, empty
-    where the log does not say.
+    where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like was set to, where the log says it.
     """
 
     path: str
@@ -84,6 +84,7 @@ class Run:
     waited_s: float = 0.0
     late: str = ""
     set_up: str = ""
+    adapters: str = ""
 
     def __repr__(self) -> str:
         sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
@@ -357,6 +358,9 @@ _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
 _VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=([0-9]{4,6})\b)?")
 _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
 _LAUNCHED = re.compile(r"#\s*nThread:? *([0-9]{1,5}) +nGpus:? *([0-9]{1,5})(?: .*\bgraph: *([0-9]{1,5}))?")
+_ADAPTERS = re.compile(
+    r"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE)(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
+)
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
 # With which the next test of a log begins.
 _OPENS = ("nccl-tests version", "Collective test starting", "nThread ", "size ")
@@ -370,6 +374,7 @@ class _Draft:
     program: str = ""
     version: str = ""
     nccl: str = ""
+    adapters: str = ""
     places: list[RankPlace] = field(default_factory=list)
     ranks: set[int] = field(default_factory=set)
     columns: Columns | None = None
@@ -384,7 +389,7 @@ class _Draft:
         rows, numbers = zip(*self.rows, strict=True)
         name = collective_of(self.program)
         run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.nccl, self.complete)
-        run = replace(run, collective=name or inferred(run), set_up=self.set_up)
+        run = replace(run, collective=name or inferred(run), set_up=self.set_up, adapters=self.adapters)
         if not run.ranks:
             run = replace(run, ranks=counted(run.collective, numbers))
         if run.collective in COLLECTIVES:
@@ -430,7 +435,7 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
 
 
 def _read_text(path: str, text: str) -> tuple[Run, ...]:
-    drafts, draft, library = list[_Draft](), _Draft(), ""
+    drafts, draft, library, adapters = list[_Draft](), _Draft(), "", ""
     for number, raw in enumerate(text.split("\n"), start=1):
         line = raw
         # What was put before it; a stamp may stand before a tag.
@@ -439,6 +444,9 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
         line = line.strip()
         if match := _NCCL.search(line):
             draft.nccl = library = match.group(1)
+        if match := _ADAPTERS.search(line):
+            adapters = match.group(1)
+            draft.adapters = draft.adapters if draft.complete else adapters
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns is not None and _ROW.match(line) else ""
@@ -451,7 +459,7 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
             if ended and line.lstrip("# ").startswith(_OPENS):
                 # The next test of the same file; one that ended before its first row leaves nothing.
                 drafts += [draft] if draft.rows else []
-                draft = _Draft()
+                draft = _Draft(adapters=adapters)
             _comment(path, draft, line, number)
         elif draft.columns is not None and not draft.complete:
             _add_row(path, draft, line, number)
