@@ -29,7 +29,7 @@ from blinksim.traffic import Traffic as Matrix
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import Bound, Place, Traffic
+    from blinksim.cli.commands import Bound, Place, Project, Traffic
 
 COPIES = "tokens that are copied or summed on their way cross less often: their floor is lower"
 _LOST, _GAINED = "after losing one link", "with one more"
@@ -37,8 +37,8 @@ _LOST, _GAINED = "after losing one link", "with one more"
 
 def bound(options: Bound) -> None:
     """How fast a collective can be at best, and why."""
-    if options.groups or options.mesh or options.axis is not None:
-        _at_once(options)
+    if typed_options(options.several):
+        at_once(options, typed_options(options, "losses", "gains", "levels", "before"))
         return
     question = question_of(options.machine, options.where)
     earlier = unedited(question, options.before)
@@ -78,30 +78,35 @@ def bound(options: Bound) -> None:
     answer("bound", said, lambda: _show(best, changed, levels, question, was, times, options), rows)
 
 
-def _at_once(options: Bound) -> None:
-    """How fast several groups can be at once."""
+def at_once(options: Bound | Project, of_one: str, *, why: bool = True) -> None:
+    """How fast several groups can be at once.
+
+    of_one: options that are about a single collective, as typed. why: also the proof, and what it assumes.
+    """
     from blinksim.timing.simulator import simulate
 
-    given = typed_options(options.data) + typed_options(options, "losses", "gains", "levels", "before")
-    if given := given + typed_options(options.drawing):
+    asked, size = options.several, options.size
+    if given := of_one + typed_options(options.data) + typed_options(options.drawing):
         raise InputError(f"{given.split()[0]} is of a single collective; leave it out for groups")
-    if bool(options.groups) == bool(options.mesh) or (options.size and not options.mesh):
-        raise InputError("give --group, such as 0,1:allreduce:64MiB, or --mesh with --axis and --size")
-    question, groups = question_of(options.machine, options.where), list(options.groups)
+    if bool(asked.groups) == bool(asked.mesh) or (asked.axis is not None and not asked.mesh):
+        raise InputError("give --group, such as 0,1:allreduce:64MiB, or --mesh, such as 2x4, with or without --axis")
+    question, wanted = question_of(options.machine, options.where), options.collective or "allreduce"
     with Working(f"bounding groups on {options.machine}"):
-        if options.mesh:
-            mesh = mesh_groups(options.mesh, question.whole().ranks, options.axis)
-            groups = [f"{members}::{options.size}" if options.size else members for members in mesh]
-        found = study.together(question, groups, options.collective or "allreduce")
+        mesh = mesh_groups(asked.mesh, question.whole().ranks, asked.axis) if asked.mesh else []
+        found = study.together(question, [*asked.groups, *mesh], wanted, size)
         sized = found.groups[0].size is not None
         time_s = simulate(found, int(sum(found.amounts))).time_s if sized else None
+    command = click.get_current_context().info_name
+    if command == "project" and not sized:
+        raise InputError("the time of groups is of a size; give SIZE, or one to each, as in 0,1:allreduce:64MiB")
     helped = replace(question, relays=study.OTHERS, relays_reduce=True) if question.relays is None else question
-    again = command_line(helped, options.collective or "")
-    again += typed_options(options, "groups", "mesh", "axis", "size")
-    more = "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
-    more += "" if helped is question else f"\nnext: blinksim bound {again}"
+    of_each = "" if size is None else f" {size}" if command == "project" else f" --size {size}"
+    again = command_line(helped, options.collective or "") + of_each + typed_options(asked)
+    text = found.why() if why else found.text()
+    text += "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
+    text += "" if helped is question else f"\nnext: blinksim {command} {again}"
     said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
-    answer("bound groups", lambda: said, lambda: click.echo(f"{as_typed(found.text())}{more}"), found.rows)
+    answer(f"{command} groups", lambda: said, lambda: click.echo(as_typed(text)), found.rows)
 
 
 def _switch_lines(found: BoundResult) -> Iterator[str]:
