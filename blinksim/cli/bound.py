@@ -238,7 +238,12 @@ def place(options: Place) -> None:
     from blinksim.answers.place import place as ranked
     from blinksim.answers.project import held_at
 
+    if options.mesh is not None:
+        _place_mesh(options, options.mesh)
+        return
     count = options.count
+    if count is None:
+        raise click.UsageError("Missing argument 'COUNT'.")
     options.work.check(options.machine)
     wanted = collective_of(options.collective, **vars(options.data))
     question = question_of(options.machine, options.where)
@@ -301,6 +306,27 @@ def place(options: Place) -> None:
 
     described = question.described(whole)
     answer("place", lambda: {**described, "collective": options.collective, "count": count, "rows": rows}, text, flat)
+
+
+def _place_mesh(options: Place, mesh: str) -> None:
+    """Which order of the GPUs a device mesh should have."""
+    from blinksim.answers.place_mesh import place_mesh
+
+    question = question_of(options.machine, options.where)
+    given = typed_options(options, "top") + typed_options(options.data) + typed_options(options.work)
+    given += typed_options(question, "members", "ranks_per_node", "relays", "relays_reduce", "links")
+    if options.count is not None or given:
+        raise InputError(f"a mesh is of all GPUs of the machine; leave {given.split()[0] if given else 'COUNT'} out")
+    with Working(f"ordering the GPUs of {options.machine}"):
+        sizes = options.size and [parse_size(size) for size in options.size.split(",")]
+        found = place_mesh(question.whole(), mesh, options.collective, sizes[0] if sizes and not sizes[1:] else sizes)
+    described = question.described(found.machine) | {"collective": found.collective.name, "count": found.machine.ranks}
+
+    best = found.best.members
+    groups = [",".join(best[int(place)] for place in one.split(",")) for one in mesh_groups(mesh, len(best))]
+    again = "".join(f" --group {typed(one)}" for one in groups)
+    text = f"{as_typed(found.text())}\nnext: blinksim bound {command_line(question, options.collective)}{again}"
+    answer("place", lambda: described | found.to_dict(), lambda: click.echo(text), found.rows)
 
 
 def traffic(options: Traffic) -> None:

@@ -1091,20 +1091,25 @@ class Place(TableOptions, run="blinksim.cli.bound:place"):
     Options:
       collective: What the GPUs will run.
       size: Also how long so many bytes take on the choices that are printed: with the library, at best, at least.
+          With --mesh: of a group, or one for every axis, such as 64MiB,1GiB.
+      mesh: In place of COUNT: the best order of all GPUs in a device mesh, such as 2x4, the last axis innermost.
+          The groups of an axis run at once, one axis after the other.
       top: Rows to print as text; choices with equal rates are one row.
 
     Examples:
       blinksim place dgx1-v100 4
       blinksim place dgx1-v100 6 --size 256MiB
       blinksim place hgx-h100 4 --edit 'degrade gpu5-nvswitch lanes=12'
+      blinksim place dgx1-v100 --mesh 2x4 --size 1GiB,64MiB
     """
 
     machine: str = argument()
-    count: int = argument(kind=Whole(2))
+    count: int | None = argument(kind=Whole(2))
     where: MachineOptions = group(MachineOptions, "nominal")
     collective: str = option("allreduce")
     data: TrafficOptions = group(TrafficOptions)
     size: str | None = option(metavar="SIZE")
+    mesh: str | None = option(metavar="AxB")
     top: int = option(3, kind=Whole(1))
     work: WhereOptions = group(WhereOptions)
 

@@ -34,6 +34,7 @@ LINES = {
     "project groups": "project dgx1-v100 allreduce 1MiB --mesh 2x4",
     "traffic": "traffic --ranks 8 --tokens 64",
     "place": "place dgx1-v100 2",
+    "place, a mesh": "place dgx1-v100 --mesh 2x4",
     "synth": "synth dgx1-v100 allreduce --members 0-3",
     "synth, at a size": "synth dgx1-v100 allreduce --members 0-3 --size 64KiB",
     "synth, an elementary one": "synth dgx1-v100 reduce --members 0-3 --algorithm chain --root 1",
