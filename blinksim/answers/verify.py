@@ -537,9 +537,7 @@ def _together_attain(machine: Topology, groups: Sequence[Group]) -> bool:
         return False
     if any(new.rate < old.rate or new.alone < old.alone for new, old in zip(found.groups, groups, strict=True)):
         return False
-    seconds = max(amount / group.rate for amount, group in zip(found.amounts, found.groups, strict=True))
-    right = all(group.schedule is not None and verify_schedule(group.schedule).ok for group in found.groups)
-    return right and (rate(found.schedule) or 0) * seconds >= sum(found.amounts)
+    return not found.faults()
 
 
 def _problem(

@@ -19,7 +19,9 @@ from blinksim.bounds.lengths import least_use, more_than_forwards, price
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.results import Result, keyed
-from blinksim.schedule.model import Schedule, side_by_side
+from blinksim.schedule.loads import resource_loads, resources
+from blinksim.schedule.model import Schedule, rebase, side_by_side
+from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count, table
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, in_GBps
@@ -200,6 +202,29 @@ class Together(Result):
     def check(self) -> list[str]:
         """Reasons why the certificates do not prove what they claim; empty if they do."""
         return [reason for proof in self.proofs for reason in proof.check(self.machine, self.groups)]
+
+    def faults(self) -> list[str]:
+        """Why the schedules do not give all groups their rates at once; empty if they do.
+
+        Each is verified by itself on the links of its group, and nothing may carry more than it can of all.
+        """
+        shared, faults = resources(self.machine), list[str]()
+        carried = [Fraction(0)] * len(shared.rate)
+        for group in self.groups:
+            who, schedule = listed(group.part.members), group.schedule
+            if schedule is None or (schedule.topology, schedule.collective) != (group.part, group.collective):
+                faults.append(f"{who}: there is no schedule of {group.collective} on the links of this group")
+                continue
+            faults += [f"{who}: {reason}" for reason in verify(schedule).reasons]
+            placed = rebase(schedule, self.machine)
+            if isinstance(placed, tuple):
+                faults += placed
+            elif not faults:
+                loads = resource_loads(placed, shared)
+                carried = [sum_ + load * group.rate for sum_, load in zip(carried, loads, strict=True)]
+        # Shares without a short common denominator are rounded, by less than 2^-28 of their sum.
+        over = [i for i, most in enumerate(shared.rate) if not faults and carried[i] > most * (1 + Fraction(1, 2**24))]
+        return faults + [f"{shared.name(i)} must carry {format_rate(carried[i])} of all groups" for i in over]
 
     def full_links(self, number: int) -> tuple[list[str], list[int]]:
         """Links that allow this group no more, by a certificate, and the other groups that it counts there."""
