@@ -193,6 +193,15 @@ def test_meshes_of_eight(machine: str, shape: str, relays: dict[str, object]) ->
     assert all(group.schedule and bs.verify(group.schedule).ok for group in found.groups)
 
 
+@pytest.mark.parametrize("whole", ["0-7", "0-7:reduce"])
+def test_a_collective_of_many_beside_those_that_go_one_way(whole: str) -> None:
+    """Trees towards a root of their own: a certificate that schedules attain is proof of itself."""
+    found = together("mesh:4x2@50GB/s", [whole, "0,1:allgather", "3-5:broadcast"])
+    assert found.check() == []
+    assert found.exact
+    assert found.faults() == []
+
+
 def test_sizes_set_the_ratio() -> None:
     """Twice the bytes, twice the rate: both end together, when their common link has carried all."""
     line = topology_of({(0, 1): 1, (1, 0): 1, (1, 2): 3, (2, 1): 3}, 3)
