@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
-from itertools import combinations, islice, pairwise, permutations, product
+from itertools import combinations, islice, pairwise, product
 from random import Random
 
 from blinksim.bounds.lengths import arborescence
@@ -220,16 +220,6 @@ class TreeSearch:
     use: str
     hops_first: bool = False
     apart: bool = False
-
-    @property
-    def shape(self) -> object:
-        """What the rate of the best mix depends on, vertices and resources numbered in their order here."""
-        hops, number, rows = self.hops, dict[int, int](), list[object]()
-        for a, b in permutations(hops.vertices, 2):
-            load = hops.loads.get((a, b), ())
-            rows.append([(number.setdefault(resource, len(number)), times) for resource, times in load])
-        roots = [hops.vertices.index(root) for root in self.roots]
-        return repr((self.use, self.apart, hops.members, roots, hops.unit, rows, [hops.capacity[r] for r in number]))
 
     def used(self, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
         """The hops that these arcs of a tree load."""

@@ -195,7 +195,7 @@ def test_meshes_of_eight(machine: str, shape: str, relays: dict[str, object]) ->
 
 @pytest.mark.parametrize("relays", [{}, {"relays": "others", "relays_reduce": True}], ids=["none", "others"])
 def test_alone_is_as_if_asked_alone(relays: dict[str, object]) -> None:
-    """Also of groups alike, of which one is computed, and of those that are so but for one link."""
+    """Also of groups that are alike but for one link."""
     question = Question.of("full:6@50GB/s", edits="replace gpu0-gpu3 bandwidth=70GB/s", **relays)  # type: ignore[arg-type]
     groups = ["0,3", "1,4", "2,5", "0-2", "3-5", "0,3:broadcast"]
     each = [together(question, [group]).groups[0] for group in groups]

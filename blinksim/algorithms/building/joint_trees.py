@@ -34,10 +34,7 @@ def fair(machine: Topology, groups: Sequence[Group]) -> Together:
     # Where links load alike both ways, trees that are used both ways suffice.
     pairs = pairs_of_links(machine) if all(search.use == BOTH for search in own) else None
     own = [replace(search, apart=pairs is None and search.use == BOTH) for search in own]
-    # Groups alike, as those of a mesh often are, have the same rate alone.
-    shapes = [search.shape for search in own]
-    best = {shape: search.best().rate for shape, search in dict(zip(shapes, own, strict=True)).items()}
-    alone = [best[shape] * len(one.roots) * one.hops.unit for shape, one in zip(shapes, own, strict=True)]
+    alone = [search.best().rate * len(search.roots) * search.hops.unit for search in own]
     hops = hops_of_parts(machine, [(group.part, idle_helpers(group.part)) for group in groups])
     searches = [replace(search, hops=one) for search, one in zip(own, hops, strict=True)]
     held: list[Fraction | None] = [None] * len(groups)
