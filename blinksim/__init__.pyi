@@ -25,6 +25,7 @@ from blinksim.answers.logs.locate import Located, locate
 from blinksim.answers.measurements.public import Measured, PublicMeasurements, measured
 from blinksim.answers.pareto import Pareto, Tradeoff, pareto
 from blinksim.answers.place import Placements, place
+from blinksim.answers.place_mesh import MeshOrder, place_mesh
 from blinksim.answers.project import Answer, Ranking, contest, project, rank
 from blinksim.answers.sweep import Sweep, sweep
 from blinksim.answers.synthesize import Synthesis, synthesize
@@ -62,14 +63,14 @@ __all__ = [
     "Advice", "Answer", "BlinksimError", "Bound", "BoundResult", "Breakdown", "Buckets", "Calibration",
     "Change", "ChoiceTime", "Collective", "Comparison", "Contest", "Device", "Diagnosis", "Execution",
     "Expectations", "Exported", "FileError", "FileVerdict", "Finding", "Health", "InfeasibleError",
-    "InputError", "Link", "Located", "MachineComparison", "Measured", "MissingError", "Models", "Pareto", "Placements",
-    "Plan", "PluginError", "Projection", "PublicMeasurements", "Question", "Ranking", "Reproduction",
+    "InputError", "Link", "Located", "MachineComparison", "Measured", "MeshOrder", "MissingError", "Models", "Pareto",
+    "Placements", "Plan", "PluginError", "Projection", "PublicMeasurements", "Question", "Ranking", "Reproduction",
     "Routing", "Schedule", "ScheduleModel", "Series", "Sweep", "Synthesis", "Term", "TimeBound", "Timeline",
     "Together", "Topology", "Tradeoff", "Traffic", "Tuning", "Verdict", "across_models", "advise", "bound",
     "buckets", "calibrate", "catalogue", "check", "compare", "compare_machines", "contest", "diagnose",
     "draw_routing", "execute", "expect", "expert_traffic", "export", "from_networkx", "gains", "health",
-    "levels", "load", "locate", "losses", "measured", "model", "pareto", "place", "plot", "project", "project_experts",
-    "rank", "read_routing", "read_schedule", "read_series", "read_traffic", "register_algorithm",
+    "levels", "load", "locate", "losses", "measured", "model", "pareto", "place", "place_mesh", "plot", "project",
+    "project_experts", "rank", "read_routing", "read_schedule", "read_series", "read_traffic", "register_algorithm",
     "register_model", "reproduce", "simulate", "sweep", "synthesize", "this_machine", "time_bound",
     "together", "tune", "verify", "verify_file", "write", "write_routing", "write_schedule", "write_traffic",
 ]  # fmt: skip

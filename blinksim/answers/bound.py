@@ -344,7 +344,10 @@ def idle_lines(question: Question, part: Topology, wanted: Collective, before: F
 
 
 def together(
-    machine: Question | MachineLike, groups: Iterable[str], collective: Collective | str = "allreduce"
+    machine: Question | MachineLike,
+    groups: Iterable[str],
+    collective: Collective | str = "allreduce",
+    size: int | float | str | None = None,
 ) -> Together:
     """What several groups can do at once.
 
@@ -359,6 +362,8 @@ def together(
         without any, all have the same algbw.
     collective : str or Collective
         Of groups that name none.
+    size : int or str, optional
+        Bytes, or text such as ``"64MiB"``, of groups that name none.
 
     Returns
     -------
@@ -388,17 +393,17 @@ def together(
     if question.members is not None or question.ranks_per_node is not None:
         raise InputError("groups name their members; leave members= and ranks_per_node= out")
     whole, fallback = question.whole(), Collective.of(collective)
-    asked = [group_of(question, text, fallback) for text in groups]
-    if len({size is None for _, size in asked}) != 1:
+    asked = [group_of(question, text, fallback, size) for text in groups]
+    if len({own is None for _, own in asked}) != 1:
         raise InputError("groups: give one or more, and a size to all of them or to none")
     taken = {name for one, _ in asked for name in one.member_names(whole)}
     idle = [device.name for device in whole.devices if device.holds and device.name not in taken]
     found = list[Group]()
-    for one, size in asked:
+    for one, own in asked:
         if one.relays == IDLE:
             # Without idle GPUs nothing is asked of any.
             one = replace(one, relays=",".join(idle) or None, relays_reduce=one.relays_reduce and bool(idle))
-        found.append(Group(one.part(whole), one.collective or fallback, None if size is None else size_of(size)))
+        found.append(Group(one.part(whole), one.collective or fallback, None if own is None else size_of(own)))
     used = {name for group in found for name in (*group.part.members, *group.part.relays)}
     order = [device.name for device in whole.devices if device.name in used]
     shared = whole.select(order, links=found[0].part.default_links(), connected=False)

@@ -236,10 +236,10 @@ def place(
     asked = _Asked(topology, candidates, helpers, relays == "idle", wanted, chosen_links)
     # A root, or a traffic matrix, tells the ranks apart, so that symmetric subsets need not be alike with
     # their ranks in file order.
-    places, symmetries, maps = topology.member_places, list[Ints](), list[Ints]()
+    symmetries, maps = list[Ints](), list[Ints]()
     if not (wanted.rooted or wanted.data is not None or helpers):
-        symmetries, order = searched(topology), np.argsort(places)
-        maps = [order[np.searchsorted(places[order], perm[places])] for perm in symmetries]
+        symmetries = searched(topology)
+        maps = of_ranks(topology, symmetries)
     subsets, every = comb(len(candidates), count), combinations(range(len(candidates)), count)
     kinds = _orbits(every, maps) if subsets <= LIMIT else _divisions(asked, count, symmetries, maps)
     if not kinds:
@@ -331,6 +331,13 @@ class _Asked(NamedTuple):
         reached = np.array([np.isin(hub[src[out]], hubs) for hubs in near])
         bandwidths = np.array(table.bandwidths, dtype=float)[table.figure[out]]
         return places, reached[places].any(axis=1) @ (bandwidths[:, None] * to_rails[out]), rates
+
+
+def of_ranks(topology: Topology, symmetries: Sequence[Ints]) -> list[Ints]:
+    """Where symmetries of the devices take every rank."""
+    places = topology.member_places
+    order = np.argsort(places)
+    return [order[np.searchsorted(places[order], perm[places])] for perm in symmetries]
 
 
 def _placed(piece: tuple[_Asked, tuple[Subset, ...]]) -> list[Placement] | BlinksimError:

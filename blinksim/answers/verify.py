@@ -491,7 +491,8 @@ def _groups(file: str, document: dict[str, Any], question: Question) -> FileVerd
             wrong.append(str(error))
     unproved, facts = list[str](), tuple(proof.words(groups) for proof in proofs)
     if not wrong:
-        own = {"schema_version": 1, "command": "bound groups", **Together(machine, groups, tuple(proofs)).to_dict()}
+        of = "project groups" if document.get("command") == "project groups" else "bound groups"
+        own = {"schema_version": 1, "command": of, **Together(machine, groups, tuple(proofs)).to_dict()}
         own |= {key: document[key] for key in (*_ASKED, *_NAMES, "simulated_s") if key in document}
         wrong, unproved = map(list, compare(document, own))
         if min(group.rate / group.weight for group in groups) > proofs[0].rate:
@@ -536,9 +537,7 @@ def _together_attain(machine: Topology, groups: Sequence[Group]) -> bool:
         return False
     if any(new.rate < old.rate or new.alone < old.alone for new, old in zip(found.groups, groups, strict=True)):
         return False
-    seconds = max(amount / group.rate for amount, group in zip(found.amounts, found.groups, strict=True))
-    right = all(group.schedule is not None and verify_schedule(group.schedule).ok for group in found.groups)
-    return right and (rate(found.schedule) or 0) * seconds >= sum(found.amounts)
+    return not found.faults()
 
 
 def _problem(

@@ -19,13 +19,17 @@ from blinksim.bounds.lengths import least_use, more_than_forwards, price
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.results import Result, keyed
-from blinksim.schedule.model import Schedule, side_by_side
+from blinksim.schedule.loads import resource_loads, resources
+from blinksim.schedule.model import Schedule, rebase, side_by_side
+from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count, table
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, in_GBps
 
 # Ranks from which on least trees through relays are sought among few sets of these.
 MANY = 8
+# Rows of groups in a short answer, and groups up to which each has a row of its own.
+_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,29 @@ class Together(Result):
         """Reasons why the certificates do not prove what they claim; empty if they do."""
         return [reason for proof in self.proofs for reason in proof.check(self.machine, self.groups)]
 
+    def faults(self) -> list[str]:
+        """Why the schedules do not give all groups their rates at once; empty if they do.
+
+        Each is verified by itself on the links of its group, and nothing may carry more than it can of all.
+        """
+        shared, faults = resources(self.machine), list[str]()
+        carried = [Fraction(0)] * len(shared.rate)
+        for group in self.groups:
+            who, schedule = listed(group.part.members), group.schedule
+            if schedule is None or (schedule.topology, schedule.collective) != (group.part, group.collective):
+                faults.append(f"{who}: there is no schedule of {group.collective} on the links of this group")
+                continue
+            faults += [f"{who}: {reason}" for reason in verify(schedule).reasons]
+            placed = rebase(schedule, self.machine)
+            if isinstance(placed, tuple):
+                faults += placed
+            elif not faults:
+                loads = resource_loads(placed, shared)
+                carried = [sum_ + load * group.rate for sum_, load in zip(carried, loads, strict=True)]
+        # Shares without a short common denominator are rounded, by less than 2^-28 of their sum.
+        over = [i for i, most in enumerate(shared.rate) if not faults and carried[i] > most * (1 + Fraction(1, 2**24))]
+        return faults + [f"{shared.name(i)} must carry {format_rate(carried[i])} of all groups" for i in over]
+
     def full_links(self, number: int) -> tuple[list[str], list[int]]:
         """Links that allow this group no more, by a certificate, and the other groups that it counts there."""
         group = self.groups[number]
@@ -248,26 +275,42 @@ class Together(Result):
         return f"{what}: each at most {exact_GBps(rate)} GB/s algbw{rounded}{more}, {reach}"
 
     def text(self) -> str:
-        """The sentence, its proof, and a line for each group."""
+        """The sentence and a row for each sort of group: at most nine lines."""
+        return "\n".join((self.sentence(), self._table(_FEW), f"  {self._rates}"))
+
+    def why(self) -> str:
+        """The sentence, its proof, and a row for each sort of group."""
+        first, used = self.proofs[0], {name for group in self.groups for name in group.part.relays}
+        lines = [self.sentence(), f"  {first.words(self.groups)}", f"  it assumes: {first.assumes}", ""]
+        lines += [self._table(len(self.groups)), ""]
+        relays = [device.name for device in self.machine.devices if device.name in used]
+        lines += [f"  relays {listed(relays)}"] if relays else []
+        return "\n".join([*lines, f"  {self._rates}"])
+
+    @property
+    def _rates(self) -> str:
+        return f"links {', '.join(self.machine.link_classes)} at {self.machine.rates} rates"
+
+    def _table(self, most: int) -> str:
+        """A row for each group; of many, for each of the first sorts: the same rates, and as many others beside."""
+        alike = dict[object, list[int]]()
+        for number, group in enumerate(self.groups):
+            sort = group.collective, group.size, group.alone, group.rate, len(self.full_links(number)[1])
+            alike.setdefault(sort if len(self.groups) > _FEW else number, []).append(number)
         cells = [
             (
-                listed(group.part.members),
+                listed(group.part.members) + (f" and {len(numbers) - 1} alike" if numbers[1:] else ""),
                 f"{group.collective}{f' of {format_size_about(group.size)}' if group.size else ''}",
                 *map(group.said, (group.alone, group.rate)),
                 f"{100 * group.share:.0f} %",
-                *_full(*self.full_links(number), self.groups),
+                *_full(*self.full_links(numbers[0]), self.groups),
             )
-            for number, group in enumerate(self.groups)
+            for numbers in [*alike.values()][:most]
+            for group in [self.groups[numbers[0]]]
         ]
         header = ("group", "collective", "alone, GB/s", "at once, GB/s", "of it", "full links", "shared with")
-        first = self.proofs[0]
-        lines = [self.sentence(), f"  {first.words(self.groups)}", f"  it assumes: {first.assumes}", ""]
-        lines += [table(header, cells, left=(0, 1, 5, 6)), ""]
-        used = {name for group in self.groups for name in group.part.relays}
-        relays = [device.name for device in self.machine.devices if device.name in used]
-        lines += [f"  relays {listed(relays)}"] if relays else []
-        kinds = ", ".join(self.machine.link_classes)
-        return "\n".join([*lines, f"  links {kinds} at {self.machine.rates} rates"])
+        more = f"\n  … {len(alike) - most} more" if len(alike) > most else ""
+        return table(header, cells, left=(0, 1, 5, 6)) + more
 
 
 def _full(links: Sequence[str], beside: Sequence[int], groups: Sequence[Group]) -> tuple[str, str]:

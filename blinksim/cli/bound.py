@@ -28,15 +28,15 @@ from blinksim.traffic import Traffic as Matrix
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import Bound, Place, Traffic
+    from blinksim.cli.commands import Bound, Place, Project, Traffic
 
 COPIES = "tokens that are copied or summed on their way cross less often: their floor is lower"
 
 
 def bound(options: Bound) -> None:
     """How fast a collective can be at best, and why."""
-    if options.groups or options.mesh or options.axis is not None:
-        _at_once(options)
+    if typed_options(options.several):
+        at_once(options, typed_options(options, "losses", "gains", "levels", "before"))
         return
     question = question_of(options.machine, options.where)
     earlier = unedited(question, options.before)
@@ -117,30 +117,35 @@ def bound(options: Bound) -> None:
     answer("bound", said, text, rows)
 
 
-def _at_once(options: Bound) -> None:
-    """How fast several groups can be at once."""
+def at_once(options: Bound | Project, of_one: str, *, why: bool = True) -> None:
+    """How fast several groups can be at once.
+
+    of_one: options that are about a single collective, as typed. why: also the proof, and what it assumes.
+    """
     from blinksim.timing.simulator import simulate
 
-    given = typed_options(options.data) + typed_options(options, "losses", "gains", "levels", "before")
-    if given := given + typed_options(options.drawing):
+    asked, size = options.several, options.size
+    if given := of_one + typed_options(options.data) + typed_options(options.drawing):
         raise InputError(f"{given.split()[0]} is of a single collective; leave it out for groups")
-    if bool(options.groups) == bool(options.mesh) or (options.size and not options.mesh):
-        raise InputError("give --group, such as 0,1:allreduce:64MiB, or --mesh with --axis and --size")
-    question, groups = question_of(options.machine, options.where), list(options.groups)
+    if bool(asked.groups) == bool(asked.mesh) or (asked.axis is not None and not asked.mesh):
+        raise InputError("give --group, such as 0,1:allreduce:64MiB, or --mesh, such as 2x4, with or without --axis")
+    question, wanted = question_of(options.machine, options.where), options.collective or "allreduce"
     with Working(f"bounding groups on {options.machine}"):
-        if options.mesh:
-            mesh = mesh_groups(options.mesh, question.whole().ranks, options.axis)
-            groups = [f"{members}::{options.size}" if options.size else members for members in mesh]
-        found = study.together(question, groups, options.collective or "allreduce")
+        mesh = mesh_groups(asked.mesh, question.whole().ranks, asked.axis) if asked.mesh else []
+        found = study.together(question, [*asked.groups, *mesh], wanted, size)
         sized = found.groups[0].size is not None
         time_s = simulate(found, int(sum(found.amounts))).time_s if sized else None
+    command = click.get_current_context().info_name
+    if command == "project" and not sized:
+        raise InputError("the time of groups is of a size; give SIZE, or one to each, as in 0,1:allreduce:64MiB")
     helped = replace(question, relays=study.OTHERS, relays_reduce=True) if question.relays is None else question
-    again = command_line(helped, options.collective or "")
-    again += typed_options(options, "groups", "mesh", "axis", "size")
-    more = "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
-    more += "" if helped is question else f"\nnext: blinksim bound {again}"
+    of_each = "" if size is None else f" {size}" if command == "project" else f" --size {size}"
+    again = command_line(helped, options.collective or "") + of_each + typed_options(asked)
+    text = found.why() if why else found.text()
+    text += "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
+    text += "" if helped is question else f"\nnext: blinksim {command} {again}"
     said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
-    answer("bound groups", lambda: said, lambda: click.echo(f"{as_typed(found.text())}{more}"), found.rows)
+    answer(f"{command} groups", lambda: said, lambda: click.echo(as_typed(text)), found.rows)
 
 
 def _switch_lines(found: BoundResult) -> Iterator[str]:
@@ -224,7 +229,12 @@ def place(options: Place) -> None:
     from blinksim.answers.place import place as ranked
     from blinksim.answers.project import held_at
 
+    if options.mesh is not None:
+        _place_mesh(options, options.mesh)
+        return
     count = options.count
+    if count is None:
+        raise click.UsageError("Missing argument 'COUNT'.")
     options.work.check(options.machine)
     wanted = collective_of(options.collective, **vars(options.data))
     question = question_of(options.machine, options.where)
@@ -285,6 +295,27 @@ def place(options: Place) -> None:
 
     described = question.described(whole)
     answer("place", lambda: {**described, "collective": options.collective, "count": count, "rows": rows}, text, flat)
+
+
+def _place_mesh(options: Place, mesh: str) -> None:
+    """Which order of the GPUs a device mesh should have."""
+    from blinksim.answers.place_mesh import place_mesh
+
+    question = question_of(options.machine, options.where)
+    given = typed_options(options, "top") + typed_options(options.data) + typed_options(options.work)
+    given += typed_options(question, "members", "ranks_per_node", "relays", "relays_reduce", "links")
+    if options.count is not None or given:
+        raise InputError(f"a mesh is of all GPUs of the machine; leave {given.split()[0] if given else 'COUNT'} out")
+    with Working(f"ordering the GPUs of {options.machine}"):
+        sizes = options.size and [parse_size(size) for size in options.size.split(",")]
+        found = place_mesh(question.whole(), mesh, options.collective, sizes[0] if sizes and not sizes[1:] else sizes)
+    described = question.described(found.machine) | {"collective": found.collective.name, "count": found.machine.ranks}
+
+    best = found.best.members
+    groups = [",".join(best[int(place)] for place in one.split(",")) for one in mesh_groups(mesh, len(best))]
+    again = "".join(f" --group {typed(one)}" for one in groups)
+    text = f"{as_typed(found.text())}\nnext: blinksim bound {command_line(question, options.collective)}{again}"
+    answer("place", lambda: described | found.to_dict(), lambda: click.echo(text), found.rows)
 
 
 def traffic(options: Traffic) -> None:

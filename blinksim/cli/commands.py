@@ -169,6 +169,22 @@ class ModelOptions(Options):
     set_up: SetUpName | None = choice("graph stream threads")
 
 
+class GroupOptions(Options):
+    """Groups of GPUs that share a machine.
+
+    Options:
+      groups: Several at once: members, collective and size of each, such as 0,1:allreduce:64MiB. With sizes
+          they end together, without any they have the same rate. --relays idle are GPUs of no group, --relays
+          others those of other groups too.
+      mesh: All groups of a device mesh at once, such as 2x4, the last axis innermost.
+      axis: Of the mesh: the groups along this axis only, counted from 0.
+    """
+
+    groups: tuple[str, ...] = option(flags="--group", metavar="GROUP")
+    mesh: str | None = option(metavar="AxB")
+    axis: int | None = option(kind=Whole(0), metavar="N")
+
+
 class RulesOptions(Options):
     """The job that a file of measured times is of, and who reads the rules made of it.
 
@@ -358,13 +374,15 @@ class Project(TableOptions, run="blinksim.cli.project:project"):
       blinksim project dgx1-v100 allreduce 256MiB --members 0,1,2,3,4,7 --algorithm all
       blinksim project aurora allreduce 2GB --nodes 16 --ranks-per-node 12 --model aurora-projection
       blinksim project hgx-h100 dispatch --nodes 8 --tokens 4096 --hidden 7168 --experts 256 --topk 8
+      blinksim project dgx1-v100 allreduce 64MiB --mesh 2x4
     """
 
     machine: str = argument()
-    collective: str = argument()
+    collective: str | None = argument()
     size: str | None = argument()
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses; what a model pins")
     data: DataOptions = group(DataOptions)
+    several: GroupOptions = group(GroupOptions)
     algorithm: str | None = option()
     model: str | None = option()
     why: bool = option()
@@ -436,12 +454,8 @@ class Bound(TableOptions, run="blinksim.cli.bound:bound"):
       losses: Also the bound after the loss of each link, or of one of its lanes, worst first.
       gains: Also the bound with one lane (or NIC) more, best first.
       levels: Also what GPUs, nodes and each level of switches allow by themselves.
-      size: Also the least time for SIZE: latency, overhead and bandwidth together. Of a mesh: of each group.
-      groups: Several at once: members, collective and size of each, such as 0,1:allreduce:64MiB. With sizes
-          they end together, without any they have the same rate. --relays idle are GPUs of no group, --relays
-          others those of other groups too.
-      mesh: All groups of a device mesh at once, such as 2x4, the last axis innermost.
-      axis: Of the mesh: the groups along this axis only, counted from 0.
+      size: Also the least time for SIZE: latency, overhead and bandwidth together. Of groups: of each
+          that names none.
 
     Examples:
       blinksim bound hgx-h100 allreduce
@@ -460,9 +474,7 @@ class Bound(TableOptions, run="blinksim.cli.bound:bound"):
     collective: str | None = argument()
     where: MachineOptions = group(MachineOptions, "nominal")
     data: DataOptions = group(DataOptions)
-    groups: tuple[str, ...] = option(flags="--group", metavar="GROUP")
-    mesh: str | None = option(metavar="AxB")
-    axis: int | None = option(kind=Whole(0), metavar="N")
+    several: GroupOptions = group(GroupOptions)
     losses: bool = option()
     gains: bool = option()
     levels: bool = option()
@@ -1078,20 +1090,25 @@ class Place(TableOptions, run="blinksim.cli.bound:place"):
     Options:
       collective: What the GPUs will run.
       size: Also how long so many bytes take on the choices that are printed: with the library, at best, at least.
+          With --mesh: of a group, or one for every axis, such as 64MiB,1GiB.
+      mesh: In place of COUNT: the best order of all GPUs in a device mesh, such as 2x4, the last axis innermost.
+          The groups of an axis run at once, one axis after the other.
       top: Rows to print as text; choices with equal rates are one row.
 
     Examples:
       blinksim place dgx1-v100 4
       blinksim place dgx1-v100 6 --size 256MiB
       blinksim place hgx-h100 4 --edit 'degrade gpu5-nvswitch lanes=12'
+      blinksim place dgx1-v100 --mesh 2x4 --size 1GiB,64MiB
     """
 
     machine: str = argument()
-    count: int = argument(kind=Whole(2))
+    count: int | None = argument(kind=Whole(2))
     where: MachineOptions = group(MachineOptions, "nominal")
     collective: str = option("allreduce")
     data: TrafficOptions = group(TrafficOptions)
     size: str | None = option(metavar="SIZE")
+    mesh: str | None = option(metavar="AxB")
     top: int = option(3, kind=Whole(1))
     work: WhereOptions = group(WhereOptions)
 

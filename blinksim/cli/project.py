@@ -74,6 +74,12 @@ def _of_library(given: ModelOptions) -> str:
 
 def project(options: Project) -> None:
     """The time of one collective: with the machine's library, at best and at least, or by one algorithm or model."""
+    if typed_options(options.several):
+        from blinksim.cli.bound import at_once
+
+        of_one = typed_options(options, "algorithm", "model", "bytes", "bucket", "reduction_rate", "what_if", "before")
+        at_once(options, of_one + typed_options(options.timing), why=options.why)
+        return
     question = question_of(options.machine, options.where)
     unedited(question, options.before)
     wanted = wanted_of(options, question)
@@ -85,7 +91,7 @@ def project(options: Project) -> None:
             raise InputError(f"--bytes is of many calls of --bucket bytes each: give both, such as {example}")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
-        again = command_line(question, options.collective, **vars(options.data))
+        again = command_line(question, wanted.name, **vars(options.data))
         more = f"next: blinksim project {again} {typed_size(found.best.size)}{_of_library(options.timing)} --why"
         answer("project", found.to_dict, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
         return

@@ -24,6 +24,7 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations, islice, pairwise, product
 from random import Random
 
+from blinksim.bounds.lengths import arborescence
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.connectivity import UnionFind, breadth_first, distances, grouped
@@ -85,6 +86,8 @@ MOST_TERMINALS = 7
 MOST_SETS = 64
 # Ties go to the tree with fewer hops.
 _HOP = 1e-9
+# Units of a price, where whole numbers are compared.
+_WHOLE = 2**30
 
 
 def cheapest_tree(
@@ -241,7 +244,7 @@ class TreeSearch:
         """The cheapest tree of every root that reaches all members."""
         vertices, ranked = self.hops.vertices, self.hops.members
         members, helpers = vertices[:ranked], vertices[ranked:]
-        if self.apart and ranked <= MOST_TERMINALS:
+        if self.apart and (ranked <= MOST_TERMINALS or not helpers):
             pair = self._pair(cost, members)
             return [] if pair is None else [pair]
         prices = self.prices(cost)
@@ -251,13 +254,25 @@ class TreeSearch:
     def _pair(self, cost: Mapping[Arc, float], members: Sequence[int]) -> Column | None:
         """The cheapest trees away from a vertex to all members, and from these to it."""
         back, inside = {(b, a): value for (a, b), value in cost.items()}, {*self.hops.vertices}
-        least, below = zip(*(_dreyfus_wagner(one, members, inside) for one in (cost, back)), strict=True)
-        # What helps a pair may only forward.
-        able = (least[0].keys() & least[1].keys()).intersection(members if len(members) == 2 else inside)
-        if not able:
+        if len(inside) == len(members):
+            # In whole numbers, a hop counting 1; what is no hop costs more than any tree.
+            far = (len(members) + 1) * (1 + int(max(cost.values(), default=0) * _WHOLE))
+            whole = ({arc: 1 + int(value * _WHOLE) for arc, value in one.items()} for one in (cost, back))
+            rows = [[[one.get((a, b), far) for b in members] for a in members] for one in whole]
+            least_of = [sum(arborescence(one, place) for one in rows) for place in range(len(members))]
+            root = members[least_of.index(min(least_of))]
+            trees = [_spanning(one, root, [v for v in members if v != root], True) for one in (cost, back)]
+        else:
+            least, below = zip(*(_dreyfus_wagner(one, members, inside) for one in (cost, back)), strict=True)
+            # What helps a pair may only forward.
+            able = (least[0].keys() & least[1].keys()).intersection(members if len(members) == 2 else inside)
+            if not able:
+                return None
+            root = min(able, key=lambda v: (least[0][v] + least[1][v], v))
+            trees = [_traced(each, root, members) or () for each in below]
+        down, up = trees
+        if down is None or up is None:
             return None
-        root = min(able, key=lambda v: (least[0][v] + least[1][v], v))
-        down, up = (_traced(each, root, members) or () for each in below)
         load = self.hops.load((*down, *((b, a) for a, b in up)))
         return Column(down, load, len(down) + len(up), 0, up)
 

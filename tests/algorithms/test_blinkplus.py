@@ -11,10 +11,12 @@ from itertools import combinations
 import independent_check
 import networkx as nx
 import pytest
-from dgx1_subsets import GOLDEN, machine
+from dgx1_subsets import GOLDEN, MACHINES, machine
 
+import blinksim as bs
 from blinksim.algorithms import blinkplus
 from blinksim.algorithms.blinkplus import idle_helpers, lanes
+from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.execution.numpy_executor import interpret
@@ -91,6 +93,29 @@ def test_every_pair_reaches_all_six_lanes_with_all_gpus() -> None:
         schedule = blinkplus.build(tenant(pair), ALLREDUCE)
         assert verify(schedule).ok
         assert lanes(schedule) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["DGX-1P", "DGX-1V"])
+def test_relays_that_reduce_attain_the_bound_for_every_class_of_subsets(name: str) -> None:
+    """Packed trees through all idle GPUs, also for subsets that NVLink alone does not join; proofs need no solver."""
+    with (GOLDEN / "blink_subsets.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["machine"] == name and row["n"] != "8"]
+    assert len(rows) == {"DGX-1P": 18, "DGX-1V": 55}[name]
+    lane = MACHINES[name][1]
+    for row in rows:
+        own = [f"gpu{number}" for number in row["subset"].split("-")]
+        idle = [device for device in machine(name).members if device not in own]
+        schedule = algorithm("packed").build(machine(name).select(own, idle, relays_reduce=True), ALLREDUCE)
+        verdict = bs.verify(schedule)
+        assert verdict.ok
+        assert independent_check.check(schedule) == []
+        assert verdict.facts.bound is not None
+        assert verdict.facts.gap == 0, row["subset"]
+        assert independent_check.rate(schedule) == verdict.facts.bound
+        # Each pair alone has the six lanes of a GPU (four on P100), and nobody has less than without help.
+        assert verdict.facts.bound >= Fraction(row["allreduce_tree_bound"]) * lane
+        assert row["n"] != "2" or verdict.facts.bound == {"DGX-1P": 4, "DGX-1V": 6}[name] * lane
 
 
 def test_helpers_hold_pieces_only_and_end_with_nothing() -> None:

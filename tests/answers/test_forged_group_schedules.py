@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+from collections import defaultdict
+from dataclasses import replace
+from fractions import Fraction
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import independent_check
 import pytest
 from independent_check import check
+from schedule_mutants import STRICTER, mutants
 
 import blinksim as bs
+from blinksim.bounds.together import Together
 from blinksim.errors import BlinksimError
+from blinksim.schedule.model import Schedule
 
 GROUPS = {
     "pairs": ("full:8@50GB/s", ["0,1", "2,3", "4,5", "6,7"]),
@@ -75,3 +83,51 @@ def test_mutants_are_refused_or_right(name: str, tmp_path: Path) -> None:
             refused += 1
     assert refused > right
     assert refused + right == EACH
+
+
+def overloaded(found: Together) -> set[str]:
+    """What would carry more than it can if all groups had their rates, added up send by send."""
+    carried, most = defaultdict[str, Fraction](Fraction), dict[str, Fraction]()
+    for number in range(len(found.machine.links)):
+        most |= independent_check.shared(found.machine, number)
+    for group in found.groups:
+        assert group.schedule is not None
+        for name, load in independent_check.loads(group.schedule).items():
+            carried[name] += load * group.rate
+    return {name for name, rate in carried.items() if rate > most[name] * (1 + Fraction(1, 10**6))}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GROUPS)
+def test_mutants_of_groups_side_by_side(name: str) -> None:
+    """One group has a damaged schedule, that of another group, or a higher rate; the others are as they were."""
+    machine, texts = GROUPS[name]
+    found = bs.together(bs.Question(machine, relays="others", relays_reduce=True), texts)
+    assert found.faults() == []
+    luck, wrong, right = random.Random(name), list[str](), 0
+    parts = list[tuple[int, str, Schedule]]()
+    for number, group in cycle(enumerate(found.groups)):
+        if len(parts) >= EACH and number == 0:
+            break
+        assert group.schedule is not None
+        parts += [(number, *one) for one in mutants(group.schedule, luck)]
+        parts += [(number, "that of another", other.schedule) for other in found.groups if other.schedule]
+        parts += [(number, f"rate {luck.randint(101, 300)}", group.schedule) for _ in range(5)]
+    for number, kind, schedule in luck.sample(parts, EACH):
+        group = found.groups[number]
+        times = Fraction(int(kind.split()[1]), 100) if kind.startswith("rate") else 1
+        groups = list(found.groups)
+        groups[number] = replace(group, schedule=schedule, rate=group.rate * times)
+        mutant = replace(found, groups=tuple(groups))
+        foreign = (schedule.topology, schedule.collective) != (group.part, group.collective)
+        faults, really = mutant.faults(), foreign or bool(check(schedule)) or bool(overloaded(mutant))
+        if really:
+            assert faults, (kind, schedule)
+            wrong.append(kind)
+        elif faults:
+            assert any(words in fault for fault in faults for words in STRICTER), (kind, faults)
+        else:
+            right += 1
+    assert len(wrong) > EACH / 2
+    assert right > 0
+    assert {*wrong} >= {"drop", "redirect", "other chunk", "wrong route"}

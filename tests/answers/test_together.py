@@ -193,6 +193,25 @@ def test_meshes_of_eight(machine: str, shape: str, relays: dict[str, object]) ->
     assert all(group.schedule and bs.verify(group.schedule).ok for group in found.groups)
 
 
+@pytest.mark.parametrize("relays", [{}, {"relays": "others", "relays_reduce": True}], ids=["none", "others"])
+def test_alone_is_as_if_asked_alone(relays: dict[str, object]) -> None:
+    """Also of groups that are alike but for one link."""
+    question = Question.of("full:6@50GB/s", edits="replace gpu0-gpu3 bandwidth=70GB/s", **relays)  # type: ignore[arg-type]
+    groups = ["0,3", "1,4", "2,5", "0-2", "3-5", "0,3:broadcast"]
+    each = [together(question, [group]).groups[0] for group in groups]
+    assert [group.alone for group in together(question, groups).groups] == [group.rate for group in each]
+    assert len({group.alone for group in each[:2]}) == 2
+
+
+@pytest.mark.parametrize("whole", ["0-7", "0-7:reduce"])
+def test_a_collective_of_many_beside_those_that_go_one_way(whole: str) -> None:
+    """Trees towards a root of their own: a certificate that schedules attain is proof of itself."""
+    found = together("mesh:4x2@50GB/s", [whole, "0,1:allgather", "3-5:broadcast"])
+    assert found.check() == []
+    assert found.exact
+    assert found.faults() == []
+
+
 def test_sizes_set_the_ratio() -> None:
     """Twice the bytes, twice the rate: both end together, when their common link has carried all."""
     line = topology_of({(0, 1): 1, (1, 0): 1, (1, 2): 3, (2, 1): 3}, 3)

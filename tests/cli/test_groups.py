@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -38,7 +39,6 @@ def test_a_mesh_at_a_size(capsys: pytest.CaptureFixture[str]) -> None:
         (["--mesh", "2x4", "--axis", "2"], "has axes 0 to 1"),
         (["--axis", "1"], "give --group, such as"),
         ([*PAIRS, "--mesh", "2x4"], "give --group, such as"),
-        ([*PAIRS, "--size", "1MiB"], "give --group, such as"),
         ([*PAIRS, "--losses"], "--losses is of a single collective"),
         ([*PAIRS, "--members", "0-3"], "leave --members and --ranks-per-node out"),
         (["--group", "0,9"], "the machine has GPUs 0 to 7"),
@@ -50,6 +50,41 @@ def test_what_is_refused(words: list[str], reason: str, capsys: pytest.CaptureFi
     error = capsys.readouterr().err
     assert reason in error
     assert len(error.splitlines()) == 1
+
+
+def test_project_says_the_same_in_few_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer of bound, as rows too; of many groups one row for those that are alike."""
+    words = ["hgx-h100", "allreduce", "--mesh", "2x8", "--nodes", "2"]
+    answers = []
+    for command in (["project", *words, "64MiB"], ["bound", *words, "--size", "64MiB"]):
+        assert run([*command, "--json"]) == 0
+        (tmp_path / "answer.json").write_text(capsys.readouterr().out)
+        answers.append(json.loads((tmp_path / "answer.json").read_text()))
+        assert run(["verify", str(tmp_path / "answer.json")]) == 0
+        capsys.readouterr()
+        assert run(command) == 0
+        answers[-1]["text"] = capsys.readouterr().out.splitlines()
+    few, many = (one.pop("text") for one in answers)
+    assert [one.pop("command") for one in answers] == ["project groups", "bound groups"]
+    assert answers[0] == answers[1]
+    assert {*few[:-1]} < {*many}
+    assert len(few) <= 9
+    assert sum("alike" in line for line in few) == 2
+    assert len(answers[0]["rows"]) == 10
+    assert few[-1].startswith("next: blinksim project hgx-h100 allreduce")
+    assert run(few[-1].removeprefix("next: blinksim ").split()) == 0
+
+
+def test_groups_that_name_no_size_have_that_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = []
+    for words in (["allreduce", "1MiB", *PAIRS], [word + ":allreduce:1MiB" * (word[0] != "-") for word in PAIRS]):
+        assert run(["project", "dgx1-v100", *words]) == 0
+        lines.append(capsys.readouterr().out.splitlines()[:-1])
+    assert lines[0] == lines[1]
+    assert run(["project", "dgx1-v100", "allreduce", *PAIRS]) == 2
+    assert "give SIZE, or one to each" in capsys.readouterr().err
+    assert run(["project", "dgx1-v100", "allreduce", "1MiB", *PAIRS, "--algorithm", "ring"]) == 2
+    assert "--algorithm is of a single collective" in capsys.readouterr().err
 
 
 def test_each_group_has_its_time_alone_and_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:

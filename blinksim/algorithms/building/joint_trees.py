@@ -81,7 +81,10 @@ def _proof(
 
     found = shortest_lengths(values, float(mix.rate), proved)
     if found is None:
-        raise InfeasibleError("no lengths of links prove a bound of these groups")
+        raise InfeasibleError(
+            "no lengths of links prove a bound of these groups: trees take one way between two GPUs, and these have "
+            "several, as over NICs that GPUs share; name groups of one node"
+        )
     return found[0]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.formats.shipped.known_gpus import execution_rates
 from blinksim.gpu.execution import gpu_devices
-from blinksim.gpu.execution.reference import Reference
+from blinksim.gpu.execution.reference import AnyReference
 from blinksim.gpu.execution.task import Outcome, Task
 from blinksim.gpu.programs.compile import MOST_TARGETS
 from blinksim.gpu.programs.dtypes import POISON_BYTE
@@ -130,7 +130,7 @@ class Runner:
             with self.cupy.cuda.Device(gpu) as device:
                 device.synchronize()
 
-    def load(self, reference: Reference) -> None:
+    def load(self, reference: AnyReference) -> None:
         """Poisons everything and writes each rank's data into its input."""
         for device, gpu in enumerate(self.gpus):
             with self.cupy.cuda.Device(gpu):
@@ -175,7 +175,7 @@ class Runner:
         places = self.program.layout.output_place
         return [self.buffers[rank][buffer][at : at + size] for rank, (buffer, at, size) in enumerate(places)]
 
-    def compare(self, reference: Reference) -> tuple[int, float]:
+    def compare(self, reference: AnyReference) -> tuple[int, float]:
         """(wrong elements, largest error) of all ranks, found on the GPUs."""
         wrong, worst = 0, 0.0
         for rank, output in enumerate(self.outputs()):
@@ -227,8 +227,15 @@ def compiled(task: Task) -> Program:
     options, gpus = task.options, task.options.gpus
     if options.lane_blocks is not None:
         return task.program("simple")
-    protocol = protocol_for(task.schedule, task.size_bytes, gpus, options.wanted)
-    if options.staged is None and protocol == "simple" and worth_staging(task.schedule, task.size_bytes):
+    # What is expected of times is about one collective.
+    wanted = options.wanted or ("simple" if task.groups else None)
+    protocol = protocol_for(task.schedule, task.size_bytes, gpus, wanted)
+    if (
+        options.staged is None
+        and not task.groups
+        and protocol == "simple"
+        and worth_staging(task.schedule, task.size_bytes)
+    ):
         program = task.program(protocol, staged=True)
         # If the free memory of the GPUs holds the buffers, with a tenth to spare; missing GPUs count as free:
         # `map_devices` refuses them.

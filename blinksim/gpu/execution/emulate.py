@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, lcm
 
@@ -24,7 +25,7 @@ import numpy as np
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ElementType
-from blinksim.gpu.programs.program import READY, SCRATCH, Longs, Program, rows_of, starts
+from blinksim.gpu.programs.program import READY, SCRATCH, Longs, Program, Tenant, rows_of, starts
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Builder, Schedule
 from blinksim.topology.graph import Link, Topology
@@ -123,7 +124,7 @@ class _Op:
 
 def emulate(
     schedule: Schedule,
-    count: int,
+    count: int | Sequence[Tenant],
     kind: ElementType,
     blocks: int = 1,
     piece_bytes: int = WIRE_PIECE,
@@ -134,7 +135,7 @@ def emulate(
 ) -> tuple[Program, Schedule]:
     """A program that has `blocks` thread blocks for every lane of every link, and the schedule that it follows.
 
-    schedule: any that sends over single links. count: elements of the vector. piece_bytes: what a wire sends
+    schedule: any that sends over single links. count: elements of the vector, or groups. piece_bytes: what a wire sends
     at once, at most. in_place, staged: as for `blinksim.gpu.programs.compile.compile_schedule`. most_blocks:
     of a GPU, those that compute included. The schedule returned has a link for every lane
     (`blinksim.gpu.execution.emulate.lanes_apart`); queues of the program that stand for a wire are called
@@ -144,7 +145,8 @@ def emulate(
     if blocks < 1:
         raise InputError("a lane needs at least one thread block")
     # Parts shorter than a piece would cost more than they gain, as every piece does.
-    apart = lanes_apart(schedule, max(1, min(PARTS, -(-count * kind.itemsize // max(1, piece_bytes)))))
+    every = count if isinstance(count, int) else sum(tenant.count for tenant in count)
+    apart = lanes_apart(schedule, max(1, min(PARTS, -(-every * kind.itemsize // max(1, piece_bytes)))))
     computing = COMPUTING
     if most_blocks is not None:
         lanes = Counter(apart.topology.links[link].src for link in set(apart.route_links.tolist()))

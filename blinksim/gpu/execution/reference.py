@@ -11,7 +11,7 @@ spare); min and max are exact. The product is bounded likewise, relative to itse
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -156,6 +156,55 @@ class Reference:
             return "exact"
         scale = "|product|" if self.op == "prod" else "sum of |x|"
         return f"{self.ranks} * {self.kind.epsilon:.3g} * {scale}"
+
+
+@dataclass(frozen=True)
+class References:
+    """As a `Reference`, of several groups that run side by side.
+
+    each: of every group. places: for each of its ranks, the rank among all, and where its input begins and how long it
+    is, and its output. inputs_of (rank): elements of all inputs.
+    """
+
+    each: tuple[Reference, ...]
+    places: Sequence[Sequence[tuple[int, int, int, int, int]]]
+    inputs_of: tuple[int, ...]
+
+    @property
+    def ranks(self) -> int:
+        return len(self.inputs_of)
+
+    @property
+    def op(self) -> str:
+        return self.each[0].op
+
+    @property
+    def tolerance(self) -> str:
+        return ", ".join(dict.fromkeys(one.tolerance for one in self.each))
+
+    def _own(self, rank: int) -> Iterator[tuple[Reference, int, tuple[int, int, int, int, int]]]:
+        """Of the groups that a rank is in: the reference, the rank there, and its place."""
+        for reference, places in zip(self.each, self.places, strict=True):
+            yield from ((reference, own, place) for own, place in enumerate(places) if place[0] == rank)
+
+    def inputs(self, rank: int) -> Array:
+        """What a rank starts with, in storage form."""
+        target = np.zeros(self.inputs_of[rank], dtype=self.each[0].kind.storage)
+        self.write_inputs(rank, target)
+        return target
+
+    def write_inputs(self, rank: int, target: Any, xp: Any = np) -> None:
+        """As `Reference.write_inputs`."""
+        for reference, own, (_, at, size, _, _) in self._own(rank):
+            reference.write_inputs(own, target[at : at + size], xp)
+
+    def compare(self, rank: int, output: Any, xp: Any = np) -> tuple[int, float]:
+        """As `Reference.compare`."""
+        found = [one.compare(own, output[at : at + size], xp) for one, own, (*_, at, size) in self._own(rank)]
+        return sum(wrong for wrong, _ in found), max((error for _, error in found), default=0.0)
+
+
+AnyReference = Reference | References
 
 
 _DOUBLE = ElementType("float64", "float64", 52)

@@ -8,6 +8,8 @@ from math import isfinite
 from statistics import mean, median, pstdev
 from typing import Any, Literal, Unpack, get_args
 
+from blinksim.bounds.certificates import listed
+from blinksim.bounds.together import Together
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError, unknown
 from blinksim.gpu.execution.gpu_devices import require_cupy
@@ -53,10 +55,11 @@ def execute(
 
     Parameters
     ----------
-    schedule : Schedule or Synthesis
-        What to run.
+    schedule : Schedule, Synthesis or Together
+        What to run; of several groups, their schedules side by side.
     size : int, float or str
-        Bytes, or text such as ``"256MiB"``. It is rounded down to whole elements; `Execution.rounding` says so.
+        Bytes, or text such as ``"256MiB"``, of all groups together if there are several. It is rounded down to
+        whole elements; `Execution.rounding` says so.
     executor : {"numpy", "cupy", "auto"}
         "numpy" runs the program once on the CPU; "cupy" runs and times it on GPUs; "auto" is "cupy" where there
         are CuPy and GPUs enough.
@@ -99,7 +102,9 @@ def execute(
         executor = executor_for(as_schedule(schedule))
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
-    task = Task(as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options))
+    groups = schedule.groups if isinstance(schedule, Together) else ()
+    given = as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options)
+    task = Task(*given, groups)
     program, outcome = import_module(EXECUTORS[executor]).run(task, check)
     carried, kind = task.schedule, task.kind
     asked: dict[str, Any] = {"collective": carried.collective, "algorithm": carried.algorithm, "op": op}
@@ -113,6 +118,7 @@ def execute(
         piece_bytes=program.piece_units * program.unit * kind.itemsize,
         protocol="ll128" if program.packets else "simple",
         staged=program.staged,
+        groups=tuple(f"{listed(group.part.members)} {group.collective}" for group in groups),
         tolerance=task.reference.tolerance,
         **asdict(outcome),
     )
@@ -144,6 +150,8 @@ class Execution(Outcome, Result):
         The largest absolute error; infinite if a result is no number.
     tolerance : str
         What counts as right.
+    groups : tuple of str
+        Members and collective of each, if several run side by side.
     times_s : tuple of float
         Seconds of each timed iteration on GPUs; empty for NumPy, whose time says nothing about a machine.
     hardware : tuple of str
@@ -178,6 +186,7 @@ class Execution(Outcome, Result):
     protocol: str = "simple"
     staged: bool = False
     tolerance: str = "exact"
+    groups: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -200,7 +209,9 @@ class Execution(Outcome, Result):
 
     @property
     def busbw(self) -> float | None:
-        """algbw times the collective's factor, comparable with link bandwidth."""
+        """algbw times the collective's factor, comparable with link bandwidth; None of several groups."""
+        if self.groups:
+            return None
         factor = float(busbw_factor(self.collective.name, len(self.members)))
         return None if self.algbw is None else self.algbw * factor
 
@@ -233,13 +244,14 @@ class Execution(Outcome, Result):
             spread["times_s"] = list(self.times_s)
         keys = "machine collective root algorithm members relays links rates size_bytes used_bytes rounding count dtype"
         keys += " op in_place executor hardware ops slices piece_bytes protocol staged ok checked wrong max_error"
-        keys += " tolerance time_s algbw_GBps=algbw busbw_GBps=busbw"
+        keys += " tolerance time_s algbw_GBps=algbw busbw_GBps=busbw groups?"
         facts = keyed(
             self,
             keys,
             collective=self.collective.name,
             root=self.collective.root if self.collective.rooted else None,
             rounding=self.rounding or None,
+            groups=list(self.groups) or None,
             op=self.op if self.collective.reduces else None,
             checked=self.wrong is not None,
             max_error=self.max_error if self.max_error is None or isfinite(self.max_error) else None,
@@ -254,8 +266,10 @@ class Execution(Outcome, Result):
     def __repr__(self) -> str:
         checked = "not checked" if self.wrong is None else "correct" if self.ok else f"{self.wrong} elements wrong"
         timed = ""
-        if self.time_s is not None and self.busbw is not None:
-            timed = f", {self.time_s * 1e6:.1f} us, busbw {self.busbw / 1e9:.1f} GB/s"
+        if self.time_s is not None:
+            busbw = "" if self.busbw is None else f", busbw {self.busbw / 1e9:.1f} GB/s"
+            timed = f", {self.time_s * 1e6:.1f} us{busbw}"
         what = f"{self.algorithm} {self.collective} on {self.machine}, {len(self.members)} ranks"
+        what = f"{'; '.join(self.groups)} on {self.machine}" if self.groups else what
         data = f"{self.used_bytes} bytes of {self.dtype}{', in place' if self.in_place else ''}"
         return f"<Execution {self.executor}: {what}\n  {data}: {checked}{timed}>"

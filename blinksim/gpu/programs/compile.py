@@ -15,6 +15,7 @@ allreduce add in the same order.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from blinksim.errors import InputError
 from blinksim.gpu.programs import program
 from blinksim.gpu.programs.dtypes import ElementType
-from blinksim.gpu.programs.program import BY_KEY, INBOX, SCRATCH, WAVES, Layout, Longs, Place, Program
+from blinksim.gpu.programs.program import BY_KEY, INBOX, SCRATCH, WAVES, Layout, Longs, Place, Program, Tenant
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, Schedule
 from blinksim.schedule.switch_work import repeated_reads
@@ -64,7 +65,7 @@ class _Op:
 
 def compile_schedule(
     schedule: Schedule,
-    count: int,
+    count: int | Sequence[Tenant],
     kind: ElementType,
     *,
     in_place: bool = False,
@@ -75,13 +76,18 @@ def compile_schedule(
     """The program of a schedule for a vector of `count` elements, on request of packets or staged
     (`blinksim.gpu.programs.program`; packets are always staged).
 
+    count: of schedules of several groups side by side, these groups; they do not run in place.
+
     It has one slice and pieces of 256 KiB; `Program.cut` changes both. Raises `InputError` for shares that do
     not fill the vector and for an alltoall in place. A schedule that sends what a device does not have still
     compiles, and spreads poison.
     """
     if most_sources < 2:
         raise InputError("most_sources must be at least 2")
-    layout = program.lay_out(schedule, count, kind.itemsize, in_place)
+    if isinstance(count, int):
+        layout = program.lay_out(schedule, count, kind.itemsize, in_place)
+    else:
+        layout, _ = program.lay_out_tenants(schedule, count, kind.itemsize)
     return _Compiler(schedule, layout, kind, packets, staged, most_sources).program()
 
 
