@@ -46,6 +46,8 @@ from blinksim.topology.graph import Topology
 _MOST_RANKS, _ROUNDS_A_BIT = 32, 4
 # Rounds after which what came over long latencies goes on.
 _DELAYS = (1, 2, 3)
+# Latencies that are longer than this many times the shortest are long.
+_SLOW = 2.0
 _KINDS = ("allgather", "reducescatter", "allreduce")
 
 
@@ -143,13 +145,18 @@ def along_bits(
 
 def _best(given: cubes.Cube, name: str, search: Search) -> tuple[Solved, int] | None:
     best: tuple[Solved, int] | None = None
-    latency = given.wires.latency
+    slow = given.wires.latency > _SLOW * given.wires.latency.min()
     for rounds in range(given.bits, _ROUNDS_A_BIT * given.bits + 1):
         if search.over() or (best is not None and rounds > best[1] + _IN_VAIN):
             break
-        allowed = cubes.bit_rotation(given, rounds)
-        for delay in _DELAYS if latency.max() > 2 * latency.min() else _DELAYS[:1]:
-            seen = cubes.seen_after(given, rounds, delay)
+        # (K, bits): in every round each group of bits sends along the next of them, the highest first.
+        allowed = np.zeros((rounds, given.bits), dtype=bool)
+        for group in given.groups:
+            for now in range(rounds):
+                allowed[now, group[-1 - now % len(group)]] = True
+        for delay in _DELAYS if slow.any() else _DELAYS[:1]:
+            # (K, bits): from which round on what a message brings may go on; later where latency is long.
+            seen = np.arange(rounds)[:, None] + np.where(slow, delay, 1)[None, :]
             pricing = cubes.Cubes(name, allowed, seen)
             trial = Rounds(given.wires, pricing, allowed, search.over, seen, search.pieces).solve()
             if trial is not None and (best is None or trial.microseconds < best[0].microseconds):

@@ -64,6 +64,9 @@ _UNDIRECTED = 64
 
 # Where a schedule close to the bound is accepted at once, a better one gets this long otherwise.
 _PATIENCE = 60.0
+# Orders of the roots that are tried where a packing takes a fraction of a second: up to so many vertices of
+# all trees.
+_ORDERS, _FEW = 4, 20_000
 
 # algbw in bytes/s, and the trees that have it; and what packs them.
 Packed = tuple[Fraction, list[Tree]]
@@ -275,9 +278,13 @@ class _Builder:
 
     def _packed(self, net: Network, capacity: forests.Capacities, rates: Mapping[int, Fraction]) -> forests.Forest:
         self.progress.check(self.topology, sum(rate > 0 for rate in rates.values()))
-        if self.seed:
-            return forests.pack_forest(net, capacity, rates, seed=self.seed, progress=self.progress)
-        return forests.low_forest(net, capacity, rates, progress=self.progress)
+        first = forests.pack_forest(net, capacity, rates, seed=self.seed, progress=self.progress)
+        if self.seed or len(rates) == 1 or len(first.trees) * net.vertices > _FEW:
+            return first
+        # Trees are few: the one of several orders of roots that ends soonest.
+        pack = partial(forests.pack_forest, net, capacity, rates, progress=self.progress)
+        others = (pack(seed=seed) for seed in range(1, _ORDERS))
+        return min([first, *others], key=lambda forest: forest.longest)
 
     def _split(self, net: Network, weights: Mapping[int, int]) -> forests.Split:
         if self.fixed and net.passes_on():

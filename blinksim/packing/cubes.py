@@ -22,8 +22,6 @@ from blinksim.packing.wires import Use, Wires
 
 # Columns that are given to the program at the most.
 _MOST_COLUMNS = 4000
-# Latencies that are longer than this many times the shortest are long.
-_SLOW = 2.0
 HALVE, EXCHANGE, DOUBLE = "halve", "exchange", "double"
 
 
@@ -112,22 +110,6 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
     delays = (times[np.array(chosen)].max(axis=1) for times in (wires.overhead, wires.latency, wires.whole))
     quotient = Wires(1, tuple((bit,) for bit in range(bits)), tuple(uses), same, same, *delays)
     return Cube(quotient, tuple(map(tuple, groups.values())))
-
-
-def bit_rotation(given: Cube, rounds: int) -> Bools:
-    """(K, bits): in every round each group of bits sends along the next of them, the highest first."""
-    allowed = np.zeros((rounds, given.bits), dtype=bool)
-    for group in given.groups:
-        for now in range(rounds):
-            allowed[now, group[-1 - now % len(group)]] = True
-    return allowed
-
-
-def seen_after(given: Cube, rounds: int, delay: int) -> Ints:
-    """(K, bits): from which round on what a message brings may go on: after `delay` rounds where latency is long."""
-    latency = given.wires.latency
-    slow = latency > _SLOW * latency.min()
-    return np.asarray(np.arange(rounds)[:, None] + np.where(slow, delay, 1)[None, :])
 
 
 def labels(neighbours: list[set[int]]) -> list[int]:

@@ -374,8 +374,6 @@ class _Entries:
 
 
 Progress = Callable[[int, int], None]
-# Orders of the roots that are tried where a packing takes a fraction of a second: up to so many vertices of all trees.
-_ORDERS, _FEW = 4, 20_000
 
 
 @dataclass(frozen=True)
@@ -423,14 +421,3 @@ def pack_forest(
     trees = lowered(pack(graph, pool, progress), graph, host)
     routes = Routes(net.tail.tolist(), net.head.tolist(), whole, log)
     return Forest(routes.route(trees), scale, longest(trees, host))
-
-
-def low_forest(
-    net: Network, capacity: Capacities, rates: Mapping[int, Fraction], *, progress: Progress | None = None
-) -> Forest:
-    """As `pack_forest`; where trees are few, the one of several orders of roots that ends soonest."""
-    best = pack_forest(net, capacity, rates, progress=progress)
-    if len(rates) == 1 or len(best.trees) * net.vertices > _FEW:
-        return best
-    others = (pack_forest(net, capacity, rates, seed=seed, progress=progress) for seed in range(1, _ORDERS))
-    return min([best, *others], key=lambda forest: forest.longest)

@@ -242,24 +242,20 @@ class TreeSearch:
         vertices, ranked = self.hops.vertices, self.hops.members
         members, helpers = vertices[:ranked], vertices[ranked:]
         if self.apart and ranked <= MOST_TERMINALS:
-            pair = self._pair(cost, members)
-            return [] if pair is None else [pair]
+            # The cheapest trees away from a vertex to all members, and from these to it.
+            back, inside = {(b, a): value for (a, b), value in cost.items()}, {*vertices}
+            least, below = zip(*(_dreyfus_wagner(one, members, inside) for one in (cost, back)), strict=True)
+            # What helps a pair may only forward.
+            able = (least[0].keys() & least[1].keys()).intersection(members if ranked == 2 else inside)
+            if not able:
+                return []
+            root = min(able, key=lambda v: (least[0][v] + least[1][v], v))
+            down, up = (_traced(each, root, members) or () for each in below)
+            load = self.hops.load((*down, *((b, a) for a, b in up)))
+            return [Column(down, load, len(down) + len(up), 0, up)]
         prices = self.prices(cost)
         trees = [cheapest_tree(prices, root, members, helpers, directed=self.use != BOTH) for root in self.roots]
         return [self.column(arcs, group) for group, arcs in enumerate(trees) if arcs is not None]
-
-    def _pair(self, cost: Mapping[Arc, float], members: Sequence[int]) -> Column | None:
-        """The cheapest trees away from a vertex to all members, and from these to it."""
-        back, inside = {(b, a): value for (a, b), value in cost.items()}, {*self.hops.vertices}
-        least, below = zip(*(_dreyfus_wagner(one, members, inside) for one in (cost, back)), strict=True)
-        # What helps a pair may only forward.
-        able = (least[0].keys() & least[1].keys()).intersection(members if len(members) == 2 else inside)
-        if not able:
-            return None
-        root = min(able, key=lambda v: (least[0][v] + least[1][v], v))
-        down, up = (_traced(each, root, members) or () for each in below)
-        load = self.hops.load((*down, *((b, a) for a, b in up)))
-        return Column(down, load, len(down) + len(up), 0, up)
 
     def first(self) -> list[Column]:
         """A tree of fewest hops for every root; raises `InfeasibleError` if some member cannot be reached."""
