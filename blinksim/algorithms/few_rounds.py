@@ -315,7 +315,18 @@ class _Job:
     def __init__(self, wires: Wires, collective: Collective) -> None:
         self.wires, self.collective, self.backwards = wires, collective, collective.collects
         self.work = wires.reversed() if self.backwards else wires
-        self.pricing = _pricing(self.work, collective.dual if self.backwards else collective)
+        given, ranks = collective.dual if self.backwards else collective, [*range(wires.ranks)]
+        root, share = given.root, 1 / wires.ranks
+        self.pricing: Pricing
+        if given.name == "allreduce":
+            self.pricing = Sums(self.work)
+        elif given.ends == OWN:
+            sources = ranks if given.starts == OWN else [root]
+            self.pricing = Paths(self.work, [(a, b) for a in sources for b in ranks if a != b], share)
+        elif given.starts == ROOT:
+            self.pricing = Trees(self.work, [root], 1.0)
+        else:
+            self.pricing = Trees(self.work, ranks, share)
         # Where one rank has all data, others wait for it; else links have enough to do.
         self.in_pieces = ROOT in (collective.starts, collective.ends) and bool(wires.overhead.any())
 
@@ -419,15 +430,3 @@ class _Job:
             )
         plan.add_own(Fraction(1, topology.ranks))
         return plan.finish()
-
-
-def _pricing(wires: Wires, collective: Collective) -> Pricing:
-    n, every = wires.ranks, list(range(wires.ranks))
-    if collective.name == "allreduce":
-        return Sums(wires)
-    if collective.starts == OWN and collective.ends == OWN:
-        return Paths(wires, [(a, b) for a in every for b in every if a != b], 1 / n)
-    if collective.ends == OWN:
-        return Paths(wires, [(collective.root, b) for b in every if b != collective.root], 1 / n)
-    roots, share = ([collective.root], 1.0) if collective.starts == ROOT else (every, 1 / n)
-    return Trees(wires, roots, share)

@@ -267,7 +267,17 @@ class _Builder:
 
     def _forest(self, net: Network, weights: Mapping[int, int]) -> forests.Forest:
         """The best forest whose roots carry rates in the ratio of `weights`."""
-        split = self._split(net, weights)
+        if self.fixed and net.passes_on():
+            rate = self._cut_rate(net, weights)
+            known = {value: Fraction(value) for value in set(net.capacity.tolist())}
+            capacity = tuple(known[value] for value in net.capacity.tolist())
+            split = forests.Split({v: rate * weight for v, weight in weights.items()}, capacity)
+        else:
+            best = self.bound.rate / net.unit
+            if self.collective.name == "allreduce":
+                best = self._cut_rate(net, weights) * sum(weights.values())
+            found = forests.best_split(net, self.shared, weights, both=False, best=best)
+            split = found or forests.even_split(net, self.shared, weights, both=False)
         if self.trees is not None:
             self.progress.check(self.topology, len(weights))
             shares = {vertex: Fraction(weight * self.trees) for vertex, weight in weights.items()}
@@ -285,18 +295,6 @@ class _Builder:
         pack = partial(forests.pack_forest, net, capacity, rates, progress=self.progress)
         others = (pack(seed=seed) for seed in range(1, _ORDERS))
         return min([first, *others], key=lambda forest: forest.longest)
-
-    def _split(self, net: Network, weights: Mapping[int, int]) -> forests.Split:
-        if self.fixed and net.passes_on():
-            rate = self._cut_rate(net, weights)
-            known = {value: Fraction(value) for value in set(net.capacity.tolist())}
-            capacity = tuple(known[value] for value in net.capacity.tolist())
-            return forests.Split({v: rate * weight for v, weight in weights.items()}, capacity)
-        best = self.bound.rate / net.unit
-        if self.collective.name == "allreduce":
-            best = self._cut_rate(net, weights) * sum(weights.values())
-        split = forests.best_split(net, self.shared, weights, both=False, best=best)
-        return split or forests.even_split(net, self.shared, weights, both=False)
 
     def _cut_rate(self, net: Network, weights: Mapping[int, int]) -> Fraction:
         """The rate of a root of weight 1, in units of the network, by the tightest cut."""

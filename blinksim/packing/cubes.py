@@ -160,19 +160,17 @@ class Cubes(Pricing):
         *near, far = range(bits)
         for order in permutations(near):
             for own in self._placed(order, 0):
-                yield from self._split(order, own, far)
-
-    def _split(self, order: tuple[int, ...], own: tuple[int, ...], far: int) -> Iterator[tuple[Event, ...]]:
-        """Along `far` when some of the other bits are done, while the rest of them follows at once."""
-        first = doubled(own, order, (0,))
-        for before in range(len(order)):
-            done = first[before].holders
-            start = int(self.seen[own[before - 1], order[before - 1]]) if before else 0
-            for now in np.flatnonzero(self.allowed[start:, far]).tolist():
-                there = Event(start + now, far, DOUBLE, done)
-                for rest in permutations(order[before:]):
-                    for when in self._placed(rest, int(self.seen[start + now, far])):
-                        yield (*first, there, *doubled(when, rest, tuple(rank | 1 << far for rank in done)))
+                # Along `far` when some of the other bits are done, while the rest of them follows at once.
+                first = doubled(own, order, (0,))
+                for before in range(len(order)):
+                    done = first[before].holders
+                    beyond = tuple(rank | 1 << far for rank in done)
+                    start = int(self.seen[own[before - 1], order[before - 1]]) if before else 0
+                    for now in (start + np.flatnonzero(self.allowed[start:, far])).tolist():
+                        there = Event(now, far, DOUBLE, done)
+                        for rest in permutations(order[before:]):
+                            for when in self._placed(rest, int(self.seen[now, far])):
+                                yield (*first, there, *doubled(when, rest, beyond))
 
     def _halvings(self) -> Iterator[tuple[Event, ...]]:
         bits = self.allowed.shape[1]
