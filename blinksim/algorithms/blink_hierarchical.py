@@ -86,7 +86,20 @@ def build(
         mix = fewest(mix, list(chunks), hops.capacity, limits=Limits(time_limit, seed))
     total = sum(mix.rates, start=Fraction(0))
     for channel, (column, rate) in enumerate(zip(mix.columns, mix.rates, strict=True)):
-        _add(plan, hops, chunks[column], plan.add_chunk(rate / total), channel)
+        owners, links, stars = chunks[column]
+        # To the owners, between them, from the owners.
+        phases = list[tuple[Sequence[Arc], int]]()
+        phases += [([(v, owner) for owner, v in stars], REDUCE)] if stars else []
+        if len(owners) == 2:
+            phases.append(((*links, links[0][::-1]), REDUCE))
+        else:
+            # Arcs lead away from the first owner, parents first: up in reverse, one after another.
+            phases += [([(b, a)], REDUCE) for a, b in reversed(links)]
+            phases += [([arc], COPY) for arc in links]
+        phases.append((stars, COPY))
+        chunk = plan.add_chunk(rate / total)
+        for step, (arcs, op) in enumerate(phases):
+            plan.add_edges(chunk, [(*arc, hops.routes[arc]) for arc in arcs], op, step, channel)
     return with_gap(plan.finish(), known)
 
 
@@ -189,18 +202,3 @@ def _equal(hops: Hops, chunks: dict[Column, _Chunk], mix: Mix) -> Mix:
         return mix
     chosen.sort(key=lambda column: chunks[column][0])
     return Mix(tuple(chosen), (rate,) * len(chosen), mix.optimum)
-
-
-def _add(plan: Plan, hops: Hops, chunk: _Chunk, number: int, channel: int) -> None:
-    """The sends of one chunk: to the owners, between them, from the owners."""
-    owners, links, stars = chunk
-    phases: list[tuple[Sequence[Arc], int]] = [([(v, owner) for owner, v in stars], REDUCE)] if stars else []
-    if len(owners) == 2:
-        phases.append(((*links, links[0][::-1]), REDUCE))
-    else:
-        # Arcs lead away from the first owner, parents first: up in reverse, one after another.
-        phases += [([(b, a)], REDUCE) for a, b in reversed(links)]
-        phases += [([arc], COPY) for arc in links]
-    phases.append((stars, COPY))
-    for step, (arcs, op) in enumerate(phases):
-        plan.add_edges(number, [(*arc, hops.routes[arc]) for arc in arcs], op, step, channel)
