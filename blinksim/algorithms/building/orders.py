@@ -57,18 +57,15 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
         return (first, *(rank for rank in range(n) if rank != first))
     if n <= EXACT:
         width = _widths(topology)
-        best: Order = (first,)
-        narrowest = -1, Fraction(0)
+        found = list[Order]()
         # One path for every threshold that still allows one.
         for level in sorted({*width.values()}):
             next_to = [[b for b in range(n) if b != a and width[a, b] >= level] for a in range(n)]
             order = next(hamiltonian(next_to, closed=False, both=False, starts=[first]), None)
             if order is None:
                 break
-            slowest = min(width[hop] for hop in pairwise(order))
-            if slowest > narrowest:
-                best, narrowest = order, slowest
-        return best
+            found.append(order)
+        return max(found, key=lambda order: min(width[hop] for hop in pairwise(order)))
     groups = nodes_of(topology, topology.members)
     home = next(i for i, group in enumerate(groups) if first in group)
     ordered = groups[home:] + groups[:home]
