@@ -332,9 +332,8 @@ class _Entries:
         self.tails = np.empty((self.count, self.classes), dtype=np.int64)
         for number, ends in enumerate(heads.T):
             self.tails[ends, number] = np.arange(self.count)
-        level = np.full(self.count, -1)
-        for vertex, far in distances(0, heads.tolist().__getitem__).items():
-            level[vertex] = far
+        level, far = np.full(self.count, -1), distances(0, heads.tolist().__getitem__)
+        level[list(far)] = list(far.values())
         self.order = np.argsort(level, kind="stable")[1:]
         self.vertex, self.number = np.nonzero((level[self.tails] < level[:, None]) & (level[self.tails] >= 0))
 

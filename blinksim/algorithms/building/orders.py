@@ -15,6 +15,7 @@ from itertools import islice, pairwise, permutations
 
 import numpy as np
 
+from blinksim.graphs.connectivity import summed
 from blinksim.packing.hamiltonian import Order, disjoint_cycles, hamiltonian
 from blinksim.schedule.loads import resources
 from blinksim.schedule.step_loads import uses_of_messages
@@ -96,9 +97,8 @@ def _lanes(topology: Topology, ranks: Sequence[int] | None = None) -> dict[tuple
     rank[held] = np.arange(len(held))
     a, b, rates = rank[columns.src], rank[columns.dst], columns.bandwidths
     own = np.flatnonzero((a >= 0) & (b >= 0) & (columns.bus < 0))
-    direct: dict[tuple[int, int], Fraction] = {}
-    for *pair, row in zip(a[own].tolist(), b[own].tolist(), columns.figure[own].tolist(), strict=True):
-        direct[pair[0], pair[1]] = direct.get((pair[0], pair[1]), Fraction(0)) + rates[row]
+    rows = zip(a[own].tolist(), b[own].tolist(), columns.figure[own].tolist(), strict=True)
+    direct = summed(((src, dst), rates[row]) for src, dst, row in rows)
     both = {pair: min(rate, direct[pair[::-1]]) for pair, rate in direct.items() if pair[::-1] in direct}
     unit = min(both.values(), default=Fraction(1))
     return {pair: int(rate / unit) for pair, rate in both.items()}
