@@ -103,9 +103,18 @@ def load(
     name = os.fspath(name_or_path).strip()
     changes = (edits,) if isinstance(edits, str) else tuple(edits)
     table = os.fspath(rates).strip()
-    name = name if like is not None else _as_catalogued(name)
     if like is not None:
-        return assemble(_completed(name, table, like), nodes, changes)
+        if Path(name).suffix.lower() in _XML:
+            whole = _described(name, _XML, table, like=load(like))
+        elif Path(name).suffix.lower() in _TEXT or _is_smi(name):
+            whole = known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=table))
+        else:
+            raise InputError(
+                f"{name} is neither a topology file (.xml) nor text of nvidia-smi; "
+                f"like={os.fspath(like)} completes what these leave out"
+            )
+        return assemble(whole, nodes, changes)
+    name = _as_catalogued(name)
     node = _node(name, table)
     # What-ifs at the rates of a source document or of a file are in its own terms.
     both = [node, _node(name, NOMINAL)] if table in ("nccl", "measured") else []
@@ -322,18 +331,6 @@ def _as_catalogued(name: str) -> str:
         own, other = ([(one, one.execution, one.nccl_rates) for one in found] for found in both)
         return known.stem if own == other else name
     return name
-
-
-def _completed(name: str, rates: str, like: str | os.PathLike[str]) -> Topology:
-    """The machine in a topology file that leaves things out, or in text of nvidia-smi, which does."""
-    if Path(name).suffix.lower() in _XML:
-        return _described(name, _XML, rates, like=load(like))
-    if Path(name).suffix.lower() not in _TEXT and not _is_smi(name):
-        raise InputError(
-            f"{name} is neither a topology file (.xml) nor text of nvidia-smi; "
-            f"like={os.fspath(like)} completes what these leave out"
-        )
-    return known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=rates))
 
 
 def _kind_of(text: str) -> tuple[str, ...]:

@@ -44,8 +44,9 @@ _MOST_OWNERS = 2000
 Groups = tuple[tuple[int, ...], ...]
 
 
-# The owners of a chunk, one device per group, and the hops that join them, away from the first owner.
-_Chunk = tuple[tuple[int, ...], tuple[Arc, ...]]
+# The owners of a chunk, one device per group; the hops that join them, away from the first owner; the hops
+# from each owner to the others of its group.
+_Chunk = tuple[tuple[int, ...], tuple[Arc, ...], list[Arc]]
 
 
 def build(
@@ -70,18 +71,14 @@ def build(
         options = cliques(topology, hops)
     else:
         options = [_given(topology, hops, groups)]
-    several = [(dict(_chunks(hops, option)), option) for option in options]
-    mixes = [
-        (_equal(hops, chunks, best_mix(list(chunks), hops.capacity)), chunks, option)
-        for chunks, option in several
-        if chunks
-    ]
+    several = filter(None, (dict(_chunks(hops, option)) for option in options))
+    mixes = [(_equal(hops, chunks, best_mix(list(chunks), hops.capacity)), chunks) for chunks in several]
     if not mixes:
         raise InfeasibleError(
             f"{topology.name}: no links join one GPU of every group with one of another, all the way through "
             f"{_words(topology, options[0])}; take blink, whose trees need no groups"
         )
-    mix, chunks, option = max(mixes, key=lambda found: found[0].rate)
+    mix, chunks = max(mixes, key=lambda found: found[0].rate)
     if len(set(mix.rates)) > 1:
         # CP-SAT takes longer to load than most machines take to answer, and only unequal shares need it.
         from blinksim.packing.choose import Limits, fewest
@@ -89,7 +86,20 @@ def build(
         mix = fewest(mix, list(chunks), hops.capacity, limits=Limits(time_limit, seed))
     total = sum(mix.rates, start=Fraction(0))
     for channel, (column, rate) in enumerate(zip(mix.columns, mix.rates, strict=True)):
-        _add(plan, hops, option, chunks[column], plan.add_chunk(rate / total), channel)
+        owners, links, stars = chunks[column]
+        # To the owners, between them, from the owners.
+        phases = list[tuple[Sequence[Arc], int]]()
+        phases += [([(v, owner) for owner, v in stars], REDUCE)] if stars else []
+        if len(owners) == 2:
+            phases.append(((*links, links[0][::-1]), REDUCE))
+        else:
+            # Arcs lead away from the first owner, parents first: up in reverse, one after another.
+            phases += [([(b, a)], REDUCE) for a, b in reversed(links)]
+            phases += [([arc], COPY) for arc in links]
+        phases.append((stars, COPY))
+        chunk = plan.add_chunk(rate / total)
+        for step, (arcs, op) in enumerate(phases):
+            plan.add_edges(chunk, [(*arc, hops.routes[arc]) for arc in arcs], op, step, channel)
     return with_gap(plan.finish(), known)
 
 
@@ -176,7 +186,8 @@ def _chunks(hops: Hops, groups: Groups) -> Iterator[tuple[Column, _Chunk]]:
             tree = line
         stars = [(owner, v) for owner, group in zip(owners, groups, strict=True) for v in group if v != owner]
         used = (*tree, *stars)
-        yield Column(used, hops.load((*used, *((b, a) for a, b in used))), 1 + len(tree)), (owners, tree)
+        load = hops.load((*used, *((b, a) for a, b in used)))
+        yield Column(used, load, 1 + len(tree)), (owners, tree, stars)
 
 
 def _equal(hops: Hops, chunks: dict[Column, _Chunk], mix: Mix) -> Mix:
@@ -191,30 +202,3 @@ def _equal(hops: Hops, chunks: dict[Column, _Chunk], mix: Mix) -> Mix:
         return mix
     chosen.sort(key=lambda column: chunks[column][0])
     return Mix(tuple(chosen), (rate,) * len(chosen), mix.optimum)
-
-
-def _add(plan: Plan, hops: Hops, groups: Groups, chunk: _Chunk, number: int, channel: int) -> None:
-    """The sends of one chunk: to the owners, between them, from the owners."""
-    owners, links = chunk
-    stars = [(owner, v) for owner, group in zip(owners, groups, strict=True) for v in group if v != owner]
-
-    def send(arcs: Sequence[Arc], op: int, step: int) -> None:
-        plan.add_edges(number, [(*arc, hops.routes[arc]) for arc in arcs], op, step, channel)
-
-    step = 0
-    if stars:
-        send([(v, owner) for owner, v in stars], REDUCE, step)
-        step += 1
-    if len(groups) == 2:
-        (link,) = links
-        send([link, link[::-1]], REDUCE, step)
-        step += 1
-    else:
-        # Arcs lead away from the first owner, parents first: up in reverse, one after another.
-        for a, b in reversed(links):
-            send([(b, a)], REDUCE, step)
-            step += 1
-        for arc in links:
-            send([arc], COPY, step)
-            step += 1
-    send(stars, COPY, step)

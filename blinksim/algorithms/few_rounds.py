@@ -46,6 +46,8 @@ from blinksim.topology.graph import Topology
 _MOST_RANKS, _ROUNDS_A_BIT = 32, 4
 # Rounds after which what came over long latencies goes on.
 _DELAYS = (1, 2, 3)
+# Latencies that are longer than this many times the shortest are long.
+_SLOW = 2.0
 _KINDS = ("allgather", "reducescatter", "allreduce")
 
 
@@ -143,13 +145,18 @@ def along_bits(
 
 def _best(given: cubes.Cube, name: str, search: Search) -> tuple[Solved, int] | None:
     best: tuple[Solved, int] | None = None
-    latency = given.wires.latency
+    slow = given.wires.latency > _SLOW * given.wires.latency.min()
     for rounds in range(given.bits, _ROUNDS_A_BIT * given.bits + 1):
         if search.over() or (best is not None and rounds > best[1] + _IN_VAIN):
             break
-        allowed = cubes.bit_rotation(given, rounds)
-        for delay in _DELAYS if latency.max() > 2 * latency.min() else _DELAYS[:1]:
-            seen = cubes.seen_after(given, rounds, delay)
+        # (K, bits): in every round each group of bits sends along the next of them, the highest first.
+        allowed = np.zeros((rounds, given.bits), dtype=bool)
+        for group in given.groups:
+            for now in range(rounds):
+                allowed[now, group[-1 - now % len(group)]] = True
+        for delay in _DELAYS if slow.any() else _DELAYS[:1]:
+            # (K, bits): from which round on what a message brings may go on; later where latency is long.
+            seen = np.arange(rounds)[:, None] + np.where(slow, delay, 1)[None, :]
             pricing = cubes.Cubes(name, allowed, seen)
             trial = Rounds(given.wires, pricing, allowed, search.over, seen, search.pieces).solve()
             if trial is not None and (best is None or trial.microseconds < best[0].microseconds):
@@ -308,7 +315,18 @@ class _Job:
     def __init__(self, wires: Wires, collective: Collective) -> None:
         self.wires, self.collective, self.backwards = wires, collective, collective.collects
         self.work = wires.reversed() if self.backwards else wires
-        self.pricing = _pricing(self.work, collective.dual if self.backwards else collective)
+        given, ranks = collective.dual if self.backwards else collective, [*range(wires.ranks)]
+        root, share = given.root, 1 / wires.ranks
+        self.pricing: Pricing
+        if given.name == "allreduce":
+            self.pricing = Sums(self.work)
+        elif given.ends == OWN:
+            sources = ranks if given.starts == OWN else [root]
+            self.pricing = Paths(self.work, [(a, b) for a in sources for b in ranks if a != b], share)
+        elif given.starts == ROOT:
+            self.pricing = Trees(self.work, [root], 1.0)
+        else:
+            self.pricing = Trees(self.work, ranks, share)
         # Where one rank has all data, others wait for it; else links have enough to do.
         self.in_pieces = ROOT in (collective.starts, collective.ends) and bool(wires.overhead.any())
 
@@ -412,15 +430,3 @@ class _Job:
             )
         plan.add_own(Fraction(1, topology.ranks))
         return plan.finish()
-
-
-def _pricing(wires: Wires, collective: Collective) -> Pricing:
-    n, every = wires.ranks, list(range(wires.ranks))
-    if collective.name == "allreduce":
-        return Sums(wires)
-    if collective.starts == OWN and collective.ends == OWN:
-        return Paths(wires, [(a, b) for a in every for b in every if a != b], 1 / n)
-    if collective.ends == OWN:
-        return Paths(wires, [(collective.root, b) for b in every if b != collective.root], 1 / n)
-    roots, share = ([collective.root], 1.0) if collective.starts == ROOT else (every, 1 / n)
-    return Trees(wires, roots, share)

@@ -64,6 +64,9 @@ _UNDIRECTED = 64
 
 # Where a schedule close to the bound is accepted at once, a better one gets this long otherwise.
 _PATIENCE = 60.0
+# Orders of the roots that are tried where a packing takes a fraction of a second: up to so many vertices of
+# all trees.
+_ORDERS, _FEW = 4, 20_000
 
 # algbw in bytes/s, and the trees that have it; and what packs them.
 Packed = tuple[Fraction, list[Tree]]
@@ -264,7 +267,17 @@ class _Builder:
 
     def _forest(self, net: Network, weights: Mapping[int, int]) -> forests.Forest:
         """The best forest whose roots carry rates in the ratio of `weights`."""
-        split = self._split(net, weights)
+        if self.fixed and net.passes_on():
+            rate = self._cut_rate(net, weights)
+            known = {value: Fraction(value) for value in set(net.capacity.tolist())}
+            capacity = tuple(known[value] for value in net.capacity.tolist())
+            split = forests.Split({v: rate * weight for v, weight in weights.items()}, capacity)
+        else:
+            best = self.bound.rate / net.unit
+            if self.collective.name == "allreduce":
+                best = self._cut_rate(net, weights) * sum(weights.values())
+            found = forests.best_split(net, self.shared, weights, both=False, best=best)
+            split = found or forests.even_split(net, self.shared, weights, both=False)
         if self.trees is not None:
             self.progress.check(self.topology, len(weights))
             shares = {vertex: Fraction(weight * self.trees) for vertex, weight in weights.items()}
@@ -275,21 +288,13 @@ class _Builder:
 
     def _packed(self, net: Network, capacity: forests.Capacities, rates: Mapping[int, Fraction]) -> forests.Forest:
         self.progress.check(self.topology, sum(rate > 0 for rate in rates.values()))
-        if self.seed:
-            return forests.pack_forest(net, capacity, rates, seed=self.seed, progress=self.progress)
-        return forests.low_forest(net, capacity, rates, progress=self.progress)
-
-    def _split(self, net: Network, weights: Mapping[int, int]) -> forests.Split:
-        if self.fixed and net.passes_on():
-            rate = self._cut_rate(net, weights)
-            known = {value: Fraction(value) for value in set(net.capacity.tolist())}
-            capacity = tuple(known[value] for value in net.capacity.tolist())
-            return forests.Split({v: rate * weight for v, weight in weights.items()}, capacity)
-        best = self.bound.rate / net.unit
-        if self.collective.name == "allreduce":
-            best = self._cut_rate(net, weights) * sum(weights.values())
-        split = forests.best_split(net, self.shared, weights, both=False, best=best)
-        return split or forests.even_split(net, self.shared, weights, both=False)
+        first = forests.pack_forest(net, capacity, rates, seed=self.seed, progress=self.progress)
+        if self.seed or len(rates) == 1 or len(first.trees) * net.vertices > _FEW:
+            return first
+        # Trees are few: the one of several orders of roots that ends soonest.
+        pack = partial(forests.pack_forest, net, capacity, rates, progress=self.progress)
+        others = (pack(seed=seed) for seed in range(1, _ORDERS))
+        return min([first, *others], key=lambda forest: forest.longest)
 
     def _cut_rate(self, net: Network, weights: Mapping[int, int]) -> Fraction:
         """The rate of a root of weight 1, in units of the network, by the tightest cut."""

@@ -78,7 +78,14 @@ def build(
     if channels is None:
         rings = [*most_rings(topology, bidirectional=bidirectional, limits=limits).orders]
     else:
-        rings = even_rings(topology, channels, limits)
+        hops = find_hops(topology)
+        pool = listed(hops, closed=True, both=False, most_ranks=_LIST_RANKS)
+        if pool is None:
+            templates = _templates(topology, hops, False, hops.capacity)
+            pool = _priced(hops, templates, hops.capacity, False, limits)
+        if not pool:
+            raise _none(topology, "")
+        rings = even_orders(hops, pool, channels, limits, closed=True)
     if collective.rooted:
         plan = Plan(topology, collective, "rings", "forest")
         add_chains(plan, rings)
@@ -113,20 +120,6 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     if both:
         rings = [order for ahead in rings for order in (ahead, (ahead[0], *reversed(ahead[1:])))]
     return Rings(tuple(rings), (proved and every is not None) or sum(counts) == most)
-
-
-def even_rings(topology: Topology, channels: int, limits: Limits) -> list[Order]:
-    """Directed rings of at most `channels` equal channels that carry the most together; the fewest of these.
-
-    The best on machines with few enough cycles to list. Raises `InfeasibleError` if there is no ring.
-    """
-    hops = find_hops(topology)
-    pool = listed(hops, closed=True, both=False, most_ranks=_LIST_RANKS)
-    if pool is None:
-        pool = _priced(hops, _templates(topology, hops, False, hops.capacity), hops.capacity, False, limits)
-    if not pool:
-        raise _none(topology, "")
-    return even_orders(hops, pool, channels, limits, closed=True)
 
 
 def _none(topology: Topology, condition: str) -> InfeasibleError:

@@ -275,26 +275,24 @@ class _Question:
 
     def exchange(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""
+        from blinksim.bounds.experts import A_NODE, Way
         from blinksim.bounds.groups import groupings, tight_cut, tight_traffic_cut
         from blinksim.bounds.quick import obvious_cuts
 
         if self.collective.data is not None:
             cut = tight_traffic_cut(self.topology, self.collective, self.net, groupings(self.topology))
-            return self.with_flows(self.of(cut)) if self.collective.traffic else [self.with_ways(cut)]
+            if self.collective.traffic:
+                return self.with_flows(self.of(cut))
+            # The bound of tokens of experts is marked if the way of libraries attains it.
+            way, data = None, self.collective.routing
+            with suppress(InfeasibleError):  # too many routes to look up
+                way = Way.of(self.topology, self.collective, A_NODE)
+            return [self.of(cut, data is not None and way is not None and way.time * cut.rate == data.size)]
         side, limits = tight_cut(self.topology, self.net, self.alike.first)
         cuts = [Cut.of(self.topology, self.collective, side, limits)]
         if self.topology.nodes > 1:
             cuts += obvious_cuts(self.topology, self.collective)
         return self.with_flows(self.of(min(cuts, key=lambda cut: cut.rate)))
-
-    def with_ways(self, cut: Cut) -> Bound:
-        """The bound of `cut` on tokens of experts, marked if the way of libraries attains it."""
-        from blinksim.bounds.experts import A_NODE, Way
-
-        way, data = None, self.collective.routing
-        with suppress(InfeasibleError):  # too many routes to look up
-            way = Way.of(self.topology, self.collective, A_NODE)
-        return self.of(cut, data is not None and way is not None and way.time * cut.rate == data.size)
 
     def with_flows(self, cut: Bound) -> list[Bound]:
         """`cut` and the lengths that a linear program of flows finds; marks those that flows attain."""

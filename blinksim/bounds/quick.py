@@ -123,7 +123,15 @@ def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator
     else:
         for side, rate in _sides(topology, collective):
             yield _Claim(rate, partial(cut_around, topology, collective, side))
-    for parts in _partitions(topology) if collective.name == "allreduce" else ():
+    if collective.name != "allreduce":
+        return
+    # The ranks apart, then ever larger parts (where no forwarder has to be put somewhere); and nodes apart.
+    by_node = grouped((device.node, device.name) for device in topology.devices)
+    hosts = {topology.device(name).node for name in topology.members}
+    outside = [name for number, names in by_node.items() if number not in hosts for name in names]
+    nodes = [by_node[number] for number in sorted(hosts)]
+    nodes[0] = [*nodes[0], *outside]
+    for parts in (*(_grown(topology) if len(topology.devices) == topology.ranks else ()), nodes):
         if len(parts) < 2:
             continue
         if any(device.capacity is not None for device in topology.devices):
@@ -193,18 +201,6 @@ def _sides(topology: Topology, collective: Collective) -> Iterator[tuple[Bools, 
                 crossing = collective.between(np.flatnonzero(within), np.flatnonzero(~within), topology.ranks)
                 if crossing:
                     yield side, topology.link_columns.capacity(side[src] & ~side[dst]) / crossing
-
-
-def _partitions(topology: Topology) -> Iterator[list[list[str]]]:
-    """The ranks apart, then ever larger parts (where no forwarder has to be put somewhere); and the nodes apart."""
-    if len(topology.devices) == topology.ranks:
-        yield from _grown(topology)
-    by_node = grouped((device.node, device.name) for device in topology.devices)
-    hosts = {topology.device(name).node for name in topology.members}
-    outside = [name for number, names in by_node.items() if number not in hosts for name in names]
-    parts = [by_node[number] for number in sorted(hosts)]
-    parts[0] = [*parts[0], *outside]
-    yield parts
 
 
 def _grown(topology: Topology) -> Iterator[list[list[str]]]:

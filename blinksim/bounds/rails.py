@@ -224,10 +224,15 @@ class _Translation:
 
         Members of a place whose rail is out of order in all nodes have no route of their own.
         """
-        local = self.device.shape[1]
+        local, router = self.device.shape[1], self.topology.router
         outward, inward = list[list[_LocalRoute]](), list[list[_LocalRoute]]()
         for k in range(local):
-            pairs = self._over(k)
+            rows = np.flatnonzero(self.device[:, k] >= 0).tolist()
+            # Every node in turn, as one that lacks a link has routes to none.
+            asked = islice(dict.fromkeys((*pairwise(rows), *pairwise(reversed(rows)))), _ASKED)
+            routes = (router.routes(int(self.device[a, k]), int(self.device[b, k])) for a, b in asked)
+            halves = next(filter(None, (_halves(self.topology, found) for found in routes)), ())
+            pairs = dict.fromkeys((self._keys(out), self._keys(into)) for out, into in halves)
             outward.append([out for out, _ in pairs])
             inward.append([into for _, into in pairs])
         width = max(map(len, outward))
@@ -237,20 +242,6 @@ class _Translation:
         up, exits = self._ends(outward, width, last=True)
         down, entries = self._ends(inward, width, last=False)
         return Rails(self.topology, self.ranks, inside, up, down, exits, entries)
-
-    def _over(self, k: int) -> list[tuple[_LocalRoute, _LocalRoute]]:
-        """The parts in the sender's node and in the receiver's of routes between members of place `k`.
-
-        Empty if no pair that is asked has routes over the fabric alone.
-        """
-        topology, rows = self.topology, np.flatnonzero(self.device[:, k] >= 0).tolist()
-        # Every node in turn, as one that lacks a link has routes to none.
-        asked = islice(dict.fromkeys((*pairwise(rows), *pairwise(reversed(rows)))), _ASKED)
-        for a, b in asked:
-            halves = _halves(topology, topology.router.routes(int(self.device[a, k]), int(self.device[b, k])))
-            if halves is not None:
-                return list(dict.fromkeys((self._keys(out), self._keys(into)) for out, into in halves))
-        return []
 
     def _inside(self) -> list[Sequence[Route]]:
         """Routes between members of every node: as in the first two, or its own where a link is missing."""

@@ -268,7 +268,13 @@ def level_bounds(found: BoundResult, loads: Sequence[Fraction] | None = None) ->
                 tried.append(LevelBound(name, count, capacity, crosses, made, proof.rate == least))
         tightest = min(tried, key=lambda row: row.bound.rate, default=None)
         if tightest is not None and (name not in rows or tightest.bound.rate < rows[name].bound.rate):
-            rows[name] = tightest if loads is None else replace(tightest, carried=_carried(parts, topology, loads))
+            rows[name] = tightest
+            if loads is not None:
+                # Whole numbers add up at a tenth of the cost.
+                values, unit = whole([(value, 1) for value in loads])
+                both = crossing_sums(topology, parts.label, np.array(values, dtype=object))
+                most = max((total for way in both for total in way[:groups]), default=0)
+                rows[name] = replace(tightest, carried=most * unit)
     return list(rows.values())
 
 
@@ -288,14 +294,6 @@ def levels(topology: Topology) -> Iterator[tuple[str, Grouping]]:
             widest = int(np.bincount(distinct(number * base + node[members] + 1) // base).max())
             name = "node" if widest == 1 else f"{widest} nodes"
             yield name, Grouping(found.sort, place[found.label], [found.keys[group] for group in held.tolist()])
-
-
-def _carried(parts: Grouping, topology: Topology, loads: Sequence[Fraction]) -> Fraction:
-    """The most that any part sends, or takes in, over the links around it."""
-    # Whole numbers add up at a tenth of the cost.
-    values, unit = whole([(value, 1) for value in loads])
-    both = crossing_sums(topology, parts.label, np.array(values, dtype=object))
-    return max((total for way in both for total in way[: len(parts.keys)]), default=0) * unit
 
 
 def _cuts(parts: Grouping, topology: Topology, collective: Collective) -> Iterator[Cut]:

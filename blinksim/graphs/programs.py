@@ -452,29 +452,25 @@ class _Forest:
         self._sinks = orbits.first
         self._known: set[bytes] = set()
         everywhere = np.arange(net.vertices)
-        for vertex in self._unlike_forwarders(orbits):
-            # A forwarder gives out no more than it takes in, or starts there: it only passes on.
-            self._row(net.head == vertex, net.tail == vertex, everywhere == vertex, 1.0)
+        arcs_at = [
+            (orbits.arc[order], np.searchsorted(ends[order], np.arange(net.vertices + 1)))
+            for ends in (net.head, net.tail)
+            for order in (np.lexsort((orbits.arc, ends)),)
+        ]
+        seen = set[tuple[bytes, ...]]()
+        for vertex in net.forwarders.tolist():
+            # Of those with alike arcs one: they would have the same row.
+            key = tuple(arcs[start[vertex] : start[vertex + 1]].tobytes() for arcs, start in arcs_at)
+            if key not in seen or vertex in supply:
+                seen.add(key)
+                # A forwarder gives out no more than it takes in, or starts there: it only passes on.
+                self._row(net.head == vertex, net.tail == vertex, everywhere == vertex, 1.0)
         for vertex in self._sinks:
             self.add(everywhere != vertex)
             self.add(everywhere == vertex)
         for host in set(net.host[list(self._sinks)].tolist()):
             self.add(net.host == host)
             self.add(net.host != host)
-
-    def _unlike_forwarders(self, orbits: NetworkOrbits) -> Iterator[int]:
-        """The forwarders, of those with alike arcs one: they would have the same row."""
-        arcs_at = [
-            (orbits.arc[order], np.searchsorted(ends[order], np.arange(self._net.vertices + 1)))
-            for ends in (self._net.head, self._net.tail)
-            for order in (np.lexsort((orbits.arc, ends)),)
-        ]
-        seen = set[tuple[bytes, ...]]()
-        for vertex in self._net.forwarders.tolist():
-            key = tuple(arcs[start[vertex] : start[vertex + 1]].tobytes() for arcs, start in arcs_at)
-            if key not in seen or vertex in self._supply:
-                seen.add(key)
-                yield vertex
 
     def add(self, side: Bools) -> bool:
         """Demand that what starts in `side` leaves it; False if that is known, or if `side` lacks no member."""

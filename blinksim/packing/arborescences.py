@@ -297,12 +297,22 @@ class _Exchange:
                 done, moved = np.zeros(len(self.roots), dtype=bool), False
             worst = np.where(done, -1, self.depth.max(axis=1) * self.amounts)
             tree = int(worst.argmax())
-            move = self._best(tree, int(worst[tree]))
-            if move is None:
-                done[tree] = True
-            else:
-                self._do(move)
+            vertex, moves = int(self.depth[tree].argmax()), list[_Move]()
+            # What lifts the farthest vertex of the tree, by itself or with those above it.
+            while vertex != self.roots[tree]:
+                # Over a spare arc, or in exchange for one of another tree.
+                new = self.depth[tree] + self.length[:, vertex]
+                tails = np.flatnonzero(self.inside[tree] & (new < self.depth[tree, vertex])).tolist()
+                wide = [tail for tail in tails if self.spare.out[tail].get(vertex, 0) >= self.amounts[tree]]
+                unused = [_Move(False, 0, int(new[tail]), tree, vertex, tail, _SPARE) for tail in wide]
+                move = min(unused, default=None) or self._exchanged(tree, vertex, int(worst[tree]))
+                moves += [move] if move else []
+                vertex = int(self.parent[tree, vertex])
+            if moves:
+                self._do(min(moves))
                 done, moved = np.append(done, [False] * (len(self.roots) - len(done))), True
+            else:
+                done[tree] = True
         return [
             RootedTree(root, amount, self._arcs(tree))
             for tree, (root, amount) in enumerate(zip(self.roots.tolist(), self.amounts.tolist(), strict=True))
@@ -321,20 +331,6 @@ class _Exchange:
         for (above, vertex), length in zip(reversed(arcs), reversed(lengths), strict=True):
             below[above] = max(below[above], below[vertex] + length)
         self.depth[tree], self.below[tree] = depth, below
-
-    def _best(self, tree: int, top: int) -> _Move | None:
-        """What lifts the farthest vertex of a tree, by itself or with those above it."""
-        vertex, moves = int(self.depth[tree].argmax()), list[_Move]()
-        while vertex != self.roots[tree]:
-            # Over a spare arc, or in exchange for one of another tree.
-            new = self.depth[tree] + self.length[:, vertex]
-            tails = np.flatnonzero(self.inside[tree] & (new < self.depth[tree, vertex])).tolist()
-            wide = [tail for tail in tails if self.spare.out[tail].get(vertex, 0) >= self.amounts[tree]]
-            unused = [_Move(False, 0, int(new[tail]), tree, vertex, tail, _SPARE) for tail in wide]
-            move = min(unused, default=None) or self._exchanged(tree, vertex, top)
-            moves += [move] if move else []
-            vertex = int(self.parent[tree, vertex])
-        return min(moves, default=None)
 
     def _exchanged(self, tree: int, vertex: int, top: int) -> _Move | None:
         """Over the arc by which another tree enters the vertex, which takes the arc of this one."""

@@ -163,9 +163,23 @@ def search(weights: Weights, root: int) -> list[int] | None:
     Best: the greatest of `tree_weights` with penalties of the settled tree, and of equal ones the first in
     the order of the leaf lists before they are settled.
     """
-    if len(weights) <= EXACT:
-        return _best(weights, root)
     count, length = len(weights), 1 << depth_of(len(weights))
+    if count <= EXACT:
+        states = np.full((1, 1), root, dtype=np.int64)
+        joined = (weights > 0) | np.eye(count, dtype=np.bool_)
+        for place in range(1, length):
+            # All choices for one more place, in lexicographic order.
+            choices = np.tile(np.arange(count), len(states))
+            states = np.column_stack([np.repeat(states, count, axis=0), choices])
+            states = states[joined[states[:, place], states[:, place & (place - 1)]]]
+            missing = count - np.bitwise_count(np.bitwise_or.reduce(1 << states, axis=1)).astype(np.int64)
+            states = states[missing <= length - place - 1]
+        trees = settled(states)
+        legal = np.ones(len(states), dtype=np.bool_)
+        for place in range(1, length):
+            legal &= joined[trees[:, place], trees[:, place & (place - 1)]]
+        trees = trees[legal]
+        return trees[int(tree_weights(weights, trees, True).argmax())].tolist() if len(trees) else None
     if count == length and np.count_nonzero(weights[root]) < depth_of(count):
         # There is no room for repeats, so the root exchanges in every round, each time with another vertex.
         return None
@@ -189,24 +203,6 @@ def search(weights: Weights, root: int) -> list[int] | None:
         return None
 
     return extended([root], frozenset(range(count)) - {root})
-
-
-def _best(weights: Weights, root: int) -> list[int] | None:
-    count, length = len(weights), 1 << depth_of(len(weights))
-    states = np.full((1, 1), root, dtype=np.int64)
-    linked = (weights > 0) | np.eye(count, dtype=np.bool_)
-    for place in range(1, length):
-        # All choices for one more place, in lexicographic order.
-        states = np.column_stack([np.repeat(states, count, axis=0), np.tile(np.arange(count), len(states))])
-        states = states[linked[states[:, place], states[:, place & (place - 1)]]]
-        missing = count - np.bitwise_count(np.bitwise_or.reduce(1 << states, axis=1)).astype(np.int64)
-        states = states[missing <= length - place - 1]
-    trees = settled(states)
-    legal = np.ones(len(states), dtype=np.bool_)
-    for place in range(1, length):
-        legal &= linked[trees[:, place], trees[:, place & (place - 1)]]
-    trees = trees[legal]
-    return trees[int(tree_weights(weights, trees, True).argmax())].tolist() if len(trees) else None
 
 
 def _pairs(length: int, stride: int) -> list[tuple[int, int]]:

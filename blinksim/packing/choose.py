@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blinksim.budget import seconds_left
-from blinksim.graphs.connectivity import grouped, joined_labels
+from blinksim.graphs.connectivity import joined_labels
 from blinksim.graphs.rooted_trees import hung_from
-from blinksim.packing.columns import Arc, Column, Load, Mix
+from blinksim.packing.columns import Arc, Column, Load, Mix, loads
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -175,7 +175,7 @@ class Choice:
             amounts.append(amount)
             used.append(use)
             groups[column.group].append(amount)
-        for resource, load in _carried(self.columns, amounts).items():
+        for resource, load in loads(zip(self.columns, amounts, strict=True)).items():
             model.add(load <= self.capacity[resource] * self.parts)
         for _, parts in sorted(groups.items()):
             model.add(sum(parts) == total)
@@ -228,8 +228,8 @@ def most_whole(columns: Sequence[Column], capacity: Sequence[int], limits: Limit
     """How often to take each column so that the most fit together, and true if that number is proved maximal."""
     model = new_model()
     alone = [min(capacity[r] // times for r, times in column.load) for column in columns]
-    counts = [model.new_int_var(0, most, f"n{number}") for number, most in enumerate(alone)]
-    for resource, load in _carried(columns, counts).items():
+    counts: list[Any] = [model.new_int_var(0, most, f"n{number}") for number, most in enumerate(alone)]
+    for resource, load in loads(zip(columns, counts, strict=True)).items():
         model.add(load <= capacity[resource])
     model.maximize(sum(counts))
     solver = limits.solved(model)
@@ -252,10 +252,10 @@ def equal_shares(
     def fails(rate: Fraction) -> bool:
         """Whether no K <= `most` equal shares are found to reach `rate`; keeps the fewest that do."""
         model = new_model()
-        counts = [model.new_int_var(0, most, f"n{number}") for number in range(len(columns))]
+        counts: list[Any] = [model.new_int_var(0, most, f"n{number}") for number in range(len(columns))]
         total = model.new_int_var(1, most, "K")
         model.add(sum(counts) == total)
-        for resource, load in _carried(columns, counts).items():
+        for resource, load in loads(zip(columns, counts, strict=True)).items():
             model.add(rate.numerator * load <= rate.denominator * capacity[resource] * total)
         model.minimize(total)
         solver = limits.solved(model)
@@ -276,13 +276,6 @@ def equal_shares(
         fails(single)
         bisect_left(sorted(ladder), True, key=fails)
     return max(tried), tried[max(tried)]
-
-
-def _carried(columns: Sequence[Column], amounts: Sequence[Any]) -> dict[int, Any]:
-    """What each resource carries, as a sum of variables."""
-    pairs = zip(columns, amounts, strict=True)
-    rows = grouped((resource, times * amount) for column, amount in pairs for resource, times in column.load)
-    return {resource: sum(terms) for resource, terms in rows.items()}
 
 
 # Members up to which the model is small enough.

@@ -22,8 +22,6 @@ from blinksim.packing.wires import Use, Wires
 
 # Columns that are given to the program at the most.
 _MOST_COLUMNS = 4000
-# Latencies that are longer than this many times the shortest are long.
-_SLOW = 2.0
 HALVE, EXCHANGE, DOUBLE = "halve", "exchange", "double"
 
 
@@ -114,22 +112,6 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
     return Cube(quotient, tuple(map(tuple, groups.values())))
 
 
-def bit_rotation(given: Cube, rounds: int) -> Bools:
-    """(K, bits): in every round each group of bits sends along the next of them, the highest first."""
-    allowed = np.zeros((rounds, given.bits), dtype=bool)
-    for group in given.groups:
-        for now in range(rounds):
-            allowed[now, group[-1 - now % len(group)]] = True
-    return allowed
-
-
-def seen_after(given: Cube, rounds: int, delay: int) -> Ints:
-    """(K, bits): from which round on what a message brings may go on: after `delay` rounds where latency is long."""
-    latency = given.wires.latency
-    slow = latency > _SLOW * latency.min()
-    return np.asarray(np.arange(rounds)[:, None] + np.where(slow, delay, 1)[None, :])
-
-
 def labels(neighbours: list[set[int]]) -> list[int]:
     """Numbers of ranks by which neighbours differ in one bit, if they form a cube; else those that they have."""
     n = len(neighbours)
@@ -178,19 +160,17 @@ class Cubes(Pricing):
         *near, far = range(bits)
         for order in permutations(near):
             for own in self._placed(order, 0):
-                yield from self._split(order, own, far)
-
-    def _split(self, order: tuple[int, ...], own: tuple[int, ...], far: int) -> Iterator[tuple[Event, ...]]:
-        """Along `far` when some of the other bits are done, while the rest of them follows at once."""
-        first = doubled(own, order, (0,))
-        for before in range(len(order)):
-            done = first[before].holders
-            start = int(self.seen[own[before - 1], order[before - 1]]) if before else 0
-            for now in np.flatnonzero(self.allowed[start:, far]).tolist():
-                there = Event(start + now, far, DOUBLE, done)
-                for rest in permutations(order[before:]):
-                    for when in self._placed(rest, int(self.seen[start + now, far])):
-                        yield (*first, there, *doubled(when, rest, tuple(rank | 1 << far for rank in done)))
+                # Along `far` when some of the other bits are done, while the rest of them follows at once.
+                first = doubled(own, order, (0,))
+                for before in range(len(order)):
+                    done = first[before].holders
+                    beyond = tuple(rank | 1 << far for rank in done)
+                    start = int(self.seen[own[before - 1], order[before - 1]]) if before else 0
+                    for now in (start + np.flatnonzero(self.allowed[start:, far])).tolist():
+                        there = Event(now, far, DOUBLE, done)
+                        for rest in permutations(order[before:]):
+                            for when in self._placed(rest, int(self.seen[now, far])):
+                                yield (*first, there, *doubled(when, rest, beyond))
 
     def _halvings(self) -> Iterator[tuple[Event, ...]]:
         bits = self.allowed.shape[1]

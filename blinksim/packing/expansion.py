@@ -169,25 +169,20 @@ def move(question: Question, wanted: Mapping[int, Mapping[int, int]]) -> Answer:
     def journeys(solver: cp_model.CpSolver) -> list[Journey]:
         journeys = []
         for origin, sends in sends_of.items():
-            amounts = {send: solver.value(amount) for send, amount in sends.items() if solver.value(amount)}
-            journeys += _followed(origin, sum(wanted[origin].values()), amounts)
+            # Counted chunks as single ones: each takes any of the places that its kind has, without circles.
+            at: dict[int, list[list[tuple[int, int, int]]]] = {}
+            at[origin] = [[] for _ in range(sum(wanted[origin].values()))]
+            for step in range(steps):
+                arrived = []
+                for (when, a, b), amount in sends.items():
+                    for _ in range(solver.value(amount) if when == step else 0):
+                        trail = at[a].pop()
+                        # A chunk that returns to a vertex skips the detour.
+                        detour = next((i for i, (_, start, _) in enumerate(trail) if start == b), None)
+                        arrived.append((b, [*trail, (step, a, b)] if detour is None else trail[:detour]))
+                for vertex, trail in arrived:
+                    at.setdefault(vertex, []).append(trail)
+            journeys += [Journey(origin, vertex, tuple(trail)) for vertex in at for trail in at[vertex]]
         return journeys
 
     return expansion.answer(journeys)
-
-
-def _followed(origin: int, total: int, amounts: Mapping[tuple[int, int, int], int]) -> list[Journey]:
-    """Counted chunks as single ones: each takes any of the places that its kind has, without going in circles."""
-    at: dict[int, list[list[tuple[int, int, int]]]] = {origin: [[] for _ in range(total)]}
-    for step in sorted({step for step, _, _ in amounts}):
-        arrived: list[tuple[int, list[tuple[int, int, int]]]] = []
-        for (when, a, b), amount in amounts.items():
-            if when == step:
-                for _ in range(amount):
-                    trail = at[a].pop()
-                    # A chunk that returns to a vertex skips the detour.
-                    detour = next((place for place, (_, start, _) in enumerate(trail) if start == b), None)
-                    arrived.append((b, [*trail, (step, a, b)] if detour is None else trail[:detour]))
-        for vertex, trail in arrived:
-            at.setdefault(vertex, []).append(trail)
-    return [Journey(origin, vertex, tuple(trail)) for vertex, trails in at.items() for trail in trails]

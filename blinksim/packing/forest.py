@@ -332,9 +332,8 @@ class _Entries:
         self.tails = np.empty((self.count, self.classes), dtype=np.int64)
         for number, ends in enumerate(heads.T):
             self.tails[ends, number] = np.arange(self.count)
-        level = np.full(self.count, -1)
-        for vertex, far in distances(0, heads.tolist().__getitem__).items():
-            level[vertex] = far
+        level, far = np.full(self.count, -1), distances(0, heads.tolist().__getitem__)
+        level[list(far)] = list(far.values())
         self.order = np.argsort(level, kind="stable")[1:]
         self.vertex, self.number = np.nonzero((level[self.tails] < level[:, None]) & (level[self.tails] >= 0))
 
@@ -374,8 +373,6 @@ class _Entries:
 
 
 Progress = Callable[[int, int], None]
-# Orders of the roots that are tried where a packing takes a fraction of a second: up to so many vertices of all trees.
-_ORDERS, _FEW = 4, 20_000
 
 
 @dataclass(frozen=True)
@@ -423,14 +420,3 @@ def pack_forest(
     trees = lowered(pack(graph, pool, progress), graph, host)
     routes = Routes(net.tail.tolist(), net.head.tolist(), whole, log)
     return Forest(routes.route(trees), scale, longest(trees, host))
-
-
-def low_forest(
-    net: Network, capacity: Capacities, rates: Mapping[int, Fraction], *, progress: Progress | None = None
-) -> Forest:
-    """As `pack_forest`; where trees are few, the one of several orders of roots that ends soonest."""
-    best = pack_forest(net, capacity, rates, progress=progress)
-    if len(rates) == 1 or len(best.trees) * net.vertices > _FEW:
-        return best
-    others = (pack_forest(net, capacity, rates, seed=seed, progress=progress) for seed in range(1, _ORDERS))
-    return min([best, *others], key=lambda forest: forest.longest)

@@ -61,20 +61,12 @@ def disjoint_cycles(edges: Sequence[tuple[int, int]], count: int) -> list[Order]
     degree = Counter(vertex for edge in edges for vertex in edge)
     if count < 3 or len(degree) < count or len({*degree.values()}) > 1 or degree[0] % 2:
         return []
-    return _Merging(_two_factors(edges, count), count).cycles()
-
-
-def _two_factors(edges: Sequence[tuple[int, int]], count: int) -> list[_Factor]:
-    """The neighbours of every vertex in each factor: an Euler tour's directions, as perfect matchings.
-
-    None where the edges do not join all vertices: no cycle passes them all.
-    """
     import networkx as nx
 
     graph: nx.MultiGraph[int] = nx.MultiGraph(edges)
-    graph.add_nodes_from(range(count))
     if not nx.is_connected(graph):
         return []
+    # The neighbours of every vertex in each factor: an Euler tour's directions, as perfect matchings.
     left: list[list[int]] = [[] for _ in range(count)]
     for a, b in nx.eulerian_circuit(graph, source=0):
         left[a].append(b)
@@ -89,7 +81,7 @@ def _two_factors(edges: Sequence[tuple[int, int]], count: int) -> list[_Factor]:
             factor[a].append(b)
             factor[b].append(a)
         factors.append(factor)
-    return factors
+    return _Merging(factors, count).cycles()
 
 
 class _Merging:

@@ -209,8 +209,7 @@ Rates = tuple[tuple[tuple[Fraction, ...], tuple[Fraction, ...], tuple[Fraction, 
 class Shape:
     """What all hosts have in common, in local numbers: devices, links between them, members, and ports.
 
-    ports: the local device behind every port. feeds: per port, the member whose data leaves there, and its
-    links.
+    ports: the local device behind every port.
     """
 
     devices: int
@@ -218,7 +217,6 @@ class Shape:
     head: tuple[int, ...]
     members: tuple[int, ...]
     ports: tuple[int, ...]
-    feeds: tuple[tuple[int, Path], ...]
 
     @property
     def outside(self) -> int:
@@ -234,6 +232,16 @@ class Shape:
             least = min(map(len, paths.values()), default=0)
             found.append({member: path[::-1] for member, path in paths.items() if len(path) == least})
         return tuple(found)
+
+    @cached_property
+    def feeds(self) -> tuple[tuple[int, Path], ...]:
+        """Per port, the member whose data leaves there, of the `nearest`, and links; ports shared evenly."""
+        feeds, used = list[tuple[int, Path]](), dict.fromkeys(self.members, 0)
+        for near in self.nearest:
+            member = min(near, key=lambda vertex: (used[vertex], vertex))
+            used[member] += 1
+            feeds.append((member, near[member]))
+        return tuple(feeds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,13 +362,14 @@ def read_hosts(topology: Topology) -> Hosts | None:
     }
     alike = bool((head == head[0]).all() and (place == place[0]).all()) and len(inner) == len(between)
     members = tuple(np.flatnonzero(ranked[device[0]]).tolist())
-    shape = Shape(device.shape[1], tuple(tail.tolist()), tuple(head[0].tolist()), members, tuple(ports.tolist()), ())
-    feeds = _feeds(shape) if alike and paired and len(ports) else None
+    wires = tuple(tail.tolist()), tuple(head[0].tolist())
+    shape = Shape(device.shape[1], *wires, members, tuple(ports.tolist()))
     fabric = FabricRoutes([tuple(row) for row in above.tolist()], inner)
     # Every port of a host must have a route to the same port of every other.
     ends = [fabric.ends[leaf[0]] for leaf in fabric.leaves]
     joined = all(fabric.route(*hop) is not None for here in ends for to in ends for hop in zip(here, to, strict=True))
-    if feeds is None or not joined:
+    # And some member must reach every port.
+    if not (alike and paired and len(ports) and joined and all(shape.nearest)):
         return None
     # Hosts with the same figures share their rates.
     different, row = np.unique(parts.figure[np.concatenate([link, into, outof], axis=1)], axis=0, return_inverse=True)
@@ -372,7 +381,7 @@ def read_hosts(topology: Topology) -> Hosts | None:
     for table in (link, into, outof):
         table[table >= len(topology.links)] = -1
     every = tuple(map(rates.__getitem__, row.ravel().tolist()))
-    return Hosts(replace(shape, feeds=feeds), device, link, into, outof, every, fabric)
+    return Hosts(shape, device, link, into, outof, every, fabric)
 
 
 def _rows(owner: Ints, values: Ints, count: int) -> Ints | None:
@@ -380,22 +389,6 @@ def _rows(owner: Ints, values: Ints, count: int) -> Ints | None:
     if not np.array_equal(np.bincount(owner, minlength=count), np.full(count, len(values) // count)):
         return None
     return values[np.argsort(owner, kind="stable")].reshape(count, -1)
-
-
-def _feeds(shape: Shape) -> tuple[tuple[int, Path], ...] | None:
-    """For every port the nearest member that reaches it over forwarders, and the links, ports shared evenly.
-
-    None if no member reaches some port.
-    """
-    feeds: list[tuple[int, Path]] = []
-    used = dict.fromkeys(shape.members, 0)
-    for near in shape.nearest:
-        if not near:
-            return None
-        member = min(near, key=lambda vertex: (used[vertex], vertex))
-        used[member] += 1
-        feeds.append((member, near[member]))
-    return tuple(feeds)
 
 
 def local_network(hosts: Hosts, host: int, most: Fraction, rooted: bool) -> tuple[Network, list[int]]:

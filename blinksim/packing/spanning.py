@@ -140,7 +140,7 @@ def pack_spanning(
 
 
 def pack_low(
-    count: int, a: Ints, b: Ints, capacity: Ints, progress: Callable[[int, int], None] | None = None, seed: int = 0
+    count: int, a: Ints, b: Ints, capacity: Ints, progress: Callable[[int, int], None]
 ) -> tuple[Fraction, list[RootedTree]]:
     """As `pack_spanning`, but on small graphs the best of several packings, with the vertices in other orders.
 
@@ -158,7 +158,7 @@ def pack_low(
         longest = max(tree.amount * height(tree.root, tree.edges) for tree in trees)
         return Fraction(longest * max(passing.values()), sum(tree.amount for tree in trees)), len(trees)
 
-    random = Random(seed)
+    random = Random(0)
     for _ in range(_ORDERS):
         label, order = list(range(count)), list(range(len(a)))
         random.shuffle(label)
@@ -185,7 +185,7 @@ def pairs_of_links(topology: Topology) -> list[int] | None:
 
 
 def undirected_trees(
-    topology: Topology, net: Network, pairs: Sequence[int], progress: Callable[[int, int], None] | None = None
+    topology: Topology, net: Network, pairs: Sequence[int], progress: Callable[[int, int], None]
 ) -> tuple[Fraction, list[Tree]]:
     """algbw in bytes/s, and spanning trees of the graph whose edges are pairs of links.
 

@@ -10,8 +10,9 @@ hypercube. Times are in microseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import combinations
+from operator import or_
 
 import numpy as np
 
@@ -236,6 +237,7 @@ def sequences(wires: Wires) -> list[tuple[Partition, ...]]:
     shortest: list[tuple[Partition, ...]] = []
 
     def extend(before: tuple[Partition, ...], known: tuple[int, ...], count: int) -> None:
+        """known: whose contributions, `count` of them, each rank has."""
         if len(shortest) >= _MOST_SEQUENCES:
             return
         if count == n:
@@ -244,26 +246,16 @@ def sequences(wires: Wires) -> list[tuple[Partition, ...]]:
         for size, partitions in by_size.items():
             if n % (count * size) == 0:
                 for partition in partitions:
-                    after = _exchanged(known, partition)
-                    if after is not None:
-                        extend((*before, partition), after, count * size)
+                    after = list(known)
+                    for group in partition:
+                        for rank in group:
+                            after[rank] = reduce(or_, map(known.__getitem__, group))
+                    # No contribution may count twice.
+                    if all(have.bit_count() == count * size for have in after):
+                        extend((*before, partition), tuple(after), count * size)
 
     extend((), tuple(1 << rank for rank in range(n)), 1)
     return sorted(shortest, key=len)
-
-
-def _exchanged(known: tuple[int, ...], partition: Partition) -> tuple[int, ...] | None:
-    """Whose contributions each rank has after the exchange; None if some would count twice."""
-    after = list(known)
-    for group in partition:
-        whole = 0
-        for rank in group:
-            if whole & known[rank]:
-                return None
-            whole |= known[rank]
-        for rank in group:
-            after[rank] = whole
-    return tuple(after)
 
 
 def _partitions(n: int, groups: list[Clique], taken: frozenset[int] = frozenset()) -> list[Partition]:

@@ -28,6 +28,7 @@ from blinksim.schedule.switch_work import sums_at
 from blinksim.topology.elements import Link
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import Group, alike_nodes
+from blinksim.topology.link_columns import LinkColumns
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +183,15 @@ class Spread:
         """From how many equal routes every route has, their lengths, and their links."""
         first, start = (np.concatenate([[0], np.cumsum(each)]).astype(np.int32) for each in (count, lengths))
         return cls(np.asarray(count, dtype=np.int32), first, start, np.asarray(links, dtype=np.int32))
+
+    def alphas(self, columns: LinkColumns, scale: Floats | float = 1.0) -> Floats:
+        """Seconds of alpha of each route: all latencies on its slowest path, and its first link's overhead.
+
+        scale: a factor on both, of each link.
+        """
+        latency, overhead, first = columns.latency * scale, columns.overhead * scale, self.start[:-1]
+        path = np.add.reduceat(latency[self.links], first) + overhead[self.links[first]]
+        return np.asarray(np.maximum.reduceat(path, self.first[:-1]))
 
 
 def equal_routes(schedule: Schedule) -> Spread | None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, expand, round_robin
+from blinksim.graphs.arrays import Floats, Ints, distinct, expand, round_robin
 from blinksim.schedule.loads import Resources, Spread, alternatives_of, resources
 from blinksim.schedule.model import REDUCE
 from blinksim.topology.graph import Topology
@@ -320,12 +320,16 @@ def _uses(topology: Topology, src: Ints, dst: Ints, placed: Callable[[Ints, Ints
     several = Spread.of(routes) if any(len(equal) > 1 for equal in routes) else single
 
     def use(spread: Spread) -> LinkUse:
-        start, (weight, begins, alphas) = spread.start[spread.first].astype(np.int64), _weights(topology, spread)
-        total = placed(start, spread.links.astype(np.int64))
+        start, alphas = spread.start[spread.first].astype(np.int64), spread.alphas(topology.link_columns)
+        total, parts = placed(start, spread.links.astype(np.int64)), lcm(*distinct(spread.count).tolist())
+        # For every link of every path, the units of a message there, and whether the path starts with it.
+        of_path = np.repeat(parts // spread.count.astype(np.int64), spread.count)
+        weight, begins = np.repeat(of_path, np.diff(spread.start)), np.zeros(len(spread.links), dtype=bool)
+        begins[spread.start[:-1]] = True
         alpha, slowest = np.zeros(len(topology.links)), np.repeat(alphas, np.diff(start))
         for seconds in np.unique(alphas):
             alpha[total(slowest == seconds) > 0] = seconds
-        return LinkUse(total(weight), _parts(spread), total(begins), total(weight * begins), alpha)
+        return LinkUse(total(weight), parts, total(begins), total(weight * begins), alpha)
 
     divided = use(several)
     return divided, divided if several is single else use(single)
@@ -357,22 +361,3 @@ def searched(what: str, topology: Topology, src: Ints, dst: Ints) -> list[tuple[
     ends = list(zip(src.tolist(), dst.tolist(), strict=True))
     budget.check_routes(what, topology, ends)
     return [topology.router.route(a, b) for a, b in ends]
-
-
-def _weights(topology: Topology, spread: Spread) -> tuple[Ints, Bools, Floats]:
-    """For every link of every path, the units that a message puts there, and whether the path starts with it.
-
-    And seconds of every route's slowest path: its latencies, and the overhead of its first link.
-    """
-    path = np.repeat(np.arange(len(spread.start) - 1), np.diff(spread.start))
-    of_path = np.repeat(_parts(spread) // spread.count.astype(np.int64), spread.count)
-    first = spread.start[:-1]
-    begins = np.zeros(len(spread.links), dtype=np.bool_)
-    begins[first] = True
-    latency, overhead = topology.link_columns.latency[spread.links], topology.link_columns.overhead[spread.links]
-    alpha = np.add.reduceat(latency, first) + overhead[first]
-    return of_path[path], begins, np.asarray(np.maximum.reduceat(alpha, spread.first[:-1]))
-
-
-def _parts(spread: Spread) -> int:
-    return lcm(*distinct(spread.count).tolist())

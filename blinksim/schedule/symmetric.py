@@ -138,7 +138,18 @@ class SymmetricSchedule:
             if self.collective.rooted:
                 stays &= bool(rank[generator[device[self.collective.root]]] == self.collective.root)
             for chunk in np.flatnonzero(stays).tolist():
-                still[chunk, number] = _same(parts, np.flatnonzero(parts.chunk == chunk), generator, links)
+                # The same sends in the order of their ends, over the same links.
+                sends = np.flatnonzero(parts.chunk == chunk)
+                head = parts.step[sends] * np.int64(2) + parts.op[sends]
+                src, dst = parts.src[sends], parts.dst[sends]
+                own, image = np.stack((dst, src, head)), np.stack((generator[dst], generator[src], head))
+                before, after = np.lexsort(own), np.lexsort(image)
+                if np.array_equal(own[:, before], image[:, after]):
+                    routes = (parts.route[sends[order]] for order in (before, after))
+                    (row, here), (other, there) = (
+                        expand(parts.route_start, parts.route_links, route) for route in routes
+                    )
+                    still[chunk, number] = np.array_equal(row, other) and np.array_equal(here, links[there])
         return still
 
     @cached_property
@@ -325,15 +336,3 @@ class Pool:
             label[own.members].astype(np.int32),
             {device: int(label[number]) for device, number in own.adders.items()},
         )
-
-
-def _same(parts: Schedule, sends: Ints, generator: Ints, links: Ints) -> bool:
-    """True if a generator takes these sends to the same ones, over the same links."""
-    head, src, dst = parts.step[sends] * np.int64(2) + parts.op[sends], parts.src[sends], parts.dst[sends]
-    own, image = np.stack((dst, src, head)), np.stack((generator[dst], generator[src], head))
-    before, after = np.lexsort(own), np.lexsort(image)
-    if not np.array_equal(own[:, before], image[:, after]):
-        return False
-    routes = (parts.route[sends[order]] for order in (before, after))
-    (row, here), (other, there) = (expand(parts.route_start, parts.route_links, route) for route in routes)
-    return np.array_equal(row, other) and np.array_equal(here, links[there])

@@ -122,15 +122,8 @@ def _clock(timed: Timed, spread: Spread | None) -> _Forest | _Steps:
 
 
 def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats | float = 1.0) -> Floats:
-    """Seconds of alpha of each route: all latencies on its slowest path, and the overhead of its first link.
-
-    scale: a factor on both, of each link.
-    """
-    spread, columns = spread or single_routes(schedule), schedule.topology.link_columns
-    latency, overhead = columns.latency * scale, columns.overhead * scale
-    first = spread.start[:-1]
-    path = np.add.reduceat(latency[spread.links], first) + overhead[spread.links[first]]
-    return np.asarray(np.maximum.reduceat(path, spread.first[:-1]))
+    """`Spread.alphas` of the routes that a schedule is divided among; by default those that it has."""
+    return (spread or single_routes(schedule)).alphas(schedule.topology.link_columns, scale)
 
 
 @dataclass(frozen=True, eq=False)

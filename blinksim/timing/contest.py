@@ -39,6 +39,7 @@ from blinksim.bounds.groups import crossing_sums, groupings, whole_widths
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import per_topology, places
+from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
@@ -554,9 +555,7 @@ def evened(topology: Topology) -> Topology | None:
     if topology.nodes > 1:
         links = _common_links(topology)
     else:
-        widths = defaultdict[str, list[Fraction]](list)
-        for link in topology.links:
-            widths[link.kind].append(link.bandwidth)
+        widths = grouped((link.kind, link.bandwidth) for link in topology.links)
         usual = {kind: sorted(each)[len(each) // 10] for kind, each in widths.items()}
         links = tuple(link for link in topology.links if link.bandwidth >= usual[link.kind])
     even = replace(topology, links=links).pruned()

@@ -113,11 +113,7 @@ def times_schedules(name: str) -> bool:
 def is_preset(name: str) -> bool:
     """True if `name` is a preset in models/ or in a file, also written ``projection:name``."""
     name = known_as(name)
-    return name not in MODELS and _short(name) in preset_names()
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("projection:")
+    return name not in MODELS and name.removeprefix("projection:") in preset_names()
 
 
 def chooser(algorithm: str) -> str | None:
@@ -131,7 +127,7 @@ def check(name: str, known: Iterable[str] | None = None) -> str:
     if known is None and name in MODELS:
         return asked  # without reading the presets
     known = names() if known is None else tuple(known)
-    if name not in known and _short(name) not in set(known) - set(MODELS):
+    if name not in known and name.removeprefix("projection:") not in set(known) - set(MODELS):
         raise _refused("model", asked, known)
     return asked
 
@@ -198,7 +194,7 @@ def model(name: ModelName | str, **given: Any) -> TimingModel:
     name = known_as(name)
     if odd:
         raise InputError(f"model={name} takes no {', '.join(odd)}")
-    preset = {} if name in MODELS else {"preset": _short(name)}
+    preset = {} if name in MODELS else {"preset": name.removeprefix("projection:")}
     return _class(name)(**preset, **given)
 
 

@@ -713,32 +713,31 @@ class PresetModel(TimingModel):
         if algorithms is not None and tuple(algorithms) != own:
             given = ",".join(algorithms)
             raise InputError(f"model={self.name} has an algorithm of its own; leave algorithm={given} out")
-        return [self._at(topology, collective, size, own[0]) for size in sizes]
-
-    def _at(self, topology: Topology, collective: Collective, size: int, algorithm: str) -> Projection:
         nodes, ranks_per_node = self.nodes, self.ranks_per_node
         if nodes is None:
             groups = nodes_of(topology, topology.members)
             nodes, ranks_per_node = len(groups), len(groups[0])
-        terms = project(topology, nodes, ranks_per_node, size, self.preset, collective.name)
-        fabric = (topology.fabric,) if topology.fabric else ()
+        fabric, found = (topology.fabric,) if topology.fabric else (), list[Projection]()
         latencies = {link.kind: link.latency + link.overhead for link in (*topology.links, *fabric)}
-        left_out_s, time_s = sum(latencies.get(term.limit, 0.0) for term in terms), total(terms)
-        # The next power of two, which is easier to say.
-        least = 1 << max(0, math.ceil(size * _MOST_LEFT_OUT * left_out_s / time_s) - 1).bit_length()
-        if size < least:
-            raise InfeasibleError(
-                f"{self.name} holds from {format_size(least)} on: it counts no latencies, and one message on "
-                f"each of its links takes {format_time(left_out_s)}; take a larger size"
-            )
-        members = ranks_of(topology, nodes, ranks_per_node, self.preset)
-        busy = {term.limit: total(one for one in terms if one.limit == term.limit) for term in terms}
-        slowest = max(busy, key=lambda kind: busy[kind])
-        asked = {"collective": collective, "size": size, "model": self.name, "algorithm": algorithm}
-        links = tuple(kind for kind in busy if kind in latencies)
-        part = of_part(topology, nodes // topology.nodes, members=members, relays=(), links=links, **asked)
-        bottleneck = f"{slowest}: {', '.join(term.name for term in terms if term.limit == slowest)}"
-        left_out, share = sorted(latencies.keys() - busy.keys()), busy[slowest] / time_s
-        details = {"time_by_class_s": busy, "bottleneck_busy": share}
-        details |= {"holds_from_bytes": least, "links_left_out": left_out}
-        return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
+        for size in sizes:
+            terms = project(topology, nodes, ranks_per_node, size, self.preset, collective.name)
+            left_out_s, time_s = sum(latencies.get(term.limit, 0.0) for term in terms), total(terms)
+            # The next power of two, which is easier to say.
+            least = 1 << max(0, math.ceil(size * _MOST_LEFT_OUT * left_out_s / time_s) - 1).bit_length()
+            if size < least:
+                raise InfeasibleError(
+                    f"{self.name} holds from {format_size(least)} on: it counts no latencies, and one "
+                    f"message on each of its links takes {format_time(left_out_s)}; take a larger size"
+                )
+            members = ranks_of(topology, nodes, ranks_per_node, self.preset)
+            busy = {term.limit: total(one for one in terms if one.limit == term.limit) for term in terms}
+            slowest = max(busy, key=busy.__getitem__)
+            asked = {"collective": collective, "size": size, "model": self.name, "algorithm": own[0]}
+            asked |= {"members": members, "links": tuple(kind for kind in busy if kind in latencies)}
+            part = of_part(topology, nodes // topology.nodes, relays=(), **asked)
+            bottleneck = f"{slowest}: {', '.join(term.name for term in terms if term.limit == slowest)}"
+            left_out, share = sorted(latencies.keys() - busy.keys()), busy[slowest] / time_s
+            details = {"time_by_class_s": busy, "bottleneck_busy": share}
+            details |= {"holds_from_bytes": least, "links_left_out": left_out}
+            found.append(Projection(**part, terms=terms, bottleneck=bottleneck, details=details))
+        return found

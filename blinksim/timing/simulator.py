@@ -326,7 +326,14 @@ class Timeline(Rates, Result):
         """
         start, seconds = self.starts(), self.work.seconds
         names = [device.name for device in self.schedule.topology.devices]
-        for piece, stage in _sampled(start, np.flatnonzero(~self.graph.timeless), most):
+        real, pieces = np.flatnonzero(~self.graph.timeless), np.arange(len(start))
+        if most is not None and 2 * len(real) <= most < len(start) * len(real):
+            pieces = distinct(np.linspace(0, len(start) - 1, most // len(real)).round().astype(np.int64))
+        order = np.argsort(start[np.ix_(pieces, real)], axis=None, kind="stable")
+        if most is not None and most < len(order):
+            order = order[distinct(np.linspace(0, len(order) - 1, most).round().astype(np.int64))]
+        for place in order.tolist():
+            piece, stage = int(pieces[place // len(real)]), int(real[place % len(real)])
             send, server, begun = int(self.graph.send[stage]), int(self.graph.resource[stage]), int(start[piece, stage])
             yield Transfer(
                 resource=self.graph.resource_name(server),
@@ -402,19 +409,6 @@ class Timeline(Rates, Result):
     def _repr_html_(self) -> str:
         path = "".join(f"<li>{escape(leg.words())}</li>" for leg in self.critical_path[:12])
         return f"<p>{escape(f'{self.sentence()}; {self.discipline}')}</p><ol>{path}</ol>"
-
-
-def _sampled(start: Ticks, real: Whole, most: int | None) -> Iterator[tuple[int, int]]:
-    """(piece, stage) of the stages `real` in the order of time, at most `most`."""
-    if most is not None and 2 * len(real) <= most < len(start) * len(real):
-        pieces = distinct(np.linspace(0, len(start) - 1, most // len(real)).round().astype(np.int64))
-    else:
-        pieces = np.arange(len(start))
-    order = np.argsort(start[np.ix_(pieces, real)], axis=None, kind="stable")
-    if most is not None and most < len(order):
-        order = order[distinct(np.linspace(0, len(order) - 1, most).round().astype(np.int64))]
-    for place in order.tolist():
-        yield int(pieces[place // len(real)]), int(real[place % len(real)])
 
 
 def exact_time(timeline: Timeline) -> Fraction:

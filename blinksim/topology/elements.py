@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cache
@@ -150,20 +150,6 @@ class Device:
         RCCL's own files give its GPUs a gfx number (``gcn``).
         """
         return str(self.attributes.get("library", RCCL if "gcn" in self.attributes else NCCL)).lower()
-
-    def doubts(self) -> Iterator[str]:
-        """Odd claims about its operations on data in flight, in words."""
-        if self.in_network and self.kind not in ("switch", "fabric"):
-            yield f"{self.name}, a {self.kind}, can {', '.join(sorted(self.in_network))}"
-        for fact in IN_NETWORK_FACTS:
-            if fact in self.attributes and not self.in_network:
-                yield f"{self.name} has {fact}, and only forwards"
-            elif fact in self.attributes and f"{fact}_source" not in self.attributes:
-                yield f"{self.name} has {fact} without {fact}_source"
-        try:
-            _ = self.reduction_rate
-        except InputError as error:
-            yield str(error).removeprefix("device ")
 
     @property
     def reduction_rate(self) -> Fraction | None:

@@ -84,33 +84,27 @@ def from_networkx(graph: nx.MultiDiGraph[str], name: str | None = None) -> Topol
         raise InputError("a machine is a MultiDiGraph: one directed edge per link, keyed by its class")
     machine = {key: value for key, value in graph.graph.items() if key != "name"}
     _known("the graph", machine, _MACHINE)
-    devices = tuple(_device(str(node), data) for node, data in graph.nodes(data=True))
+    devices = list[Device]()
+    for node, data in graph.nodes(data=True):
+        _known(f"node {node}", data, _DEVICE)
+        place, capacity = data.get("node", 0), _rate(data, "capacity", f"node {node}")
+        can, attributes = frozenset(data.get("can", ())), dict(data.get("attributes", {}))
+        devices.append(Device(str(node), data.get("kind", "gpu"), place, capacity, can, attributes))
     numbered: list[tuple[int, Link]] = []
     for src, dst, kind, data in graph.edges(keys=True, data=True):
         # NetworkX numbers parallel edges that are given no key.
         known = kind if isinstance(kind, str) else f"link{kind or ''}"
         numbered.append((data.get("number", len(numbered)), _link(str(src), str(dst), known, data)))
     links = tuple(link for _, link in sorted(numbered, key=lambda pair: pair[0]))
-    topology = Topology(name if name is not None else graph.graph.get("name") or "graph", devices, links, **machine)
+    topology = Topology(
+        name if name is not None else graph.graph.get("name") or "graph", tuple(devices), links, **machine
+    )
     rank_of = {member: rank for rank, member in enumerate(topology.members)}
     for node, data in graph.nodes(data=True):
         for key, real in (("rank", rank_of.get(str(node))), ("relay", str(node) in topology.relays)):
             if key in data and data[key] != real:
                 raise InputError(f"node {node}: {key}={data[key]}, but members and relays of the graph make it {real}")
     return topology
-
-
-def _device(name: str, data: Mapping[str, Any]) -> Device:
-    where = f"node {name}"
-    _known(where, data, _DEVICE)
-    return Device(
-        name,
-        data.get("kind", "gpu"),
-        node=data.get("node", 0),
-        capacity=_rate(data, "capacity", where),
-        can=frozenset(data.get("can", ())),
-        attributes=dict(data.get("attributes", {})),
-    )
 
 
 def _link(src: str, dst: str, kind: str, data: Mapping[str, Any]) -> Link:

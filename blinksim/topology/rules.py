@@ -14,10 +14,10 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from blinksim.errors import BlinksimError
+from blinksim.errors import BlinksimError, InputError
 from blinksim.graphs.connectivity import UnionFind, breadth_first, grouped
 from blinksim.textio.text_table import count
-from blinksim.topology.elements import GPU_KINDS, UNLIMITED
+from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED
 from blinksim.topology.selection import neighbours
 from blinksim.units import format_rate, format_size, format_time
 
@@ -437,7 +437,18 @@ def _latency(topology: Topology) -> Iterator[Breach]:
 @rule("in-network", "warning", "see what the page on machine files says about switches that multicast and reduce")
 def _in_network(topology: Topology) -> Iterator[str]:
     """Only switches multicast and reduce, and facts about that have a source."""
-    yield from (doubt for device in topology.devices for doubt in device.doubts())
+    for device in topology.devices:
+        if device.in_network and device.kind not in ("switch", "fabric"):
+            yield f"{device.name}, a {device.kind}, can {', '.join(sorted(device.in_network))}"
+        for fact in IN_NETWORK_FACTS:
+            if fact in device.attributes and not device.in_network:
+                yield f"{device.name} has {fact}, and only forwards"
+            elif fact in device.attributes and f"{fact}_source" not in device.attributes:
+                yield f"{device.name} has {fact} without {fact}_source"
+        try:
+            _ = device.reduction_rate
+        except InputError as error:
+            yield str(error).removeprefix("device ")
 
 
 @rule("symmetric-generators", "warning", "correct or drop these symmetries; they are ignored")

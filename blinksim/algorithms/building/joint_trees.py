@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from math import gcd, lcm
 
@@ -76,9 +77,7 @@ def _proof(
         back = [values[names[other]] for other in pairs]
         values |= {name: (values[name] + other) / 2 for name, other in zip(names, back, strict=True)}
 
-    def proved(lengths: dict[str, Fraction]) -> SharedLengths:
-        return SharedLengths.of(machine, groups, lengths, held)
-
+    proved = partial(SharedLengths.of, machine, groups, held=held)
     found = shortest_lengths(values, float(mix.rate), proved)
     if found is None:
         raise InfeasibleError(

@@ -15,6 +15,7 @@ from itertools import islice, pairwise, permutations
 
 import numpy as np
 
+from blinksim.graphs.connectivity import summed
 from blinksim.packing.hamiltonian import Order, disjoint_cycles, hamiltonian
 from blinksim.schedule.loads import resources
 from blinksim.schedule.step_loads import uses_of_messages
@@ -57,18 +58,15 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
         return (first, *(rank for rank in range(n) if rank != first))
     if n <= EXACT:
         width = _widths(topology)
-        best: Order = (first,)
-        narrowest = -1, Fraction(0)
+        found = list[Order]()
         # One path for every threshold that still allows one.
         for level in sorted({*width.values()}):
             next_to = [[b for b in range(n) if b != a and width[a, b] >= level] for a in range(n)]
             order = next(hamiltonian(next_to, closed=False, both=False, starts=[first]), None)
             if order is None:
                 break
-            slowest = min(width[hop] for hop in pairwise(order))
-            if slowest > narrowest:
-                best, narrowest = order, slowest
-        return best
+            found.append(order)
+        return max(found, key=lambda order: min(width[hop] for hop in pairwise(order)))
     groups = nodes_of(topology, topology.members)
     home = next(i for i, group in enumerate(groups) if first in group)
     ordered = groups[home:] + groups[:home]
@@ -99,9 +97,8 @@ def lanes_between(topology: Topology, ranks: Sequence[int] | None = None) -> dic
     rank[held] = np.arange(len(held))
     a, b, rates = rank[columns.src], rank[columns.dst], columns.bandwidths
     own = np.flatnonzero((a >= 0) & (b >= 0) & (columns.bus < 0))
-    direct: dict[tuple[int, int], Fraction] = {}
-    for *pair, row in zip(a[own].tolist(), b[own].tolist(), columns.figure[own].tolist(), strict=True):
-        direct[pair[0], pair[1]] = direct.get((pair[0], pair[1]), Fraction(0)) + rates[row]
+    rows = zip(a[own].tolist(), b[own].tolist(), columns.figure[own].tolist(), strict=True)
+    direct = summed(((src, dst), rates[row]) for src, dst, row in rows)
     both = {pair: min(rate, direct[pair[::-1]]) for pair, rate in direct.items() if pair[::-1] in direct}
     unit = min(both.values(), default=Fraction(1))
     return {pair: int(rate / unit) for pair, rate in both.items()}

@@ -106,7 +106,12 @@ def polish(
     if not points:
         many = f"{topology.name} has too many trees to compare all of them"
         raise InputError(f"{many}; build a schedule with packed, and polish that")
-    return Polished(tuple(_front(points)), question.bound)
+    # Those that no other point equals or betters in rate, height and number of trees; lowest first.
+    front: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.height, -p.rate, p.trees)):
+        if not any(other.rate >= point.rate and other.trees <= point.trees for other in front):
+            front.append(point)
+    return Polished(tuple(front), question.bound)
 
 
 class _Question:
@@ -281,12 +286,3 @@ def member_symmetries(topology: Topology) -> list[Symmetry]:
     images = dict.fromkeys(tuple(goes[members].tolist()) for goes in (*found, *products))
     moving: list[Symmetry] = [dict(zip(members, image, strict=True)) for image in images if list(image) != members]
     return sorted(moving, key=lambda moves: sum(a == b for a, b in moves.items()))[:_SYMMETRIES]
-
-
-def _front(points: Sequence[Point]) -> list[Point]:
-    """Those that no other point equals or betters in rate, height and number of trees; lowest first."""
-    front: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.height, -p.rate, p.trees)):
-        if not any(other.rate >= point.rate and other.trees <= point.trees for other in front):
-            front.append(point)
-    return front

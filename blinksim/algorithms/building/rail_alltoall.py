@@ -153,14 +153,13 @@ class _Delays:
     def __init__(self, rails: Rails, routes: Sequence[Sequence[Route]]) -> None:
         columns, first = rails.topology.link_columns, rails.resources.of_link
         self.latency, self.overhead = np.zeros(len(routes)), np.zeros(len(routes))
-        starts: list[tuple[int, int, float]] = []
+        self._starts: list[tuple[int, int, float]] = []
         for number, alternatives in enumerate(routes):
             for route in alternatives:
                 overhead = float(columns.overhead[route[0]])
                 self.latency[number] = max(self.latency[number], float(columns.latency[list(route)].sum()))
                 self.overhead[number] = max(self.overhead[number], overhead)
-                starts.append((number, int(first[route[0]]), overhead))
-        self._starts = starts
+                self._starts.append((number, int(first[route[0]]), overhead))
 
     @property
     def alpha(self) -> Floats:
@@ -443,30 +442,25 @@ def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Sc
         channel = which if part.far[0] else np.zeros_like(which)
         there = course.plus(part.a, part.far)
         ends = device[part.a, part.x], device[there, part.y]
-        route = _routes(rails, routes, part, there, channel)
+        # One route for every message.
+        if not part.far[0]:
+            route = routes.inside(part.a, part.x, part.y, part.step)
+        elif not isinstance(rails, SymmetricRails):
+            route = routes.messages(part.a, there, part.x, channel, part.step)
+        else:
+            # By symmetry routes are images of those of the first node.
+            first = routes.messages(np.zeros_like(part.a), part.far, part.x, channel, part.step)
+            pairs, where = np.unique(first * rails.nodes + part.a, return_inverse=True)
+            number, node = pairs // rails.nodes, pairs % rails.nodes
+            elsewhere = np.flatnonzero(node)
+            start, links = (column.astype(np.int64) for column in routes.flat())
+            exponents = np.stack(np.unravel_index(node[elsewhere], rails.group.orders), axis=1)
+            bounds, images = rails.group.route_images(exponents, start, links, number[elsewhere])
+            number[elsewhere] = len(routes.listed) + np.arange(len(elsewhere))
+            if len(elsewhere):
+                routes.listed += [tuple(image.tolist()) for image in np.split(images, bounds[1:-1])]
+            route = number[where]
         sends.append((part.blocks * ports + which, *ends, part.step, route, channel))
     ranks = (np.repeat(column, ports) for column in (rails.ranks[a, i], rails.ranks[course.plus(a, far), j]))
     shares = np.ones(len(a) * ports, dtype=np.int64), rails.topology.ranks * ports
     return routes.schedule((Collective("alltoall"), algorithm, "steps"), shares, tuple(ranks), sends)
-
-
-def _routes(rails: Rails, routes: RailRoutes, hop: Hop, there: Ints, port: Ints) -> Ints:
-    """One route for every message of hops that are all inside nodes, or all between them.
-
-    there: the node that each goes to. By symmetry routes are images of those of the first node.
-    """
-    if not hop.far[0]:
-        return routes.inside(hop.a, hop.x, hop.y, hop.step)
-    if not isinstance(rails, SymmetricRails):
-        return routes.messages(hop.a, there, hop.x, port, hop.step)
-    route = routes.messages(np.zeros_like(hop.a), hop.far, hop.x, port, hop.step)
-    pairs, where = np.unique(route * rails.nodes + hop.a, return_inverse=True)
-    number, node = pairs // rails.nodes, pairs % rails.nodes
-    elsewhere = np.flatnonzero(node)
-    start, links = (column.astype(np.int64) for column in routes.flat())
-    exponents = np.stack(np.unravel_index(node[elsewhere], rails.group.orders), axis=1)
-    ends, images = rails.group.route_images(exponents, start, links, number[elsewhere])
-    number[elsewhere] = len(routes.listed) + np.arange(len(elsewhere))
-    if len(elsewhere):
-        routes.listed += [tuple(image.tolist()) for image in np.split(images, ends[1:-1])]
-    return np.asarray(number[where])

@@ -12,7 +12,7 @@ not assumed but follows from the loads of all images together.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import cycle
@@ -344,10 +344,14 @@ def rooted_host_trees(
         return None
     chain = {place + 1: place for place in range(hosts.count - 1)}
     low = len(hosts.fabric.leaves) == 1 if low is None else low
-    shapes, orders = two_trees_from(0, hosts.count) if low else [(chain, 0)], _orders(hosts, home)
+    shapes = two_trees_from(0, hosts.count) if low else [(chain, 0)]
     writer, channel = _Writer(plan, hosts, pairs), 0
-    for (own, *entered), share in pieces:
-        order = np.array(next(orders))
+    leaves = sorted(hosts.fabric.leaves, key=lambda leaf: home not in leaf)
+    strides = [stride for stride in range(1, len(leaves)) if gcd(stride, len(leaves)) == 1] or [1]
+    for ((own, *entered), share), stride in zip(pieces, cycle(strides), strict=False):
+        # The nodes of one chain after another, those below one switch together.
+        nodes = [node for place in range(len(leaves)) for node in leaves[place * stride % len(leaves)]]
+        order = np.array(sorted(nodes, key=lambda node: node != home))
         for parents in shapes:
             arcs = order[np.array(from_parents(*parents))]
             writer.begin(home, root, share / len(shapes), channel)
@@ -355,15 +359,6 @@ def rooted_host_trees(
             writer.end()
             channel += 1
     return plan.finish(rounded=True)
-
-
-def _orders(hosts: Hosts, first: int) -> Iterator[list[int]]:
-    """The nodes in the order of one chain after another, those below one switch together."""
-    leaves = sorted(hosts.fabric.leaves, key=lambda leaf: first not in leaf)
-    strides = [stride for stride in range(1, len(leaves)) if gcd(stride, len(leaves)) == 1] or [1]
-    for stride in cycle(strides):
-        nodes = [node for place in range(len(leaves)) for node in leaves[place * stride % len(leaves)]]
-        yield sorted(nodes, key=lambda node: node != first)
 
 
 def host_rotations(hosts: Hosts, devices: int) -> list[Ints]:

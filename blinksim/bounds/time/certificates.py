@@ -249,6 +249,10 @@ class Theorem(ABC):
         The devices that it is about; mostly none, as it is about all.
     all : int
         The bytes of the size, in the units of `Delays`.
+    must : int
+        What must be done at any time, if that does not depend on the time; by default `all`.
+    unit : int
+        How many of its units a number in the certificate has.
     """
 
     kind: ClassVar[str]
@@ -259,6 +263,7 @@ class Theorem(ABC):
         """Raises `InputError` where it says nothing."""
         self.facts, self.size, self.part, self.n = facts, size, part, facts.topology.ranks
         self.all = facts.block(size) * self.n
+        self.must, self.unit = self.all, facts.units
 
     @classmethod
     def stated(cls, topology: Topology, collective: Collective, size: int, place: Place) -> Self:
@@ -284,17 +289,13 @@ class Theorem(ABC):
     def there(self, time: int) -> int:
         """What can be done by a time, in units of its own; grows with the time."""
 
-    @abstractmethod
     def needed(self, time: int) -> Fraction | int:
         """What must be done, in the same units; does not grow with the time."""
+        return self.must
 
     @abstractmethod
     def words(self, time: int) -> str:
         """Why nothing ends before `time`, in one sentence."""
-
-    def unit(self) -> int:
-        """How many of its units a number in the certificate has."""
-        return self.facts.units
 
     def table(self, time: int) -> dict[str, Any]:
         """What helps a reader to add up, for the certificate."""
@@ -353,8 +354,7 @@ class Stated(TimeCertificate):
         found = theorem.stated(topology, collective, size, place)
         if not found.proves(time):
             raise InputError(f"{theorem.kind}: what is needed may be done by then")
-        unit = found.unit()
-        there, needed = Fraction(found.there(time), unit), Fraction(found.needed(time)) / unit
+        there, needed = Fraction(found.there(time), found.unit), Fraction(found.needed(time)) / found.unit
         return cls(theorem, size, time, place, there, needed, found.words(time), found.table(time))
 
     def again(self, topology: Topology, collective: Collective, size: int) -> Stated:

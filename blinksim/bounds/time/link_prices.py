@@ -91,9 +91,6 @@ class Searched(Theorem):
     def there(self, time: int) -> int:
         return self._proof(time)[0]
 
-    def needed(self, time: int) -> int:
-        return self.all
-
     def best(self, time: int) -> Choice:
         """The choice that proves the time, if one does."""
         return self._proof(time)[1]

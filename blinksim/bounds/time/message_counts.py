@@ -49,6 +49,7 @@ class SecondMessage(Theorem):
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         super().__init__(facts, size, part)
         self.block = facts.block(size)
+        self.must = self.n * (self.n - 1) * self.block
         self.links: list[tuple[int, int, int]] = []
         for link, rate in enumerate(facts.rate):
             idle = facts.overhead[link] + (facts.closes(link) or 0)
@@ -69,9 +70,6 @@ class SecondMessage(Theorem):
             max(min(self.block, rate * max(0, time - idle)), rate * max(0, time - idle - again))
             for rate, idle, again in self.links
         )
-
-    def needed(self, time: int) -> int:
-        return self.n * (self.n - 1) * self.block
 
     def words(self, time: int) -> str:
         n = self.n
@@ -150,6 +148,7 @@ class CrossingPairs(Theorem):
         self.givers = [rank for rank, device in enumerate(facts.ranks) if device not in part]
         if not self.takers or not self.givers:
             raise InputError("crossing-pairs: the ranks are all on one side")
+        self.must = self.all * len(self.givers) * len(self.takers)
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
@@ -163,9 +162,6 @@ class CrossingPairs(Theorem):
 
     def there(self, time: int) -> int:
         return carried(*waits(self.facts, self.part), time)
-
-    def needed(self, time: int) -> int:
-        return self.all * len(self.givers) * len(self.takers)
 
     def words(self, time: int) -> str:
         names = [self.facts.topology.devices[device].name for device in self.facts.ranks]
@@ -460,7 +456,7 @@ class OneStep(Theorem):
         (self.source,), self.most = part, 2 * message.message
         whole = facts.collective.ends == EVERY and facts.collective.starts in (EVERY, ROOT)
         self.each = facts.block(size) * (self.n if whole else 1)
-        self.bytes = Fraction(size, 1 if whole else self.n)
+        self.bytes, self.must = Fraction(size, 1 if whole else self.n), self.each * (self.n - 1)
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
@@ -477,9 +473,6 @@ class OneStep(Theorem):
             rate, overhead = self.facts.rate[link] * self.n, self.facts.overhead[link]
             total += max(min(count * self.each, rate * max(0, left - count * overhead)) for count in range(1, self.n))
         return total
-
-    def needed(self, time: int) -> int:
-        return self.each * (self.n - 1)
 
     def words(self, time: int) -> str:
         name = self.facts.topology.devices[self.source].name
@@ -499,7 +492,7 @@ class Informed(Theorem):
         found = spreading(facts)
         if found is None:
             raise InputError(f"informed says nothing about {facts.collective} here")
-        self.spreading, self.jumps = found, [found.jumps(self.n)]
+        self.spreading, self.jumps, self.must, self.unit = found, [found.jumps(self.n)], self.n, 1
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
@@ -507,12 +500,6 @@ class Informed(Theorem):
 
     def there(self, time: int) -> int:
         return sum(bisect_left(jumps, time) for jumps in self.jumps)
-
-    def needed(self, time: int) -> int:
-        return self.n
-
-    def unit(self) -> int:
-        return 1
 
     def table(self, time: int) -> dict[str, Any]:
         message, spacing, ports = self.spreading
@@ -541,6 +528,7 @@ class NodesInformed(Informed):
 
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         Theorem.__init__(self, facts, size, part)
+        self.must, self.unit = self.n, 1
         groups = tuple(tuple(one for one in facts.ranks if (one in part) == inside) for inside in (True, False))
         if not all(groups) or facts.owners.isdisjoint(part):
             raise InputError("nodes-informed: the ranks are all on one side, or no rank there has anything to tell")
@@ -605,7 +593,7 @@ class Coverage(Theorem):
         blocks = n if whole else n - self.ranks if collective.starts == OWN else 0
         if not 0 < self.ranks < n or not blocks:
             raise InputError(f"coverage says nothing about {collective} there")
-        self.bytes, self.enter = Fraction(size * blocks, n), facts.block(size) * blocks
+        self.bytes, self.must = Fraction(size * blocks, n), facts.block(size) * blocks * self.ranks
         self.links = [
             (facts.rate[link] * n, idle)
             for link, src in enumerate(facts.src)
@@ -634,9 +622,6 @@ class Coverage(Theorem):
     def there(self, time: int) -> int:
         # Of each link the integral of how many are informed by what time is left.
         return sum(rate * max(0, time - idle - jump) for rate, idle in self.links for jump in self.jumps)
-
-    def needed(self, time: int) -> int:
-        return self.enter * self.ranks
 
     def table(self, time: int) -> dict[str, Any]:
         return {"informed_us": [microseconds(jump) for jump in self.jumps]}

@@ -432,16 +432,17 @@ def best_time(
     says nothing.
     """
     best = min(_fluid(topology, collective, size, proofs), key=_order)
-    for theorem in _counted(topology, grants):
+    for theorem in () if grants or topology.ranks > _COUNTED else THEOREMS:
         best = _stated(theorem, topology, collective, size, best.time) or best
     return best
 
 
 def all_times(
-    topology: Topology, collective: Collective, size: int, proofs: Sequence[Certificate], grants: Sequence[str] = ()
+    topology: Topology, collective: Collective, size: int, proofs: Sequence[Certificate]
 ) -> tuple[TimeCertificate, ...]:
     """The certificate of the latest time of every kind, as `best_time` takes it: the latest first."""
-    stated = (_stated(theorem, topology, collective, size, 0) for theorem in _counted(topology, grants))
+    theorems = THEOREMS if topology.ranks <= _COUNTED else ()
+    stated = (_stated(theorem, topology, collective, size, 0) for theorem in theorems)
     found = sorted((*_fluid(topology, collective, size, proofs), *filter(None, stated)), key=_order)
     best: dict[str, TimeCertificate] = {}
     for entry in found:
@@ -451,10 +452,6 @@ def all_times(
 
 def _order(certificate: TimeCertificate) -> tuple[int, bool]:
     return -certificate.time, certificate.assumes != NOTHING
-
-
-def _counted(topology: Topology, grants: Sequence[str]) -> tuple[type[Theorem], ...]:
-    return () if grants or topology.ranks > _COUNTED else THEOREMS
 
 
 def _fluid(

@@ -93,11 +93,19 @@ def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]
         inside |= filled
         added += [count(len(missing.gpus), "GPU")] if missing.gpus else []
         added += [count(links, "NVLink")] if links else []
-    ports = _ports(missing.adapters, like)
-    inside |= ports
-    added += [count(len(like.fabric.ports), "port") + " of the fabric"] if ports and like.fabric else []
-    if missing.adapters and not ports:
-        added.append(f"no ports: {like.name} does not have as many for each of {len(missing.adapters)} adapters")
+    fabric, adapters = like.fabric, missing.adapters
+    if fabric is not None and adapters and not len(fabric.ports) % len(adapters):
+        # As many ports inside each adapter.
+        added.append(f"{count(len(fabric.ports), 'port')} of the fabric")
+        speed = str(int(fabric.lane_bandwidth * fabric.lanes * 8 / 10**6))
+        facts = {"speed": speed, "latency": f"{fabric.latency * 2e6:g}"}
+        each = len(fabric.ports) // len(adapters)
+        for place, adapter in enumerate(adapters):
+            numbers = range(place * each, (place + 1) * each)
+            nets = tuple(_element("net", {"dev": str(dev), **facts}, adapter) for dev in numbers)
+            inside[id(adapter)] = (_element("nic", {}, adapter, nets),)
+    elif adapters:
+        added.append(f"no ports: {like.name} does not have as many for each of {len(adapters)} adapters")
     return _with(root, inside), f"completed as {like.name}: {', '.join(added) or 'nothing was left out'}"
 
 
@@ -141,24 +149,6 @@ def _links(gpu: Element, name: str, like: Topology, bus: Mapping[str, str]) -> l
             facts = {"target": target, "count": str(link.lanes), "tclass": kind}
             links.append(_element("nvlink", facts, gpu))
     return links
-
-
-def _ports(adapters: Sequence[Element], like: Topology) -> dict[int, tuple[Element, ...]]:
-    """What is inside every <pci> of an adapter: as many ports each; nothing if they do not come out even."""
-    fabric = like.fabric
-    if fabric is None or not adapters or len(fabric.ports) % len(adapters):
-        return {}
-    each = len(fabric.ports) // len(adapters)
-    facts = {
-        "speed": str(int(fabric.lane_bandwidth * fabric.lanes * 8 / 10**6)),
-        "latency": f"{fabric.latency * 2e6:g}",
-    }
-    filled: dict[int, tuple[Element, ...]] = {}
-    for place, adapter in enumerate(adapters):
-        numbers = range(place * each, (place + 1) * each)
-        nets = tuple(_element("net", {"dev": str(dev), **facts}, adapter) for dev in numbers)
-        filled[id(adapter)] = (_element("nic", {}, adapter, nets),)
-    return filled
 
 
 def as_in(like: Topology, machine: Topology) -> Topology:

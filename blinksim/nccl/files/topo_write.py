@@ -183,7 +183,19 @@ class _Writer:
         for name in self.below.get(place, ()):
             device = self.topology.device(name)
             if device.kind in GPU_KINDS:
-                children.append(self._gpu_branch(device))
+                pci = Element("pci", self._pci(device, "0x030200"), [self._gpu(device)])
+                speed = {key: value for key, value in pci.attributes.items() if key.startswith("link_")}
+                nics = [self._nic(self.topology.device(nic)) for nic in self.below.get(name, ())]
+                fabric = self.topology.fabric
+                if fabric is not None and name in fabric.ports:
+                    facts = {"busid": next(self.new_bus), "class": "0x020000", **speed}
+                    nics.append(Element("pci", facts, [Element("nic", {}, [self._net(device)])]))
+                if nics:
+                    # With NICs drawn at the GPU itself, both are below a switch that is made up.
+                    self.note("a GPU and the NIC drawn at it are written below one PCIe switch")
+                    facts = {"busid": next(self.new_bus), "class": "0x060400", **speed}
+                    pci = Element("pci", facts, [pci, *nics])
+                children.append(pci)
             elif device.kind == "pcie":
                 element = Element("pci", self._pci(device, "0x060400"))
                 for link in self.topology.links:
@@ -225,20 +237,6 @@ class _Writer:
             best = min((fit for fit in fits if fit[3] == 16), key=lambda fit: fit[1])
             self.note(f"{link.name} is written as PCIe {best[2]} GT/s x {best[3]}, the nearest that there is")
         return made_up | {"link_speed": f"{float(best[2]):.1f} GT/s PCIe", "link_width": str(best[3])} | known
-
-    def _gpu_branch(self, device: Device) -> Element:
-        """A GPU; with NICs drawn at the GPU itself, both below a switch that is made up."""
-        pci = Element("pci", self._pci(device, "0x030200"), [self._gpu(device)])
-        speed = {key: value for key, value in pci.attributes.items() if key.startswith("link_")}
-        nics = [self._nic(self.topology.device(name)) for name in self.below.get(device.name, ())]
-        fabric = self.topology.fabric
-        if fabric is not None and device.name in fabric.ports:
-            facts = {"busid": next(self.new_bus), "class": "0x020000", **speed}
-            nics.append(Element("pci", facts, [Element("nic", {}, [self._net(device)])]))
-        if not nics:
-            return pci
-        self.note("a GPU and the NIC drawn at it are written below one PCIe switch")
-        return Element("pci", {"busid": next(self.new_bus), "class": "0x060400", **speed}, [pci, *nics])
 
     def _nic(self, device: Device) -> Element:
         topology, inside = self.topology, self.below.get(device.name, ())

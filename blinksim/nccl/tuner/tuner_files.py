@@ -142,19 +142,6 @@ DialectName = Literal["nccl", "rccl", "ncclx"]
 PLUGIN = "libnccl-tuner-blinksim.so"
 
 
-def _ncclx_row(rule: TuningRule) -> str | None:
-    """None for a range that holds no multiple of a byte per rank."""
-    ranks = max(rule.ranks, 1)
-    least = -(-rule.least // ranks)
-    most = rule.most // ranks
-    if least > most:
-        return None
-    sizes = f"[{least},)" if rule.most == MOST_BYTES else f"[{least},{most}]"
-    known = DEFAULT not in (rule.nodes, rule.ranks)
-    where = (str(rule.nodes), str(rule.ranks // rule.nodes)) if known else ("*", "*")
-    return ",".join((rule.collective, sizes, rule.algorithm, rule.protocol, str(rule.channels), *where, "-1", "-1"))
-
-
 def export(
     rules: Sequence[TuningRule], dialect: DialectName, *, head: Sequence[str] = (), least_channels: int | None = None
 ) -> Exported:
@@ -167,7 +154,16 @@ def export(
         raise unknown("dialect of tuner files", dialect, get_args(DialectName))
     if dialect == "ncclx":
         columns = "collective,bytesPerRank,algorithm,protocol,channels,nNodes,nLocalRanks,numPipeOps,regBuff"
-        rows = [row for rule in rules if (row := _ncclx_row(rule)) is not None]
+        rows = []
+        for rule in rules:
+            ranks = max(rule.ranks, 1)
+            low, high = -(-rule.least // ranks), rule.most // ranks
+            sizes = f"[{low},)" if rule.most == MOST_BYTES else f"[{low},{high}]"
+            known = DEFAULT not in (rule.nodes, rule.ranks)
+            where = (rule.nodes, rule.ranks // rule.nodes) if known else ("*", "*")
+            row = rule.collective, sizes, rule.algorithm, rule.protocol, rule.channels, *where, -1, -1
+            # A range may hold no multiple of a byte per rank.
+            rows += [",".join(map(str, row))] if low <= high else []
         environment, proof = {"NCCLX_TUNER_CONFIG_FILE": "{file}"}, "NCCLX TUNER: using built-in tuner"
         note = "NCCLX reads the file itself; leave NCCL_TUNER_PLUGIN unset"
     else:
