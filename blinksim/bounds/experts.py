@@ -344,6 +344,20 @@ def write_routing(routing: Routing, path: PathText, force: bool = False) -> None
     write_bytes(path, content_of(path, routing.experts), force)
 
 
+def rail_peers(topology: Topology) -> tuple[Ids, Ids]:
+    """The node of every rank; and the rank of every node that takes a rank's tokens in, itself in its own node.
+
+    Shapes (ranks) and (ranks, nodes). Peers have the same place in their nodes, and so the same rail.
+    """
+    ranks, hosts = np.arange(topology.ranks), nodes_of(topology, topology.members)
+    host, place = np.empty_like(ranks), np.empty_like(ranks)
+    for number, own in enumerate(hosts):
+        host[own], place[own] = number, np.arange(len(own))
+    peer = np.array([np.array(own)[place % len(own)] for own in hosts]).T
+    peer[ranks, host] = ranks
+    return host, peer
+
+
 A_RANK, A_NODE = "a copy a rank", "a copy a node"
 
 
@@ -371,16 +385,11 @@ class Way:
         """The way called `A_RANK` or `A_NODE`; raises `InfeasibleError` if there are too many routes."""
         routing, shared, places = collective.routing, resources(topology), topology.member_places
         assert routing is not None
-        ranks, hosts = np.arange(routing.ranks), nodes_of(topology, topology.members)
-        host, place = np.empty_like(ranks), np.empty_like(ranks)
-        for number, own in enumerate(hosts):
-            host[own], place[own] = number, np.arange(len(own))
-        # The rank of every node that takes a rank's tokens in and hands them on: itself in its own node.
-        peer = np.array([np.array(own)[place % len(own)] for own in hosts]).T
-        peer[ranks, host] = ranks
+        host, peer = rail_peers(topology)
+        ranks, nodes = np.arange(routing.ranks), peer.shape[1]
         copies = routing.reached((*host.tolist(),))[0]
         if name == A_RANK:
-            copies = routing.tokens @ (host[:, None] == np.arange(len(hosts)))
+            copies = routing.tokens @ (host[:, None] == np.arange(nodes))
         sent = np.zeros_like(routing.tokens)
         np.add.at(sent, (ranks[:, None], peer), copies)
         np.add.at(sent, (peer[:, host], ranks), routing.tokens)
@@ -391,6 +400,6 @@ class Way:
         amount, kinds = shared.of_links(use.units) * routing.token_size, np.array(shared.kinds)
         busiest = int(np.argmax(amount / shared.rates))
         most = {kind: int(amount[kinds == kind].max()) // use.parts for kind in topology.link_classes}
-        limit, between = shared.kinds[busiest], topology.inter_node_links if len(hosts) > 1 else ()
+        limit, between = shared.kinds[busiest], topology.inter_node_links if nodes > 1 else ()
         port = next((kind for kind in between[::-1] if kind in most), limit)
         return cls(name, shared.longest(amount) / use.parts, most, limit, port)

@@ -513,7 +513,7 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
           for them.
       alike: ring: pass every node the same way, as NCCL's files need.
       listed: List the algorithms instead.
-      seed: Seed of a solver, for repeatable answers.
+      seed: Seed of a solver, for repeatable answers, or of the choice of experts.
       output: Where to write the schedule (.json, .json.gz).
       plot: Draw the trees, the largest first, or the loads of an alltoall, as PNG, SVG or PDF.
 
@@ -523,6 +523,7 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
       blinksim synth hgx-h200 allreduce --size 1MiB --rates measured -o quickest.json
       blinksim synth dgx1-v100 allgather --algorithm few_steps --chunks-per-rank 2 --steps 2
       blinksim synth dgx1-v100 allgather --pareto --plot front.png -o front
+      blinksim synth hgx-h100 dispatch --nodes 2 --tokens 128 -o dispatch.json
     """
 
     machine: str | None = argument()
@@ -546,6 +547,7 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
     output: str | None = OUTPUT
     plot: str | None = FILE
     force: bool = FORCE
+    drawing: ExpertOptions = group(ExpertOptions)
 
 
 class Verify(TextOptions, run="blinksim.cli.schedules:verify"):

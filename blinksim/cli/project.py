@@ -225,7 +225,7 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
 
 def _next(best: Projection, question: Question, options: Project, algorithm: str, model: str) -> str:
     """The command to go on with."""
-    again = command_line(question, best.collective.name, **vars(options.data))
+    again = command_line(question, best.collective.name, **vars(options.data)) + typed_options(options.drawing)
     size = typed_size(best.size)
     # As it was typed: a model in a file has another name in the answer.
     timed_by = best.model if registry.chooser(algorithm) else typed(model)

@@ -223,7 +223,7 @@ class Outline:
 
 def worth_it(topology: Topology, collective: Collective, sends: int, every_pair: bool) -> bool:
     """Whether a schedule has many sends, and its rounds few routes. every_pair: each rank sends to every other."""
-    if collective.traffic is not None or sends <= _MANY_SENDS:
+    if collective.data is not None or sends <= _MANY_SENDS:
         return False
     # `uses_of_every_pair` has routes to look up for a few ranks only.
     pairs = topology.ranks * (topology.ranks - 1)
