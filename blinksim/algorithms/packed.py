@@ -110,7 +110,12 @@ def build(
         raise InputError(f"{trees:,} trees are too many for {topology.ranks} ranks; give at most {most:,}")
     known = bound or find_bound(topology, collective)
     if collective.routing is not None:
-        return with_gap(token_schedule(topology, collective, "packed", by_node=True), known, divided=False)
+        found = token_schedule(topology, collective, "packed")
+        if topology.nodes > 1 and _gap(found, known):
+            found = min(
+                (found, token_schedule(topology, collective, "packed", even=True)), key=lambda x: _gap(x, known)
+            )
+        return with_gap(found, known, divided=False)
     schedule: Schedule | None = None
     if templates and trees is None:
         # Packings of single hosts, where the machine is a cluster of such.

@@ -49,7 +49,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     """
     rails = read_rails(topology)
     if rails is not None and collective.routing is not None:
-        return token_schedule(topology, collective, "rail_aligned", by_node=True)
+        return token_schedule(topology, collective, "rail_aligned")
     if rails is None:
         raise InfeasibleError(
             "rail_aligned needs two or more nodes with members of the same names, and switches that join those of one "

@@ -9,8 +9,7 @@ k highest of which are the same draw (Vieira 2014); given the highest of a node,
 
 A way says how many copies of a token cross between nodes: one for every rank that wants it, or one for every
 node with such ranks, which is copied there. They cross at the sender's place in its node, its rail, and go on
-inside. The sums of a combine go the ways of its dispatch backwards. Times are those of the busiest link, as
-for large messages; launches, sorting tokens and latencies come on top.
+inside; or they go straight from rank to rank. The sums of a combine go the ways of its dispatch backwards.
 """
 
 from __future__ import annotations
@@ -358,15 +357,36 @@ def rail_peers(topology: Topology) -> tuple[Ids, Ids]:
     return host, peer
 
 
-A_RANK, A_NODE = "a copy a rank", "a copy a node"
+A_RANK, A_NODE, DIRECT = "a copy a rank", "a copy a node", "direct"
+
+
+def hops(topology: Topology, collective: Collective, name: str) -> list[Ids]:
+    """Tokens that go from rank to rank in every step of a way, one after the other; shapes (ranks, ranks)."""
+    routing = collective.routing
+    assert routing is not None
+    host, peer = rail_peers(topology)
+    ranks, tokens = np.arange(routing.ranks), routing.tokens
+    near = tokens * (host[:, None] == host)
+    if name == DIRECT:
+        found = [tokens.copy()]
+    else:
+        copies = routing.reached((*host.tolist(),))[0]
+        if name == A_RANK:
+            copies = tokens @ (host[:, None] == np.arange(peer.shape[1]))
+        found = [near, np.zeros_like(tokens)]
+        np.add.at(found[0], (ranks[:, None], peer), copies)
+        np.add.at(found[1], (peer[:, host], ranks), tokens - near)
+    for sent in found:
+        np.fill_diagonal(sent, 0)
+    return found if collective.name == DISPATCH else [sent.T for sent in reversed(found)]
 
 
 @dataclass(frozen=True)
 class Way:
     """A way of libraries, by what it puts on the busiest link of each class.
 
-    time: seconds of the busiest of all, which is of class `limit`. bytes: by class. port: the class of a
-    node's way out, or of a GPU's on a single node.
+    time: seconds of the busiest of all, which is of class `limit`, without latencies. bytes: by class. port: the
+    class of a node's way out, or of a GPU's on a single node.
     """
 
     name: str
@@ -382,24 +402,15 @@ class Way:
 
     @classmethod
     def of(cls, topology: Topology, collective: Collective, name: str) -> Way:
-        """The way called `A_RANK` or `A_NODE`; raises `InfeasibleError` if there are too many routes."""
+        """The way called `A_RANK`, `A_NODE` or `DIRECT`; raises `InfeasibleError` if there are too many routes."""
         routing, shared, places = collective.routing, resources(topology), topology.member_places
         assert routing is not None
-        host, peer = rail_peers(topology)
-        ranks, nodes = np.arange(routing.ranks), peer.shape[1]
-        copies = routing.reached((*host.tolist(),))[0]
-        if name == A_RANK:
-            copies = routing.tokens @ (host[:, None] == np.arange(nodes))
-        sent = np.zeros_like(routing.tokens)
-        np.add.at(sent, (ranks[:, None], peer), copies)
-        np.add.at(sent, (peer[:, host], ranks), routing.tokens)
-        np.fill_diagonal(sent, 0)
-        sent = sent if collective.name == DISPATCH else sent.T
+        sent = np.sum(hops(topology, collective, name), axis=0)
         src, dst = np.nonzero(sent)
         use, _ = uses_of_messages(topology, places[src], places[dst], sent[src, dst])
         amount, kinds = shared.of_links(use.units) * routing.token_size, np.array(shared.kinds)
         busiest = int(np.argmax(amount / shared.rates))
         most = {kind: int(amount[kinds == kind].max()) // use.parts for kind in topology.link_classes}
-        limit, between = shared.kinds[busiest], topology.inter_node_links if nodes > 1 else ()
+        limit, between = shared.kinds[busiest], topology.inter_node_links if topology.nodes > 1 else ()
         port = next((kind for kind in between[::-1] if kind in most), limit)
         return cls(name, shared.longest(amount) / use.parts, most, limit, port)

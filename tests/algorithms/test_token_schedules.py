@@ -18,6 +18,7 @@ from strategies import topologies
 
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
+from blinksim.bounds.experts import A_NODE, DIRECT
 from blinksim.collective import COMBINE, DISPATCH, OF_EXPERTS
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.schedule.model import REDUCE, Schedule
@@ -63,16 +64,17 @@ def test_every_token_is_where_it_must_be_and_every_sum_once(data: st.DataObject)
 
 
 @pytest.mark.parametrize("name", OF_EXPERTS)
+@pytest.mark.parametrize("algorithm", ["rail_aligned", "packed"])
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 2), ("hgx-h100", 3), ("rails:4x2", 1), ("p5.48xlarge", 2)])
-def test_a_copy_a_node_crosses_once(machine: str, nodes: int, name: str) -> None:
+def test_a_copy_a_node_crosses_once(machine: str, nodes: int, algorithm: str, name: str) -> None:
     part = bs.load(machine, nodes=nodes).selected()
     each = 2 if "x2" in machine else 8
     routing = bs.draw_routing(part.ranks, tokens=6, experts=4 * part.ranks, top_k=5, skew=0.5, ranks_per_node=each)
     wanted = bs.Collective(name, routing=routing)
-    schedule = bs.synthesize(part, wanted, "rail_aligned").schedule
+    schedule = bs.synthesize(part, wanted, algorithm).schedule
     assert bs.verify(schedule).ok
     assert independent_check.check(schedule) == []
-    assert schedule.steps == 2
+    assert schedule.steps == 2 or (algorithm == "packed" and schedule.steps == 3)
     # Every token of every rank, as a part of the size: once for each further node that it goes to.
     crossing = Fraction(0)
     for source, rows in enumerate(routing.wanted.tolist()):
@@ -215,6 +217,40 @@ def test_drawn_routings_are_within_five_per_cent(seed: int) -> None:
     made = bs.synthesize(part, bs.Collective(OF_EXPERTS[seed % 2], routing=routing))
     assert made.verdict.ok
     assert made.gap <= Fraction(1, 20)
+
+
+@pytest.mark.parametrize("name", OF_EXPERTS)
+def test_rails_are_evened_out(name: str) -> None:
+    """Rank 0 has all tokens for the other node, eight times what a rail of its own can have of an even load."""
+    part, ids = bs.load("hgx-h100", nodes=2).selected(), np.full((16, 80, 2), -1)
+    ids[0] = [[8 + number % 8, 8 + (number + 3) % 8] for number in range(80)]
+    # Tokens that cross are few of many alike: each of the classes goes to one rail as a whole.
+    routing = bs.Routing(ids, 16, token_size=100)
+    wanted = bs.Collective(name, routing=routing)
+    aligned, even = (bs.synthesize(part, wanted, algorithm) for algorithm in ("rail_aligned", "packed"))
+    assert even.verdict.ok
+    assert even.schedule.steps == 3
+    assert even.rate == 8 * aligned.rate
+    assert bs.execute(even.schedule, routing.size, dtype="int32").wrong == 0
+
+
+@pytest.mark.parametrize("name", OF_EXPERTS)
+@pytest.mark.parametrize(("machine", "nodes", "tokens"), [("hgx-h100", 1, 64), ("hgx-h100", 2, 4), ("mi300x", 4, 16)])
+def test_projected_times_are_those_of_the_schedules(machine: str, nodes: int, tokens: int, name: str) -> None:
+    """Added up from what pairs of ranks send, without a schedule; and near a simulation, message by message."""
+    part = bs.load(machine, nodes=nodes).selected()
+    routing = bs.draw_routing(part.ranks, tokens=tokens, experts=4 * part.ranks)
+    wanted = bs.Collective(name, routing=routing)
+    projected = bs.project_experts(part, wanted)
+    times = {row["way"]: row["time_s"] for row in projected.rows()}
+    assert projected.time_s == min(times.values())
+    for way, algorithm in ((A_NODE, "packed" if nodes == 1 else "rail_aligned"), (DIRECT, "direct")):
+        found = bs.project(part, wanted, algorithm=algorithm)
+        assert times[way] == pytest.approx(found.time_s, rel=1e-9)
+        made = bs.synthesize(part, wanted, algorithm)
+        ran = min(bs.simulate(made, routing.size, service=one, messages="joined").time_s for one in ("fifo", "ordered"))
+        # Sums leave out that messages wait for each other.
+        assert 0.7 * ran <= times[way] <= 1.15 * ran
 
 
 @pytest.fixture

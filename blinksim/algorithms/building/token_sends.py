@@ -1,8 +1,9 @@
 """Schedules of dispatch and combine, a chunk for every class of tokens that start and end alike.
 
 A token goes straight to every rank that wants it; or once to every node, to the rank there that is on the
-sender's rail, which hands it on (DeepEP's normal kernels). A combine goes these ways backwards, and whoever
-hands on adds first what it has.
+sender's rail, which hands it on (DeepEP's normal kernels). Where some rails have more to carry than others,
+the sender gives what is too much to ranks of its own node on other rails first. A combine goes these ways
+backwards, and whoever hands on adds first what it has.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.experts import rail_peers
 from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import Ints
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
+from blinksim.traffic import TokenClasses
 
 # Sends up to which a schedule is written out, verified and saved within a minute.
 MOST_SENDS = 4_000_000
 
 
-def token_schedule(topology: Topology, collective: Collective, algorithm: str, *, by_node: bool) -> Schedule:
-    """The schedule in steps form: one step, or two where a copy a node is handed on.
+def token_schedule(
+    topology: Topology, collective: Collective, algorithm: str, *, by_node: bool = True, even: bool = False
+) -> Schedule:
+    """The schedule in steps form: one step, or two where a copy a node is handed on, three from rail to rail.
 
-    Raises `InfeasibleError` for tokens that need more than `MOST_SENDS` sends.
+    even: over all rails evenly. Raises `InfeasibleError` for tokens that need more than `MOST_SENDS` sends.
     """
     plan, routing = Plan(topology, collective, algorithm, "steps"), collective.routing
     assert routing is not None
@@ -43,20 +48,56 @@ def token_schedule(topology: Topology, collective: Collective, algorithm: str, *
     for own, which, tokens in zip(*(a.tolist() for a in (classes.own, classes.which, classes.tokens)), strict=True):
         share = Fraction(tokens * routing.token_size, routing.size)
         plan.add_chunk(share, *((own, which) if there else (which, own)))
+    # Straight to all is what a single node does.
+    one_node = np.zeros(routing.ranks, dtype=np.int64), np.arange(routing.ranks)[:, None]
+    host, peers = rail_peers(topology) if by_node else one_node
     chunk, place = np.nonzero(wanted >= 0)
-    end, own = wanted[chunk, place], classes.own[chunk]
-    start = own
-    if by_node:
-        host, peers = rail_peers(topology)
-        start = peers[own, host[end]]
-    # What crosses to a node goes once, whoever wants it there; nobody sends to itself.
-    across = np.unique(chunk * routing.ranks + start)
-    over, entry = np.divmod(across, routing.ranks)
-    sends = [(chunk, start, end, (start != own) * 1), (over, classes.own[over], entry, 0 * over)]
+    end = wanted[chunk, place]
+    # What goes to a node goes once, whoever wants it there: from the rank that has it, or another of its node.
+    pair, which = np.unique(chunk * len(host) + host[end], return_inverse=True)
+    over, node = np.divmod(pair, len(host))
+    own = classes.own[over]
+    leaves = even_rails(classes, host, peers, over, node) if even else own
+    entry, moved = peers[leaves, node], 1 * (leaves != own)
+    sends = [(over, own, leaves, 0 * over), (over, leaves, entry, moved)]
+    sends.append((chunk, entry[which], end, ((leaves != entry) + moved)[which]))
     number, src, dst, step = (np.concatenate(column) for column in zip(*sends, strict=True))
-    number, src, dst, step = (column[src != dst] for column in (number, src, dst, step))
+    # Nobody sends to itself, nor twice what is wanted there and handed on as well.
+    _, once = np.unique((number * routing.ranks + src) * routing.ranks + dst, return_index=True)
+    once = once[src[once] != dst[once]]
+    number, src, dst, step = (column[once] for column in (number, src, dst, step))
     if there:
         plan.send(src, dst, chunk=number, op=COPY, step=step)
     else:
         plan.send(dst, src, chunk=number, op=REDUCE, step=int(step.max(initial=0)) - step)
     return Candidate.of(plan.finish()).schedule
+
+
+def even_rails(classes: TokenClasses, host: Ints, peers: Ints, over: Ints, node: Ints) -> Ints:
+    """The ranks that tokens leave their nodes from, so that all rails of a node carry about as much.
+
+    over, node: the class of tokens, and the node that it goes to, mostly from its own rank.
+    """
+    own, many, nodes = classes.own[over], classes.tokens[over], peers.shape[1]
+    leaves, load = own.copy(), np.zeros((2, len(host)), dtype=np.int64)
+    pair = host[own] * nodes + node
+    crossing = np.flatnonzero(host[own] != node)
+    crossing = crossing[np.argsort(pair[crossing], kind="stable")]
+    for mine in np.split(crossing, np.flatnonzero(np.diff(pair[crossing])) + 1):
+        start, to = host[own[mine[0]]], node[mine[0]]
+        ranks = np.flatnonzero(host == start)
+        into, place = peers[ranks, to], np.searchsorted(ranks, own[mine])
+        # As much for every rail, what is over for those that carry least so far.
+        each, rest = divmod(int(many[mine].sum()), len(ranks))
+        due = np.full(len(ranks), each)
+        due[np.argsort(load[0, ranks] + load[1, into], kind="stable")[:rest]] += 1
+        sums, have = np.cumsum(many[mine]), np.bincount(place, many[mine], len(ranks)).astype(np.int64)
+        spare = np.flatnonzero(sums - (np.cumsum(have) - have)[place] > due[place])
+        lacks = np.cumsum(np.maximum(due - have, 0))
+        filled = np.cumsum(many[mine][spare])
+        place[spare] = np.minimum(np.searchsorted(lacks, filled), len(ranks) - 1)
+        leaves[mine] = ranks[place]
+        carried = np.bincount(place, many[mine], len(ranks)).astype(np.int64)
+        np.add.at(load[0], ranks, carried)
+        np.add.at(load[1], into, carried)
+    return leaves
