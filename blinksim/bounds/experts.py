@@ -411,6 +411,7 @@ class Way:
         amount, kinds = shared.of_links(use.units) * routing.token_size, np.array(shared.kinds)
         busiest = int(np.argmax(amount / shared.rates))
         most = {kind: int(amount[kinds == kind].max()) // use.parts for kind in topology.link_classes}
-        limit, between = shared.kinds[busiest], topology.inter_node_links if topology.nodes > 1 else ()
-        port = next((kind for kind in between[::-1] if kind in most), limit)
+        limit, columns, node = shared.kinds[busiest], topology.link_columns, topology.device_nodes
+        between = {topology.links[link].kind for link in np.flatnonzero(node[columns.src] != node[columns.dst])}
+        port = next((kind for kind in most if kind in between), limit) if topology.nodes > 1 else limit
         return cls(name, shared.longest(amount) / use.parts, most, limit, port)

@@ -32,7 +32,7 @@ from blinksim.textio import text_files
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import Bound, Help, MachineOptions, Project, ScheduleMachineOptions, Synth
+    from blinksim.cli.commands import Bound, Help, MachineOptions, Project, ScheduleMachineOptions, Sweep, Synth
     from blinksim.machines import Question
     from blinksim.schedule.model import Schedule
 
@@ -394,16 +394,23 @@ def wanted_of(options: Bound | Project | Synth, question: Question) -> Collectiv
     """The collective of a command that knows dispatch and combine, which have options of their own."""
     if options.collective is None:
         raise click.UsageError("Missing argument 'COLLECTIVE'.")
-    # A seed is of other collectives too.
-    own = [name for name in vars(options.drawing) if not hasattr(options, name)]
-    name, given = options.collective.lower(), typed_options(options.drawing, *own)
-    if name in OF_EXPERTS and not typed_options(options.data):
+    if of_tokens(options):
         from blinksim.timing.experts import expert_collective
 
-        return expert_collective(question.part(), name, **vars(options.drawing))
+        return expert_collective(question.part(), options.collective.lower(), **vars(options.drawing))
+    return collective_of(options.collective, **vars(options.data))
+
+
+def of_tokens(options: Bound | Project | Sweep | Synth) -> bool:
+    """Whether a command is asked about a dispatch or combine; refuses options of these for others."""
+    # A seed is of other collectives too.
+    own = [name for name in vars(options.drawing) if not hasattr(options, name)]
+    name, given = (options.collective or "").lower(), typed_options(options.drawing, *own)
+    if name in OF_EXPERTS and not typed_options(options.data):
+        return True
     if given:
         raise InputError(f"{name} takes no{given}: only bytes count for the time, or tokens in a dispatch")
-    return collective_of(options.collective, **vars(options.data))
+    return False
 
 
 def collective_of(name: str, root: int | None = None, traffic: str | None = None) -> Collective:
