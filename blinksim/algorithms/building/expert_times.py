@@ -14,7 +14,6 @@ from blinksim.bounds.experts import A_NODE, Way, draw_routing
 from blinksim.collective import DISPATCH, Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.results import Result, Term, keyed
-from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Routing
@@ -106,7 +105,8 @@ class ExpertTimes(Result):
         tokens, k = routing.experts.shape[1:]
         nodes = f"{topology.nodes} x " if topology.nodes > 1 else ""
         where = f"{topology.ranks} GPUs of {nodes}{topology.name}"
-        what = f"{count(tokens, 'token')} a GPU of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
+        each = f"{tokens:,} token{'s' * (tokens > 1)} a GPU"
+        what = f"{each} of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
         return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} by {self.ways[0].name}"
 
     def text(self) -> str:
