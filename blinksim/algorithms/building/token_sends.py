@@ -8,6 +8,7 @@ backwards, and whoever hands on adds first what it has.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,14 +17,19 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.experts import rail_peers
 from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Ints
+from blinksim.graphs.arrays import Ints, occurrences, places
 from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.loads import equal_routes, rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 from blinksim.traffic import TokenClasses
 
 # Sends up to which a schedule is written out, verified and saved within a minute.
 MOST_SENDS = 4_000_000
+# The part of the rate of divided classes that whole ones in turn must reach to be taken.
+_ENOUGH = Fraction(99, 100)
+# Chunks of a class where rails are to carry the same.
+_MOST_PARTS = 8
 
 
 def token_schedule(
@@ -36,6 +42,12 @@ def token_schedule(
     plan, routing = Plan(topology, collective, algorithm, "steps"), collective.routing
     assert routing is not None
     classes, there = routing.classes, collective.name == DISPATCH
+    if even:
+        # Of many tokens that go alike, each rail of a node can have some.
+        parts = np.minimum(classes.tokens, _MOST_PARTS)
+        of = np.repeat(np.arange(len(parts)), parts)
+        tokens = classes.tokens[of] // parts[of] + (places(parts) < (classes.tokens % parts)[of])
+        classes = replace(classes, own=classes.own[of], which=classes.which[of], tokens=tokens)
     wanted = classes.sets[classes.which]
     least = int((wanted >= 0).sum()) - len(wanted)
     if least > MOST_SENDS:
@@ -70,7 +82,14 @@ def token_schedule(
         plan.send(src, dst, chunk=number, op=COPY, step=step)
     else:
         plan.send(dst, src, chunk=number, op=REDUCE, step=int(step.max(initial=0)) - step)
-    return Candidate.of(plan.finish()).schedule
+    found = plan.finish()
+    # Over equal routes, such as several NICs of a GPU, classes go in turn: dividing each costs as many messages.
+    if (spread := equal_routes(found)) is None:
+        return found
+    path = spread.first[found.route] + occurrences(found.route) % spread.count[found.route]
+    turns = replace(found, route=path.astype(np.int32), route_start=spread.start, route_links=spread.links)
+    divided = Candidate.of(found)
+    return turns if (rate(turns) or 0) >= _ENOUGH * (divided.rate or 0) else divided.schedule
 
 
 def even_rails(classes: TokenClasses, host: Ints, peers: Ints, over: Ints, node: Ints) -> Ints:
