@@ -199,6 +199,11 @@ class Collective:
         named = OWN, SOME
         return start if self.starts in named else -1, end if self.ends in named else -1
 
+    def label_counts(self, ranks: int) -> tuple[int, int]:
+        """How many different origins and targets chunks may have: ranks, or sets of ranks (`Routing.classes`)."""
+        sets = len(self.routing.classes.sets) if self.routing else 0
+        return sets if self.starts == SOME else ranks, sets if self.ends == SOME else ranks
+
     @property
     def personalized(self) -> bool:
         """True for gather, scatter, alltoall and alltoallv: each chunk goes from one rank to one other."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -112,9 +113,9 @@ def build(
     if collective.routing is not None:
         found = token_schedule(topology, collective, "packed")
         if topology.nodes > 1 and _gap(found, known):
-            found = min(
-                (found, token_schedule(topology, collective, "packed", even=True)), key=lambda x: _gap(x, known)
-            )
+            with suppress(InfeasibleError):  # a few sends too many
+                even = token_schedule(topology, collective, "packed", even=True)
+                found = min(found, even, key=lambda one: _gap(one, known))
         return with_gap(found, known, divided=False)
     schedule: Schedule | None = None
     if templates and trees is None:

@@ -459,16 +459,9 @@ def sweep(
     if not models.times_schedules(model):
         models.check(model, (*models.schedule_models(), *models.preset_names()))
     timing = models.model(model)
-    if isinstance(wanted, str):
-        if algorithms or named or bounds:
-            raise InputError(f"{wanted} is timed by its ways beside its floor; leave algorithms, model and bounds out")
-        names = ["best"]
-    else:
-        names = _algorithms(algorithms, wanted, timing, named)
-        if tokens or any(axis.name in TOKENS for axis in along):
-            raise InputError(f"{wanted.name} has no tokens; only a {' and a '.join(OF_EXPERTS)} have")
-    given = (tokens or {}).values()
-    recorded = [value for value in given if isinstance(value, Routing) or os.path.isfile(str(value))]
+    drawn = {**(tokens or {}), **dict.fromkeys(axis.name for axis in along if axis.name in TOKENS)}
+    names = _algorithms(algorithms, wanted, timing, named, bool(drawn), bounds=bounds)
+    recorded = [value for value in drawn.values() if isinstance(value, Routing) or os.path.isfile(str(value))]
     outside = digests(names, model, recorded, alone=(workers, cluster, journal) == (1, None, None))
     start = base or Question()
     if timing.pins_rates and timing.rates is not None:
@@ -556,7 +549,23 @@ def _points(
     return tuple(points), tuple(f"{kind}_s" for kind in classes)
 
 
-def _algorithms(names: Sequence[str] | str, collective: Collective, model: TimingModel, by: str | None) -> list[str]:
+def _algorithms(
+    names: Sequence[str] | str,
+    collective: Collective | str,
+    model: TimingModel,
+    by: str | None,
+    tokens: bool,
+    *,
+    bounds: bool,
+) -> list[str]:
+    """The algorithms asked for. tokens: whether settings of such are given. Raises for what does not go together."""
+    if isinstance(collective, str):
+        if names or by or bounds:
+            why = "is timed by its ways beside its floor; leave algorithms, model and bounds out"
+            raise InputError(f"{collective} {why}")
+        return ["best"]
+    if tokens:
+        raise InputError(f"{collective.name} has no tokens; only a {' and a '.join(OF_EXPERTS)} have")
     names = names or ("best" if by else LIBRARY)
     if not isinstance(model, ScheduleModel):
         if each(names) != ("best",):
@@ -601,7 +610,7 @@ def _key(node: str, case: Case, collective: Collective | str, *what: object) -> 
 def run(task: Task) -> Rows:
     """The rows of one task; what goes wrong becomes the reason in them, so that one point never ends a sweep."""
     try:
-        return _rows(task)
+        return token_rows(task, task.collective) if isinstance(task.collective, str) else _rows(task, task.collective)
     except BlinksimError as error:
         if len(task.sizes) > 1 and task.algorithm != _BOUND_WORK:  # other sizes may have an answer
             return [row for size in task.sizes for row in run(replace(task, sizes=(size,)))]
@@ -612,26 +621,29 @@ def run(task: Task) -> Rows:
         return task.failed(f"unexpected {type(error).__name__}: {error}")
 
 
-def _rows(task: Task) -> Rows:
-    """As `run`; raises what goes wrong."""
-    if isinstance(task.collective, str):
-        timed = project_experts(part_at(task.place), task.collective, **dict(task.case.tokens))
-        said, keys = timed.to_dict(), (*_MEASURES[1:-1], "cannot_take_less_s", "wire_GBps", "logical_GBps")
-        return [task.row(model=said["model"], ranks=timed.routing.ranks, **{key: said[key] for key in keys})]
+def token_rows(task: Task, name: str) -> Rows:
+    """As `run` for a dispatch or combine; raises what goes wrong."""
+    timed = project_experts(part_at(task.place), name, **dict(task.case.tokens))
+    said, keys = timed.to_dict(), (*_MEASURES[1:-1], "cannot_take_less_s", "wire_GBps", "logical_GBps")
+    return [task.row(model=said["model"], ranks=timed.routing.ranks, **{key: said[key] for key in keys})]
+
+
+def _rows(task: Task, collective: Collective) -> Rows:
+    """As `run` for others; raises what goes wrong."""
     if task.algorithm == _BOUND_WORK:
         topology = part_at(task.place)
-        if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
+        if collective.name == "allreduce" and topology.ranks > MOST_EXACT:
             phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
             rate = 1 / sum((1 / phase for phase in phases), start=Fraction(0))
             return [_bound_columns(rate, "reduce-scatter + allgather", TWO_PHASES)]
-        best = bound(topology, task.collective).headline
+        best = bound(topology, collective).headline
         return [_bound_columns(best.rate, best.scope, best.assumes)]
     question, chooser = task.place.question, models.chooser(task.algorithm)
     projections: Sequence[Projection]
     if task.algorithm == LIBRARY:
         # It has rates of its own, unless the case names some.
         asked = replace(question, rates=task.case.question.rates)
-        projections = project.answer(asked, task.collective, task.sizes)
+        projections = project.answer(asked, collective, task.sizes)
     else:
         model = models.model(chooser or task.model)
         # The links must connect the members for what a library chooses as for all others.
@@ -639,7 +651,7 @@ def _rows(task: Task) -> Rows:
         if part is None or not isinstance(model, ScheduleModel):
             model, part = model.at(question)
         names = model.best if task.algorithm == "best" else [task.algorithm]
-        projections = model.times(part, task.collective, task.sizes, names)
+        projections = model.times(part, collective, task.sizes, names)
     quickest: dict[int, dict[str, Any]] = {}
     for found in projections:
         if found.size not in quickest:

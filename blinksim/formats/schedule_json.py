@@ -63,6 +63,19 @@ def machine_to_json(topology: Topology) -> dict[str, Any]:
     return keyed(topology, " ".join(keys), devices=devices, links=links)
 
 
+def collective_to_json(collective: Collective) -> dict[str, Any]:
+    """The JSON object of a collective, with its matrix or routing."""
+    found: dict[str, Any] = {"name": collective.name}
+    if collective.rooted:
+        found["root"] = collective.root
+    if collective.traffic is not None:
+        found["traffic"] = _encode(collective.traffic.matrix.ravel())
+    if (routing := collective.routing) is not None:
+        shape = dict(zip(_ROUTING, routing.wanted.shape, strict=True))
+        found["routing"] = shape | {"token_bytes": routing.token_size, "wanted": _encode(routing.wanted.ravel())}
+    return found
+
+
 def device_to_json(device: Device) -> dict[str, Any]:
     """The JSON object of a device."""
     can = [ability for ability in ABILITIES if ability in device.can]
@@ -307,21 +320,12 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
     if isinstance(schedule, SymmetricSchedule):
         whole = schedule if schedule.sends > MOST_WRITTEN_OUT else None
         schedule = schedule.schedule if whole is None else schedule.base
-    collective: dict[str, Any] = {"name": schedule.collective.name}
-    if schedule.collective.rooted:
-        collective["root"] = schedule.collective.root
-    if schedule.collective.traffic is not None:
-        collective["traffic"] = _encode(schedule.collective.traffic.matrix.ravel())
-    if (routing := schedule.collective.routing) is not None:
-        shape = dict(zip(_ROUTING, routing.wanted.shape, strict=True))
-        to = _encode(routing.wanted.ravel())
-        collective["routing"] = shape | {"token_bytes": routing.token_size, "wanted": to}
     document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION if whole is None else SYMMETRIC_VERSION,
         "algorithm": schedule.algorithm,
         "form": schedule.form,
-        "collective": collective,
+        "collective": collective_to_json(schedule.collective),
         "machine": (machine_to_json if whole is None else columns_of)(schedule.topology),
         "share_den": schedule.share_den,
     }

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.collective import OWN, SOME, Collective
+from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Ints, Ints32, distinct
 from blinksim.results import Tabular
@@ -136,9 +136,9 @@ class Schedule(Tabular):
         ends = {"chunk": chunks, "src": devices, "dst": devices, "op": 2, "route": routes, "route_links": links}
         for what, end in ends.items():
             _within(what, getattr(self, what), end)
-        for what, who in (("origin", self.collective.starts), ("target", self.collective.ends)):
-            routing = self.collective.routing if who == SOME else None
-            _within(what, getattr(self, what), len(routing.classes.sets) if routing else ranks, least=-1)
+        origins, targets = self.collective.label_counts(ranks)
+        _within("origin", self.origin, origins, least=-1)
+        _within("target", self.target, targets, least=-1)
         if len(self.step) and (int(self.step[0]) < 0 or bool((self.step[1:] < self.step[:-1]).any())):
             raise InputError("a schedule's steps must start at 0 or later and never decrease")
         if int(self.channel.min(initial=0)) < 0:

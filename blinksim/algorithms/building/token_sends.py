@@ -83,7 +83,7 @@ def token_schedule(
     else:
         plan.send(dst, src, chunk=number, op=REDUCE, step=int(step.max(initial=0)) - step)
     found = plan.finish()
-    # Over equal routes, such as several NICs of a GPU, classes go in turn: dividing each costs as many messages.
+    # Over equal routes, such as several NICs of a GPU, classes go in turn: parts of each would be more messages.
     if (spread := equal_routes(found)) is None:
         return found
     path = spread.first[found.route] + occurrences(found.route) % spread.count[found.route]
