@@ -116,7 +116,7 @@ class Collective:
         elif self.traffic is not None:
             raise InputError(f"{self.name} has no traffic matrix; alltoallv has")
         if (self.name in OF_EXPERTS) != (self.routing is not None):
-            what = "has no routing" if self.routing else "needs a routing, which bound and project take"
+            what = "has no routing" if self.routing else "needs a routing, which bound, project and synth take"
             raise InputError(f"{self.name} {what}: the experts of every token")
 
     @classmethod
@@ -163,12 +163,12 @@ class Collective:
 
     @property
     def starts(self) -> str:
-        """Ranks that start with a chunk: `EVERY` (each its contribution), `ROOT` or `OWN` (its origin)."""
+        """Ranks that start with a chunk: `EVERY` (each its contribution), `ROOT`, `OWN` (its origin) or `SOME`."""
         return _PROMISES[self.name][0]
 
     @property
     def ends(self) -> str:
-        """Ranks that must end with the complete chunk: `EVERY`, `ROOT` or `OWN` (its target)."""
+        """Ranks that must end with the complete chunk: `EVERY`, `ROOT`, `OWN` (its target) or `SOME`."""
         return _PROMISES[self.name][1]
 
     @property
@@ -192,8 +192,17 @@ class Collective:
         return Collective(_BY_PROMISE[self.ends, self.starts], self.root, routing=self.routing)
 
     def labels(self, start: int, end: int) -> tuple[int, int]:
-        """Origin and target of a chunk from rank `start` to rank `end`; -1 for an end without a name."""
-        return start if self.starts == OWN else -1, end if self.ends == OWN else -1
+        """Origin and target of a chunk from rank `start` to rank `end`; -1 for an end without a name.
+
+        In a dispatch the end is the number of a set of ranks (`Routing.classes`), in a combine the start.
+        """
+        named = OWN, SOME
+        return start if self.starts in named else -1, end if self.ends in named else -1
+
+    def label_counts(self, ranks: int) -> tuple[int, int]:
+        """How many different origins and targets chunks may have: ranks, or sets of ranks (`Routing.classes`)."""
+        sets = len(self.routing.classes.sets) if self.routing else 0
+        return sets if self.starts == SOME else ranks, sets if self.ends == SOME else ranks
 
     @property
     def personalized(self) -> bool:
@@ -221,10 +230,10 @@ class Collective:
         return Fraction(int(self.traffic.matrix[origin, target]), self.traffic.size)
 
     def promised(self, ranks: int) -> Fraction:
-        """The data of all chunks in units of the size: 1, or the whole traffic of alltoall and alltoallv."""
-        if self.traffic is None:
+        """The data of all chunks in units of the size: 1, or all that blocks or tokens have."""
+        if self.data is None:
             return Fraction(self.vectors(ranks))
-        return Fraction(int(self.traffic.matrix.sum()), self.traffic.size)
+        return Fraction(int(self.data.amounts.sum()), self.data.size)
 
     @property
     def data(self) -> Traffic | Routing | None:

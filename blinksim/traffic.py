@@ -14,6 +14,7 @@ token on the token's own rank if it is there, else in its node, else replicas ta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -126,6 +127,11 @@ class Traffic(Tabular):
         """SHA-256 of the matrix, its identity across processes."""
         return sha256(self.matrix.astype("<i8").tobytes()).hexdigest()
 
+    @property
+    def amounts(self) -> Matrix:
+        """Bytes of every block, row by row; shape (n * n,)."""
+        return self.matrix.ravel()
+
     def between(self, sources: Sequence[int], sinks: Sequence[int]) -> Fraction:
         """Data of the ranks `sources` for the ranks `sinks`, as a part of `size`."""
         to = np.asarray(sinks, dtype=np.int64)
@@ -213,6 +219,16 @@ def block_bounds(traffic: Traffic, count: int) -> tuple[tuple[int, ...], ...]:
     return tuple((0, *(end * count // traffic.size for end in row)) for row in ends)
 
 
+@lru_cache(maxsize=8)
+def class_bounds(routing: Routing, count: int) -> tuple[int, ...]:
+    """Where each of `Routing.classes` begins in what all ranks have, and where the last ends; `count` is the size.
+
+    >>> class_bounds(Routing([[[0, 1]], [[1, -1]]], 2, token_size=3), 3)
+    (0, 1, 3)
+    """
+    return (0, *(end * count // routing.size for end in np.cumsum(routing.amounts).tolist()))
+
+
 def _whole(matrix: npt.ArrayLike) -> Matrix:
     """The matrix in 64-bit integers; raises `InputError` for what is not whole numbers."""
     try:
@@ -228,6 +244,34 @@ def _whole(matrix: npt.ArrayLike) -> Matrix:
 
 
 MOST_IDS, MOST_EXPERTS = 2**28, 2**15 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class TokenClasses:
+    """Tokens of one rank that go to the same ranks, as classes: C of them, to S different sets of ranks.
+
+    sets (S, k): the ranks of every set, after entries of -1. own, which (C): the rank that has them, and the
+    number of the set that they go to. tokens (C): how many, in the order of own and which.
+    """
+
+    ranks: int
+    sets: Matrix
+    own: Matrix
+    which: Matrix
+    tokens: Matrix
+
+    @cached_property
+    def holds(self) -> npt.NDArray[np.bool_]:
+        """Whether each set has each rank; shape (S, ranks)."""
+        found = np.zeros((len(self.sets), self.ranks + 1), dtype=np.bool_)
+        np.put_along_axis(found, self.sets, True, axis=1)
+        return found[:, :-1]
+
+    def number(self, own: Matrix, which: Matrix) -> Matrix:
+        """The number of the class of a rank and a set, -1 if there is none."""
+        keys, wanted = self.own * len(self.sets) + self.which, own * np.int64(len(self.sets)) + which
+        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[place] == wanted, place, -1)
 
 
 class Routing:
@@ -308,6 +352,27 @@ class Routing:
             counts[rank] = np.bincount(columns[new], minlength=groups)
             away[rank] = (new & (columns != label[rank])).any(axis=0).sum()
         return counts, away
+
+    @property
+    def wanted(self) -> npt.NDArray[np.int16]:
+        """The ranks that each token goes to, an entry for each of its experts, -1 for none; (ranks, tokens, k)."""
+        return self._to.swapaxes(1, 2)
+
+    @cached_property
+    def classes(self) -> TokenClasses:
+        """The tokens by the rank that has them and the set of ranks that they go to."""
+        rows = np.sort(self.wanted.reshape(-1, self._to.shape[1]), axis=1)
+        rows[:, 1:][rows[:, 1:] == rows[:, :-1]] = -1
+        rows.sort(axis=1)
+        some = np.flatnonzero(rows[:, -1] >= 0)
+        sets, which = np.unique(rows[some], axis=0, return_inverse=True)
+        keys, tokens = np.unique(some // self._to.shape[2] * len(sets) + which.ravel(), return_counts=True)
+        return TokenClasses(self.ranks, sets.astype(np.int64), *np.divmod(keys, len(sets)), tokens)
+
+    @property
+    def amounts(self) -> Matrix:
+        """Bytes of every one of `classes`."""
+        return self.classes.tokens * self.token_size
 
     @cached_property
     def tokens(self) -> Matrix:

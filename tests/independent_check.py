@@ -19,6 +19,7 @@ from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 State = dict[tuple[str, int], int]
+REDUCING = ("allreduce", "reduce", "reducescatter", "combine")
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "sum": lambda a, b: a + b,
     "prod": lambda a, b: a * b,
@@ -31,7 +32,7 @@ TOTALS: dict[str, Callable[[list[int]], int]] = {"sum": sum, "prod": prod, "min"
 def check(schedule: Schedule) -> list[str]:
     """What is wrong with a schedule; empty if nothing is."""
     wrong = wrong_shares(schedule) + wrong_ways(schedule) + wrong_reads(schedule)
-    names = OPERATIONS if schedule.collective.name in ("allreduce", "reduce", "reducescatter") else ("sum",)
+    names = OPERATIONS if schedule.collective.name in REDUCING else ("sum",)
     for name in names:
         for backwards in (False, True):
             wrong += wrong_results(schedule, name, backwards)
@@ -52,6 +53,9 @@ def who(schedule: Schedule, chunk: int) -> tuple[list[int], list[int]]:
     """The ranks that start with data of a chunk, and those that must end with it, by the collective's definition."""
     everybody, root = list(range(schedule.topology.ranks)), [schedule.collective.root]
     origin, target = [int(schedule.origin[chunk])], [int(schedule.target[chunk])]
+    if schedule.collective.name in ("dispatch", "combine"):
+        ends = ranks_of(schedule, *target) if schedule.collective.name == "dispatch" else target
+        return (origin if schedule.collective.name == "dispatch" else ranks_of(schedule, *origin)), ends
     return {
         "allreduce": (everybody, everybody),
         "reduce": (everybody, root),
@@ -64,10 +68,29 @@ def who(schedule: Schedule, chunk: int) -> tuple[list[int], list[int]]:
     }[schedule.collective.name]
 
 
+def ranks_of(schedule: Schedule, number: int) -> list[int]:
+    """The set of ranks that the label of a chunk of tokens stands for; one that is no rank for no set."""
+    assert schedule.collective.routing is not None
+    sets = schedule.collective.routing.classes.sets
+    return [rank for rank in sets[number].tolist() if rank >= 0] if number >= 0 else [-1]
+
+
+def tokens(schedule: Schedule) -> dict[tuple[int, tuple[int, ...]], int]:
+    """Bytes of the tokens of every rank for every set of ranks, counted token by token."""
+    routing = schedule.collective.routing
+    assert routing is not None
+    found: dict[tuple[int, tuple[int, ...]], int] = defaultdict(int)
+    for source, rows in enumerate(routing.wanted.tolist()):
+        for row in rows:
+            if wanted := tuple(sorted({*row} - {-1})):
+                found[source, wanted] += routing.token_size
+    return found
+
+
 def wrong_results(schedule: Schedule, operation: str, backwards: bool) -> list[str]:
     """Where the numbers that a run leaves differ from the ones computed directly."""
     combine, total = OPERATIONS[operation], TOTALS[operation]
-    reducing = schedule.collective.name in ("allreduce", "reduce", "reducescatter")
+    reducing = schedule.collective.name in REDUCING
     numbers = random.Random(7)
     first = primes(schedule.topology.ranks)
     members = schedule.topology.members
@@ -122,6 +145,13 @@ def wrong_shares(schedule: Schedule) -> list[str]:
     parts: dict[tuple[int, int], Fraction] = defaultdict(Fraction)
     for chunk in range(schedule.chunks):
         parts[int(schedule.origin[chunk]), int(schedule.target[chunk])] += schedule.share(chunk)
+    if (routing := schedule.collective.routing) is not None:
+        held: dict[tuple[int, tuple[int, ...]], Fraction] = defaultdict(Fraction)
+        for (origin, target), share in parts.items():
+            own, number = (origin, target) if schedule.collective.name == "dispatch" else (target, origin)
+            held[own, tuple(ranks_of(schedule, number))] += share
+        due = {ends: Fraction(amount, routing.size) for ends, amount in tokens(schedule).items()}
+        return [] if held == due else ["the shares are not those of the tokens"]
     one_each = {
         "allgather": {(r, -1): Fraction(1, n) for r in range(n)},
         "reducescatter": {(-1, r): Fraction(1, n) for r in range(n)},

@@ -225,15 +225,20 @@ def test_dispatch_and_combine_are_each_other_s_dual() -> None:
 
 
 LINES = (
-    ("bound ring:4 dispatch --experts 8 --size 1MiB", "no algorithm has dispatch"),
+    ("bound ring:4 dispatch --experts 8 --size 1MiB", "bound it without a size"),
     ("bound ring:4 dispatch --experts 6 --topk 2", "not equally many on 4 ranks"),
     ("bound ring:4 allreduce --experts 6", "allreduce takes no --experts 6"),
     ("project ring:4 dispatch 1MiB", "dispatch takes no size 1MiB, which --tokens gives"),
-    ("project ring:4 combine --experts 8 --algorithm ring", "no algorithm has combine"),
+    (
+        "project ring:4 combine --experts 8 --algorithm ring",
+        "there is no ring combine; algorithms that have it: direct",
+    ),
+    ("synth ring:4 combine --experts 8 --algorithm ring", "there is no ring combine; algorithms that have it: direct"),
+    ("synth ring:4 allreduce --experts 8", "allreduce takes no --experts 8"),
     ("project ring:4 dispatch --placement t.csv", "name a file, or say how many"),
     ("project ring:4 dispatch --routing r.npy --skew 1", "skew is of experts that are drawn"),
     ("compare ring:4 dispatch", "dispatch needs a routing"),
-    ("synth ring:4 combine", "combine needs a routing"),
+    ("advise ring:4 combine", "combine needs a routing"),
     ("traffic --routing r.npy --skew 1", "skew is of experts that are drawn"),
     ("traffic --ranks 8 --node-limit 9", "node_limit=9"),
     ("bound ring:3 dispatch --routing r.npy", "of 4 ranks, and there are 3"),
@@ -246,16 +251,17 @@ def test_what_the_command_line_refuses(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bs.write_routing(bs.draw_routing(4, tokens=9, experts=8, top_k=2), "r.npy")
-    assert run(shlex.split(line)) == 2
+    assert run(shlex.split(line)) == (3 if "there is no" in why else 2)
     err = capsys.readouterr().err
     assert why in err
     assert len(err.splitlines()) == 1
 
 
-def test_no_schedule_is_built_of_tokens() -> None:
+def test_the_least_time_of_tokens_is_that_of_their_bytes() -> None:
     wanted = bs.Collective("dispatch", routing=bs.draw_routing(4, tokens=9, experts=8, top_k=2))
-    for ask in (bs.synthesize, bs.project, bs.contest):
-        with pytest.raises(bs.BlinksimError):
-            ask("switch:4", wanted)
-    with pytest.raises(bs.BlinksimError):
+    with pytest.raises(bs.BlinksimError, match="without a size"):
         bs.time_bound("switch:4", wanted, "1MiB")
+    for algorithm in ("direct", "packed"):
+        found = bs.project("switch:4", wanted, algorithm=algorithm)
+        assert found.least is not None
+        assert found.least.time_s == bs.bound("switch:4", wanted).time(found.size) <= found.time_s

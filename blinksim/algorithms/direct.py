@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.token_sends import token_schedule
 from blinksim.algorithms.registry import Algorithm, straight
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError
@@ -26,12 +27,15 @@ ENTRY = Algorithm(
     sends=straight,
     every_pair=True,
     traffic=True,
+    tokens=True,
     outlined=True,
 )
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule, a single step."""
+    if collective.routing is not None:
+        return token_schedule(topology, collective, "direct", by_node=False)
     plan = Plan(topology, collective, "direct", "steps")
     if collective.exchanges:
         chunk = np.full((plan.n, plan.n), -1)

@@ -233,8 +233,8 @@ def build(
     """
     if size < 1:
         raise InputError(f"a size of {size} bytes moves nothing; give at least 1 byte")
-    if collective.traffic is not None:
-        raise InfeasibleError("few_rounds has blocks of equal size, which an alltoallv has not; take packed")
+    if collective.data is not None:
+        raise InfeasibleError(f"few_rounds has blocks of equal size, which {collective.name} has not; take packed")
     end = monotonic() + time_limit
 
     def over() -> bool:

@@ -89,8 +89,8 @@ def find(
     """
     from blinksim.bounds import bound
 
-    if collective.traffic is not None:
-        raise InfeasibleError("few_steps has chunks of equal size, which an alltoallv has not; take packed")
+    if collective.data is not None:
+        raise InfeasibleError(f"few_steps has chunks of equal size, which {collective.name} has not; take packed")
     known = bound(topology, collective)
     ranks, name = topology.ranks, collective.name
     chunks = chunks if chunks is not None else ranks if name == "alltoall" else 1

@@ -5,13 +5,14 @@ et al. 2024), in-trees for reducescatter and reduce. Allreduce uses undirected s
 bound on direct graphs (Blink, Wang et al. 2020, made exact by Nash-Williams and Tutte 1961), the best trees
 with free roots where switches or unequal links are in the way, or reducescatter and then allgather where that
 is as good; and trees that branch at relays that reduce and multicast. Gather, scatter and alltoall are flows,
-cut into paths.
+cut into paths. Tokens of a dispatch or combine take a copy a node, which a node alone makes one a rank.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -24,6 +25,7 @@ from blinksim.algorithms.building.branching_trees import shared_out
 from blinksim.algorithms.building.claims import LARGE, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_trees, rooted_host_trees
+from blinksim.algorithms.building.token_sends import token_schedule
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
@@ -50,6 +52,7 @@ ENTRY = Algorithm(
     source="Edmonds 1973; Zhao et al. (ForestColl), 2024",
     routes=True,
     traffic=True,
+    tokens=True,
 )
 
 
@@ -110,6 +113,13 @@ def build(
     if trees is not None and trees > most:
         raise InputError(f"{trees:,} trees are too many for {topology.ranks} ranks; give at most {most:,}")
     known = bound or find_bound(topology, collective)
+    if collective.routing is not None:
+        found = token_schedule(topology, collective, "packed")
+        if topology.nodes > 1 and _gap(found, known):
+            with suppress(InfeasibleError):  # a few sends too many
+                even = token_schedule(topology, collective, "packed", even=True)
+                found = min(found, even, key=lambda one: _gap(one, known))
+        return with_gap(found, known, divided=False)
     schedule: Schedule | None = None
     if templates and trees is None:
         # Packings of single hosts, where the machine is a cluster of such.

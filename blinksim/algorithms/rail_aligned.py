@@ -15,6 +15,7 @@ import numpy as np
 
 from blinksim.algorithms.building import symmetric_trees
 from blinksim.algorithms.building.rail_alltoall import of_pieces, pieces_of, through_others
+from blinksim.algorithms.building.token_sends import token_schedule
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.bounds.rails import read_rails, symmetric_rails
 from blinksim.collective import Collective
@@ -31,6 +32,7 @@ ENTRY = Algorithm(
     source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
     routes=True,
     traffic=True,
+    tokens=True,
     symmetric=True,
 )
 
@@ -40,12 +42,14 @@ _MOST_PATHS = 4_200_000
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule in forest form, a path of at most three sends for every piece.
+    """The schedule in forest form, a path of at most three sends for every piece; of tokens in two steps.
 
     Raises `InfeasibleError` for a single node, for nodes with other members or without switches between them,
     and where members of a node reach each other only through others.
     """
     rails = read_rails(topology)
+    if rails is not None and collective.routing is not None:
+        return token_schedule(topology, collective, "rail_aligned")
     if rails is None:
         raise InfeasibleError(
             "rail_aligned needs two or more nodes with members of the same names, and switches that join those of one "

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from blinksim import plugins
-from blinksim.collective import ALLTOALLV, COLLECTIVES, ROOTED, Collective  # noqa: F401
+from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, ROOTED, Collective  # noqa: F401
 from blinksim.errors import InfeasibleError, InputError, unknown
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ class Algorithm:
     many, its search takes too long. source: the publication that describes it. every_pair: every rank sends
     to every other. routes: it chooses the route of every send, which then is not divided among equals.
     in_network: it needs switches that multicast or reduce, and runs only when named. traffic: it has
-    alltoallv, for any traffic matrix. outlined: its module tells the `rounds` of a schedule, alone or besides,
+    alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined: its
+    module tells the `rounds` of a schedule, alone or besides,
     for `blinksim.schedule.step_loads`. symmetric: it has the `symmetric` form. hops: how many steps one after
     another it has, 0 if that is not known before it is built. fill: what fills the plan of an algorithm from
     outside. form: of schedules that a `fill` makes. home: the file that registered it.
@@ -115,6 +116,7 @@ class Algorithm:
     routes: bool = False
     in_network: bool = False
     traffic: bool = False
+    tokens: bool = False
     outlined: bool = False
     hops: Sends = unknown_hops
     symmetric: bool = False
@@ -129,7 +131,8 @@ class Algorithm:
         return f"{self.home}:{self.name}" if self.home else self.name
 
     def supports(self, collective: str) -> bool:
-        return collective in self.collectives or (collective == ALLTOALLV and self.traffic)
+        more = (self.traffic and collective == ALLTOALLV) or (self.tokens and collective in OF_EXPERTS)
+        return more or collective in self.collectives
 
     def options(self) -> tuple[str, ...]:
         """Names of the options that `build` takes beyond the topology and the collective."""

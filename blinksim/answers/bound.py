@@ -13,7 +13,7 @@ from warnings import warn
 from blinksim import budget
 from blinksim.algorithms.registry import ON_TREES, REDUCE_AND_SPREAD, REGISTRY
 from blinksim.bounds import Bound, BoundResult, bound as bound_of, in_flight as in_flight_of
-from blinksim.bounds.bound_result import NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
+from blinksim.bounds.bound_result import COPIED, NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds, link_changes, nic_gain
 from blinksim.bounds.time.time_bound import TimeBound, all_times, least_time
 from blinksim.bounds.together import Group, Together
@@ -105,7 +105,7 @@ def keeps(schedule: Schedule, assumed: str) -> bool:
     No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
     """
     used = abilities_used(schedule)
-    if assumed.removeprefix(UNSHARED).removeprefix("; ") in ("", NOTHING, NO_CODING):
+    if assumed.removeprefix(UNSHARED).removeprefix("; ") in ("", NOTHING, NO_CODING, COPIED):
         return True
     if assumed != ONLY_TREES and not assumed.endswith(TREES_BRANCH):
         return False

@@ -557,7 +557,7 @@ def project(
     collective : str or Collective
         Such as ``"allreduce"``.
     size : int or str
-        Bytes, or text such as ``"256MiB"``. Default: that of the traffic matrix, where there is one.
+        Bytes, or text such as ``"256MiB"``. Default: that of the traffic matrix or routing, where there is one.
     algorithm : str, optional
         A name of the registry, the file of a schedule, ``best`` for the quickest of those that are found
         quickly, or ``nccl`` for what NCCL would choose (of a whole machine; at the rates ``nccl`` unless it
@@ -600,9 +600,9 @@ def project(
     """
     topology, wanted = as_topology(machine), Collective.of(collective)
     wanted.check_ranks(topology.ranks)
-    if size is None and wanted.traffic is None:
+    if size is None and wanted.data is None:
         raise InputError(f"{wanted} has no size of its own; give size=, such as size='64MiB'")
-    count = size_of(wanted.traffic.size if size is None and wanted.traffic else size or 0)
+    count = size_of(wanted.data.size if size is None and wanted.data else size or 0)
     if algorithm is None and model is None and not gamma:
         return answer(topology, wanted, [count])[0]
     algorithm = algorithm or BEST

@@ -30,7 +30,7 @@ from blinksim.answers import project, worker_pool
 from blinksim.answers.worker_pool import Journal, Rows
 from blinksim.bounds import bound
 from blinksim.bounds.bound_result import TWO_PHASES
-from blinksim.collective import Collective, CollectiveLike
+from blinksim.collective import OF_EXPERTS, Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError, OutdatedWarning, unknown
 from blinksim.formats.schedule_json import MOST_BYTES, names_a_file
 from blinksim.formats.shipped.ready_schedules import located
@@ -40,12 +40,14 @@ from blinksim.textio.text_files import read_bytes
 from blinksim.textio.text_table import count
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import asked_as, each
+from blinksim.timing.experts import project_experts
 from blinksim.timing.library_model import MODEL as LIBRARY
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.edits import VERBS
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE, listed
+from blinksim.traffic import Routing
 from blinksim.units import Sizes, exact_GBps, in_GBps, parse_rate, parse_time, sizes_of
 
 SIZES = (2**20, 2**24, 2**28)
@@ -61,10 +63,12 @@ _APART = {"reason", _BY_CLASS, *_BOUND}
 _BY_LINKS = "alpha-beta"
 
 SETTINGS = ("nodes", "ranks-per-node", "members", "relays", "links", "rates", "edit")
+TOKENS = ("tokens", "hidden", "dtype", "experts", "experts-per-rank", "top-k", "skew", "hot", "node-limit", "seed")
+"""What varies besides in a dispatch or combine: settings of `blinksim.project_experts`."""
 PROPERTIES = ("bandwidth", "latency", "lanes", "overhead")
 # Values of these hold commas themselves.
 _LISTS = frozenset({"members", "relays", "links", "edit"})
-_COUNTS = frozenset({"nodes", "ranks-per-node", "lanes"})
+_COUNTS = frozenset({"nodes", "ranks-per-node", "lanes", *TOKENS} - {"dtype", "skew", "hot", "seed"})
 _EXAMPLES = {"bandwidth": "15GB/s,53GB/s", "latency": "1us,2us", "overhead": "1us,2us"}
 MOST_CASES = 100_000
 # The value of the axis links that stands for what the machine file says.
@@ -75,7 +79,7 @@ _DEFAULT = "default"
 class Axis:
     """One thing that varies, and the values that it takes, as text.
 
-    name: one of `SETTINGS`, or the beginning of an edit up to its last property (``xe bandwidth``, which
+    name: one of `SETTINGS` or `TOKENS`, or the beginning of an edit up to its last property (``xe bandwidth``, which
     replaces; ``degrade gpu0-gpu3 lanes``; ``add gpu0-gpu5 nvlink lanes``).
     """
 
@@ -86,9 +90,9 @@ class Axis:
         words = self.name.split()
         if not words:
             raise InputError("nothing named before the =; write what varies like 'nodes=1,2,4'")
-        if len(words) == 1 and words[0] not in SETTINGS:
+        if len(words) == 1 and words[0] not in SETTINGS + TOKENS:
             hint = "(or a property of links, as in 'xe bandwidth=15GB/s,53GB/s')"
-            raise unknown("thing to vary", self.name, SETTINGS, hint=hint)
+            raise unknown("thing to vary", self.name, SETTINGS + TOKENS, hint=hint)
         if len(words) > 1 and words[-1] not in PROPERTIES:
             hint = "(whole edits vary with 'edit=…;…')"
             raise unknown(f"property of links in {self.name!r}:", words[-1], PROPERTIES, hint=hint)
@@ -157,11 +161,18 @@ class Axis:
             return int(value)
         if kind == "bandwidth":
             return float(parse_rate(value) / 10**9)
+        if kind in ("skew", "hot", "seed"):
+            if not re.fullmatch(r"[0-9]{1,9}" if kind == "seed" else r"[0-9]{1,2}(\.[0-9]{1,9})?", value):
+                raise InputError(f"'{self.name}={value:.40}': give numbers that are not negative")
+            return int(value) if kind == "seed" else float(value)
         return parse_time(value) if kind in ("latency", "overhead") else value
 
     def apply(self, case: Case, value: str) -> Case:
         """`case` with this value, and its column."""
         words, question = self.name.split(), case.question
+        if self.name in TOKENS:
+            label = self.column, self.number(value)
+            return replace(case, labels=(*case.labels, label), tokens=(*case.tokens, label))
         if len(words) > 1 or (self.name == "edit" and value != NONE):
             verb = "" if words[0] in (*VERBS, "edit") else "replace "
             edit = value if self.name == "edit" else f"{verb}{self.name}={value}"
@@ -172,7 +183,7 @@ class Axis:
                 asked = None
             changes: dict[str, Any] = {self.name.replace("-", "_"): asked}
             question = replace(question, **changes)
-        return Case(question, (*case.labels, (self.column, self.number(value))))
+        return replace(case, question=question, labels=(*case.labels, (self.column, self.number(value))))
 
 
 def _setting(name: str) -> str:
@@ -182,10 +193,14 @@ def _setting(name: str) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """One combination: the question that it asks, and the columns of the axes with their values (`labels`)."""
+    """One combination: the question that it asks, and the columns of the axes with their values (`labels`).
+
+    tokens: what `project_experts` is told of the tokens of a dispatch or combine.
+    """
 
     question: Question
     labels: tuple[tuple[str, int | float | str], ...] = ()
+    tokens: tuple[tuple[str, Any], ...] = ()
 
 
 def axes(vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str) -> tuple[Axis, ...]:
@@ -202,24 +217,30 @@ def axes(vary: Mapping[str, Iterable[object]] | Sequence[str | Axis] | str) -> t
     return found
 
 
-def expand(base: Question, along: Sequence[Axis]) -> list[Case]:
-    """Every combination of the values of the axes applied to `base`, the last axis fastest."""
+def expand(base: Question, along: Sequence[Axis], tokens: Iterable[tuple[str, Any]] = ()) -> list[Case]:
+    """Every combination of the values of the axes applied to `base`, the last axis fastest.
+
+    tokens: of all cases, where an axis has no others.
+    """
     number = prod(len(axis.values) for axis in along)
     if number > MOST_CASES:
         raise InputError(f"{number:,} cases are too many for one sweep (at most {MOST_CASES:,})")
-    cases = [Case(base)]
+    cases = [Case(base, tokens=(*tokens,))]
     for axis in along:
         cases = [axis.apply(case, value) for case in cases for value in axis.values]
     return cases
 
 
-def digests(names: Iterable[str], model: str, *, alone: bool) -> list[str]:
+def digests(names: Iterable[str], model: str, recorded: Iterable[Routing | str] = (), *, alone: bool) -> list[str]:
     """The digests of the files that hold these algorithms and this model, as far as they are not the package's.
 
-    alone: no other process and no later run takes part; otherwise what this process alone knows is an
-    `InputError`.
+    recorded: routings and files of such, which have a digest too. alone: no other process and no later run takes
+    part; otherwise what this process alone knows is an `InputError`.
     """
-    found = []
+    found = [
+        one.digest if isinstance(one, Routing) else sha256(read_bytes(one, 4 * MOST_BYTES, "routing")).hexdigest()
+        for one in recorded
+    ]
     for name in names:
         if names_a_file(name):
             found.append(sha256(read_bytes(located(name), MOST_BYTES, "schedule")).hexdigest())
@@ -258,12 +279,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work that stands alone: one case with one algorithm at all sizes, or the bound of one case."""
+    """A piece of work that stands alone: one case with one algorithm at all sizes, or the bound of one case.
+
+    collective: the name alone for tokens of experts, which are drawn for every case.
+    """
 
     key: str
     place: Place
     case: Case
-    collective: Collective
+    collective: Collective | str
     sizes: tuple[int, ...]
     algorithm: str
     model: str
@@ -299,8 +323,8 @@ class Sweep(Result):
     ----------
     machine : str
         Its name.
-    collective : Collective
-        What runs.
+    collective : Collective or str
+        What runs; the name of a dispatch or combine, whose tokens vary.
     axes : tuple of Axis
         What varied.
     points : tuple of dict
@@ -323,7 +347,7 @@ class Sweep(Result):
     """
 
     machine: str
-    collective: Collective
+    collective: Collective | str
     axes: tuple[Axis, ...]
     points: tuple[dict[str, Any], ...]
     resumed: int = 0
@@ -361,6 +385,7 @@ def sweep(
     model: models.ModelName | str | None = None,
     bounds: bool = False,
     base: Question | None = None,
+    tokens: Mapping[str, Any] | None = None,
     workers: int = 1,
     cluster: str | None = None,
     journal: str | os.PathLike[str] | None = None,
@@ -373,7 +398,9 @@ def sweep(
     machine : str, path or Topology
         A name or a file as `blinksim.load` takes it, or one node as a topology.
     collective : str or Collective
-        Such as ``"allreduce"``; an alltoallv with its traffic matrix, which is scaled to the sizes.
+        Such as ``"allreduce"``; an alltoallv with its traffic matrix, which is scaled to the sizes; or
+        ``"dispatch"`` or ``"combine"``, which `blinksim.project_experts` times, and whose sizes are those of its
+        tokens.
     sizes : iterable of int or str, or str
         Bytes, or text such as ``"1MiB"``; as a single text also ``"1KiB:1GiB:x4"`` or ``"1MiB,3MiB"``.
     vary : mapping or sequence of str, or str
@@ -392,6 +419,9 @@ def sweep(
         Adds the bound at every point (of allreduce beyond 8,192 ranks: in two phases).
     base : Question, optional
         What all cases have in common.
+    tokens : mapping, optional
+        Of a dispatch or combine, what all cases have in common: settings of `blinksim.project_experts`. The axes
+        may be such settings too: ``{"tokens": [128, 4096], "top-k": [4, 8]}``.
     workers : int
         Processes of this machine (scripts then need an ``if __name__ == "__main__":``).
     cluster : str, optional
@@ -419,22 +449,26 @@ def sweep(
     >>> [row["library"] for row in found.rows()], found.rows()[0]["time_s"] < found.rows()[1]["time_s"]
     (['NCCL', 'NCCL'], True)
     """
-    wanted = Collective.of(collective)
-    lengths = sizes_of(sizes)
+    wanted: Collective | str = str(collective).lower()
+    if wanted not in OF_EXPERTS:
+        wanted = Collective.of(collective)
+    lengths = (0,) if isinstance(wanted, str) else sizes_of(sizes)
     worker_pool.check(workers, cluster)
     along = axes(vary)
     named, model = model, model or _BY_LINKS
     if not models.times_schedules(model):
         models.check(model, (*models.schedule_models(), *models.preset_names()))
     timing = models.model(model)
-    names = _algorithms(algorithms, wanted, timing, named)
-    outside = digests(names, model, alone=(workers, cluster, journal) == (1, None, None))
+    drawn = {**(tokens or {}), **dict.fromkeys(axis.name for axis in along if axis.name in TOKENS)}
+    names = _algorithms(algorithms, wanted, timing, named, bool(drawn), bounds=bounds)
+    recorded = [value for value in drawn.values() if isinstance(value, Routing) or os.path.isfile(str(value))]
+    outside = digests(names, model, recorded, alone=(workers, cluster, journal) == (1, None, None))
     start = base or Question()
     if timing.pins_rates and timing.rates is not None:
         start = replace(start, rates=timing.rates)
         if any(axis.name == "rates" for axis in along):
             raise InputError(f"model={model} pins the rates {timing.rates!r}; they cannot vary")
-    cases = expand(start, along)
+    cases = expand(start, along, (tokens or {}).items())
     for case in cases:
         timing.check(case.question)
     asked = Task("", Place("", start), Case(start), wanted, lengths, "", model)
@@ -482,7 +516,8 @@ def _tasks(
                 every = (node, preferring(node, "nccl"), preferring(node, "measured"))
                 nodes[table] = node, "".join(map(_fingerprint, every))
             node, print_ = nodes[table]
-            question = replace(asked, machine=node, rates=node.rates, collective=like.collective)
+            drawn = None if isinstance(like.collective, str) else like.collective
+            question = replace(asked, machine=node, rates=node.rates, collective=drawn)
             key = _key(print_, case, like.collective, like.sizes, name, like.model, outside)
             place = Place(_key(print_, case, like.collective, str(node.loaded_from)), question)
             tasks.append(replace(like, key=key, place=place, case=case, algorithm=name))
@@ -514,7 +549,23 @@ def _points(
     return tuple(points), tuple(f"{kind}_s" for kind in classes)
 
 
-def _algorithms(names: Sequence[str] | str, collective: Collective, model: TimingModel, by: str | None) -> list[str]:
+def _algorithms(
+    names: Sequence[str] | str,
+    collective: Collective | str,
+    model: TimingModel,
+    by: str | None,
+    tokens: bool,
+    *,
+    bounds: bool,
+) -> list[str]:
+    """The algorithms asked for. tokens: whether settings of such are given. Raises for what does not go together."""
+    if isinstance(collective, str):
+        if names or by or bounds:
+            why = "is timed by its ways beside its floor; leave algorithms, model and bounds out"
+            raise InputError(f"{collective} {why}")
+        return ["best"]
+    if tokens:
+        raise InputError(f"{collective.name} has no tokens; only a {' and a '.join(OF_EXPERTS)} have")
     names = names or ("best" if by else LIBRARY)
     if not isinstance(model, ScheduleModel):
         if each(names) != ("best",):
@@ -545,7 +596,11 @@ def _fingerprint(node: Topology) -> str:
     return sha256(repr((*of_node, (node.execution, node.nccl_rates))).encode()).hexdigest()
 
 
-def _key(node: str, case: Case, collective: Collective, *what: object) -> str:
+def _key(node: str, case: Case, collective: Collective | str, *what: object) -> str:
+    if isinstance(collective, str):
+        tokens = [f"{key}={value}" for key, value in case.tokens]
+        asked = [__version__, node, case.question.settings(), collective, tokens, *what]
+        return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
     asked = [__version__, node, case.question.settings(), collective.name, collective.root, *what]
     if collective.traffic is not None:
         asked.append(collective.traffic.digest)
@@ -555,7 +610,7 @@ def _key(node: str, case: Case, collective: Collective, *what: object) -> str:
 def run(task: Task) -> Rows:
     """The rows of one task; what goes wrong becomes the reason in them, so that one point never ends a sweep."""
     try:
-        return _rows(task)
+        return token_rows(task, task.collective) if isinstance(task.collective, str) else _rows(task, task.collective)
     except BlinksimError as error:
         if len(task.sizes) > 1 and task.algorithm != _BOUND_WORK:  # other sizes may have an answer
             return [row for size in task.sizes for row in run(replace(task, sizes=(size,)))]
@@ -566,22 +621,29 @@ def run(task: Task) -> Rows:
         return task.failed(f"unexpected {type(error).__name__}: {error}")
 
 
-def _rows(task: Task) -> Rows:
-    """As `run`; raises what goes wrong."""
+def token_rows(task: Task, name: str) -> Rows:
+    """As `run` for a dispatch or combine; raises what goes wrong."""
+    timed = project_experts(part_at(task.place), name, **dict(task.case.tokens))
+    said, keys = timed.to_dict(), (*_MEASURES[1:-1], "cannot_take_less_s", "wire_GBps", "logical_GBps")
+    return [task.row(model=said["model"], ranks=timed.routing.ranks, **{key: said[key] for key in keys})]
+
+
+def _rows(task: Task, collective: Collective) -> Rows:
+    """As `run` for others; raises what goes wrong."""
     if task.algorithm == _BOUND_WORK:
         topology = part_at(task.place)
-        if task.collective.name == "allreduce" and topology.ranks > MOST_EXACT:
+        if collective.name == "allreduce" and topology.ranks > MOST_EXACT:
             phases = [bound(topology, name).rate for name in ("reducescatter", "allgather")]
             rate = 1 / sum((1 / phase for phase in phases), start=Fraction(0))
             return [_bound_columns(rate, "reduce-scatter + allgather", TWO_PHASES)]
-        best = bound(topology, task.collective).headline
+        best = bound(topology, collective).headline
         return [_bound_columns(best.rate, best.scope, best.assumes)]
     question, chooser = task.place.question, models.chooser(task.algorithm)
     projections: Sequence[Projection]
     if task.algorithm == LIBRARY:
         # It has rates of its own, unless the case names some.
         asked = replace(question, rates=task.case.question.rates)
-        projections = project.answer(asked, task.collective, task.sizes)
+        projections = project.answer(asked, collective, task.sizes)
     else:
         model = models.model(chooser or task.model)
         # The links must connect the members for what a library chooses as for all others.
@@ -589,7 +651,7 @@ def _rows(task: Task) -> Rows:
         if part is None or not isinstance(model, ScheduleModel):
             model, part = model.at(question)
         names = model.best if task.algorithm == "best" else [task.algorithm]
-        projections = model.times(part, task.collective, task.sizes, names)
+        projections = model.times(part, collective, task.sizes, names)
     quickest: dict[int, dict[str, Any]] = {}
     for found in projections:
         if found.size not in quickest:

@@ -15,7 +15,7 @@ from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.compute import bound, exchange_variables, two_phases
 from blinksim.bounds.quick import quick_bound, tries_every_cut
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import InfeasibleError
 from blinksim.graphs.network import network
 from blinksim.topology.graph import Topology
 
@@ -35,10 +35,9 @@ def best_known(topology: Topology, collective: Collective, grants: tuple[str, ..
     """The tightest bounds that are found within some tenths of a second; `searched` is False for sums alone.
 
     topology: the selected part, with two or more members. grants: what switches may do, of what they can.
-    Raises `InputError` for tokens of experts, which no schedule is built for.
     """
     if collective.routing is not None:
-        raise InputError(f"no algorithm has {collective}; its time and its floor are known without one")
+        return bound(topology, collective)
     quick = quick_bound(topology, collective, grants)
     if grants:
         # What holds for switches that only forward is no higher; beyond that, a search takes long.

@@ -9,8 +9,7 @@ k highest of which are the same draw (Vieira 2014); given the highest of a node,
 
 A way says how many copies of a token cross between nodes: one for every rank that wants it, or one for every
 node with such ranks, which is copied there. They cross at the sender's place in its node, its rail, and go on
-inside. The sums of a combine go the ways of its dispatch backwards. Times are those of the busiest link, as
-for large messages; launches, sorting tokens and latencies come on top.
+inside; or they go straight from rank to rank. The sums of a combine go the ways of its dispatch backwards.
 """
 
 from __future__ import annotations
@@ -344,15 +343,50 @@ def write_routing(routing: Routing, path: PathText, force: bool = False) -> None
     write_bytes(path, content_of(path, routing.experts), force)
 
 
-A_RANK, A_NODE = "a copy a rank", "a copy a node"
+def rail_peers(topology: Topology) -> tuple[Ids, Ids]:
+    """The node of every rank; and the rank of every node that takes a rank's tokens in, itself in its own node.
+
+    Shapes (ranks) and (ranks, nodes). Peers have the same place in their nodes, and so the same rail.
+    """
+    ranks, hosts = np.arange(topology.ranks), nodes_of(topology, topology.members)
+    host, place = np.empty_like(ranks), np.empty_like(ranks)
+    for number, own in enumerate(hosts):
+        host[own], place[own] = number, np.arange(len(own))
+    peer = np.array([np.array(own)[place % len(own)] for own in hosts]).T
+    peer[ranks, host] = ranks
+    return host, peer
+
+
+A_RANK, A_NODE, DIRECT = "a copy a rank", "a copy a node", "direct"
+
+
+def hops(topology: Topology, collective: Collective, name: str) -> list[Ids]:
+    """Tokens that go from rank to rank in every step of a way, one after the other; shapes (ranks, ranks)."""
+    routing = collective.routing
+    assert routing is not None
+    host, peer = rail_peers(topology)
+    ranks, tokens = np.arange(routing.ranks), routing.tokens
+    near = tokens * (host[:, None] == host)
+    if name == DIRECT:
+        found = [tokens.copy()]
+    else:
+        copies = routing.reached((*host.tolist(),))[0]
+        if name == A_RANK:
+            copies = tokens @ (host[:, None] == np.arange(peer.shape[1]))
+        found = [near, np.zeros_like(tokens)]
+        np.add.at(found[0], (ranks[:, None], peer), copies)
+        np.add.at(found[1], (peer[:, host], ranks), tokens - near)
+    for sent in found:
+        np.fill_diagonal(sent, 0)
+    return found if collective.name == DISPATCH else [sent.T for sent in reversed(found)]
 
 
 @dataclass(frozen=True)
 class Way:
     """A way of libraries, by what it puts on the busiest link of each class.
 
-    time: seconds of the busiest of all, which is of class `limit`. bytes: by class. port: the class of a
-    node's way out, or of a GPU's on a single node.
+    time: seconds of the busiest of all, which is of class `limit`, without latencies. bytes: by class. port: the
+    class of a node's way out, or of a GPU's on a single node.
     """
 
     name: str
@@ -368,29 +402,16 @@ class Way:
 
     @classmethod
     def of(cls, topology: Topology, collective: Collective, name: str) -> Way:
-        """The way called `A_RANK` or `A_NODE`; raises `InfeasibleError` if there are too many routes."""
+        """The way called `A_RANK`, `A_NODE` or `DIRECT`; raises `InfeasibleError` if there are too many routes."""
         routing, shared, places = collective.routing, resources(topology), topology.member_places
         assert routing is not None
-        ranks, hosts = np.arange(routing.ranks), nodes_of(topology, topology.members)
-        host, place = np.empty_like(ranks), np.empty_like(ranks)
-        for number, own in enumerate(hosts):
-            host[own], place[own] = number, np.arange(len(own))
-        # The rank of every node that takes a rank's tokens in and hands them on: itself in its own node.
-        peer = np.array([np.array(own)[place % len(own)] for own in hosts]).T
-        peer[ranks, host] = ranks
-        copies = routing.reached((*host.tolist(),))[0]
-        if name == A_RANK:
-            copies = routing.tokens @ (host[:, None] == np.arange(len(hosts)))
-        sent = np.zeros_like(routing.tokens)
-        np.add.at(sent, (ranks[:, None], peer), copies)
-        np.add.at(sent, (peer[:, host], ranks), routing.tokens)
-        np.fill_diagonal(sent, 0)
-        sent = sent if collective.name == DISPATCH else sent.T
+        sent = np.sum(hops(topology, collective, name), axis=0)
         src, dst = np.nonzero(sent)
         use, _ = uses_of_messages(topology, places[src], places[dst], sent[src, dst])
         amount, kinds = shared.of_links(use.units) * routing.token_size, np.array(shared.kinds)
         busiest = int(np.argmax(amount / shared.rates))
         most = {kind: int(amount[kinds == kind].max()) // use.parts for kind in topology.link_classes}
-        limit, between = shared.kinds[busiest], topology.inter_node_links if len(hosts) > 1 else ()
-        port = next((kind for kind in between[::-1] if kind in most), limit)
+        limit, columns, node = shared.kinds[busiest], topology.link_columns, topology.device_nodes
+        between = {topology.links[link].kind for link in np.flatnonzero(node[columns.src] != node[columns.dst])}
+        port = next((kind for kind in most if kind in between), limit) if topology.nodes > 1 else limit
         return cls(name, shared.longest(amount) / use.parts, most, limit, port)

@@ -520,7 +520,7 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
           for them.
       alike: ring: pass every node the same way, as NCCL's files need.
       listed: List the algorithms instead.
-      seed: Seed of a solver, for repeatable answers.
+      seed: Seed of a solver, for repeatable answers, or of the choice of experts.
       output: Where to write the schedule (.json, .json.gz).
       plot: Draw the trees, the largest first, or the loads of an alltoall, as PNG, SVG or PDF.
 
@@ -530,6 +530,7 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
       blinksim synth hgx-h200 allreduce --size 1MiB --rates measured -o quickest.json
       blinksim synth dgx1-v100 allgather --algorithm few_steps --chunks-per-rank 2 --steps 2
       blinksim synth dgx1-v100 allgather --pareto --plot front.png -o front
+      blinksim synth hgx-h100 dispatch --nodes 2 --tokens 128 -o dispatch.json
     """
 
     machine: str | None = argument()
@@ -553,6 +554,7 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
     output: str | None = OUTPUT
     plot: str | None = FILE
     force: bool = FORCE
+    drawing: ExpertOptions = group(ExpertOptions)
 
 
 class Verify(TextOptions, run="blinksim.cli.schedules:verify"):
@@ -1123,7 +1125,8 @@ class Sweep(TableOptions, run="blinksim.cli.project:sweep"):
     Options:
       vary: What differs; may be repeated, all combinations are taken. nodes=1,2,4 (or ranks-per-node, rates);
           a property of links: 'xe bandwidth=15GB/s,53GB/s', 'gpu0-gpu3 lanes=1,2'; whole edits, separated by
-          semicolons: 'edit=none;without gpu3' (and so members, relays, links).
+          semicolons: 'edit=none;without gpu3' (and so members, relays, links). Of a dispatch or combine also
+          tokens=128,4096, top-k, experts, hidden, dtype, skew, hot, node-limit.
       algorithms: Names and Python files, separated by commas; best of those that are found quickly, unsearched
           for all that need no solver, nccl: what NCCL would choose, library: what it takes; files of schedules
           (.json, MSCCL's .xml).  [default: library; best if a model is named]
@@ -1142,6 +1145,7 @@ class Sweep(TableOptions, run="blinksim.cli.project:sweep"):
       blinksim sweep dgx1-v100 allreduce --sizes 1MiB,256MiB --algorithms ring,packed --bounds \\
           --vary 'edit=none;without gpu0-gpu3;degrade gpu0-gpu4 lanes=1'
       blinksim sweep hgx-h200 allreduce --vary nodes=2,16,128 --workers 2 -o pods.csv --plot pods.png
+      blinksim sweep hgx-h100 dispatch --vary nodes=2,8 --vary tokens=128,4096 --topk 8
     """
 
     machine: str = argument()
@@ -1158,6 +1162,7 @@ class Sweep(TableOptions, run="blinksim.cli.project:sweep"):
     plot: str | None = FILE
     plot_y: Literal["algbw", "busbw", "time", "terms"] = choice("algbw busbw time terms", "algbw", rare=True)
     force: bool = FORCE_ALL
+    drawing: ExpertOptions = group(ExpertOptions)
 
 
 class Help(Options, run="blinksim.cli.options:explain"):

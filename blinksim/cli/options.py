@@ -32,7 +32,7 @@ from blinksim.textio import text_files
 from blinksim.units import format_rate
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import Bound, Help, MachineOptions, Project, ScheduleMachineOptions
+    from blinksim.cli.commands import Bound, Help, MachineOptions, Project, ScheduleMachineOptions, Sweep, Synth
     from blinksim.machines import Question
     from blinksim.schedule.model import Schedule
 
@@ -330,7 +330,9 @@ def built(name: str) -> click.Command:
     if not options.run:
         subs = [built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")]
         return click.Group(name, commands=subs, **texts)
-    return Command(name.split()[-1], callback=carry_out, params=list(options.parameters(name)), **texts)
+    # An option that two groups have is one.
+    params = {parameter.name: parameter for parameter in options.parameters(name)}
+    return Command(name.split()[-1], callback=carry_out, params=[*params.values()], **texts)
 
 
 def explain(options: Help) -> None:
@@ -388,18 +390,27 @@ def typed_options(given: object, *names: str) -> str:
     return "".join(words)
 
 
-def wanted_of(options: Bound | Project, question: Question) -> Collective:
+def wanted_of(options: Bound | Project | Synth, question: Question) -> Collective:
     """The collective of a command that knows dispatch and combine, which have options of their own."""
     if options.collective is None:
         raise click.UsageError("Missing argument 'COLLECTIVE'.")
-    name, given = options.collective.lower(), typed_options(options.drawing)
-    if name in OF_EXPERTS and not typed_options(options.data):
+    if of_tokens(options):
         from blinksim.timing.experts import expert_collective
 
-        return expert_collective(question.part(), name, **vars(options.drawing))
+        return expert_collective(question.part(), options.collective.lower(), **vars(options.drawing))
+    return collective_of(options.collective, **vars(options.data))
+
+
+def of_tokens(options: Bound | Project | Sweep | Synth) -> bool:
+    """Whether a command is asked about a dispatch or combine; refuses options of these for others."""
+    # A seed is of other collectives too.
+    own = [name for name in vars(options.drawing) if not hasattr(options, name)]
+    name, given = (options.collective or "").lower(), typed_options(options.drawing, *own)
+    if name in OF_EXPERTS and not typed_options(options.data):
+        return True
     if given:
         raise InputError(f"{name} takes no{given}: only bytes count for the time, or tokens in a dispatch")
-    return collective_of(options.collective, **vars(options.data))
+    return False
 
 
 def collective_of(name: str, root: int | None = None, traffic: str | None = None) -> Collective:

@@ -18,7 +18,16 @@ from blinksim.answers.compare import Comparison, Models, across_models, buckets,
 from blinksim.answers.project import BEST, answer as three_figures, held_at, rank
 from blinksim.answers.sweep import Sweep as Study
 from blinksim.answers.worker_pool import Rows
-from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited, wanted_of
+from blinksim.cli.options import (
+    collective_of,
+    command_line,
+    left,
+    of_tokens,
+    question_of,
+    typed_options,
+    unedited,
+    wanted_of,
+)
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -232,7 +241,7 @@ def _model(options: Project, algorithm: str, name: str) -> TimingModel:
 
 def _next(best: Projection, question: Question, options: Project, algorithm: str, model: str) -> str:
     """The command to go on with."""
-    again = command_line(question, best.collective.name, **vars(options.data))
+    again = command_line(question, best.collective.name, **vars(options.data)) + typed_options(options.drawing)
     size = typed_size(best.size)
     # As it was typed: a model in a file has another name in the answer.
     timed_by = best.model if registry.chooser(algorithm) else typed(model)
@@ -383,7 +392,14 @@ def sweep(options: Sweep) -> None:
     """Every combination of what-ifs, nodes, sizes and algorithms as one table."""
     question, machine = question_of(options.machine, options.where), options.machine
     options.work.check(machine)
-    wanted = collective_of(options.collective, **vars(options.data))
+    tokens: dict[str, object] | None = None
+    if of_tokens(options):
+        if given := typed_options(options, "sizes"):
+            raise InputError(f"{options.collective} takes no{given}: its tokens say how many bytes there are")
+        wanted: Collective | str = options.collective
+        tokens = {name: value for name, value in vars(options.drawing).items() if value is not None}
+    else:
+        wanted = collective_of(options.collective, **vars(options.data))
     options.check_files()
     journal = f"{options.output}.journal" if options.output else None
     total, start, last = 0, monotonic(), monotonic()
@@ -409,6 +425,7 @@ def sweep(options: Sweep) -> None:
                 model=options.model,
                 bounds=options.bounds,
                 base=question,
+                tokens=tokens,
                 **vars(options.work),
                 journal=journal,
                 report=report,
@@ -431,13 +448,14 @@ def sweep(options: Sweep) -> None:
     with written(options.output, keep) as output:
         said: dict[str, object] = {"machine": swept.machine, "source": machine}
         by = options.model or ("alpha-beta" if options.algorithms else "library")
-        said |= {"collective": swept.collective.name, "model": by}
+        said |= {"collective": getattr(swept.collective, "name", swept.collective), "model": by}
         said |= {"edits": list(question.edits), "vary": list(options.vary), "rows": rows}
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
     if not (options.plot or options.csv or options.json) and 1 <= len(swept.varying()) <= 3:
         again = command_line(question, options.collective, **vars(options.data))
         again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
+        again += typed_options(options.drawing)
         click.echo(f"next: blinksim sweep {again} --plot sweep.png")
     if len(swept.failed) == len(rows):
         raise InfeasibleError(f"no point has an answer: {swept.failed[0]['reason']}")
@@ -473,7 +491,12 @@ def _show(swept: Study, output: str | None) -> None:
 
 
 def _rates(answered: Rows) -> list[str]:
-    """The rates that are shown; points are compared by the last, which is busbw where numbers of ranks differ."""
+    """The rates that are shown; points are compared by the last, which is busbw where numbers of ranks differ.
+
+    Of tokens, what goes over the wires, and what that is worth to ranks.
+    """
+    if "logical_GBps" in answered[0]:
+        return ["wire", "logical"]
     return ["algbw", "busbw"] if len({row["ranks"] for row in answered}) > 1 else ["algbw"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,16 @@ from blinksim.answers.advise import Advice, Option
 from blinksim.answers.synthesize import Synthesis, synthesize
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.budget import within
-from blinksim.cli.options import collective_of, command_line, left, option_name, question_of, typed_options, unedited
+from blinksim.cli.options import (
+    collective_of,
+    command_line,
+    left,
+    option_name,
+    question_of,
+    typed_options,
+    unedited,
+    wanted_of,
+)
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, proof_lines, typed, written
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
@@ -60,7 +69,7 @@ def synth(options: Synth) -> None:
     if options.machine is None or options.collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
     question = question_of(options.machine, options.where)
-    wanted = collective_of(options.collective, **vars(options.data))
+    wanted = wanted_of(options, question)
     if options.pareto:
         _pareto(question, wanted, options)
         return
@@ -71,7 +80,8 @@ def synth(options: Synth) -> None:
     if options.output is not None and not options.output.endswith((".json", ".json.gz")):
         raise InputError(f"-o {options.output}: a schedule file ends in .json or .json.gz")
     options.check_files()
-    extra, known = _given(options, algorithm)
+    # The seed of tokens is of their experts.
+    extra, known = _given(options, algorithm, _GIVEN[:1] if wanted.routing else _GIVEN)
     what = f"synthesising {options.collective} on {options.machine}"
     working = Working(what)
     if "progress" in known:
@@ -79,7 +89,7 @@ def synth(options: Synth) -> None:
 
     def work() -> Synthesis:
         part = question.part(collective=wanted)
-        if options.plot and not wanted.exchanges:
+        if options.plot and not (wanted.exchanges or wanted.routing):
             from blinksim.plots.layout import view
             from blinksim.plots.topology_plot import check_devices
 
@@ -102,17 +112,18 @@ def synth(options: Synth) -> None:
     with written(options.output, lambda target: write_schedule(result, target, options.force)) as output:
         said = {**question.described(topology), **result.to_dict()}
         answer("synth", lambda: said, lambda: _show(result, options, question, output))
-    drawn(options.plot, options.force, "loads" if result.compact.collective.exchanges else "trees", result)
+    loads = result.compact.collective.exchanges or wanted.routing is not None
+    drawn(options.plot, options.force, "loads" if loads else "trees", result)
     if not result.verdict.ok:
         click.get_current_context().exit(1)
     if result.interrupted:
         click.get_current_context().exit(130)
 
 
-def _given(options: Synth, algorithm: str | None) -> tuple[dict[str, object], Collection[str]]:
-    """The options for an algorithm that were given, and those that it takes; refuses others."""
+def _given(options: Synth, algorithm: str | None, names: Sequence[str]) -> tuple[dict[str, object], Collection[str]]:
+    """The options for an algorithm that were given, of some names, and those that it takes; refuses others."""
     known = {"time_limit"} if algorithm is None else registered(algorithm).options()
-    extra: dict[str, object] = {key: getattr(options, key) for key in _GIVEN if getattr(options, key) is not None}
+    extra: dict[str, object] = {key: getattr(options, key) for key in names if getattr(options, key) is not None}
     for key in extra:
         if key not in known and algorithm is None:
             raise InputError(f"{option_name(options, key)} is for a certain algorithm; name it with --algorithm")
@@ -201,7 +212,7 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
     else:
         again = command_line(question, schedule.collective.name, **vars(options.data))
         names = ("algorithm", "size", "messages", "trees", "channels", "chunks", "steps", "rounds", "polish")
-        chosen = typed_options(options, *names, "time_limit", "seed", "alike")
+        chosen = typed_options(options, *names, "time_limit", "alike") + typed_options(options.drawing)
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")
 
 

@@ -195,8 +195,8 @@ def moves(schedule: Schedule) -> Moves:
     collective, ranks = schedule.collective, schedule.topology.ranks
     if ranks < 2:
         raise InfeasibleError("a collective needs at least two ranks; there is no program to write")
-    if collective.traffic is not None:
-        raise InfeasibleError("programs of MSCCL and MSCCL++ move blocks of equal length; an alltoallv has none")
+    if collective.data is not None:
+        raise InfeasibleError(f"programs of MSCCL and MSCCL++ move blocks of equal length; {collective} has none")
     cut = units(schedule)
     # The sends of a step may come in any order unless of several, of which one is a copy, the last one counts.
     place = schedule.chunk.astype(np.int64) * len(schedule.topology.devices) + schedule.dst

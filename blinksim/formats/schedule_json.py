@@ -24,13 +24,13 @@ import json
 import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from math import isqrt
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.collective import ALLTOALLV, COLLECTIVES, Collective
+from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, unknown
 from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.registry import Format, GivenFile, taken
@@ -46,7 +46,7 @@ from blinksim.textio.text_files import MIB, STDIN, read_bytes, standard_input, w
 from blinksim.topology.elements import copies
 from blinksim.topology.graph import ABILITIES, Device, Link, Topology
 from blinksim.topology.group import CommutingGroup
-from blinksim.traffic import Traffic
+from blinksim.traffic import MOST_IDS, Routing, Traffic
 
 _MOST = 2**31 - 1
 _TEXTS = ("name", "source", "rates")
@@ -61,6 +61,19 @@ def machine_to_json(topology: Topology) -> dict[str, Any]:
     devices, links = [*map(device_to_json, topology.devices)], [*map(link_to_json, topology.links)]
     keys = (*_TEXTS, "nodes", *_LISTS, "devices", "links")
     return keyed(topology, " ".join(keys), devices=devices, links=links)
+
+
+def collective_to_json(collective: Collective) -> dict[str, Any]:
+    """The JSON object of a collective, with its matrix or routing."""
+    found: dict[str, Any] = {"name": collective.name}
+    if collective.rooted:
+        found["root"] = collective.root
+    if collective.traffic is not None:
+        found["traffic"] = _encode(collective.traffic.matrix.ravel())
+    if (routing := collective.routing) is not None:
+        shape = dict(zip(_ROUTING, routing.wanted.shape, strict=True))
+        found["routing"] = shape | {"token_bytes": routing.token_size, "wanted": _encode(routing.wanted.ravel())}
+    return found
 
 
 def device_to_json(device: Device) -> dict[str, Any]:
@@ -235,6 +248,7 @@ LONGEST_LIST = 4096
 MOST_WRITTEN_OUT = 24_000
 _KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "share_den", *ARRAYS, "bound")
 _CERTIFICATE = "certificate"
+_ROUTING = "ranks", "tokens", "top_k"
 
 
 def write_schedule(schedule: ScheduleLike, path: str | os.PathLike[str], force: bool = False) -> None:
@@ -305,17 +319,12 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
     if isinstance(schedule, SymmetricSchedule):
         whole = schedule if schedule.sends > MOST_WRITTEN_OUT else None
         schedule = schedule.schedule if whole is None else schedule.base
-    collective: dict[str, Any] = {"name": schedule.collective.name}
-    if schedule.collective.rooted:
-        collective["root"] = schedule.collective.root
-    if schedule.collective.traffic is not None:
-        collective["traffic"] = _encode(schedule.collective.traffic.matrix.ravel())
     document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION if whole is None else SYMMETRIC_VERSION,
         "algorithm": schedule.algorithm,
         "form": schedule.form,
-        "collective": collective,
+        "collective": collective_to_json(schedule.collective),
         "machine": (machine_to_json if whole is None else columns_of)(schedule.topology),
         "share_den": schedule.share_den,
     }
@@ -397,8 +406,12 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
 
 
 def _collective(entry: Entry) -> Collective:
-    fields = entry.fields(("name",), {"root": None, "traffic": None})
+    fields = entry.fields(("name",), {"root": None, "traffic": None, "routing": None})
     name = fields["name"].text()
+    if name in OF_EXPERTS:
+        return Collective(name, routing=_routing(fields["routing"]))
+    if fields["routing"].value is not None:
+        raise fields["routing"].wrong(f"goes with {' and '.join(OF_EXPERTS)}")
     if name == ALLTOALLV or fields["traffic"].value is not None:
         # The alltoallv of a file: its matrix row by row.
         if name != ALLTOALLV or fields["root"].value is not None:
@@ -418,6 +431,19 @@ def _collective(entry: Entry) -> Collective:
     if fields["root"].value is not None:
         raise fields["root"].wrong(f"{name} has no root; leave it out")
     return Collective(name)
+
+
+def _routing(entry: Entry) -> Routing:
+    if entry.value is None:
+        raise entry.wrong("is missing: the ranks that every token goes to")
+    fields = entry.fields((*_ROUTING, "token_bytes", "wanted"))
+    shape, size = [fields[key].whole(1, MOST_IDS) for key in _ROUTING], fields["token_bytes"].whole(1, _MOST)
+    wanted = _decode(fields["wanted"], "int16")
+    if len(wanted) != prod(shape):
+        raise fields["wanted"].wrong(f"has {len(wanted)} entries, not one for each of {shape[2]} experts of a token")
+    with blamed_on(entry.wrong):
+        # Every rank holds one expert, its own: replicas were chosen when the routing was made.
+        return Routing(wanted.reshape(shape), shape[0], token_size=size)
 
 
 def _decode(entry: Entry, dtype: str) -> npt.NDArray[Any]:

@@ -42,7 +42,7 @@ class Table:
 
     rows: Sequence[dict[str, Any]]
     value: str
-    collective: Collective
+    collective: Collective | str
 
     def values(self, column: str) -> list[Any]:
         """What stands in a column, each once: numbers ascending, texts in the order of the rows."""
@@ -74,7 +74,9 @@ class Table:
         measure = next((measure for measure in style.MEASURES.values() if measure.column == self.value), None)
         if not most or measure is None or row["ranks"] is None:
             return None
-        return measure.of(most * 1e9, row["size_bytes"], float(busbw_factor(self.collective.name, row["ranks"])))
+        return measure.of(
+            most * 1e9, row["size_bytes"], float(busbw_factor(getattr(self.collective, "name", ""), row["ranks"]))
+        )
 
 
 def label(column: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.collective import Collective
+from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Ints, Ints32, distinct
 from blinksim.results import Tabular
@@ -70,7 +70,8 @@ class Schedule(Tabular):
         every rank has a vector of that size, to the number of ranks; for alltoallv to all bytes over the
         size.
     origin, target : array (C)
-        The rank that a chunk starts from, or must end at; -1 where that is every rank (or the root).
+        The rank that a chunk starts from, or must end at; -1 where that is every rank (or the root). The target
+        of a dispatch, and the origin of a combine, is the number of a set of ranks in ``routing.classes.sets``.
     chunk, src, dst : array (M)
         What is sent from which device to which (indices into topology.devices).
     op : array (M)
@@ -135,8 +136,9 @@ class Schedule(Tabular):
         ends = {"chunk": chunks, "src": devices, "dst": devices, "op": 2, "route": routes, "route_links": links}
         for what, end in ends.items():
             _within(what, getattr(self, what), end)
-        _within("origin", self.origin, ranks, least=-1)
-        _within("target", self.target, ranks, least=-1)
+        origins, targets = self.collective.label_counts(ranks)
+        _within("origin", self.origin, origins, least=-1)
+        _within("target", self.target, targets, least=-1)
         if len(self.step) and (int(self.step[0]) < 0 or bool((self.step[1:] < self.step[:-1]).any())):
             raise InputError("a schedule's steps must start at 0 or later and never decrease")
         if int(self.channel.min(initial=0)) < 0:
@@ -170,6 +172,15 @@ class Schedule(Tabular):
     def device_of(self) -> Ints32:
         """Device index of each rank."""
         return self.topology.member_places.astype(np.int32)
+
+    @cached_property
+    def token_class(self) -> Ints:
+        """Of a dispatch or combine, the number of each chunk in `Routing.classes`; -1 for tokens that it has not."""
+        routing, ends = self.collective.routing, (self.origin, self.target)
+        if routing is None:
+            raise InputError(f"{self.collective} has no tokens")
+        own, which = ends[:: 1 if self.collective.starts == OWN else -1]
+        return routing.classes.number(own.astype(np.int64), which.astype(np.int64))
 
     def share(self, chunk: int) -> Fraction:
         """The exact share of one chunk."""

@@ -183,8 +183,7 @@ class Outline:
     @cached_property
     def step_loads(self) -> StepLoads:
         """Load per step; rounds one after another that send the same are one step that comes again."""
-        shared, overhead = self.shared, self.topology.link_columns.overhead
-        resource, count = shared.of_link, len(shared.rate)
+        shared = self.shared
         parts = lcm(*(use.parts for use in self.uses))
         rows, times, channels = list[tuple[Floats, ...]](), list[int](), list[int]()
         # A ring that gathers what it has reduced goes on with the same step.
@@ -193,12 +192,7 @@ class Outline:
             # A chunk is divided into as many parts as its most divided route needs. Chunks of an alltoall
             # take one route only, all others every sort of route.
             messages = use.started if self.collective.name == "alltoall" else use.pieces * (parts // use.parts)
-            alpha, most, started = np.zeros(count), np.zeros(count), np.flatnonzero(messages)
-            np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
-            np.maximum.at(most, resource[started], overhead[started])
-            load = np.asarray(shared.of_links(use.units) * (float(one.message) / use.parts), dtype=np.float64)
-            each = np.asarray(np.bincount(resource, overhead * messages, count), dtype=np.float64)
-            rows.append((load, alpha, each, most))
+            rows.append(step_row(self.topology, use, float(one.message), messages))
             times.append(one.times + sum(other.times for other, _ in more))
             channels.append(one.channels)
         reducing, ranks = [one for one in self.rounds if one.op == REDUCE], self.topology.ranks
@@ -221,9 +215,24 @@ class Outline:
         )
 
 
+def step_row(topology: Topology, use: LinkUse, share: float, messages: Ints) -> tuple[Floats, Floats, Floats, Floats]:
+    """A row of `StepLoads`: load, alpha, each and longest of every resource.
+
+    share: of the size, of every message that `use` counts. messages (L): how many start on each link.
+    """
+    shared, overhead = resources(topology), topology.link_columns.overhead
+    resource, count, started = shared.of_link, len(shared.rate), np.flatnonzero(messages)
+    alpha, most = np.zeros(count), np.zeros(count)
+    np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
+    np.maximum.at(most, resource[started], overhead[started])
+    load = np.asarray(shared.of_links(use.units) * (share / use.parts), dtype=np.float64)
+    each = np.asarray(np.bincount(resource, overhead * messages, count), dtype=np.float64)
+    return load, alpha, each, most
+
+
 def worth_it(topology: Topology, collective: Collective, sends: int, every_pair: bool) -> bool:
     """Whether a schedule has many sends, and its rounds few routes. every_pair: each rank sends to every other."""
-    if collective.traffic is not None or sends <= _MANY_SENDS:
+    if collective.data is not None or sends <= _MANY_SENDS:
         return False
     # `uses_of_every_pair` has routes to look up for a few ranks only.
     pairs = topology.ranks * (topology.ranks - 1)

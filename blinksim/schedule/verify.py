@@ -367,9 +367,9 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
     symmetry keeps the steps.)
     """
     base = schedule.base if isinstance(schedule, SymmetricSchedule) else schedule
-    if not base.collective.exchanges or not base.sends:
+    if not (base.collective.exchanges or base.collective.routing) or not base.sends:
         return None
-    if base.collective.traffic is not None:
+    if base.collective.data is not None:
         return "in place, blocks of unequal lengths arrive on top of others, which may still have to be sent"
     if min(int(base.origin.min()), int(base.target.min())) < 0:
         return None

@@ -19,7 +19,8 @@ of one step. So a circle lies inside one step, in which a connection has more se
 both sends and receives the same chunk. (Coffman, Elphick and Shoshani, "System deadlocks", 1971: circular
 wait.)
 
-Every rank that reduces starts with its own contribution to every chunk. A chunk that is not reduced starts in
+Every rank that reduces starts with its own contribution to every chunk; in a combine, those that the chunk's
+tokens went to do. A chunk that is not reduced starts in
 one place: at its origin, or at the root. The buffers are those of NCCL (user guide, "Collective Operations"
 and "In-place Operations"): in place, the input of an allgather or gather is the rank's own block of the
 output, the output of a reducescatter or scatter is the rank's own block of the input, and everything else has
@@ -35,7 +36,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from blinksim.collective import EVERY, OWN, ROOT
+from blinksim.collective import EVERY, OWN, ROOT, SOME
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, among, distinct, fronts, occurrences
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -56,19 +57,26 @@ def ends_with(schedule: Schedule, device: Ints32, chunk: Ints32) -> Bools:
 def _among(schedule: Schedule, who: str, rank: Ints32, own: Ints32) -> Bools:
     if who == EVERY:
         return rank >= 0
+    if schedule.collective.routing is not None and who == SOME:
+        return (rank >= 0) & (own >= 0) & schedule.collective.routing.classes.holds[own, rank]
     return np.asarray((rank >= 0) & (rank == (schedule.collective.root if who == ROOT else own)))
 
 
 def ends_at_every_rank(schedule: Schedule) -> bool:
-    """True if every rank must end with every chunk; otherwise one rank must: `end_rank`."""
+    """True if every rank must end with every chunk; otherwise some must: `end_ranks`."""
     return schedule.collective.ends == EVERY
 
 
-def end_rank(schedule: Schedule) -> Ints32:
-    """For each chunk the rank that must end with it, where that is one rank."""
+def end_ranks(schedule: Schedule) -> tuple[Ints, Ints]:
+    """Pairs of a chunk and a rank that must end with it, by chunk, where not every rank must."""
+    rank = schedule.target.astype(np.int64)
     if schedule.collective.ends == ROOT:
-        return np.full(schedule.chunks, schedule.collective.root, dtype=np.int32)
-    return schedule.target
+        rank = np.full(schedule.chunks, schedule.collective.root)
+    chunk = np.flatnonzero(rank >= 0)
+    if schedule.collective.routing is not None and schedule.collective.ends == SOME:
+        place, rank = np.nonzero(schedule.collective.routing.classes.holds[rank[chunk]])
+        return chunk[place], rank
+    return chunk, rank[chunk]
 
 
 # --- labels and shares --------------------------------------------------------------------------------------------
@@ -79,8 +87,8 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
 
     shares: the part of the size that each rank's block has, in rank order; None for 1/n each. They bind
     allgather and gather (by origin), reducescatter and scatter (by target); the blocks of an alltoall are
-    equal, and those of an alltoallv are what its traffic says. Raises `InputError` unless there is one share
-    for every rank and they add up to 1.
+    equal, and those of an alltoallv are what its traffic says, classes of tokens what their routing says.
+    Raises `InputError` unless there is one share for every rank and they add up to 1.
     """
     n = schedule.topology.ranks
     if shares is not None and (len(shares) != n or sum(shares) != 1 or min(shares) < 0):
@@ -93,6 +101,9 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
         yield f"the chunks hold {total} of the size, not {promised}: their shares do not add up"
     ends = {schedule.collective.starts: "starts with", schedule.collective.ends: "ends with"}
     if faults or OWN not in ends:
+        return
+    if schedule.collective.routing is not None:
+        yield from wrong_blocks(schedule, Blocks.of_tokens(schedule), schedule.share_num)
         return
     if schedule.collective.exchanges:
         traffic = schedule.collective.traffic
@@ -118,7 +129,7 @@ def wrong_labels(schedule: Schedule) -> Iterator[str]:
     labels = (("origin", schedule.origin, starts), ("target", schedule.target, ends))
     for what, ranks, who in labels:
         # Where it is the root, -1 and the root say the same.
-        allowed = ranks >= 0 if who == OWN else (ranks == -1)
+        allowed = ranks >= 0 if who in (OWN, SOME) else (ranks == -1)
         if who == ROOT:
             allowed |= ranks == schedule.collective.root
         for chunk in np.flatnonzero(~allowed)[:1]:
@@ -148,21 +159,36 @@ class Blocks:
         of = schedule.origin.astype(np.int64) * n + schedule.target
         return cls(of, ranks[:, 1] * n + ranks[:, 0], np.ones(n * n, dtype=np.int64), ranks)
 
+    @classmethod
+    def of_tokens(cls, schedule: Schedule) -> Blocks:
+        """Of every class of tokens; -1 for chunks of none."""
+        assert schedule.collective.routing is not None
+        classes = schedule.collective.routing.classes
+        ones = np.ones_like(classes.own)
+        return cls(schedule.token_class, -ones, ones, np.stack([classes.own, classes.which], axis=1))
+
 
 def wrong_blocks(schedule: Schedule, blocks: Blocks, share_num: Ints) -> Iterator[str]:
     """The first block that is not what a rank has for another. share_num: of each chunk, for all of its images."""
-    n, traffic = schedule.topology.ranks, schedule.collective.traffic
+    data, routing = schedule.collective.data, schedule.collective.routing
+    for chunk in np.flatnonzero(blocks.of < 0)[:1]:
+        yield f"chunk {chunk} is of tokens that the routing does not have: no such ranks are wanted from there"
+        return
     sums = np.zeros(len(blocks.size), dtype=np.int64)
     np.add.at(sums, blocks.of, share_num)
     # bytes / size = share_num / share_den, in lowest terms of the constants so that products stay small.
-    unit = Fraction(schedule.share_den, n if traffic is None else traffic.size)
-    wanted = blocks.size if traffic is None else traffic.matrix.ravel()
+    unit = Fraction(schedule.share_den, schedule.topology.ranks if data is None else data.size)
+    wanted = blocks.size if data is None else data.amounts
     if max(int(sums.max()), 1) * unit.denominator >= 2**63 or int(wanted.max()) * unit.numerator >= 2**63:
         sums, wanted = sums.astype(object), wanted.astype(object)
     for wrong in np.flatnonzero(sums * unit.denominator != wanted * unit.numerator)[:1].tolist():
         a, b = blocks.first[wrong].tolist()
-        found = Fraction(int(sums[wrong]), schedule.share_den * int(blocks.size[wrong]))
-        yield f"rank {a} has {found} of its size for rank {b}, not {schedule.collective.share(a, b, n)}"
+        whole = schedule.share_den * int(blocks.size[wrong])
+        found, due = Fraction(int(sums[wrong]), whole), int(wanted[wrong]) * unit / whole
+        who = f"for rank {b}"
+        if routing is not None:
+            who = f"with ranks {', '.join(map(str, np.flatnonzero(routing.classes.holds[b])))}"
+        yield f"rank {a} has {found} of its size {who}, not {due}"
 
 
 def describe(schedule: Schedule, send: int) -> str:
@@ -191,18 +217,22 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
     # The same copy for a further reader adds nothing.
     order = order[~repeated_reads(schedule)[order]]
     bounds = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1)).tolist()
-    start = {int(device): 1 << rank for rank, device in enumerate(schedule.device_of)}
-    devices = schedule.topology.devices
+    devices, routing = schedule.topology.devices, schedule.collective.routing
+    every = {int(device): 1 << rank for rank, device in enumerate(schedule.device_of)}
+    starts = [every] * schedule.chunks
+    if routing is not None:
+        own = [{device: every[device] for device in schedule.device_of[row].tolist()} for row in routing.classes.holds]
+        starts = [own[number] for number in schedule.origin.tolist()]
     reduces = [bool({"reduce", "reduce_into_reader"} & device.can) for device in devices]
     # What works for GPUs keeps nothing once it has given it out.
     forgets = {number for number, device in enumerate(devices) if device.reads}
     members = [int(device) for device in schedule.device_of]
-    if ends_at_every_rank(schedule):
-        ends = [members] * schedule.chunks
-    else:
-        ends = [[members[rank]] if rank >= 0 else [] for rank in end_rank(schedule)]
+    ends = dict.fromkeys(range(schedule.chunks), members)
+    if not ends_at_every_rank(schedule):
+        ends = {chunk: [members[rank]] for chunk, rank in zip(*(a.tolist() for a in end_ranks(schedule)), strict=True)}
     for chunk, sends in enumerate(pairwise(bounds)):
-        fault = _follow(schedule, chunk, order[slice(*sends)], start.copy(), (reduces, forgets), ends[chunk])
+        begin = starts[chunk].copy()
+        fault = _follow(schedule, chunk, order[slice(*sends)], begin, (reduces, forgets), ends.get(chunk, ()))
         if fault:
             yield fault
 
@@ -212,7 +242,7 @@ def _follow(
 ) -> str | None:
     """Carries out the sends of one chunk on `state`; the first fault."""
     src, dst, op, step = (a[sends].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step))
-    reduces, forgets = able
+    (reduces, forgets), full = able, sum(state.values())
     for now, of_step in groupby(range(len(sends)), step.__getitem__):
         together = [*of_step]
         read = [state.get(src[k], 0) for k in together]
@@ -240,12 +270,11 @@ def _follow(
                     return f"{describe(schedule, sends[k])} reduces at {place(schedule, to)}, which can only copy"
                 value |= old
             state[to] = value
-    full = (1 << schedule.topology.ranks) - 1
     for device in ends:
-        if state[device] != full:
+        if (value := state.get(device, 0)) != full:
             into = np.flatnonzero((schedule.chunk == chunk) & (schedule.dst == device))
             last = f"{describe(schedule, int(into[-1]))} was the last to write there" if len(into) else ""
-            missing, wrote = _ranks(full & ~state[device]), last or "nothing is sent there"
+            missing, wrote = _ranks(full & ~value), last or "nothing is sent there"
             return f"{place(schedule, device)} ends without {missing} in chunk {chunk}; {wrote}"
     return None
 
@@ -302,17 +331,17 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
         reached = np.bincount(chunk[new], minlength=schedule.chunks)
         short = np.flatnonzero(reached < schedule.topology.ranks - 1)
     else:
-        ends_somewhere = np.flatnonzero(end_rank(schedule) >= 0)
-        target = schedule.device_of[end_rank(schedule)[ends_somewhere]]
+        ends_somewhere, rank = end_ranks(schedule)
+        target = schedule.device_of[rank]
         there = starts_with(schedule, target, ends_somewhere.astype(np.int32))
         there |= among(ends_somewhere * devices + target, arrived)
-        short = ends_somewhere[~there]
+        short = distinct(ends_somewhere[~there])
     for number in short:
         key = np.int64(number) * devices
         have = set((arrived[np.searchsorted(arrived, key) : np.searchsorted(arrived, key + devices)] - key).tolist())
         ranks = np.arange(schedule.topology.ranks)
         if not ends_at_every_rank(schedule):
-            ranks = ranks[ranks == end_rank(schedule)[number]]
+            ranks = rank[ends_somewhere == number]
         ends = schedule.device_of[ranks]
         begins = starts_with(schedule, ends, np.full(len(ends), number, dtype=np.int32))
         missing = [int(device) for device, own in zip(ends, begins, strict=True) if not own and int(device) not in have]

@@ -207,11 +207,13 @@ def with_least_time(part: Topology, projection: Projection) -> Projection:
 def least_time_of(
     part: Topology, collective: Collective, size: int, bound: Ceiling, grants: tuple[str, ...] = ()
 ) -> LeastTime:
-    """What no schedule falls below for `size` bytes on the links; on thousands of ranks by the bound on the rate alone.
+    """What no schedule falls below for `size` bytes on the links.
+
+    By the bound on the rate alone on thousands of ranks, and for tokens of experts.
 
     grants: what switches may do, as in the bound.
     """
-    if part.ranks > _MOST_RANKS or size < 1:
+    if part.ranks > _MOST_RANKS or size < 1 or collective.routing is not None:
         return LeastTime(size / float(bound.rate), bound.words, bound.assumes, bound.scope)
     from blinksim.bounds.time.delays import SECOND
     from blinksim.bounds.time.time_bound import least_time
@@ -438,7 +440,7 @@ def thinner(whole: Candidate) -> tuple[Candidate, ...]:
     schedule = whole.timed
     if whole.build or whole.parallel or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
         return ()
-    ends = schedule.origin.astype(np.int64) * schedule.topology.ranks + schedule.target
+    ends = schedule.origin.astype(np.int64) * (int(schedule.target.max(initial=0)) + 1) + schedule.target
     _, kind, count = np.unique(ends, return_inverse=True, return_counts=True)
     place = np.empty(schedule.chunks, dtype=np.int64)
     place[np.lexsort((-schedule.share_num, kind))] = places(count)

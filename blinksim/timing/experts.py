@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 from blinksim.algorithms.building.expert_times import ExpertTimes, savings
 from blinksim.bounds import bound
-from blinksim.bounds.experts import A_NODE, A_RANK, Way, draw_routing, read_routing, token_bytes
+from blinksim.bounds.experts import A_NODE, A_RANK, DIRECT, Way, draw_routing, hops, read_routing, token_bytes
 from blinksim.collective import DISPATCH, Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
+from blinksim.results import Term
+from blinksim.schedule.loads import resources
+from blinksim.schedule.step_loads import StepLoads, step_row, uses_of_messages
+from blinksim.timing.alpha_beta import cost
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Routing
@@ -53,7 +59,7 @@ def expert_collective(topology: Topology, name: str, **settings: Any) -> Collect
 
 
 def project_experts(machine: MachineLike, wanted: CollectiveLike = DISPATCH, **settings: Any) -> ExpertTimes:
-    """Project the time of a dispatch or a combine, on the links at their rates.
+    """Project the time of a dispatch or a combine, on the links alone.
 
     Parameters
     ----------
@@ -71,7 +77,7 @@ def project_experts(machine: MachineLike, wanted: CollectiveLike = DISPATCH, **s
     Returns
     -------
     ExpertTimes
-        The time by a copy a node, the floor with its certificate, and what would save.
+        The times by a copy a node and other ways, the floor with its certificate, and what would save.
 
     Raises
     ------
@@ -88,5 +94,21 @@ def project_experts(machine: MachineLike, wanted: CollectiveLike = DISPATCH, **s
     topology = as_topology(machine).selected()
     if isinstance(wanted, str):
         wanted = expert_collective(topology, wanted, **settings)
-    found, ways = bound(topology, wanted), tuple(Way.of(topology, wanted, name) for name in (A_NODE, A_RANK))
-    return ExpertTimes(found, ways, savings(topology, wanted, settings))
+    terms = {name: terms_of(topology, wanted, name) for name in (A_NODE, A_RANK, DIRECT)}
+    quickest = sorted(terms, key=lambda name: sum(term.time_s for term in terms[name]))
+    ways = tuple(Way.of(topology, wanted, name) for name in quickest)
+    return ExpertTimes(bound(topology, wanted), ways, terms, savings(topology, wanted, settings))
+
+
+def terms_of(topology: Topology, wanted: Collective, name: str) -> tuple[Term, ...]:
+    """What the time of a way is made of, by `blinksim.timing.alpha_beta`: its steps, with a message a pair of ranks."""
+    routing, places, rows = wanted.routing, topology.member_places, []
+    assert routing is not None
+    for sent in hops(topology, wanted, name):
+        if sent.any():
+            src, dst = np.nonzero(sent)
+            ends = places[src], places[dst]
+            use, messages = (uses_of_messages(topology, *ends, often)[0] for often in (sent[src, dst], None))
+            rows.append(step_row(topology, use, routing.token_size / routing.size, messages.started))
+    load, alpha, each, longest = zip(*rows, strict=True)
+    return cost(StepLoads(wanted, 0, resources(topology), load, alpha, each, longest), routing.size).terms

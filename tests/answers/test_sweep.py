@@ -673,3 +673,33 @@ def test_no_answer_anywhere_is_status_three(capsys: pytest.CaptureFixture[str]) 
 )
 def test_a_range_of_sizes_ends_where_it_says(text: str, sizes: list[int]) -> None:
     assert parse_sizes(text) == sizes
+
+
+def test_tokens_of_experts_vary_with_nodes_and_machines() -> None:
+    vary = {"nodes": [1, 2], "tokens": [8, 64], "top-k": [2, 5]}
+    found = bs.sweep("hgx-h100", "dispatch", vary=vary, tokens={"experts": 32, "seed": 3})
+    assert found.varying() == ["nodes", "tokens", "top_k", "size_bytes"]
+    for row in found.rows():
+        machine = bs.load("hgx-h100", nodes=row["nodes"])
+        own = bs.project_experts(machine, tokens=row["tokens"], top_k=row["top_k"], experts=32, seed=3)
+        assert (row["time_s"], row["cannot_take_less_s"]) == (own.time_s, own.floor_s)
+        assert (row["logical_GBps"], row["wire_GBps"]) == (own.logical / 1e9, own.wire / 1e9)
+    # What cannot be drawn is a row with the reason.
+    few = bs.sweep("hgx-h100", "combine", vary={"top-k": [2, 9]}, tokens={"experts": 8, "tokens": 4})
+    assert [row["reason"][:20] for row in few.rows()] == ["", "a token cannot go to"]
+
+
+@pytest.mark.parametrize(
+    ("collective", "given", "why"),
+    [
+        ("dispatch", {"algorithms": "direct"}, "leave algorithms, model and bounds out"),
+        ("dispatch", {"bounds": True}, "leave algorithms, model and bounds out"),
+        ("allreduce", {"vary": "tokens=1,2"}, "only a dispatch and a combine have"),
+        ("allreduce", {"tokens": {"top_k": 2}}, "only a dispatch and a combine have"),
+        ("dispatch", {"vary": "skew=-1"}, "not negative"),
+        ("dispatch", {"vary": "top-k=0"}, "whole numbers of at least 1"),
+    ],
+)
+def test_what_a_sweep_of_tokens_refuses(collective: str, given: dict[str, Any], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        bs.sweep("hgx-h100", collective, **given)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blinksim.collective import Collective
-from blinksim.gpu.execution.reference import PERIOD, Reference, input_span, output_spans
+from blinksim.gpu.execution.reference import PERIOD, Reference, input_spans, output_spans
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, element_type, fold, narrow, widen
 
 
@@ -26,7 +26,7 @@ def test_spans_of_seven_elements_on_three_ranks() -> None:
     }
     for name, (begins, ends) in expected.items():
         collective = Collective(name, 2)
-        assert input_span(collective, 3, 1, 7) == begins
+        assert input_spans(collective, 3, 1, 7) == [begins]
         assert output_spans(collective, 3, 1, 7) == ends
     assert output_spans(Collective("gather", 2), 3, 2, 7) == expected["allgather"][1]
 

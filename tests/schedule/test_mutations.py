@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from operator import attrgetter
 
 import independent_check
 import pytest
 from schedule_mutants import STRICTER, mutants
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.collective import COLLECTIVES, Collective
+from blinksim.bounds.experts import draw_routing
+from blinksim.collective import COLLECTIVES, OF_EXPERTS, Collective
 from blinksim.errors import BlinksimError
 from blinksim.machines import load
 from blinksim.schedule.model import Schedule
@@ -31,6 +33,13 @@ def originals() -> Iterator[Schedule]:
                     continue
                 try:
                     yield algorithm.build(topology, Collective(collective))
+                except BlinksimError:
+                    continue
+        routing = draw_routing(4, tokens=3, experts=8, top_k=2, ranks_per_node=2)
+        for algorithm in filter(attrgetter("tokens"), REGISTRY.values()):
+            for collective in OF_EXPERTS:
+                try:
+                    yield algorithm.build(topology, Collective(collective, routing=routing))
                 except BlinksimError:
                     continue
 
@@ -91,4 +100,4 @@ def test_deadlocks_are_those_that_playing_the_queues_shows(verdicts: Verdicts, s
 
 
 def test_collectives_are_all_covered() -> None:
-    assert {schedule.collective.name for schedule in originals()} == set(COLLECTIVES)
+    assert {schedule.collective.name for schedule in originals()} == {*COLLECTIVES, *OF_EXPERTS}

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from blinksim.bounds.bound_result import BoundResult
-from blinksim.bounds.experts import A_NODE, A_RANK, Way, draw_routing
+from blinksim.bounds.experts import A_NODE, Way, draw_routing
 from blinksim.collective import DISPATCH, Collective, busbw_factor
 from blinksim.errors import InputError
-from blinksim.results import Result, keyed
+from blinksim.results import Result, Term, keyed
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Routing
@@ -22,14 +22,17 @@ from blinksim.units import format_rate, format_time
 
 @dataclass(frozen=True, repr=False)
 class ExpertTimes(Result):
-    """A dispatch or a combine on the links at their rates: times of the busiest, of large messages.
+    """A dispatch or a combine on the links: bytes at their rates, latencies, and the starts of messages.
 
     Attributes
     ----------
     bound : BoundResult
         What no schedule exceeds, with its certificate.
     ways : tuple of Way
-        What libraries do: a copy of a token for every node that wants it, and one for every rank.
+        What libraries do, quickest first: a copy of a token for every node that wants it, one for every rank on the
+        same rails, and one that goes straight to every rank.
+    terms : mapping
+        What the time of each of the ways is made of, by its name.
     saved : mapping
         What would take less time, in words, and the part of the time that it saves, of a sample of tokens.
 
@@ -43,6 +46,7 @@ class ExpertTimes(Result):
 
     bound: BoundResult
     ways: tuple[Way, ...]
+    terms: Mapping[str, tuple[Term, ...]]
     saved: Mapping[str, float]
 
     @property
@@ -54,8 +58,12 @@ class ExpertTimes(Result):
 
     @property
     def time_s(self) -> float:
-        """Seconds by a copy a node."""
-        return self.ways[0].time_s
+        """Seconds by the quickest way."""
+        return self.seconds(self.ways[0])
+
+    def seconds(self, way: Way) -> float:
+        """Of one of the ways: of its bytes, latencies and starts."""
+        return sum(term.time_s for term in self.terms[way.name])
 
     @property
     def floor_s(self) -> float:
@@ -75,14 +83,14 @@ class ExpertTimes(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for every way."""
-        return [keyed(way, "way=name time_s limited_by=limit bytes") for way in self.ways]
+        keys = "way=name time_s bandwidth_s=time_s limited_by=limit bytes"
+        return [keyed(way, keys, time_s=self.seconds(way)) for way in self.ways]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: the times, the ways with the bytes on their busiest links, what would save, and the bound."""
         first, (_, tokens, top_k) = self.ways[0], self.routing.experts.shape
-        limit, time_s = first.limit, self.time_s
-        values: dict[str, Any] = {"model": "links", "algorithm": first.name, "bottleneck": limit}
-        values["terms"] = [{"name": f"bandwidth of {limit}", "time_s": time_s, "limit": limit}]
+        values: dict[str, Any] = {"model": "links", "algorithm": first.name, "bottleneck": first.limit}
+        values["terms"] = [keyed(term, "name time_s limit") for term in self.terms[first.name]]
         values |= {"ways": self.rows(), "saved": dict(self.saved), "tokens": tokens, "top_k": top_k}
         values |= {"experts": len(self.routing.placement), "bound": self.bound.to_dict()}
         algbw, factor = self.routing.size / self.time_s, busbw_factor(DISPATCH, self.routing.ranks)
@@ -97,23 +105,32 @@ class ExpertTimes(Result):
         tokens, k = routing.experts.shape[1:]
         nodes = f"{topology.nodes} x " if topology.nodes > 1 else ""
         where = f"{topology.ranks} GPUs of {nodes}{topology.name}"
-        what = f"{tokens:,} tokens a GPU of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
-        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} by {A_NODE}"
+        each = f"{tokens:,} token{'s' * (tokens > 1)} a GPU"
+        what = f"{each} of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
+        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} by {self.ways[0].name}"
 
     def text(self) -> str:
-        """The answer, its floor, bytes, and what limits and would save: at most eight lines."""
-        topology, (first, other) = self.bound.topology, self.ways
-        loads, more = (
-            ", ".join(f"{kind} {most / 1e6:.4g} MB" for kind, most in way.bytes.items()) for way in self.ways
-        )
+        """The answer, its floor, bytes, the other ways, and what limits and would save: at most ten lines."""
+        topology, first = self.bound.topology, self.ways[0]
+        loads = {
+            way.name: ", ".join(f"{kind} {most / 1e6:.4g} MB" for kind, most in way.bytes.items()) for way in self.ways
+        }
+        others = [
+            (way.name, f"{format_time(self.seconds(way))}; busiest links {loads[way.name]}")
+            for way in self.ways[1:]
+            if (way.bytes, self.terms[way.name]) != (first.bytes, self.terms[first.name])
+        ]
+        worst = max(self.terms[first.name], key=lambda term: term.time_s)
+        limit = worst.limit if worst.limit in first.bytes else worst.name
         rates = f"logical {format_rate(self.logical)} a GPU, wire {format_rate(self.wire)} of {first.port}"
         facts = [
             ("from", f"links alone at {topology.rates} rates: no launches, no sorting of tokens"),
+            ("terms", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in self.terms[first.name])),
             ("cannot take less", f"{format_time(self.floor_s)}, whatever the schedule"),
             ("", self.bound.certificate.words(topology)),
-            ("busiest links", loads),
-            (A_RANK, more != loads and f"{format_time(other.time_s)}, an alltoallv; busiest links {more}"),
-            ("limited by", f"{first.limit}; {rates}"),
+            ("busiest links", loads[first.name]),
+            *others,
+            ("limited by", f"{limit}; {rates}"),
             ("would save", ", ".join(f"{what} {100 * part:.3g} %" for what, part in self.saved.items())),
         ]
         return "\n".join((self.sentence(), *(f"  {what:<17} {words}" for what, words in facts if words)))

@@ -457,7 +457,14 @@ def _order(certificate: TimeCertificate) -> tuple[int, bool]:
 def _fluid(
     topology: Topology, collective: Collective, size: int, proofs: Sequence[Certificate]
 ) -> list[TimeCertificate]:
-    """What holds for bytes that flow, however many messages they are in."""
+    """What holds for bytes that flow, however many messages they are in.
+
+    Raises `InputError` for tokens of experts.
+    """
+    if collective.routing is not None:
+        raise InputError(
+            f"what latencies add to the least time of a {collective} is not known; bound it without a size"
+        )
     rates = [proof for proof in proofs if not isinstance(proof, Phases)]
     clock = best_clock(topology, collective, size)
     return [*(Windows.of(topology, collective, size, proof) for proof in rates), *([clock] if clock else [])]

@@ -20,24 +20,49 @@ import numpy as np
 
 from blinksim.collective import OWN, ROOT, Collective
 from blinksim.gpu.programs.dtypes import Array, ElementType, fold, narrow, widen
-from blinksim.traffic import block_bounds
+from blinksim.traffic import Routing, block_bounds, class_bounds
 
 PERIOD = 1_048_583  # prime
 Span = tuple[int, int, int]
 ALL = -1
 
 
-def input_span(collective: Collective, ranks: int, rank: int, count: int) -> tuple[int, int]:
-    """The part of the vector that a rank starts with: (first, last + 1) element."""
+def input_spans(collective: Collective, ranks: int, rank: int, count: int) -> list[tuple[int, int]]:
+    """The parts of the vector that a rank starts with, in order: (first, last + 1) element."""
+    if collective.routing is not None:
+        spans = token_spans(collective.routing, rank, count)[collective.starts != OWN]
+        return [(start, stop) for _, start, stop in spans]
     if collective.traffic is not None:
-        return (0, block_bounds(collective.traffic, count)[rank][-1])
+        return [(0, block_bounds(collective.traffic, count)[rank][-1])]
     if collective.starts == OWN and not collective.exchanges:
-        return (rank * count // ranks, (rank + 1) * count // ranks)
-    return (0, 0) if collective.starts == ROOT and rank != collective.root else (0, count)
+        return [(rank * count // ranks, (rank + 1) * count // ranks)]
+    return [(0, 0) if collective.starts == ROOT and rank != collective.root else (0, count)]
 
 
-def output_spans(collective: Collective, ranks: int, rank: int, count: int) -> list[Span]:
-    """What a rank ends with, in order: (rank it comes from or `ALL` for the reduction of all, first, last + 1)."""
+def token_spans(routing: Routing, rank: int, count: int) -> tuple[list[Span], list[Span]]:
+    """The classes of tokens that a rank has, and those that it is sent: (the class, first, last + 1).
+
+    Elements are counted in what all ranks have together.
+    """
+    bounds, classes = class_bounds(routing, count), routing.classes
+    mine, sent = classes.own == rank, classes.holds[classes.which, rank]
+    own, others = ([(c, bounds[c], bounds[c + 1]) for c in np.flatnonzero(some).tolist()] for some in (mine, sent))
+    return own, others
+
+
+def output_spans(
+    collective: Collective, ranks: int, rank: int, count: int
+) -> list[Span] | list[tuple[tuple[int, ...], int, int]]:
+    """What a rank ends with, in order: (rank it comes from or `ALL` for the reduction of all, first, last + 1).
+
+    In a combine, with the ranks whose data are reduced.
+    """
+    if (routing := collective.routing) is not None:
+        classes, (own, sent) = routing.classes, token_spans(routing, rank, count)
+        if collective.starts == OWN:
+            return [(int(classes.own[c]), start, stop) for c, start, stop in sent]
+        held = classes.holds[classes.which]
+        return [(tuple(np.flatnonzero(held[c]).tolist()), start, stop) for c, start, stop in own]
     parts = [(other * count // ranks, (other + 1) * count // ranks) for other in range(ranks)]
     if collective.traffic is not None:
         rows = block_bounds(collective.traffic, count)
@@ -87,17 +112,18 @@ class Reference:
 
     def inputs(self, rank: int) -> Array:
         """What a rank starts with, in storage form."""
-        start, stop = input_span(self.collective, self.ranks, rank, self.count)
-        target = np.empty(stop - start, dtype=self.kind.storage)
+        spans = input_spans(self.collective, self.ranks, rank, self.count)
+        target = np.empty(sum(stop - start for start, stop in spans), dtype=self.kind.storage)
         self.write_inputs(rank, target)
         return target
 
     def write_inputs(self, rank: int, target: Any, xp: Any = np) -> None:
         """Fills `target`, an array of `xp` (NumPy or CuPy), with what a rank starts with."""
-        start, stop = input_span(self.collective, self.ranks, rank, self.count)
-        table = xp.asarray(self.tables[rank])
-        for at, part in self._parts(start, stop):
-            target[at : at + part.stop - part.start] = table[part]
+        table, at = xp.asarray(self.tables[rank]), 0
+        for start, stop in input_spans(self.collective, self.ranks, rank, self.count):
+            for before, part in self._parts(start, stop):
+                target[at + before : at + before + part.stop - part.start] = table[part]
+            at += stop - start
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[int, slice]]:
         """Elements start to stop of a vector as parts of a table: (elements before it, the part)."""
@@ -111,14 +137,18 @@ class Reference:
     @cached_property
     def reduced(self) -> tuple[Array, Array]:
         """The reduction of all tables, floating types in float64, and how far a result may be from it."""
+        return self.reduction(self.tables)
+
+    def reduction(self, tables: Sequence[Array]) -> tuple[Array, Array]:
+        """The same of some tables, or of the same part of each."""
         if not self.kind.floating:
-            return fold(self.tables, self.op, self.kind), np.zeros(self.period)
-        wide = [widen(table, self.kind).astype(np.float64) for table in self.tables]
+            return fold(tables, self.op, self.kind), np.zeros(len(tables[0]))
+        wide = [widen(table, self.kind).astype(np.float64) for table in tables]
         exact = fold(wide, self.op, _DOUBLE)
         if self.op in ("min", "max"):
-            return exact, np.zeros(self.period)
+            return exact, np.zeros(len(exact))
         scale = np.abs(exact) if self.op == "prod" else sum(np.abs(table) for table in wide)
-        return exact, self.ranks * self.kind.epsilon * np.asarray(scale)
+        return exact, len(tables) * self.kind.epsilon * np.asarray(scale)
 
     def compare(self, rank: int, output: Any, xp: Any = np) -> tuple[int, float]:
         """(number of wrong elements, largest error of the others and them) of a rank's output.
@@ -127,22 +157,22 @@ class Reference:
         infinite where a floating result is not a number.
         """
         wrong, worst, at = 0, 0.0, 0
-        exact: Any = None
-        allowed: Any = None
-        if self.collective.reduces:
-            exact, allowed = (xp.asarray(part) for part in self.reduced)
+        every: Any = ()
+        if self.collective.reduces and self.collective.routing is None:
+            every = tuple(xp.asarray(part) for part in self.reduced)
         for source, start, stop in output_spans(self.collective, self.ranks, rank, self.count):
-            table = exact if source == ALL else xp.asarray(self.tables[source])
             for before, part in self._parts(start, stop):
                 got = output[at + before : at + before + part.stop - part.start]
                 part = slice(part.start, part.start + int(got.size))
-                expected = table[part] if source == ALL else widen(table[part], self.kind).astype(np.float64)
-                error = xp.abs(widen(got, self.kind).astype(np.float64) - expected)
-                if source == ALL and self.kind.floating:
-                    # Written so that a NaN counts as wrong.
-                    different = ~(error <= allowed[part])
+                if isinstance(source, tuple):
+                    given = tuple(xp.asarray(a) for a in self.reduction([self.tables[one][part] for one in source]))
                 else:
-                    different = got != table[part]
+                    given = tuple(a[part] for a in every) if source == ALL else (xp.asarray(self.tables[source][part]),)
+                due, summed = given[0], len(given) > 1
+                expected = due if summed else widen(due, self.kind).astype(np.float64)
+                error = xp.abs(widen(got, self.kind).astype(np.float64) - expected)
+                # Written so that a NaN counts as wrong.
+                different = ~(error <= given[1]) if summed and self.kind.floating else got != due
                 largest = float(error.max()) if error.size else 0.0
                 # What is not a number is infinitely wrong.
                 wrong, worst = wrong + int(different.sum()), max(worst, largest if largest == largest else math.inf)

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -47,7 +47,7 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.programs.dtypes import ElementType
 from blinksim.schedule.model import Builder, Schedule
 from blinksim.topology.graph import Topology
-from blinksim.traffic import block_bounds
+from blinksim.traffic import Routing, block_bounds, class_bounds
 
 INPUT, OUTPUT, SCRATCH, INBOX = 0, 1, 2, 3
 BUFFERS = ("input", "output", "scratch", "inbox")
@@ -90,7 +90,7 @@ def slice_bounds(count: int, ranks: int) -> list[int]:
 def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = False) -> Layout:
     """The buffers of a schedule for a vector of `count` elements of `itemsize` bytes.
 
-    Raises `InputError` if the shares do not fill the vector, for an alltoall in place and for an alltoallv.
+    Raises `InputError` if the shares do not fill the vector, and for blocks and tokens in place.
     """
     ranks, starts, ends = schedule.topology.ranks, schedule.collective.starts, schedule.collective.ends
     if schedule.collective.exchanges:
@@ -98,6 +98,10 @@ def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = Fals
             name = schedule.collective.name
             raise InputError(f"{name} cannot run in place: every rank still needs what it would overwrite")
         return _lay_out_blocks(schedule, count, itemsize)
+    if schedule.collective.routing is not None:
+        if in_place:
+            raise InputError(f"{schedule.collective} cannot run in place: ranks end with other tokens than they have")
+        return _lay_out_tokens(schedule, schedule.collective.routing, count, itemsize)
     slices = list(pairwise(slice_bounds(count, ranks)))
     parts = [("", [*range(schedule.chunks)], (0, count), Fraction(1))]
     if OWN in (starts, ends):
@@ -235,6 +239,35 @@ def _lay_out_blocks(schedule: Schedule, count: int, itemsize: int) -> Layout:
             result[target, chunk] = (OUTPUT, received[target] + offset[chunk] - start)
         received[target] += stop - start
     sizes = tuple((row[-1], size) for row, size in zip(rows, received, strict=True))
+    inputs, outputs = (tuple((buffer, 0, own[buffer]) for own in sizes) for buffer in (INPUT, OUTPUT))
+    return Layout(count, tuple(length), source, result, sizes, inputs, outputs, False)
+
+
+def _lay_out_tokens(schedule: Schedule, routing: Routing, count: int, itemsize: int) -> Layout:
+    """As `lay_out`, for a dispatch or combine: every buffer has its tokens in the order of their classes."""
+    classes, spans = routing.classes, list(pairwise(class_bounds(routing, count)))
+    chunks: list[list[int]] = [[] for _ in spans]
+    for chunk, number in enumerate(schedule.token_class.tolist()):
+        if number < 0:
+            raise InputError(f"chunk {chunk} of the {schedule.collective} is of tokens that the routing does not have")
+        chunks[number].append(chunk)
+    parts = [
+        (f"of class {number} of tokens ", chunks[number], spans[number], Fraction(amount, routing.size))
+        for number, amount in enumerate(routing.amounts.tolist())
+    ]
+    offset, length = _cut(schedule, itemsize, parts)
+    # What a rank has of its own tokens lies in one buffer, what it is sent or sends back in the other.
+    buffers = (INPUT, OUTPUT) if schedule.collective.starts == OWN else (OUTPUT, INPUT)
+    places: dict[int, dict[tuple[int, int], Place]] = {INPUT: {}, OUTPUT: {}}
+    filled = np.zeros((2, routing.ranks), dtype=np.int64)
+    for number, (start, stop) in enumerate(spans):
+        others = np.flatnonzero(classes.holds[classes.which[number]]).tolist()
+        for buffer, ranks in zip(buffers, ([int(classes.own[number])], others), strict=True):
+            for rank, chunk in product(ranks, chunks[number]):
+                places[buffer][rank, chunk] = (buffer, int(filled[buffer, rank]) + offset[chunk] - start)
+            filled[buffer, ranks] += stop - start
+    source, result = places[INPUT], places[OUTPUT]
+    sizes = tuple((a, b) for a, b in filled.T.tolist())
     inputs, outputs = (tuple((buffer, 0, own[buffer]) for own in sizes) for buffer in (INPUT, OUTPUT))
     return Layout(count, tuple(length), source, result, sizes, inputs, outputs, False)
 
