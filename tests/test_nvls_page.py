@@ -43,7 +43,7 @@ def test_one_set_of_constants_for_a_generation_gives_large_sizes() -> None:
 @pytest.mark.parametrize(
     ("source", "middle", "worst", "fitted"),
     [
-        ("azure-ndh200v5", 3, 12, 4),
+        ("azure-ndh200v5", 4, 14, 4),
         ("aic-h100_sxm-nccl2292", 6, 9, 0),
         ("aic-b200_sxm-nccl2292", 5, 18, 5),
         ("vllm42324-sm90-n8", 7, 13, 0),

@@ -365,5 +365,7 @@ def _on_gpus(machine: str, options: Tune) -> Tuning:
             gpus=clock.kind,
             **({} if job.version is None else {"version": job.version}),
         )
+    # Which asks NCCL, with a file of rules that goes when the clock is closed.
+    tuning = replace(tuning, version=clock.version)
     clock.close()
-    return replace(tuning, version=clock.version)
+    return tuning

@@ -531,8 +531,14 @@ class Library(TimingModel):
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:
         scope = library_rates.scope_of(self.nodes, self.ranks)
-        network = self.machine.fabric.kind if self.machine.fabric else ""
-        return library_rates.spread_at(machine, self.library, network, what, scope, size)
+        return library_rates.spread_at(machine, self.library, self._network, what, scope, size)
+
+    @cached_property
+    def _network(self) -> str:
+        """The class of the links between nodes, also of nodes that are joined already; empty if there are none."""
+        columns, node = self.machine.link_columns, self.machine.device_nodes
+        apart = columns.kind[node[columns.src] != node[columns.dst]].tolist()
+        return self.machine.fabric.kind if self.machine.fabric else columns.classes[apart[0]] if apart else ""
 
     def _choice(self, collective: Collective, size: int) -> Timing | None:
         """What NCCL takes, by its own model."""
@@ -598,7 +604,9 @@ class Library(TimingModel):
         sums = dict.fromkeys(("allreduce", *_HALVES), unlike)
         cells = (one for one in public_tables.cells(name) if "forced" not in one.set.algorithm)
         cells = (one for one in cells if public_tables.holds_for(one, self.set_up))
-        return [one for one in cells if one.nvls not in sums.get(one.collective, {"off"})]
+        # Bytes are never added by switches.
+        runs = ((one, one.nvls if one.adds_in_switches or not adds else "off") for one in cells)
+        return [one for one, nvls in runs if nvls not in sums.get(one.collective, {"off"})]
 
     @cached_property
     def _cells(self) -> list[Cell]:

@@ -56,7 +56,7 @@ def test_published_runs_are_normal_by_the_bound_for_switches_that_add(
     assert found.first_behind is None
     assert found.odd == []
     assert found.to_dict()["normal"]
-    assert all(0.88 < line.of_model < 1.13 for line in found.lines)
+    assert all(0.88 < line.of_model < (1.21 if "b200" in machine else 1.13) for line in found.lines)
     assert all(line.expected.choice == "nvls Simple" and line.expected.origin for line in found.lines)
     port = 900 if "b200" in machine else 450
     assert float(found.bound.rate) / 1e9 == pytest.approx(port * 8 / 9)
@@ -149,7 +149,7 @@ def test_the_commands_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run(["diagnose", log, "--machine", "hgx-h200"]) == 0
     out = capsys.readouterr().out
     assert "it assumes: switches may multicast and reduce (NVLS)" in out
-    assert "expected    fitted to a public table of 8 H200" in out
+    assert "expected    measured on nd-h200-v5" in out
     assert out.splitlines()[-1] == f"next: blinksim calibrate {log} --machine hgx-h200 -o rates.yaml"
     assert run(["calibrate", log, "--machine", "hgx-h200", "-o", rates]) == 0
     out = capsys.readouterr().out

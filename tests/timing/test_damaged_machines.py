@@ -176,7 +176,8 @@ def test_a_node_without_an_adapter_carries_what_the_others_do() -> None:
     for edit in ("", "without n0.nic0", "without nic0"):
         question = bs.Question("hgx-h100", nodes=4, edits=(edit,) if edit else ())
         times[edit] = answer(question, Collective("allreduce"), [2**33])[0].time_s
-    assert times["without n0.nic0"] == times["without nic0"] == pytest.approx(times[""] * 8 / 7, rel=0.02)
+    assert times["without n0.nic0"] == pytest.approx(times["without nic0"])
+    assert times["without nic0"] == pytest.approx(times[""] * 8 / 7, rel=0.02)
 
 
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 1), ("hgx-h100", 2), ("gb200-nvl72", 1), ("p5en", 8)])
