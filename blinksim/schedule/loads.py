@@ -430,10 +430,9 @@ def trees_of(schedule: Schedule) -> list[Tree]:
     order = np.lexsort((schedule.step, schedule.chunk))
     starts = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
     found = []
-    for chunk in range(schedule.chunks):
-        down: list[Edge] = []
-        up: list[Edge] = []
-        for send in order[starts[chunk] : starts[chunk + 1]]:
+    for chunk, (first, end) in enumerate(pairwise(starts.tolist())):
+        down, up = list[Edge](), list[Edge]()
+        for send in order[first:end]:
             src, dst = int(schedule.src[send]), int(schedule.dst[send])
             links = tuple(schedule.links_of(int(schedule.route[send])))
             if schedule.op[send] == COPY:

@@ -36,18 +36,12 @@ MOST_DENOMINATOR = 2**40
 # The arrays of a schedule by name, with the types of their entries.
 ARRAYS = {
     "share_num": "int64",
-    "origin": "int32",
-    "target": "int32",
-    "chunk": "int32",
-    "src": "int32",
-    "dst": "int32",
+    **dict.fromkeys(("origin", "target", "chunk", "src", "dst"), "int32"),
     "op": "uint8",
-    "step": "int32",
-    "route": "int32",
-    "channel": "int32",
-    "route_start": "int32",
-    "route_links": "int32",
+    **dict.fromkeys(("step", "route", "channel", "route_start", "route_links"), "int32"),
 }
+PER_SEND = ("chunk", "src", "dst", "op", "step", "route", "channel")
+"""Those of them that have an entry for each send."""
 FORMS = ("forest", "steps")
 
 
@@ -126,8 +120,7 @@ class Schedule(Tabular):
             raise InputError(f"a schedule's form is {' or '.join(FORMS)}, not {self.form!r}")
         self.collective.check_ranks(self.topology.ranks)
         per_chunk = (self.share_num, self.origin, self.target)
-        per_send = (self.chunk, self.src, self.dst, self.op, self.step, self.route, self.channel)
-        if len({len(a) for a in per_chunk}) > 1 or len({len(a) for a in per_send}) > 1:
+        if len({len(a) for a in per_chunk}) > 1 or len({len(getattr(self, name)) for name in PER_SEND}) > 1:
             raise InputError("a schedule's arrays differ in length")
         if self.share_den < 1 or int(self.share_num.min(initial=0)) < 0:
             raise InputError("a schedule's shares must not be negative")
@@ -413,9 +406,8 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
         if rank >= 0 or len(sends) or name in old.relays:
             what = f"{name} (rank {rank})" if rank >= 0 else name
             missing.append(f"{what} is not part of {topology.name}{_users(sends)}")
-    for name in old.members:
-        if name in topology.index and not topology.device(name).holds:
-            missing.append(f"{name} is a {topology.device(name).kind} in {topology.name} and cannot hold a rank")
+    unable = (topology.device(name) for name in old.members if name in topology.index)
+    missing += [f"{d.name} is a {d.kind} in {topology.name} and cannot hold a rank" for d in unable if not d.holds]
     owner = np.repeat(np.arange(len(schedule.route_start) - 1), np.diff(schedule.route_start))
     for position in np.flatnonzero(links < 0):
         sends = np.flatnonzero(np.isin(schedule.route, owner[schedule.route_links == position]))
@@ -423,16 +415,9 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
             missing.append(f"the link {old.links[position].name} is not part of {topology.name}{_users(sends)}")
     if missing:
         return tuple(missing)
-    abilities = {name: old.device(name).can for name in old.relays}
-    machine = replace(
-        topology,
-        devices=tuple(
-            replace(one, can=abilities[one.name]) if one.name in abilities else one for one in topology.devices
-        ),
-        members=old.members,
-        relays=old.relays,
-        symmetries=(),
-    )
+    can = {name: old.device(name).can for name in old.relays}
+    able = tuple(replace(one, can=can[one.name]) if one.name in can else one for one in topology.devices)
+    machine = replace(topology, devices=able, members=old.members, relays=old.relays, symmetries=())
     # Unused routes may name links that are gone.
     used = distinct(schedule.route)
     routes = [schedule.links_of(int(route)) for route in used]
@@ -472,7 +457,7 @@ def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machi
         before = {name: before[name] + count for name, count in zip(before, ends, strict=True)}
     whole: dict[str, Any] = {name: np.concatenate(values).astype(ARRAYS[name]) for name, values in columns.items()}
     order = np.argsort(whole["step"], kind="stable")
-    whole |= {name: whole[name][order] for name in ("chunk", "src", "dst", "op", "step", "route", "channel")}
+    whole |= {name: whole[name][order] for name in PER_SEND}
     first = schedules[0]
     return Schedule(machine, first.collective, "side by side", first.form, share_den=den, **whole)
 

@@ -145,10 +145,8 @@ class SymmetricSchedule:
                 own, image = np.stack((dst, src, head)), np.stack((generator[dst], generator[src], head))
                 before, after = np.lexsort(own), np.lexsort(image)
                 if np.array_equal(own[:, before], image[:, after]):
-                    routes = (parts.route[sends[order]] for order in (before, after))
-                    (row, here), (other, there) = (
-                        expand(parts.route_start, parts.route_links, route) for route in routes
-                    )
+                    row, here = expand(parts.route_start, parts.route_links, parts.route[sends[before]])
+                    other, there = expand(parts.route_start, parts.route_links, parts.route[sends[after]])
                     still[chunk, number] = np.array_equal(row, other) and np.array_equal(here, links[there])
         return still
 
@@ -280,16 +278,8 @@ class SymmetricSchedule:
         np.maximum.at(longest, begun, overhead)
         load = np.bincount(at, total[message] / base.share_den, len(alpha)).astype(np.float64)
         each = np.bincount(begun, overhead * times, len(alpha))
-        return StepLoads(
-            self.collective,
-            self.sends,
-            pool.shared,
-            load.reshape(shape),
-            alpha.reshape(shape),
-            each.reshape(shape) / pool.size,
-            longest.reshape(shape),
-            limit=self.rate,
-        )
+        rows = load.reshape(shape), alpha.reshape(shape), each.reshape(shape) / pool.size, longest.reshape(shape)
+        return StepLoads(self.collective, self.sends, pool.shared, *rows, limit=self.rate)
 
 
 def carried(schedule: Schedule | SymmetricSchedule) -> tuple[loads.Resources, list[Fraction], list[int]]:

@@ -28,7 +28,7 @@ from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, Ints32, side_by_side
 from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.model import ARRAYS, PER_SEND, Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.switch_work import wrong_operations
 from blinksim.schedule.symmetric import SymmetricSchedule, carried
@@ -278,10 +278,8 @@ def wrong_copies(schedule: Schedule) -> Iterator[str]:
         if single[src]:
             earlier = at.get((src, chunk))
             if earlier is not None:
-                yield (
-                    f"{describe(schedule, int(send))} and {describe(schedule, earlier)} send the same data, but "
-                    f"{place(schedule, src)} cannot multicast"
-                )
+                both = f"{describe(schedule, int(send))} and {describe(schedule, earlier)}"
+                yield f"{both} send the same data, but {place(schedule, src)} cannot multicast"
                 return
             at[src, chunk] = int(send)
         if single[dst]:
@@ -299,17 +297,10 @@ def _wrong_images(whole: SymmetricSchedule, shares: Sequence[Fraction] | None) -
             return iter((f"its symmetries move the root {whole.topology.devices[root].name}",))
     if whole.collective.name == "alltoall" and shares is None:
         return wrong_exchange(whole)
-    base, sends = whole.base, ("chunk", "src", "dst", "step", "route", "channel")
-    none: dict[str, Any] = dict.fromkeys(sends, np.zeros(0, dtype=np.int32))
-    chunk, exponents = whole.elements()
-    labelled = replace(
-        base,
-        share_num=base.share_num[chunk],
-        origin=whole.labels_of(base.origin, chunk, exponents),
-        target=whole.labels_of(base.target, chunk, exponents),
-        op=np.zeros(0, dtype=np.uint8),
-        **none,
-    )
+    base, (chunk, exponents) = whole.base, whole.elements()
+    origin, target = (whole.labels_of(label, chunk, exponents) for label in (base.origin, base.target))
+    none: dict[str, Any] = {name: np.zeros(0, dtype=ARRAYS[name]) for name in PER_SEND}
+    labelled = replace(base, share_num=base.share_num[chunk], origin=origin, target=target, **none)
     return verify_contents.wrong_chunks(labelled, shares)
 
 
@@ -404,8 +395,6 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
         for (gone, came), overlap in side_by_side([*pieces]):
             rank = base.origin[gone]
             if overlap and rank != base.target[gone] and last_read[gone] > first_write[came]:
-                return (
-                    f"in place, chunk {came} arrives at rank {rank} in step {first_write[came]} on top of chunk "
-                    f"{gone}, which rank {rank} still sends in step {last_read[gone]}"
-                )
+                arrives = f"chunk {came} arrives at rank {rank} in step {first_write[came]} on top of chunk {gone}"
+                return f"in place, {arrives}, which rank {rank} still sends in step {last_read[gone]}"
     return None
