@@ -401,10 +401,8 @@ class Timeline(Rates, Result):
 
     def __repr__(self) -> str:
         over = self.time_s / self.bound_s - 1 if self.bound_s else 0.0
-        return (
-            f"<Timeline {self.sentence()}\n  {count(self.pieces, 'piece')} of up to "
-            f"{format_size(self.piece_bytes)}, {self.discipline}; {100 * over:.3g} % above the bound>"
-        )
+        cut = f"{count(self.pieces, 'piece')} of up to {format_size(self.piece_bytes)}"
+        return f"<Timeline {self.sentence()}\n  {cut}, {self.discipline}; {100 * over:.3g} % above the bound>"
 
     def _repr_html_(self) -> str:
         path = "".join(f"<li>{escape(leg.words())}</li>" for leg in self.critical_path[:12])
@@ -506,16 +504,14 @@ def simulate(
     # No run beats the loads of its links, its own longest path, or the bound that the schedule carries.
     time, claimed = exact_time(timeline), schedule.claim("rate_exact")
     if time < loads:
-        raise BlinksimError(
-            f"simulated {float(time)} s, but the loads need {float(loads)} s; this is a fault of blinksim"
-        )
+        short = f"simulated {float(time)} s, but the loads need {float(loads)} s"
+        raise BlinksimError(f"{short}; this is a fault of blinksim")
     if found.finish < work.critical:
         raise BlinksimError("simulated less than the longest path takes; this is a fault of blinksim")
     if claimed is not None and time * claimed * 10**9 < size:
-        raise InputError(
-            f"the schedule takes {float(time)} s, less than its own bound of {claimed} GB/s allows: it does not do "
-            f"the whole {schedule.collective.name}, or the bound is wrong; blinksim verify says more"
-        )
+        less = f"the schedule takes {float(time)} s, less than its own bound of {claimed} GB/s allows"
+        why = f"it does not do the whole {schedule.collective.name}, or the bound is wrong"
+        raise InputError(f"{less}: {why}; blinksim verify says more")
     return timeline
 
 
