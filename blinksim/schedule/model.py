@@ -406,8 +406,9 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
         if rank >= 0 or len(sends) or name in old.relays:
             what = f"{name} (rank {rank})" if rank >= 0 else name
             missing.append(f"{what} is not part of {topology.name}{_users(sends)}")
-    unable = (topology.device(name) for name in old.members if name in topology.index)
-    missing += [f"{d.name} is a {d.kind} in {topology.name} and cannot hold a rank" for d in unable if not d.holds]
+    known = (topology.device(name) for name in old.members if name in topology.index)
+    unable = [f"{device.name} is a {device.kind}" for device in known if not device.holds]
+    missing += [f"{what} in {topology.name} and cannot hold a rank" for what in unable]
     owner = np.repeat(np.arange(len(schedule.route_start) - 1), np.diff(schedule.route_start))
     for position in np.flatnonzero(links < 0):
         sends = np.flatnonzero(np.isin(schedule.route, owner[schedule.route_links == position]))

@@ -278,8 +278,9 @@ class SymmetricSchedule:
         np.maximum.at(longest, begun, overhead)
         load = np.bincount(at, total[message] / base.share_den, len(alpha)).astype(np.float64)
         each = np.bincount(begun, overhead * times, len(alpha))
-        rows = load.reshape(shape), alpha.reshape(shape), each.reshape(shape) / pool.size, longest.reshape(shape)
-        return StepLoads(self.collective, self.sends, pool.shared, *rows, limit=self.rate)
+        starts = each.reshape(shape) / pool.size, longest.reshape(shape)
+        passing = load.reshape(shape), alpha.reshape(shape)
+        return StepLoads(self.collective, self.sends, pool.shared, *passing, *starts, limit=self.rate)
 
 
 def carried(schedule: Schedule | SymmetricSchedule) -> tuple[loads.Resources, list[Fraction], list[int]]:

@@ -395,6 +395,7 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
         for (gone, came), overlap in side_by_side([*pieces]):
             rank = base.origin[gone]
             if overlap and rank != base.target[gone] and last_read[gone] > first_write[came]:
-                arrives = f"chunk {came} arrives at rank {rank} in step {first_write[came]} on top of chunk {gone}"
-                return f"in place, {arrives}, which rank {rank} still sends in step {last_read[gone]}"
+                arrives = f"chunk {came} arrives at rank {rank} in step {first_write[came]}"
+                sent = f"chunk {gone}, which rank {rank} still sends in step {last_read[gone]}"
+                return f"in place, {arrives} on top of {sent}"
     return None

@@ -245,8 +245,9 @@ def _follow(
     (reduces, forgets), full = able, sum(state.values())
     for _, of_step in groupby(range(len(sends)), step.__getitem__):
         together = [*of_step]
-        read = [state.get(src[k], 0) for k in together]
-        for device in forgets.intersection([src[k] for k in together]) if forgets else ():
+        senders = [src[k] for k in together]
+        read = [state.get(device, 0) for device in senders]
+        for device in forgets.intersection(senders):
             state.pop(device, None)
         written: dict[int, int] = {}
         for k, value in zip(together, read, strict=True):
@@ -268,9 +269,9 @@ def _follow(
     for device in ends:
         if (value := state.get(device, 0)) != full:
             into = np.flatnonzero((schedule.chunk == chunk) & (schedule.dst == device))
-            last = f"{describe(schedule, int(into[-1]))} was the last to write there" if len(into) else ""
-            missing, wrote = _ranks(full & ~value), last or "nothing is sent there"
-            return f"{place(schedule, device)} ends without {missing} in chunk {chunk}; {wrote}"
+            last = f"{describe(schedule, into[-1])} was the last to write" if len(into) else "nothing is sent"
+            missing = f"{_ranks(full & ~value)} in chunk {chunk}"
+            return f"{place(schedule, device)} ends without {missing}; {last} there"
     return None
 
 
@@ -282,8 +283,9 @@ def _race(schedule: Schedule, first: int, second: int) -> str:
 
 
 def _absent(schedule: Schedule, send: int) -> str:
-    before = f"nothing of chunk {schedule.chunk[send]} before step {schedule.step[send]}"
-    return f"{describe(schedule, send)} sends what is not there: {place(schedule, schedule.src[send])} has {before}"
+    what = f"nothing of chunk {schedule.chunk[send]} before step {schedule.step[send]}"
+    has = f"{place(schedule, schedule.src[send])} has {what}"
+    return f"{describe(schedule, send)} sends what is not there: {has}"
 
 
 def _ranks(bits: int) -> str:
