@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from blinksim import data_files
@@ -102,11 +103,11 @@ def levels(topology: Topology, members: Sequence[str]) -> tuple[Exchange, ...]:
         if rates.get(kind, 0) > 0:
             remaining.remove(kind)
             part = _joined(part, links[kind])
-            sizes.update(part[name] for name in members)
+            sizes.update(map(part.__getitem__, members))
         if len(set(sizes.values())) != 1:
-            together = _joined(part, [link for kind in kinds for link in links[kind]])
+            together = _joined(part, [*chain(*links.values())])
             what, names = f"{topology.name}: {', '.join(kinds)}", ", ".join(members)
-            if len({together[name] for name in members}) > 1:
+            if len(set(map(together.__getitem__, members))) > 1:
                 raise InfeasibleError(f"{what} does not connect {names}")
             advice = "take as many ranks as fill every group"
             raise InfeasibleError(f"{what} joins {names} in groups of unequal size; {advice}")
@@ -339,7 +340,8 @@ def read_presets(path: Path) -> list[Preset]:
     root = yaml_nodes.load(path, text_files.read_text(path, what="model file"), "model file")
     root.what = "the file"
     needed = ("source", "constants", "presets")
-    parts = root.mapping(("title", *needed, "what_if"), needed, example="{source: …, constants: {…}, presets: {…}}")
+    example = "{source: …, constants: {…}, presets: {…}}"
+    parts = root.mapping(("title", *needed, "what_if"), needed, example=example)
     values, classes = dict[str, Fraction](), dict[str, str]()
     for name, entry in parts["constants"].mapping(CONSTANTS, example=_CONSTANT).items():
         entry.what, rate = f"constant {name}", name in BANDWIDTHS
@@ -368,10 +370,11 @@ def read_presets(path: Path) -> list[Preset]:
         for role in uses:
             if role.text() not in values or role.text() not in BANDWIDTHS:
                 raise role.error(f"{entry.what} uses {role.text()!r}, which is not a bandwidth under constants")
-        rates, roles = stated["rates"].text() if "rates" in stated else None, tuple(role.text() for role in uses)
-        own = (name, stated["title"].text(), reading, rates, roles)
-        flags = (_flag(stated, "pcie", False), _flag(stated, "hide_mdfi", True))
-        found.append(Preset(*own, classes, {} if missing else values, efficiency, tuple(what_if), *flags, source))
+        rates = stated["rates"].text() if "rates" in stated else None
+        own = name, stated["title"].text(), reading, rates, tuple(role.text() for role in uses)
+        constants = {} if missing else values
+        flags = _flag(stated, "pcie", False), _flag(stated, "hide_mdfi", True)
+        found.append(Preset(*own, classes, constants, efficiency, tuple(what_if), *flags, source))
     return found
 
 
@@ -627,8 +630,8 @@ def bottlenecks(
             continue
         terms = equations(preset, size, nodes, ranks_per_node, {**start, **entry.changes})
         after = total(terms)
-        changes = (f"{name} {text(name, start[name])} -> {text(name, new)}" for name, new in entry.changes.items())
-        settings = ", ".join(changes)
+        pairs = ((of, text(of, start[of]), text(of, value)) for of, value in entry.changes.items())
+        settings = ", ".join(f"{name} {old} -> {new}" for name, old, new in pairs)
         rows.append(Change(entry.title, settings, after, before - after, before / after, terms, entry.source))
     rows.sort(key=lambda row: row.time_s)
     return (Change("", "", before, 0.0, 1.0, base, preset.source), *rows)
