@@ -111,14 +111,11 @@ def resources(topology: Topology) -> Resources:
     # The devices whose adders have a rate, and that rate.
     adders = [(place, device) for place, device in enumerate(devices) if "reduction_rate" in device.attributes]
     sums = [(place, device, rate) for place, device in adders if (rate := device.reduction_rate)]
-    return Resources(
-        partial(_name, links, link, side, [f"sums at {device.name}" for _, device, _ in sums]),
-        (*kinds, *(device.kind for _, device, _ in sums)),
-        (*rates, *(rate for _, _, rate in sums)),
-        starts,
-        members,
-        {place: number for number, (place, _, _) in enumerate(sums, len(kinds))},
-    )
+    name = partial(_name, links, link, side, [f"sums at {device.name}" for _, device, _ in sums])
+    number = {place: number for number, (place, _, _) in enumerate(sums, len(kinds))}
+    kinds += [device.kind for _, device, _ in sums]
+    rates += [rate for _, _, rate in sums]
+    return Resources(name, tuple(kinds), tuple(rates), starts, members, number)
 
 
 # How a link uses a resource: 0 as itself or its bus, 1 as a way out of its source, 2 as one into its end.

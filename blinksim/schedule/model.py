@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from math import lcm
 from typing import Any, Protocol
 
@@ -235,12 +236,11 @@ class Schedule(Tabular):
         return replace(self, bound=dict(bound))
 
     def __repr__(self) -> str:
-        return (
-            f"<Schedule {self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks\n"
-            f"  {count(self.chunks, 'chunk')}, {count(self.sends, 'send')} in {count(self.steps, 'step')} "
-            f"({self.form} form), {count(len(self.route_start) - 1, 'route')}, "
-            f"{count(int(self.channel.max(initial=0)) + 1, 'channel')}>"
-        )
+        what = f"{self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks"
+        steps = f"{count(self.sends, 'send')} in {count(self.steps, 'step')} ({self.form} form)"
+        ways = len(self.route_start) - 1, int(self.channel.max(initial=0)) + 1
+        routes, channels = map(count, ways, ("route", "channel"))
+        return f"<Schedule {what}\n  {count(self.chunks, 'chunk')}, {steps}, {routes}, {channels}>"
 
 
 def _within(what: str, values: npt.NDArray[Any], end: int, least: int = 0) -> None:
@@ -422,16 +422,12 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     # Unused routes may name links that are gone.
     used = distinct(schedule.route)
     routes = [schedule.links_of(int(route)) for route in used]
-    return replace(
-        schedule,
-        topology=machine,
-        src=devices[schedule.src],
-        dst=devices[schedule.dst],
-        route=np.searchsorted(used, schedule.route).astype(np.int32),
-        route_start=np.cumsum([0, *map(len, routes)]).astype(np.int32),
-        route_links=links[np.array([link for route in routes for link in route], dtype=np.int64)],
-        bound=schedule.bound if (machine.devices, machine.links) == (old.devices, old.links) else {},
-    )
+    moved: dict[str, Any] = {"src": devices[schedule.src], "dst": devices[schedule.dst]}
+    moved["route"] = np.searchsorted(used, schedule.route).astype(np.int32)
+    moved["route_start"] = np.cumsum([0, *map(len, routes)]).astype(np.int32)
+    moved["route_links"] = links[np.array([*chain(*routes)], dtype=np.int64)]
+    same = (machine.devices, machine.links) == (old.devices, old.links)
+    return replace(schedule, topology=machine, bound=schedule.bound if same else {}, **moved)
 
 
 def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machine: Topology) -> Schedule:

@@ -171,16 +171,12 @@ def _facts(base: Schedule, whole: SymmetricSchedule | None, slots: int, in_place
     shared, loads, size = carried(whole or base)
     busy = [(rate / load, number) for number, (rate, load) in enumerate(zip(shared.rate, loads, strict=True)) if load]
     rate, worst = min(busy, default=(None, -1))
-    return Facts(
-        rate=rate,
-        busiest=shared.name(worst) if busy else "",
-        busiest_load=loads[worst] / size[worst] if busy else Fraction(0),
-        busiest_count=sum(size[number] for other, number in busy if other == rate),
-        in_flight=crowd(base)[0] if whole is None else most_in_flight(whole),
-        slots=slots,
-        scratch=scratch(base) if whole is None else scratch(base, times=whole.times, orbit=whole.group.orbit),
-        in_place=in_place,
-    )
+    load = (shared.name(worst), loads[worst] / size[worst]) if busy else ("", Fraction(0))
+    alike = sum(size[number] for other, number in busy if other == rate)
+    if whole is None:
+        return Facts(rate, *load, alike, crowd(base)[0], slots, scratch(base), in_place)
+    kept = scratch(base, times=whole.times, orbit=whole.group.orbit)
+    return Facts(rate, *load, alike, most_in_flight(whole), slots, kept, in_place)
 
 
 # --- sends and routes ---------------------------------------------------------------------------------------------
