@@ -335,17 +335,10 @@ class Timeline(Rates, Result):
         for place in order.tolist():
             piece, stage = int(pieces[place // len(real)]), int(real[place % len(real)])
             send, server, begun = int(self.graph.send[stage]), int(self.graph.resource[stage]), int(start[piece, stage])
-            yield Transfer(
-                resource=self.graph.resource_name(server),
-                kind=self.graph.resource_kind(server),
-                chunk=int(self.schedule.chunk[send]),
-                piece=piece,
-                src=names[self.schedule.src[send]],
-                dst=names[self.schedule.dst[send]],
-                start_s=seconds(begun),
-                time_s=seconds(int(self.work.hold[stage])),
-                arrived_s=seconds(begun + int(self.work.lag[stage])),
-            )
+            resource = self.graph.resource_name(server), self.graph.resource_kind(server)
+            ends = names[self.schedule.src[send]], names[self.schedule.dst[send]]
+            ticks = begun, int(self.work.hold[stage]), begun + int(self.work.lag[stage])
+            yield Transfer(*resource, int(self.schedule.chunk[send]), piece, *ends, *map(seconds, ticks))
 
     def spans(self, resources: Sequence[str]) -> Spans:
         """When every piece passed the servers in `resources`, all of them, as arrays; row is the place in the list."""
@@ -355,13 +348,9 @@ class Timeline(Rates, Result):
         rows = np.array([place.get(graph.resource_name(server), -1) for server in servers], dtype=np.int64)
         real = np.flatnonzero(~graph.timeless & (rows[graph.resource] >= 0))
         begun = start[:, real]
-        chunk = self.schedule.chunk[graph.send[real]].astype(np.int64)
-        return Spans(
-            np.broadcast_to(rows[graph.resource[real]], begun.shape).ravel(),
-            np.broadcast_to(chunk, begun.shape).ravel(),
-            begun.ravel() / tick,
-            (begun + self.work.hold[real]).ravel() / tick,
-        )
+        labels = rows[graph.resource[real]], self.schedule.chunk[graph.send[real]].astype(np.int64)
+        row, chunk = (np.broadcast_to(label, begun.shape).ravel() for label in labels)
+        return Spans(row, chunk, begun.ravel() / tick, (begun + self.work.hold[real]).ravel() / tick)
 
     @property
     def recorded_pieces(self) -> int:
