@@ -202,6 +202,11 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
         only = "which only forwards; it belongs in a route"
         yield from sort(~computes[ends], lambda i: f"goes {word} {names[ends[i]]}, {only}")
 
+    def path(send: int) -> str:
+        links = schedule.links_of(int(schedule.route[send]))
+        listed = ", ".join(topology.links[link].name for link in links[:4])
+        return f"{listed}{', …' if len(links) > 4 else ''}"
+
     yield from end("from", schedule.src)
     yield from end("to", schedule.dst)
     yield from sort(schedule.src == schedule.dst, lambda i: "goes nowhere")
@@ -217,14 +222,10 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     some = length > 0
     first, last = np.full(len(length), -1), np.full(len(length), -1)
     first[some], last[some] = link_src[links[start[:-1][some]]], link_dst[links[start[1:][some] - 1]]
-    yield from sort(
-        ~empty & (first[route] != schedule.src),
-        lambda i: f"has a route that leaves from {names[first[route[i]]]}, over {_route(schedule, i)}",
-    )
-    yield from sort(
-        ~empty & (last[route] != schedule.dst),
-        lambda i: f"has a route that ends at {names[last[route[i]]]}, over {_route(schedule, i)}",
-    )
+    leaves, ends = first[route], last[route]
+    astray, short = ~empty & (leaves != schedule.src), ~empty & (ends != schedule.dst)
+    yield from sort(astray, lambda i: f"has a route that leaves from {names[leaves[i]]}, over {path(i)}")
+    yield from sort(short, lambda i: f"has a route that ends at {names[ends[i]]}, over {path(i)}")
     # Between links k and k + 1 of the same route the data passes the device where k ends.
     owner = np.repeat(np.arange(len(length)), length)
     inner = np.flatnonzero(owner[1:] == owner[:-1])
@@ -232,11 +233,10 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     torn = np.isin(every, owner[inner[link_dst[links[inner]] != link_src[links[inner + 1]]]])
     blocked = np.isin(every, owner[barred])
     where = dict(zip(owner[barred].tolist(), link_dst[links[barred]].tolist(), strict=True))
-    yield from sort(torn[route], lambda i: f"has a route whose links do not join up: {_route(schedule, i)}")
-    yield from sort(
-        blocked[route] & ~torn[route],
-        lambda i: f"passes through {names[where[int(route[i])]]}, which does not forward for this collective",
-    )
+    yield from sort(torn[route], lambda i: f"has a route whose links do not join up: {path(i)}")
+    barrier = "which does not forward for this collective"
+    held = blocked[route] & ~torn[route]
+    yield from sort(held, lambda i: f"passes through {names[where[int(route[i])]]}, {barrier}")
     # A device that a route passes twice, by route. Per link of a route: the route, and the devices that it joins.
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
     routes, passed = np.append(owner[begins], owner), np.append(link_src[links][begins], link_dst[links])
@@ -244,17 +244,8 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     routes, passed = routes[order], passed[order]
     again = np.flatnonzero((routes[1:] == routes[:-1]) & (passed[1:] == passed[:-1]))
     twice = dict(zip(routes[again].tolist(), passed[again].tolist(), strict=True))
-    circling = np.isin(every, list(twice))
-    yield from sort(
-        circling[route] & ~torn[route],
-        lambda i: f"passes {names[twice[int(route[i])]]} twice, over {_route(schedule, i)}; leave the circle out",
-    )
-
-
-def _route(schedule: Schedule, send: int) -> str:
-    links = schedule.links_of(int(schedule.route[send]))
-    listed = ", ".join(schedule.topology.links[link].name for link in links[:4])
-    return f"{listed}{', …' if len(links) > 4 else ''}"
+    circling, cure = np.isin(every, list(twice))[route] & ~torn[route], "leave the circle out"
+    yield from sort(circling, lambda i: f"passes {names[twice[int(route[i])]]} twice, over {path(i)}; {cure}")
 
 
 def wrong_copies(schedule: Schedule) -> Iterator[str]:
