@@ -490,15 +490,11 @@ class Library(TimingModel):
 
         They have another number of nodes with as many GPUs each, or of GPUs in one node.
         """
-        jobs = {
-            cell.gpus: cell.nodes
-            for cell in self._published
-            if cell.collective == collective.name
-            and self.published(cell)
-            and not cell.set.members
-            and (self.nodes == 1 or cell.gpus * self.nodes == self.ranks * cell.nodes)
-            and (cell.nodes > 1) == (self.nodes > 1)
-        }
+        cells = (one for one in self._published if one.collective == collective.name and self.published(one))
+        alike = [one for one in cells if not one.set.members and (one.nodes > 1) == (self.nodes > 1)]
+        if self.nodes > 1:
+            alike = [one for one in alike if one.gpus * self.nodes == self.ranks * one.nodes]
+        jobs = {one.gpus: one.nodes for one in alike}
         below = sorted(ranks for ranks in jobs if ranks < self.ranks)
         above = sorted(ranks for ranks in jobs if ranks > self.ranks)
         for ranks in (*below[-1:], *above[:1]):

@@ -102,9 +102,6 @@ class Leg:
         travel = f", of which {format_time(self.travel_s)} on its way" if self.travel_s > 0 else ""
         return f"{self.place} passes {many}: {format_time(self.time_s)}{travel}"
 
-    def to_dict(self) -> dict[str, object]:
-        return keyed(self, "place class=kind start_s time_s pieces travel_s")
-
 
 @dataclass(frozen=True, eq=False)
 class Spans:
@@ -374,7 +371,7 @@ class Timeline(Rates, Result):
         keys += " switching=options.switching messages engine transfers=transfer_count"
         own = {"offer": self.options.offer, "slots": None, "messages": self.options.sent(form)}
         found |= keyed(self, keys, **own, **({} if self.time_s else {"algbw_GBps": None}))
-        path = [leg.to_dict() for leg in self.critical_path]
+        path = [keyed(leg, "place class=kind start_s time_s pieces travel_s") for leg in self.critical_path]
         return found | {"utilisation": self.rows(), "critical_path": path}
 
     def rows(self) -> list[dict[str, Any]]:

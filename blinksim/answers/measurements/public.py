@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from operator import attrgetter
 from statistics import median, quantiles
 from typing import Any
 
@@ -379,8 +380,7 @@ class PublicMeasurements(Result):
         lines = [self.sentence()]
         if any(found.best_error_pct is not None for found in self.cells):
             lines += ["", self._accuracy()]
-        for one in self.sets:
-            mine = [found for found in self.cells if found.cell.set is one]
+        for one, mine in grouped(self.cells, attrgetter("cell.set")):
             ran = f"{one.library} {one.version}".strip()
             algorithm = f", {one.algorithm}" if one.algorithm else ""
             lines += ["", f"{one.name}: {ran}{algorithm}; quality {one.quality}", f"  {one.source}", self._table(mine)]
