@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain
 from math import lcm
 from typing import Any, Protocol
 
@@ -25,7 +24,7 @@ import numpy.typing as npt
 
 from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import Ints, Ints32, distinct
+from blinksim.graphs.arrays import Ints, Ints32, distinct, expand
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -406,26 +405,27 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
         if rank >= 0 or len(sends) or name in old.relays:
             what = f"{name} (rank {rank})" if rank >= 0 else name
             missing.append(f"{what} is not part of {topology.name}{_users(sends)}")
-    known = (topology.device(name) for name in old.members if name in topology.index)
-    unable = [f"{device.name} is a {device.kind}" for device in known if not device.holds]
-    missing += [f"{what} in {topology.name} and cannot hold a rank" for what in unable]
-    owner = np.repeat(np.arange(len(schedule.route_start) - 1), np.diff(schedule.route_start))
+    for name in old.members:
+        if name in topology.index and not topology.device(name).holds:
+            missing.append(f"{name} is a {topology.device(name).kind} in {topology.name} and cannot hold a rank")
+    start = schedule.route_start
+    owner = np.repeat(np.arange(len(start) - 1), np.diff(start))
     for position in np.flatnonzero(links < 0):
         sends = np.flatnonzero(np.isin(schedule.route, owner[schedule.route_links == position]))
         if len(sends):
             missing.append(f"the link {old.links[position].name} is not part of {topology.name}{_users(sends)}")
     if missing:
         return tuple(missing)
-    can = {name: old.device(name).can for name in old.relays}
-    able = tuple(replace(one, can=can[one.name]) if one.name in can else one for one in topology.devices)
-    machine = replace(topology, devices=able, members=old.members, relays=old.relays, symmetries=())
+    was = old.device
+    able = [replace(d, can=was(d.name).can) if d.name in old.relays else d for d in topology.devices]
+    machine = replace(topology, devices=tuple(able), members=old.members, relays=old.relays, symmetries=())
     # Unused routes may name links that are gone.
     used = distinct(schedule.route)
-    routes = [schedule.links_of(int(route)) for route in used]
+    lengths, (_, kept) = np.diff(start)[used], expand(start, schedule.route_links, used)
     moved: dict[str, Any] = {"src": devices[schedule.src], "dst": devices[schedule.dst]}
     moved["route"] = np.searchsorted(used, schedule.route).astype(np.int32)
-    moved["route_start"] = np.cumsum([0, *map(len, routes)]).astype(np.int32)
-    moved["route_links"] = links[np.array([*chain(*routes)], dtype=np.int64)]
+    moved["route_start"] = np.cumsum(np.append(0, lengths)).astype(np.int32)
+    moved["route_links"] = links[kept]
     same = (machine.devices, machine.links) == (old.devices, old.links)
     return replace(schedule, topology=machine, bound=schedule.bound if same else {}, **moved)
 
