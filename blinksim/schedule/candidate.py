@@ -109,10 +109,9 @@ class Candidate:
         if self.parallel is None:
             return self.compact
         if self.sends > MOST_SENDS:
-            raise InfeasibleError(
-                f"{self.compact.algorithm} on {self.compact.topology.ranks} ranks has {self.sends:,} sends once its "
-                f"data is divided among parallel routes, more than {MOST_SENDS:,}; take packed, or fewer ranks"
-            )
+            who = f"{self.compact.algorithm} on {self.compact.topology.ranks} ranks has {self.sends:,} sends"
+            once = f"once its data is divided among parallel routes, more than {MOST_SENDS:,}"
+            raise InfeasibleError(f"{who} {once}; take packed, or fewer ranks")
         return divided(self.compact, self.parallel)
 
 

@@ -111,14 +111,11 @@ def resources(topology: Topology) -> Resources:
     # The devices whose adders have a rate, and that rate.
     adders = [(place, device) for place, device in enumerate(devices) if "reduction_rate" in device.attributes]
     sums = [(place, device, rate) for place, device in adders if (rate := device.reduction_rate)]
-    return Resources(
-        partial(_name, links, link, side, [f"sums at {device.name}" for _, device, _ in sums]),
-        (*kinds, *(device.kind for _, device, _ in sums)),
-        (*rates, *(rate for _, _, rate in sums)),
-        starts,
-        members,
-        {place: number for number, (place, _, _) in enumerate(sums, len(kinds))},
-    )
+    name = partial(_name, links, link, side, [f"sums at {device.name}" for _, device, _ in sums])
+    number = {place: number for number, (place, _, _) in enumerate(sums, len(kinds))}
+    kinds += [device.kind for _, device, _ in sums]
+    rates += [rate for _, _, rate in sums]
+    return Resources(name, tuple(kinds), tuple(rates), starts, members, number)
 
 
 # How a link uses a resource: 0 as itself or its bus, 1 as a way out of its source, 2 as one into its end.
@@ -430,10 +427,9 @@ def trees_of(schedule: Schedule) -> list[Tree]:
     order = np.lexsort((schedule.step, schedule.chunk))
     starts = np.searchsorted(schedule.chunk[order], np.arange(schedule.chunks + 1))
     found = []
-    for chunk in range(schedule.chunks):
-        down: list[Edge] = []
-        up: list[Edge] = []
-        for send in order[starts[chunk] : starts[chunk + 1]]:
+    for chunk, (first, end) in enumerate(pairwise(starts.tolist())):
+        down, up = list[Edge](), list[Edge]()
+        for send in order[first:end]:
             src, dst = int(schedule.src[send]), int(schedule.dst[send])
             links = tuple(schedule.links_of(int(schedule.route[send])))
             if schedule.op[send] == COPY:

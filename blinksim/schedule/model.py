@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import Ints, Ints32, distinct
+from blinksim.graphs.arrays import Ints, Ints32, distinct, expand
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -36,18 +36,12 @@ MOST_DENOMINATOR = 2**40
 # The arrays of a schedule by name, with the types of their entries.
 ARRAYS = {
     "share_num": "int64",
-    "origin": "int32",
-    "target": "int32",
-    "chunk": "int32",
-    "src": "int32",
-    "dst": "int32",
+    **dict.fromkeys(("origin", "target", "chunk", "src", "dst"), "int32"),
     "op": "uint8",
-    "step": "int32",
-    "route": "int32",
-    "channel": "int32",
-    "route_start": "int32",
-    "route_links": "int32",
+    **dict.fromkeys(("step", "route", "channel", "route_start", "route_links"), "int32"),
 }
+PER_SEND = ("chunk", "src", "dst", "op", "step", "route", "channel")
+"""Those of them that have an entry for each send."""
 FORMS = ("forest", "steps")
 
 
@@ -126,8 +120,7 @@ class Schedule(Tabular):
             raise InputError(f"a schedule's form is {' or '.join(FORMS)}, not {self.form!r}")
         self.collective.check_ranks(self.topology.ranks)
         per_chunk = (self.share_num, self.origin, self.target)
-        per_send = (self.chunk, self.src, self.dst, self.op, self.step, self.route, self.channel)
-        if len({len(a) for a in per_chunk}) > 1 or len({len(a) for a in per_send}) > 1:
+        if len({len(a) for a in per_chunk}) > 1 or len({len(getattr(self, name)) for name in PER_SEND}) > 1:
             raise InputError("a schedule's arrays differ in length")
         if self.share_den < 1 or int(self.share_num.min(initial=0)) < 0:
             raise InputError("a schedule's shares must not be negative")
@@ -242,12 +235,11 @@ class Schedule(Tabular):
         return replace(self, bound=dict(bound))
 
     def __repr__(self) -> str:
-        return (
-            f"<Schedule {self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks\n"
-            f"  {count(self.chunks, 'chunk')}, {count(self.sends, 'send')} in {count(self.steps, 'step')} "
-            f"({self.form} form), {count(len(self.route_start) - 1, 'route')}, "
-            f"{count(int(self.channel.max(initial=0)) + 1, 'channel')}>"
-        )
+        what = f"{self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks"
+        steps = f"{count(self.sends, 'send')} in {count(self.steps, 'step')} ({self.form} form)"
+        ways = len(self.route_start) - 1, int(self.channel.max(initial=0)) + 1
+        routes, channels = map(count, ways, ("route", "channel"))
+        return f"<Schedule {what}\n  {count(self.chunks, 'chunk')}, {steps}, {routes}, {channels}>"
 
 
 def _within(what: str, values: npt.NDArray[Any], end: int, least: int = 0) -> None:
@@ -416,36 +408,26 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     for name in old.members:
         if name in topology.index and not topology.device(name).holds:
             missing.append(f"{name} is a {topology.device(name).kind} in {topology.name} and cannot hold a rank")
-    owner = np.repeat(np.arange(len(schedule.route_start) - 1), np.diff(schedule.route_start))
+    start = schedule.route_start
+    owner = np.repeat(np.arange(len(start) - 1), np.diff(start))
     for position in np.flatnonzero(links < 0):
         sends = np.flatnonzero(np.isin(schedule.route, owner[schedule.route_links == position]))
         if len(sends):
             missing.append(f"the link {old.links[position].name} is not part of {topology.name}{_users(sends)}")
     if missing:
         return tuple(missing)
-    abilities = {name: old.device(name).can for name in old.relays}
-    machine = replace(
-        topology,
-        devices=tuple(
-            replace(one, can=abilities[one.name]) if one.name in abilities else one for one in topology.devices
-        ),
-        members=old.members,
-        relays=old.relays,
-        symmetries=(),
-    )
+    was = old.device
+    able = [replace(d, can=was(d.name).can) if d.name in old.relays else d for d in topology.devices]
+    machine = replace(topology, devices=tuple(able), members=old.members, relays=old.relays, symmetries=())
     # Unused routes may name links that are gone.
     used = distinct(schedule.route)
-    routes = [schedule.links_of(int(route)) for route in used]
-    return replace(
-        schedule,
-        topology=machine,
-        src=devices[schedule.src],
-        dst=devices[schedule.dst],
-        route=np.searchsorted(used, schedule.route).astype(np.int32),
-        route_start=np.cumsum([0, *map(len, routes)]).astype(np.int32),
-        route_links=links[np.array([link for route in routes for link in route], dtype=np.int64)],
-        bound=schedule.bound if (machine.devices, machine.links) == (old.devices, old.links) else {},
-    )
+    lengths, (_, kept) = np.diff(start)[used], expand(start, schedule.route_links, used)
+    moved: dict[str, Any] = {"src": devices[schedule.src], "dst": devices[schedule.dst]}
+    moved["route"] = np.searchsorted(used, schedule.route).astype(np.int32)
+    moved["route_start"] = np.cumsum(np.append(0, lengths)).astype(np.int32)
+    moved["route_links"] = links[kept]
+    same = (machine.devices, machine.links) == (old.devices, old.links)
+    return replace(schedule, topology=machine, bound=schedule.bound if same else {}, **moved)
 
 
 def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machine: Topology) -> Schedule:
@@ -472,7 +454,7 @@ def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machi
         before = {name: before[name] + count for name, count in zip(before, ends, strict=True)}
     whole: dict[str, Any] = {name: np.concatenate(values).astype(ARRAYS[name]) for name, values in columns.items()}
     order = np.argsort(whole["step"], kind="stable")
-    whole |= {name: whole[name][order] for name in ("chunk", "src", "dst", "op", "step", "route", "channel")}
+    whole |= {name: whole[name][order] for name in PER_SEND}
     first = schedules[0]
     return Schedule(machine, first.collective, "side by side", first.form, share_den=den, **whole)
 

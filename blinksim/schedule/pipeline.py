@@ -52,15 +52,9 @@ def cut(schedule: Schedule, pieces: int) -> Schedule:
     which = (order // pieces).astype(np.int32)
     parts: dict[str, Any] = {key: np.repeat(getattr(schedule, key), pieces) for key in ("origin", "target")}
     parts |= {key: getattr(schedule, key)[which] for key in ("src", "dst", "op", "route", "channel")}
-    return replace(
-        schedule,
-        form="steps",
-        share_num=np.repeat(schedule.share_num // common, pieces),
-        share_den=den,
-        chunk=schedule.chunk[which] * np.int32(pieces) + piece[order],
-        step=step[order],
-        **parts,
-    )
+    parts |= {"chunk": schedule.chunk[which] * np.int32(pieces) + piece[order], "step": step[order]}
+    shares = np.repeat(schedule.share_num // common, pieces)
+    return replace(schedule, form="steps", share_num=shares, share_den=den, **parts)
 
 
 def best_pieces(tail: float, alpha: float, rest: float) -> tuple[int, ...]:

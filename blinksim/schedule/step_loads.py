@@ -183,7 +183,6 @@ class Outline:
     @cached_property
     def step_loads(self) -> StepLoads:
         """Load per step; rounds one after another that send the same are one step that comes again."""
-        shared = self.shared
         parts = lcm(*(use.parts for use in self.uses))
         rows, times, channels = list[tuple[Floats, ...]](), list[int](), list[int]()
         # A ring that gathers what it has reduced goes on with the same step.
@@ -199,20 +198,8 @@ class Outline:
         reduced = tuple((one.times, float(one.message), one.exchange.most_into(ranks)) for one in reducing)
         total, whole = self.loads(self.uses)
         loads, alphas, starts, longest = zip(*rows, strict=True)
-        return StepLoads(
-            self.collective,
-            self.sends,
-            shared,
-            loads,
-            alphas,
-            starts,
-            longest,
-            limit=self.rate,
-            times=tuple(times),
-            channels=tuple(channels),
-            total=total / whole,
-            reduced=reduced,
-        )
+        known = self.rate, tuple(times), tuple(channels), total / whole, reduced
+        return StepLoads(self.collective, self.sends, self.shared, loads, alphas, starts, longest, *known)
 
 
 def step_row(topology: Topology, use: LinkUse, share: float, messages: Ints) -> tuple[Floats, Floats, Floats, Floats]:

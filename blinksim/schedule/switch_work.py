@@ -139,10 +139,8 @@ def wrong_operations(schedule: Schedule) -> Iterator[tuple[int, str]]:
             return
         for sends in (operation.arrivals, operation.departures):
             if len({int(schedule.step[send]) for send in sends}) > 1:
-                yield (
-                    sends[-1],
-                    f"is in another step than the rest of its operation of {device.name}, which keeps nothing",
-                )
+                others = f"the rest of its operation of {device.name}"
+                yield sends[-1], f"is in another step than {others}, which keeps nothing"
                 return
         yield from _wrong_kind(schedule, operation, members)
 

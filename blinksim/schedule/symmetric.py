@@ -114,12 +114,11 @@ class SymmetricSchedule:
         return f"{self.chunks:,} {what}s, turned from {self.base.chunks} by symmetries"
 
     def __repr__(self) -> str:
-        return (
-            f"<SymmetricSchedule {self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} "
-            f"ranks\n  {count(self.base.chunks, 'chunk')} with {count(self.base.sends, 'send')}, turned to "
-            f"{count(self.chunks, 'chunk')} with {count(self.sends, 'send')} in {count(self.steps, 'step')} "
-            f"({self.form} form)>"
-        )
+        what = f"{self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks"
+        sizes = (self.base.chunks, self.base.sends), (self.chunks, self.sends)
+        base, images = (f"{count(chunks, 'chunk')} with {count(sends, 'send')}" for chunks, sends in sizes)
+        steps = f"{count(self.steps, 'step')} ({self.form} form)"
+        return f"<SymmetricSchedule {what}\n  {base}, turned to {images} in {steps}>"
 
     # --- images --------------------------------------------------------------------------------------------------
 
@@ -145,10 +144,8 @@ class SymmetricSchedule:
                 own, image = np.stack((dst, src, head)), np.stack((generator[dst], generator[src], head))
                 before, after = np.lexsort(own), np.lexsort(image)
                 if np.array_equal(own[:, before], image[:, after]):
-                    routes = (parts.route[sends[order]] for order in (before, after))
-                    (row, here), (other, there) = (
-                        expand(parts.route_start, parts.route_links, route) for route in routes
-                    )
+                    row, here = expand(parts.route_start, parts.route_links, parts.route[sends[before]])
+                    other, there = expand(parts.route_start, parts.route_links, parts.route[sends[after]])
                     still[chunk, number] = np.array_equal(row, other) and np.array_equal(here, links[there])
         return still
 
@@ -184,11 +181,10 @@ class SymmetricSchedule:
         Raises `InfeasibleError` if that are too many sends.
         """
         if self.sends > loads.MOST_SENDS:
-            raise InfeasibleError(
-                f"{self.algorithm} on {self.topology.ranks:,} ranks has {self.sends:,} sends once every tree is "
-                f"written out, more than {loads.MOST_SENDS:,}. Its file can be verified as it is; to simulate, draw, "
-                "run or export one, take fewer ranks"
-            )
+            who = f"{self.algorithm} on {self.topology.ranks:,} ranks has {self.sends:,} sends"
+            once = f"once every tree is written out, more than {loads.MOST_SENDS:,}"
+            cure = "to simulate, draw, run or export one, take fewer ranks"
+            raise InfeasibleError(f"{who} {once}. Its file can be verified as it is; {cure}")
         # Every image of every chunk: those of an exchange sort after sort, others rank after rank and then again.
         parts, group, times = self.base, self.group, self.times
         chunk, exponents = self.elements()
@@ -280,16 +276,9 @@ class SymmetricSchedule:
         np.maximum.at(longest, begun, overhead)
         load = np.bincount(at, total[message] / base.share_den, len(alpha)).astype(np.float64)
         each = np.bincount(begun, overhead * times, len(alpha))
-        return StepLoads(
-            self.collective,
-            self.sends,
-            pool.shared,
-            load.reshape(shape),
-            alpha.reshape(shape),
-            each.reshape(shape) / pool.size,
-            longest.reshape(shape),
-            limit=self.rate,
-        )
+        starts = each.reshape(shape) / pool.size, longest.reshape(shape)
+        passing = load.reshape(shape), alpha.reshape(shape)
+        return StepLoads(self.collective, self.sends, pool.shared, *passing, *starts, limit=self.rate)
 
 
 def carried(schedule: Schedule | SymmetricSchedule) -> tuple[loads.Resources, list[Fraction], list[int]]:
@@ -328,11 +317,8 @@ class Pool:
         _, first = np.unique(label, return_index=True)
         self.size = np.bincount(label)
         chosen, sizes = first.tolist(), self.size.tolist()
-        self.shared = loads.Resources(
-            lambda place: own.name(chosen[place]),
-            tuple(own.kinds[place] for place in chosen),
-            tuple(own.rate[place] * times for place, times in zip(chosen, sizes, strict=True)),
-            own.starts,
-            label[own.members].astype(np.int32),
-            {device: int(label[number]) for device, number in own.adders.items()},
-        )
+        kinds = tuple(own.kinds[place] for place in chosen)
+        rates = tuple(own.rate[place] * times for place, times in zip(chosen, sizes, strict=True))
+        uses = own.starts, label[own.members].astype(np.int32)
+        adders = {device: int(label[number]) for device, number in own.adders.items()}
+        self.shared = loads.Resources(lambda place: own.name(chosen[place]), kinds, rates, *uses, adders)

@@ -28,7 +28,7 @@ from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, Ints32, side_by_side
 from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.model import ARRAYS, PER_SEND, Schedule
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.switch_work import wrong_operations
 from blinksim.schedule.symmetric import SymmetricSchedule, carried
@@ -171,16 +171,12 @@ def _facts(base: Schedule, whole: SymmetricSchedule | None, slots: int, in_place
     shared, loads, size = carried(whole or base)
     busy = [(rate / load, number) for number, (rate, load) in enumerate(zip(shared.rate, loads, strict=True)) if load]
     rate, worst = min(busy, default=(None, -1))
-    return Facts(
-        rate=rate,
-        busiest=shared.name(worst) if busy else "",
-        busiest_load=loads[worst] / size[worst] if busy else Fraction(0),
-        busiest_count=sum(size[number] for other, number in busy if other == rate),
-        in_flight=crowd(base)[0] if whole is None else most_in_flight(whole),
-        slots=slots,
-        scratch=scratch(base) if whole is None else scratch(base, times=whole.times, orbit=whole.group.orbit),
-        in_place=in_place,
-    )
+    load = (shared.name(worst), loads[worst] / size[worst]) if busy else ("", Fraction(0))
+    alike = sum(size[number] for other, number in busy if other == rate)
+    if whole is None:
+        return Facts(rate, *load, alike, crowd(base)[0], slots, scratch(base), in_place)
+    kept = scratch(base, times=whole.times, orbit=whole.group.orbit)
+    return Facts(rate, *load, alike, most_in_flight(whole), slots, kept, in_place)
 
 
 # --- sends and routes ---------------------------------------------------------------------------------------------
@@ -206,6 +202,11 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
         only = "which only forwards; it belongs in a route"
         yield from sort(~computes[ends], lambda i: f"goes {word} {names[ends[i]]}, {only}")
 
+    def path(send: int) -> str:
+        links = schedule.links_of(int(schedule.route[send]))
+        listed = ", ".join(topology.links[link].name for link in links[:4])
+        return f"{listed}{', …' if len(links) > 4 else ''}"
+
     yield from end("from", schedule.src)
     yield from end("to", schedule.dst)
     yield from sort(schedule.src == schedule.dst, lambda i: "goes nowhere")
@@ -221,14 +222,10 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     some = length > 0
     first, last = np.full(len(length), -1), np.full(len(length), -1)
     first[some], last[some] = link_src[links[start[:-1][some]]], link_dst[links[start[1:][some] - 1]]
-    yield from sort(
-        ~empty & (first[route] != schedule.src),
-        lambda i: f"has a route that leaves from {names[first[route[i]]]}, over {_route(schedule, i)}",
-    )
-    yield from sort(
-        ~empty & (last[route] != schedule.dst),
-        lambda i: f"has a route that ends at {names[last[route[i]]]}, over {_route(schedule, i)}",
-    )
+    leaves, ends = first[route], last[route]
+    astray, short = ~empty & (leaves != schedule.src), ~empty & (ends != schedule.dst)
+    yield from sort(astray, lambda i: f"has a route that leaves from {names[leaves[i]]}, over {path(i)}")
+    yield from sort(short, lambda i: f"has a route that ends at {names[ends[i]]}, over {path(i)}")
     # Between links k and k + 1 of the same route the data passes the device where k ends.
     owner = np.repeat(np.arange(len(length)), length)
     inner = np.flatnonzero(owner[1:] == owner[:-1])
@@ -236,11 +233,10 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     torn = np.isin(every, owner[inner[link_dst[links[inner]] != link_src[links[inner + 1]]]])
     blocked = np.isin(every, owner[barred])
     where = dict(zip(owner[barred].tolist(), link_dst[links[barred]].tolist(), strict=True))
-    yield from sort(torn[route], lambda i: f"has a route whose links do not join up: {_route(schedule, i)}")
-    yield from sort(
-        blocked[route] & ~torn[route],
-        lambda i: f"passes through {names[where[int(route[i])]]}, which does not forward for this collective",
-    )
+    yield from sort(torn[route], lambda i: f"has a route whose links do not join up: {path(i)}")
+    barrier = "which does not forward for this collective"
+    held = blocked[route] & ~torn[route]
+    yield from sort(held, lambda i: f"passes through {names[where[int(route[i])]]}, {barrier}")
     # A device that a route passes twice, by route. Per link of a route: the route, and the devices that it joins.
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
     routes, passed = np.append(owner[begins], owner), np.append(link_src[links][begins], link_dst[links])
@@ -248,17 +244,8 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     routes, passed = routes[order], passed[order]
     again = np.flatnonzero((routes[1:] == routes[:-1]) & (passed[1:] == passed[:-1]))
     twice = dict(zip(routes[again].tolist(), passed[again].tolist(), strict=True))
-    circling = np.isin(every, list(twice))
-    yield from sort(
-        circling[route] & ~torn[route],
-        lambda i: f"passes {names[twice[int(route[i])]]} twice, over {_route(schedule, i)}; leave the circle out",
-    )
-
-
-def _route(schedule: Schedule, send: int) -> str:
-    links = schedule.links_of(int(schedule.route[send]))
-    listed = ", ".join(schedule.topology.links[link].name for link in links[:4])
-    return f"{listed}{', …' if len(links) > 4 else ''}"
+    circling, cure = np.isin(every, list(twice))[route] & ~torn[route], "leave the circle out"
+    yield from sort(circling, lambda i: f"passes {names[twice[int(route[i])]]} twice, over {path(i)}; {cure}")
 
 
 def wrong_copies(schedule: Schedule) -> Iterator[str]:
@@ -278,10 +265,8 @@ def wrong_copies(schedule: Schedule) -> Iterator[str]:
         if single[src]:
             earlier = at.get((src, chunk))
             if earlier is not None:
-                yield (
-                    f"{describe(schedule, int(send))} and {describe(schedule, earlier)} send the same data, but "
-                    f"{place(schedule, src)} cannot multicast"
-                )
+                both = f"{describe(schedule, int(send))} and {describe(schedule, earlier)}"
+                yield f"{both} send the same data, but {place(schedule, src)} cannot multicast"
                 return
             at[src, chunk] = int(send)
         if single[dst]:
@@ -299,17 +284,10 @@ def _wrong_images(whole: SymmetricSchedule, shares: Sequence[Fraction] | None) -
             return iter((f"its symmetries move the root {whole.topology.devices[root].name}",))
     if whole.collective.name == "alltoall" and shares is None:
         return wrong_exchange(whole)
-    base, sends = whole.base, ("chunk", "src", "dst", "step", "route", "channel")
-    none: dict[str, Any] = dict.fromkeys(sends, np.zeros(0, dtype=np.int32))
-    chunk, exponents = whole.elements()
-    labelled = replace(
-        base,
-        share_num=base.share_num[chunk],
-        origin=whole.labels_of(base.origin, chunk, exponents),
-        target=whole.labels_of(base.target, chunk, exponents),
-        op=np.zeros(0, dtype=np.uint8),
-        **none,
-    )
+    base, (chunk, exponents) = whole.base, whole.elements()
+    origin, target = (whole.labels_of(label, chunk, exponents) for label in (base.origin, base.target))
+    none: dict[str, Any] = {name: np.zeros(0, dtype=ARRAYS[name]) for name in PER_SEND}
+    labelled = replace(base, share_num=base.share_num[chunk], origin=origin, target=target, **none)
     return verify_contents.wrong_chunks(labelled, shares)
 
 
@@ -404,8 +382,7 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
         for (gone, came), overlap in side_by_side([*pieces]):
             rank = base.origin[gone]
             if overlap and rank != base.target[gone] and last_read[gone] > first_write[came]:
-                return (
-                    f"in place, chunk {came} arrives at rank {rank} in step {first_write[came]} on top of chunk "
-                    f"{gone}, which rank {rank} still sends in step {last_read[gone]}"
-                )
+                arrives = f"chunk {came} arrives at rank {rank} in step {first_write[came]}"
+                sent = f"chunk {gone}, which rank {rank} still sends in step {last_read[gone]}"
+                return f"in place, {arrives} on top of {sent}"
     return None

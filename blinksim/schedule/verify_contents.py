@@ -243,29 +243,25 @@ def _follow(
     """Carries out the sends of one chunk on `state`; the first fault."""
     src, dst, op, step = (a[sends].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step))
     (reduces, forgets), full = able, sum(state.values())
-    for now, of_step in groupby(range(len(sends)), step.__getitem__):
+    for _, of_step in groupby(range(len(sends)), step.__getitem__):
         together = [*of_step]
-        read = [state.get(src[k], 0) for k in together]
-        for device in forgets.intersection([src[k] for k in together]) if forgets else ():
+        senders = [src[k] for k in together]
+        read = [state.get(device, 0) for device in senders]
+        for device in forgets.intersection(senders):
             state.pop(device, None)
         written: dict[int, int] = {}
         for k, value in zip(together, read, strict=True):
             to = dst[k]
             if not value:
-                return (
-                    f"{describe(schedule, sends[k])} sends what is not there: "
-                    f"{place(schedule, src[k])} has nothing of chunk {chunk} before step {now}"
-                )
+                return _absent(schedule, sends[k])
             if to in written and not (op[k] == REDUCE and op[written[to]] == REDUCE):
                 return _race(schedule, sends[written[to]], sends[k])
             written[to] = k
             if op[k] == REDUCE:
                 old = state.get(to, 0)
                 if old & value:
-                    return (
-                        f"{describe(schedule, sends[k])} reduces {_ranks(old & value)} into chunk {chunk} at "
-                        f"{place(schedule, to)} a second time"
-                    )
+                    again = f"{_ranks(old & value)} into chunk {chunk} at {place(schedule, to)} a second time"
+                    return f"{describe(schedule, sends[k])} reduces {again}"
                 if old and not reduces[to]:
                     return f"{describe(schedule, sends[k])} reduces at {place(schedule, to)}, which can only copy"
                 value |= old
@@ -273,19 +269,23 @@ def _follow(
     for device in ends:
         if (value := state.get(device, 0)) != full:
             into = np.flatnonzero((schedule.chunk == chunk) & (schedule.dst == device))
-            last = f"{describe(schedule, int(into[-1]))} was the last to write there" if len(into) else ""
-            missing, wrote = _ranks(full & ~value), last or "nothing is sent there"
-            return f"{place(schedule, device)} ends without {missing} in chunk {chunk}; {wrote}"
+            last = f"{describe(schedule, into[-1])} was the last to write" if len(into) else "nothing is sent"
+            missing = f"{_ranks(full & ~value)} in chunk {chunk}"
+            return f"{place(schedule, device)} ends without {missing}; {last} there"
     return None
 
 
 def _race(schedule: Schedule, first: int, second: int) -> str:
     ops = [int(schedule.op[k]) for k in (first, second)]
     what = "copy" if ops == [COPY, COPY] else "copy and reduce"
-    return (
-        f"{describe(schedule, first)} and {describe(schedule, second)} {what} to the same place in one step; "
-        "the result depends on which comes last"
-    )
+    at_once = f"{what} to the same place in one step; the result depends on which comes last"
+    return f"{describe(schedule, first)} and {describe(schedule, second)} {at_once}"
+
+
+def _absent(schedule: Schedule, send: int) -> str:
+    what = f"nothing of chunk {schedule.chunk[send]} before step {schedule.step[send]}"
+    has = f"{place(schedule, schedule.src[send])} has {what}"
+    return f"{describe(schedule, send)} sends what is not there: {has}"
 
 
 def _ranks(bits: int) -> str:
@@ -320,10 +320,7 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
     late = np.flatnonzero(~ready)
     _, first_of_chunk = np.unique(schedule.chunk[late], return_index=True)
     for send in np.sort(late[first_of_chunk]):
-        yield (
-            f"{describe(schedule, send)} sends what is not there: {place(schedule, int(schedule.src[send]))} has "
-            f"nothing of chunk {schedule.chunk[send]} before step {schedule.step[send]}"
-        )
+        yield _absent(schedule, send)
     # Chunks that some rank must have and neither starts with nor receives.
     if ends_at_every_rank(schedule):
         chunk, device = (arrived // devices).astype(np.int32), (arrived % devices).astype(np.int32)
@@ -380,10 +377,8 @@ def deadlock(schedule: Schedule, slots: int = 1) -> str | None:
         if circle:
             listed = ", ".join(describe(schedule, int(sends[k])) for k in circle[:4])
             more = f" and {len(circle) - 4} more" if len(circle) > 4 else ""
-            return (
-                f"deadlock in step {step} with {count(slots, 'slot')} a connection: "
-                f"{listed}{more} wait for each other in a circle; {most} slots avoid it"
-            )
+            waits = f"{listed}{more} wait for each other in a circle; {most} slots avoid it"
+            return f"deadlock in step {step} with {count(slots, 'slot')} a connection: {waits}"
     return None
 
 
@@ -417,8 +412,7 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
         (reader, 2 * m + np.searchsorted(both, read[reader])),
         (2 * m + np.searchsorted(both, written[writer]), m + writer),
     )
-    before = np.concatenate([pair[0] for pair in before_after]).astype(np.int64)
-    after = np.concatenate([pair[1] for pair in before_after]).astype(np.int64)
+    before, after = (np.concatenate(ends).astype(np.int64) for ends in zip(*before_after, strict=True))
     stuck = np.ones(2 * m + len(both), dtype=np.bool_)
     for front in fronts(before, after, len(stuck)):
         stuck[front] = False

@@ -259,9 +259,8 @@ class _Steps:
 
     def __init__(self, timed: Timed, spread: Spread | None) -> None:
         if isinstance(timed, SymmetricSchedule) and (timed.base.op == REDUCE).any():
-            raise InfeasibleError(
-                f"{timed.base.algorithm} by symmetry has steps that reduce; only forests that do are timed"
-            )
+            steps = f"{timed.base.algorithm} by symmetry has steps that reduce"
+            raise InfeasibleError(f"{steps}; only forests that do are timed")
         # Of every step that differs from the others, its load, alpha, each and longest over all resources.
         arrays, runs = list[tuple[Floats, ...]](), list[tuple[int, int, int]]()
         if isinstance(timed, Schedule):

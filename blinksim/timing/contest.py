@@ -182,12 +182,10 @@ class Contest(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per schedule, and one per refused algorithm with the reason."""
-        rows: list[dict[str, Any]] = [
-            {"algorithm": name, "sends": candidate.sends, "steps": candidate.steps, "refused": ""}
-            for name, candidate in self.candidates.items()
-        ]
-        none = {"sends": None, "steps": None}
-        return [*rows, *({"algorithm": name, **none, "refused": why} for name, why in self.refused.items())]
+        known = [(name, found.sends, found.steps, "") for name, found in self.candidates.items()]
+        refused = [(name, None, None, why) for name, why in self.refused.items()]
+        keys = ("algorithm", "sends", "steps", "refused")
+        return [dict(zip(keys, row, strict=True)) for row in (*known, *refused)]
 
     def __repr__(self) -> str:
         names = ", ".join((*self.candidates, *self.others))
@@ -367,10 +365,9 @@ def undivided(found: Candidate) -> list[Candidate]:
 def quickest_trees(best: Candidate, sizes: Collection[int]) -> list[Candidate]:
     """These packed trees and others, the quickest at the largest size first; if as quick, at the smallest."""
 
-    def times(found: Candidate) -> list[float]:
-        return [cost(fewer_trees(found, size), size).time_s for size in (max(sizes), min(sizes))]
-
-    return sorted((best, *other_trees(best)), key=times)
+    ends = max(sizes), min(sizes)
+    every = (best, *other_trees(best))
+    return sorted(every, key=lambda one: [cost(fewer_trees(one, size), size).time_s for size in ends])
 
 
 @lru_cache(maxsize=8)
@@ -456,23 +453,16 @@ def only_chunks(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArr
     chunks, sends = np.flatnonzero(kept), kept[schedule.chunk]
     # Below 2^53 these sums are exact.
     whole, part = np.bincount(kind, schedule.share_num), np.bincount(kind[chunks], schedule.share_num[chunks])
-    shares = [
-        Fraction(int(schedule.share_num[chunk]) * int(whole[kind[chunk]]), int(part[kind[chunk]]) * schedule.share_den)
-        for chunk in chunks.tolist()
-    ]
+    grown = [Fraction(int(whole[of]), int(part[of])) for of in kind[chunks].tolist()]
+    shares = [schedule.share(chunk) * factor for chunk, factor in zip(chunks.tolist(), grown, strict=True)]
     den = lcm(*(share.denominator for share in shares))
     if den > MOST_DENOMINATOR:
         return None
     taken: dict[str, Any] = {name: getattr(schedule, name)[chunks] for name in ("origin", "target")}
     taken |= {name: getattr(schedule, name)[sends] for name in ("src", "dst", "op", "step", "route", "channel")}
-    return replace(
-        schedule,
-        share_num=np.array([int(share * den) for share in shares], dtype=np.int64),
-        share_den=den,
-        chunk=(np.cumsum(kept) - 1)[schedule.chunk[sends]].astype(np.int32),
-        bound={},
-        **taken,
-    )
+    taken["share_num"] = np.array([int(share * den) for share in shares], dtype=np.int64)
+    taken["chunk"] = (np.cumsum(kept) - 1)[schedule.chunk[sends]].astype(np.int32)
+    return replace(schedule, share_den=den, bound={}, **taken)
 
 
 def symmetric(
@@ -625,8 +615,8 @@ def _enter_elementary(contest: Contest, sizes: Collection[int], say: Say, leader
     """
     part, collective, smallest = contest.topology, contest.collective, min(sizes)
     entries = candidates(collective.name)
-    known = {entry.name: _floor(entry, part, collective) for entry in entries if brief and not leader}
-    floors = {name: least for name, least in known.items() if least is not None}
+    timed = entries if brief and not leader else ()
+    floors = {entry.name: least for entry in timed if (least := _floor(entry, part, collective))}
     for entry in sorted(entries, key=lambda entry: floors[entry.name](smallest) if entry.name in floors else -1.0):
         compact = None if leader else said_once(entry, part, collective)
         why = leader or ("" if compact else _too_large(entry, part, collective))
@@ -638,7 +628,7 @@ def _enter_elementary(contest: Contest, sizes: Collection[int], say: Say, leader
             _enter(contest, entry, sizes, say, [compact] if compact else None)
     if floors:
         # Names go back into the order of the registry, packed trees first.
-        order = ["packed", *(name for name in REGISTRY if name != "packed")]
+        order = [*dict.fromkeys(("packed", *REGISTRY))]
         every: tuple[dict[str, Any], ...] = (contest.refused, contest.left_out, contest.candidates)
         for by_name in every:
             for name in sorted(by_name, key=order.index):
@@ -674,9 +664,8 @@ def _enter(
         every = ready or budget.within(None if most == inf else most, "schedule", build, spare=False)
         contest.model.check_schedule(every[0])
     except PluginError as error:  # code of the user's own: not a property of the machine
-        raise PluginError(
-            f"{error} (it takes part unless it is registered with only_named=True, or raises InfeasibleError there)"
-        ) from error
+        unless = "it is registered with only_named=True, or raises InfeasibleError there"
+        raise PluginError(f"{error} (it takes part unless {unless})") from error
     except BlinksimError as error:
         contest.refused[entry.name] = str(error)
     else:

@@ -24,6 +24,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from math import lcm
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -189,20 +190,14 @@ def event_graph(schedule: Schedule, options: Options = Options()) -> ScheduleGra
     message, later = _messages(schedule, order, options)
     overhead[head[later]] = 0.0
     before, after, joints = _waits(schedule, head, tail, message, count)
-    inside, none = np.flatnonzero(follows), np.zeros(joints)
-    return ScheduleGraph(
-        resource=np.concatenate((resource, len(shared.rate) + len(devices) + np.arange(joints))),
-        timeless=np.arange(count + joints) >= count,
-        before=np.concatenate((inside, before)),
-        after=np.concatenate((inside + 1, after)),
-        schedule=schedule,
-        shared=shared,
-        send=np.concatenate((send, np.full(joints, -1))),
-        share=np.concatenate((schedule.share_num[schedule.chunk[send]], none.astype(np.int64))),
-        latency=np.concatenate((latency, none)),
-        overhead=np.concatenate((overhead, none)),
-        cut=np.concatenate((cut, none > 0)),
-    )
+    inside, timeless = np.flatnonzero(follows), np.arange(count + joints) >= count
+    waits = np.concatenate((inside, before)), np.concatenate((inside + 1, after))
+    used = np.concatenate((resource, len(shared.rate) + len(devices) + np.arange(joints)))
+    sent, share = np.append(send, np.full(joints, -1)), schedule.share_num[schedule.chunk[send]]
+    # Joints have none of these.
+    each: tuple[Any, ...] = share, latency, overhead, cut
+    figures = (np.append(column, np.zeros_like(column, shape=joints)) for column in each)
+    return ScheduleGraph(used, timeless, *waits, schedule, shared, sent, *figures)
 
 
 def _first(group: Ticks) -> Flags:

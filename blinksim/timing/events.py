@@ -112,20 +112,17 @@ def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = Fa
     depth = int(table.gaps.max(initial=1))
     history = np.zeros((depth, width + 1), dtype=np.int64)
     flat, origin = history.reshape(-1), table.sources - table.gaps * (width + 1)
-    index, ready, other = np.empty(width, dtype=np.int64), np.zeros(width, dtype=np.int64), np.empty(width, np.int64)
+    index, ready, other = np.empty((3, width), dtype=np.int64)
     start = np.full((pieces, graph.count), -1, dtype=np.int64) if record else None
     earlier, calm, finish = np.zeros(width, dtype=np.int64), 0, 0
     for number in range(pieces + tall):
         row = number % depth
-        if not len(origin):
-            ready[:] = 0
-        for nth, sources in enumerate(origin):
+        ready[:] = 0
+        for sources in origin:
             np.add(sources, row * (width + 1), out=index)
             # The index is at most one whole history too low.
-            into = other if nth else ready
-            np.take(flat, index, out=into, mode="wrap")
-            if nth:
-                np.maximum(ready, other, out=ready)
+            np.take(flat, index, out=other, mode="wrap")
+            np.maximum(ready, other, out=ready)
         if release is not None:
             np.maximum(ready, release, out=ready)
         whole = tall <= number < pieces

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim.collective import CALLED
 from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.results import Term, total
+from blinksim.results import Term, keyed, total
 from blinksim.schedule.switch_work import refuse
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.measured_constants import NVLS, NcclRates, uncovered
@@ -111,10 +111,8 @@ class Executed(ScheduleModel):
             raise InfeasibleError(f"model={self.name}, calls={self.calls}: training jobs leave {name} to NCCL")
         refuse(candidate.compact, f"model={self.name} times programs of GPUs; take model=alpha-beta")
         if candidate.sends > MOST_SENDS:
-            raise InfeasibleError(
-                f"{candidate.compact.algorithm} has {candidate.sends:,} sends; model={self.name} takes at most "
-                f"{MOST_SENDS:,}"
-            )
+            most = f"model={self.name} takes at most {MOST_SENDS:,}"
+            raise InfeasibleError(f"{candidate.compact.algorithm} has {candidate.sends:,} sends; {most}")
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         if gamma:
@@ -124,14 +122,10 @@ class Executed(ScheduleModel):
             # The number of channels is for rings: those of NVLS have one of their own.
             terms = tuple(rates.terms("allreduce", part.ranks, size, NVLS, channels=1))
             passing = next(term.time_s for term in terms if term.limit == "nvls.byte") / total(terms)
-            details = {
-                "library": f"NCCL {rates.version}",
-                "channels": rates.nvls.channels,
-                "port_GBps": rates.nvls.port_rate(part.ranks, size) / 1e9,
-                "measured_from_bytes": rates.nvls.least(part.ranks),
-                "bottleneck_busy": passing,
-                "constants": rates.origin_of(NVLS),
-            }
+            line, port_rate = rates.nvls, rates.nvls.port_rate(part.ranks, size)
+            details: dict[str, Any] = {"library": f"NCCL {rates.version}", "channels": line.channels}
+            details |= {"port_GBps": port_rate / 1e9, "measured_from_bytes": line.least(part.ranks)}
+            details |= {"bottleneck_busy": passing, "constants": rates.origin_of(NVLS)}
             return Breakdown(terms, "the ports" if passing > 0.5 else "start and chunks", details)
         found = self.run(part, schedule, size)
         time = found.time
@@ -218,17 +212,12 @@ class Executed(ScheduleModel):
     def details(self, run: Run, schedule: Schedule) -> dict[str, Any]:
         """Further figures of a run, by name."""
         rates, error = run.rates, run.rates.error
-        return {
-            "bottleneck_busy": run.time.ports_s / run.time.time_s,
-            "steps": schedule.steps,
-            "protocol": run.protocol,
-            "staged": run.staged,
-            "slices": run.slices,
-            "piece_bytes": run.piece_bytes,
-            "calls": run.calls,
-            "constants": rates.measured.words(rates.hardware, rates.gpus),
-            **({} if error is None else {"error_median": error.median, "error_p90": error.p90, "error": error.words()}),
-        }
+        found = keyed(schedule, "bottleneck_busy steps", bottleneck_busy=run.time.ports_s / run.time.time_s)
+        found |= keyed(run, "protocol staged slices piece_bytes calls")
+        found["constants"] = rates.measured.words(rates.hardware, rates.gpus)
+        if error is not None:
+            found |= {"error_median": error.median, "error_p90": error.p90, "error": error.words()}
+        return found
 
 
 class Estimated(Executed):
@@ -337,10 +326,8 @@ class Auto(ScheduleModel):
             if 1 / _MOST_STATED <= leaving / rates.ports.out <= _MOST_STATED:
                 return Executed(self.protocol, self.calls).on(part)
         if self.protocol is not None or self.calls is not None:
-            raise InputError(
-                f"protocol= and calls= are about programs on measured GPUs, and {part.name} at {part.rates} rates has "
-                "no constants of them; leave both out"
-            )
+            none = f"{part.name} at {part.rates} rates has no constants of them; leave both out"
+            raise InputError(f"protocol= and calls= are about programs on measured GPUs, and {none}")
         return AlphaBeta(self.gamma)
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:

@@ -347,16 +347,17 @@ class Library(TimingModel):
             # Where nobody measured the machine itself, those of the same links stand for it.
             near, others = self._nearest(collective, size, self._curves(collective, lent=True))
             nearest, found = (near, others) if near >= 1 else (nearest, found)
-        ratios, sets = [ratio for ratio, _ in found] or [1.0], [one for _, one in found]
+        ratios, sets = zip(*found, strict=True) if found else ((1.0,), ())
         spreads, origin, what = [model.spread], model.origin, _BASES[model.what]
-        lent = [one.machine for one in sets if one.machine != self._name]
+        lent = dict.fromkeys(one.machine for one in sets)
+        lent.pop(self._name, None)
         if nearest >= 1 and lent:
             what, spreads = "lent", [self._spread(LENT, size, self._known_as)]
-            origin = f"measured on {' and '.join(dict.fromkeys(lent))}, of the same links: {_sources(sets)}"
+            origin = f"measured on {' and '.join(lent)}, of the same links: {_sources(sets)}"
         elif nearest >= 1:
+            said = {"measured": "measured at this point", "between": "between sizes that were measured"}
             what, spreads = "measured" if nearest > 1 else "between", [self._spread(AGAIN, size)]
-            at = "measured at this point" if nearest > 1 else "between sizes that were measured"
-            origin = f"{at}: {_sources(sets)}"
+            origin = f"{said[what]}: {_sources(sets)}"
         elif nearest > 0:
             origin += f"; scaled from the nearest size that was measured: {_sources(sets)}"
             # Another run of the job is as far away near its sizes as at one of them.
@@ -364,9 +365,8 @@ class Library(TimingModel):
         time = median(ratios) * model.time_s
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
         figures = time, min(time, *ends), max(time, *ends)
-        projection = self._launched(
-            self._projection(collective, size, replace(model, origin=origin), figures, what), sets
-        )
+        projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
+        projection = self._launched(projection, sets)
         # An allgather that was measured may well be above an allreduce.
         no_more = (*_ROOTED, *_HALVES)[: None if nearest == 0 and model.what != EXPECTED else len(_ROOTED)]
         return projection if what == "measured" else self._capped(projection, no_more)
@@ -490,15 +490,11 @@ class Library(TimingModel):
 
         They have another number of nodes with as many GPUs each, or of GPUs in one node.
         """
-        jobs = {
-            cell.gpus: cell.nodes
-            for cell in self._published
-            if cell.collective == collective.name
-            and self.published(cell)
-            and not cell.set.members
-            and (self.nodes == 1 or cell.gpus * self.nodes == self.ranks * cell.nodes)
-            and (cell.nodes > 1) == (self.nodes > 1)
-        }
+        cells = (one for one in self._published if one.collective == collective.name and self.published(one))
+        alike = [one for one in cells if not one.set.members and (one.nodes > 1) == (self.nodes > 1)]
+        if self.nodes > 1:
+            alike = [one for one in alike if one.gpus * self.nodes == self.ranks * one.nodes]
+        jobs = {one.gpus: one.nodes for one in alike}
         below = sorted(ranks for ranks in jobs if ranks < self.ranks)
         above = sorted(ranks for ranks in jobs if ranks > self.ranks)
         for ranks in (*below[-1:], *above[:1]):

@@ -583,12 +583,9 @@ def uncovered(part: Topology) -> str:
 # Constants of our programs, and of NCCL.
 Both = tuple[ExecutionRates | None, NcclRates | None]
 
-SECTION_KEYS = (
-    "hardware", "measured", "gpus", "blocks", "launch", "announce", "visit", "ports", "protocols", "error", "job",
-    "nccl",
-)  # fmt: skip
 _HEAD = ("hardware", "measured", "gpus")
 _OURS = ("blocks", "launch", "announce", "visit", "ports", "protocols")
+SECTION_KEYS = (*_HEAD, *_OURS, "error", "job", "nccl")
 _NCCL = ("version", "ll", "ll128", "simple", "turn", "rooted_start")
 _ORIGIN = "{source: nccl-tests, date: 2026-11-20}"
 _NCCL_MORE = ("call", "nvls", "error")
@@ -650,9 +647,8 @@ def read_section(entry: Entry) -> Both:
         packets, flags = _fields(protocols["ll128"], PacketRates), _fields(protocols["simple"], FlagRates)
         ours = _record(given, ExecutionRates, **head, packets=packets, flags=flags)
         if ours.ports.uneven >= 1:
-            raise given["ports"].error(
-                f"blocks get some of a port: uneven is below 100 %; found {100 * ours.ports.uneven:g} %"
-            )
+            found = f"{100 * ours.ports.uneven:g} %"
+            raise given["ports"].error(f"blocks get some of a port: uneven is below 100 %; found {found}")
     if "nccl" not in given:
         return ours, None
     within = given["nccl"].mapping((*_HEAD, *_NCCL, *_NCCL_MORE), _NCCL, example=_NCCL_EXAMPLE)

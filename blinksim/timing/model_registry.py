@@ -136,10 +136,8 @@ def _refused(what: str, name: str, known: Iterable[str]) -> InputError:
     """Why a name is none of `known`: no model has it, or the one that has it does something else."""
     if known_as(name) in MODELS or is_preset(name):
         others = " or blinksim sweep" if is_preset(name) else ""
-        return InputError(
-            f"model={name} has an algorithm of its own, and is no model of schedules; known here: "
-            f"{', '.join(known)}; ask blinksim project{others} with it"
-        )
+        own = f"model={name} has an algorithm of its own, and is no model of schedules"
+        return InputError(f"{own}; known here: {', '.join(known)}; ask blinksim project{others} with it")
     # What to say after an unknown name: which file is near.
     if os.path.isfile(data_files.folder("models") / f"{name}.yaml"):
         advice = f"(models/{name}.yaml is not searched for presets: end its name in projection.yaml)"

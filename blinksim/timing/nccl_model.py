@@ -77,10 +77,9 @@ def predict_with(*asked: Any, graph_file: str | Path | None = None, **how: Any) 
     for family, graph in given.items():
         for number, channel in enumerate(graph.channels):
             if sorted(channel) != sorted(found.names):
-                raise InputError(
-                    f"{graph_file}: {family} channel {number} lists GPUs {', '.join(map(str, sorted(channel)))}, the "
-                    f"members are {', '.join(map(str, sorted(found.names)))}; NCCL needs each of them once"
-                )
+                listed, members = (", ".join(map(str, sorted(each))) for each in (channel, found.names))
+                lists = f"{graph_file}: {family} channel {number} lists GPUs {listed}"
+                raise InputError(f"{lists}, the members are {members}; NCCL needs each of them once")
     return found
 
 

@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from blinksim import data_files
@@ -90,30 +91,23 @@ def levels(topology: Topology, members: Sequence[str]) -> tuple[Exchange, ...]:
     """
     idle = {device.name for device in topology.devices if device.holds} - {*members, *topology.relays}
     home = topology.device(members[0]).node
-    part = {device.name: n for n, device in enumerate(topology.devices) if device.node == home}
-    for name in idle:
-        part.pop(name, None)
+    here = (device.name for device in topology.devices if device.node == home)
+    part = {name: number for number, name in enumerate(here) if name not in idle}
+    inside = grouped((link.kind, link) for link in topology.links if link.src in part and link.dst in part)
     kinds = topology.collective_links or topology.link_classes
-    links: dict[str, list[Link]] = {kind: [] for kind in kinds}
-    for link in topology.links:
-        if link.kind in links and link.src in part and link.dst in part:
-            links[link.kind].append(link)
-    found: list[Exchange] = []
-    remaining = list(kinds)
-    parts = len(members)
+    links = {kind: inside.get(kind, []) for kind in kinds}
+    found, remaining, parts = list[Exchange](), list(kinds), len(members)
     while parts > 1:
         rates = {kind: _rate(topology, links[kind], members, part) for kind in remaining}
-        kind = max(remaining, key=lambda kind: rates[kind], default="")
-        even = bool(kind) and rates[kind] > 0
-        if even:
+        kind, sizes = max(remaining, key=rates.__getitem__, default=""), Counter[int]()
+        if rates.get(kind, 0) > 0:
             remaining.remove(kind)
             part = _joined(part, links[kind])
-            sizes = Counter(part[name] for name in members)
-            even = len(set(sizes.values())) == 1
-        if not even:
-            together = _joined(part, [link for kind in kinds for link in links[kind]])
+            sizes.update(map(part.__getitem__, members))
+        if len(set(sizes.values())) != 1:
+            together = _joined(part, [*chain(*links.values())])
             what, names = f"{topology.name}: {', '.join(kinds)}", ", ".join(members)
-            if len({together[name] for name in members}) > 1:
+            if len(set(map(together.__getitem__, members))) > 1:
                 raise InfeasibleError(f"{what} does not connect {names}")
             advice = "take as many ranks as fill every group"
             raise InfeasibleError(f"{what} joins {names} in groups of unequal size; {advice}")
@@ -176,10 +170,9 @@ def hierarchical(
     do.
     """
     if collective not in _STRUCTURES:
-        raise InfeasibleError(
-            f"{collective} is not a reduce-scatter, an exchange between nodes and an allgather; "
-            f"the projection covers {', '.join(_STRUCTURES)}"
-        )
+        covered = f"the projection covers {', '.join(_STRUCTURES)}"
+        phases = "a reduce-scatter, an exchange between nodes and an allgather"
+        raise InfeasibleError(f"{collective} is not {phases}; {covered}")
     before, passes, after = _STRUCTURES[collective]
 
     def timed(group: Sequence[str]) -> list[tuple[str, float]]:
@@ -333,7 +326,7 @@ def load_preset(name: str) -> Preset:
 
 @cache
 def _presets() -> dict[str, Preset]:
-    found: dict[str, Preset] = {}
+    found = dict[str, Preset]()
     for path in data_files.files("models", "*projection.yaml"):
         for preset in read_presets(path):
             if preset.name in found:
@@ -346,13 +339,10 @@ def read_presets(path: Path) -> list[Preset]:
     """The presets of one model file; raises `FileError` with the line of the key which cannot be used."""
     root = yaml_nodes.load(path, text_files.read_text(path, what="model file"), "model file")
     root.what = "the file"
-    parts = root.mapping(
-        ("title", "source", "constants", "presets", "what_if"),
-        ("source", "constants", "presets"),
-        example="{source: …, constants: {…}, presets: {…}}",
-    )
-    values: dict[str, Fraction] = {}
-    classes: dict[str, str] = {}
+    needed = ("source", "constants", "presets")
+    example = "{source: …, constants: {…}, presets: {…}}"
+    parts = root.mapping(("title", *needed, "what_if"), needed, example=example)
+    values, classes = dict[str, Fraction](), dict[str, str]()
     for name, entry in parts["constants"].mapping(CONSTANTS, example=_CONSTANT).items():
         entry.what, rate = f"constant {name}", name in BANDWIDTHS
         given = "bandwidth" if rate else "value"
@@ -367,6 +357,7 @@ def read_presets(path: Path) -> list[Preset]:
     changes = parts["what_if"].items(example="[{title: …, set: {nic: 25GB/s}}]") if "what_if" in parts else []
     what_if = [_what_if(entry, values) for entry in changes]
     source, missing = parts["source"].text(), sorted(set(CONSTANTS) - values.keys())
+    efficiency = values.get("nic_efficiency", Fraction(1))
     found = list[Preset]()
     for name, (_, entry) in parts["presets"].named(example="{mine: {title: …, reading: derived}}").items():
         entry.what = f"preset {name}"
@@ -379,21 +370,11 @@ def read_presets(path: Path) -> list[Preset]:
         for role in uses:
             if role.text() not in values or role.text() not in BANDWIDTHS:
                 raise role.error(f"{entry.what} uses {role.text()!r}, which is not a bandwidth under constants")
-        preset = Preset(
-            name=name,
-            title=stated["title"].text(),
-            reading=reading,
-            rates=stated["rates"].text() if "rates" in stated else None,
-            uses=tuple(role.text() for role in uses),
-            classes=classes,
-            constants={} if missing else values,
-            nic_efficiency=values.get("nic_efficiency", Fraction(1)),
-            what_if=tuple(what_if),
-            pcie=_flag(stated, "pcie", False),
-            hide_mdfi=_flag(stated, "hide_mdfi", True),
-            source=source,
-        )
-        found.append(preset)
+        rates = stated["rates"].text() if "rates" in stated else None
+        own = name, stated["title"].text(), reading, rates, tuple(role.text() for role in uses)
+        constants = {} if missing else values
+        flags = _flag(stated, "pcie", False), _flag(stated, "hide_mdfi", True)
+        found.append(Preset(*own, classes, constants, efficiency, tuple(what_if), *flags, source))
     return found
 
 
@@ -466,10 +447,8 @@ def equations(
         return tuple(_term(known, name, moved, role) for name, role in (*hops, ("additions", "memory")))
     exact = preset.reading == "exact"
     if exact and ranks_per_node > 1 and ranks_per_node % 2:
-        raise InfeasibleError(
-            f"{ranks_per_node} ranks per node leave a card half used, which the projection does not cover; "
-            f"take {ranks_per_node - 1} or {ranks_per_node + 1}"
-        )
+        half = f"{ranks_per_node} ranks per node leave a card half used, which the projection does not cover"
+        raise InfeasibleError(f"{half}; take {ranks_per_node - 1} or {ranks_per_node + 1}")
     if nodes == 1:
         if exact and preset.pcie:
             raise InfeasibleError("equation 6, with copies to the host, is for 2 nodes or more; use aurora-projection")
@@ -548,9 +527,8 @@ def project(
     members = ranks_of(topology, nodes, ranks_per_node, preset)
     counts = sorted({len(ranks) for ranks in nodes_of(topology, members)})
     if len(counts) > 1:
-        raise InfeasibleError(
-            f"the nodes have {' and '.join(map(str, counts))} ranks; a projection needs the same number on every node"
-        )
+        unlike = f"the nodes have {' and '.join(map(str, counts))} ranks"
+        raise InfeasibleError(f"{unlike}; a projection needs the same number on every node")
     ranks = len(members) // topology.nodes
     _check_ranks(nodes, ranks)
     if preset.reading == "derived":
@@ -599,10 +577,9 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
                 constants |= {role: out.bandwidth, "nics_per_node": Fraction(out.count)}
         elif kind is not None:
             if kind not in topology.link_classes:
-                raise InfeasibleError(
-                    f"{preset.name} needs links of class {kind!r}, and {topology.name} has "
-                    f"{', '.join(topology.link_classes)}; the model 'projection' derives its levels from the machine"
-                )
+                lacks = f"{preset.name} needs links of class {kind!r}, and {topology.name} has "
+                lacks += ", ".join(topology.link_classes)
+                raise InfeasibleError(f"{lacks}; the model 'projection' derives its levels from the machine")
             links = [link for link in topology.links if link.kind == kind]
             used = [link for link in links if link.src not in idle and link.dst not in idle]
             constants[role] = min(link.bandwidth for link in used or links)
@@ -653,9 +630,8 @@ def bottlenecks(
             continue
         terms = equations(preset, size, nodes, ranks_per_node, {**start, **entry.changes})
         after = total(terms)
-        settings = ", ".join(
-            f"{name} {text(name, start[name])} -> {text(name, value)}" for name, value in entry.changes.items()
-        )
+        pairs = ((of, text(of, start[of]), text(of, value)) for of, value in entry.changes.items())
+        settings = ", ".join(f"{name} {old} -> {new}" for name, old, new in pairs)
         rows.append(Change(entry.title, settings, after, before - after, before / after, terms, entry.source))
     rows.sort(key=lambda row: row.time_s)
     return (Change("", "", before, 0.0, 1.0, base, preset.source), *rows)
@@ -725,10 +701,9 @@ class PresetModel(TimingModel):
             # The next power of two, which is easier to say.
             least = 1 << max(0, math.ceil(size * _MOST_LEFT_OUT * left_out_s / time_s) - 1).bit_length()
             if size < least:
-                raise InfeasibleError(
-                    f"{self.name} holds from {format_size(least)} on: it counts no latencies, and one "
-                    f"message on each of its links takes {format_time(left_out_s)}; take a larger size"
-                )
+                each = f"one message on each of its links takes {format_time(left_out_s)}"
+                why = f"it counts no latencies, and {each}; take a larger size"
+                raise InfeasibleError(f"{self.name} holds from {format_size(least)} on: {why}")
             members = ranks_of(topology, nodes, ranks_per_node, self.preset)
             busy = {term.limit: total(one for one in terms if one.limit == term.limit) for term in terms}
             slowest = max(busy, key=busy.__getitem__)

@@ -29,11 +29,10 @@ class Simulated(ScheduleModel):
         schedule, sends = candidate.compact, candidate.sends
         if sends > MOST_SENDS:
             fewer = "double_binary, fewer ranks" if schedule.collective.name == "allreduce" else "fewer ranks"
-            raise InfeasibleError(
-                f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {sends:,} sends, and "
-                f"model='simulate' takes at most {MOST_SENDS:,}; take {fewer} or model='alpha-beta', or "
-                "synthesize the schedule and simulate it with chunk="
-            )
+            who = f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {sends:,} sends"
+            most = f"model='simulate' takes at most {MOST_SENDS:,}; take {fewer} or model='alpha-beta'"
+            cure = "or synthesize the schedule and simulate it with chunk="
+            raise InfeasibleError(f"{who}, and {most}, {cure}")
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         self.check_schedule(Candidate(schedule))

@@ -102,9 +102,6 @@ class Leg:
         travel = f", of which {format_time(self.travel_s)} on its way" if self.travel_s > 0 else ""
         return f"{self.place} passes {many}: {format_time(self.time_s)}{travel}"
 
-    def to_dict(self) -> dict[str, object]:
-        return keyed(self, "place class=kind start_s time_s pieces travel_s")
-
 
 @dataclass(frozen=True, eq=False)
 class Spans:
@@ -335,17 +332,10 @@ class Timeline(Rates, Result):
         for place in order.tolist():
             piece, stage = int(pieces[place // len(real)]), int(real[place % len(real)])
             send, server, begun = int(self.graph.send[stage]), int(self.graph.resource[stage]), int(start[piece, stage])
-            yield Transfer(
-                resource=self.graph.resource_name(server),
-                kind=self.graph.resource_kind(server),
-                chunk=int(self.schedule.chunk[send]),
-                piece=piece,
-                src=names[self.schedule.src[send]],
-                dst=names[self.schedule.dst[send]],
-                start_s=seconds(begun),
-                time_s=seconds(int(self.work.hold[stage])),
-                arrived_s=seconds(begun + int(self.work.lag[stage])),
-            )
+            resource = self.graph.resource_name(server), self.graph.resource_kind(server)
+            ends = names[self.schedule.src[send]], names[self.schedule.dst[send]]
+            ticks = begun, int(self.work.hold[stage]), begun + int(self.work.lag[stage])
+            yield Transfer(*resource, int(self.schedule.chunk[send]), piece, *ends, *map(seconds, ticks))
 
     def spans(self, resources: Sequence[str]) -> Spans:
         """When every piece passed the servers in `resources`, all of them, as arrays; row is the place in the list."""
@@ -355,13 +345,9 @@ class Timeline(Rates, Result):
         rows = np.array([place.get(graph.resource_name(server), -1) for server in servers], dtype=np.int64)
         real = np.flatnonzero(~graph.timeless & (rows[graph.resource] >= 0))
         begun = start[:, real]
-        chunk = self.schedule.chunk[graph.send[real]].astype(np.int64)
-        return Spans(
-            np.broadcast_to(rows[graph.resource[real]], begun.shape).ravel(),
-            np.broadcast_to(chunk, begun.shape).ravel(),
-            begun.ravel() / tick,
-            (begun + self.work.hold[real]).ravel() / tick,
-        )
+        labels = rows[graph.resource[real]], self.schedule.chunk[graph.send[real]].astype(np.int64)
+        row, chunk = (np.broadcast_to(label, begun.shape).ravel() for label in labels)
+        return Spans(row, chunk, begun.ravel() / tick, (begun + self.work.hold[real]).ravel() / tick)
 
     @property
     def recorded_pieces(self) -> int:
@@ -385,7 +371,7 @@ class Timeline(Rates, Result):
         keys += " switching=options.switching messages engine transfers=transfer_count"
         own = {"offer": self.options.offer, "slots": None, "messages": self.options.sent(form)}
         found |= keyed(self, keys, **own, **({} if self.time_s else {"algbw_GBps": None}))
-        path = [leg.to_dict() for leg in self.critical_path]
+        path = [keyed(leg, "place class=kind start_s time_s pieces travel_s") for leg in self.critical_path]
         return found | {"utilisation": self.rows(), "critical_path": path}
 
     def rows(self) -> list[dict[str, Any]]:
@@ -401,10 +387,8 @@ class Timeline(Rates, Result):
 
     def __repr__(self) -> str:
         over = self.time_s / self.bound_s - 1 if self.bound_s else 0.0
-        return (
-            f"<Timeline {self.sentence()}\n  {count(self.pieces, 'piece')} of up to "
-            f"{format_size(self.piece_bytes)}, {self.discipline}; {100 * over:.3g} % above the bound>"
-        )
+        cut = f"{count(self.pieces, 'piece')} of up to {format_size(self.piece_bytes)}"
+        return f"<Timeline {self.sentence()}\n  {cut}, {self.discipline}; {100 * over:.3g} % above the bound>"
 
     def _repr_html_(self) -> str:
         path = "".join(f"<li>{escape(leg.words())}</li>" for leg in self.critical_path[:12])
@@ -506,16 +490,14 @@ def simulate(
     # No run beats the loads of its links, its own longest path, or the bound that the schedule carries.
     time, claimed = exact_time(timeline), schedule.claim("rate_exact")
     if time < loads:
-        raise BlinksimError(
-            f"simulated {float(time)} s, but the loads need {float(loads)} s; this is a fault of blinksim"
-        )
+        short = f"simulated {float(time)} s, but the loads need {float(loads)} s"
+        raise BlinksimError(f"{short}; this is a fault of blinksim")
     if found.finish < work.critical:
         raise BlinksimError("simulated less than the longest path takes; this is a fault of blinksim")
     if claimed is not None and time * claimed * 10**9 < size:
-        raise InputError(
-            f"the schedule takes {float(time)} s, less than its own bound of {claimed} GB/s allows: it does not do "
-            f"the whole {schedule.collective.name}, or the bound is wrong; blinksim verify says more"
-        )
+        less = f"the schedule takes {float(time)} s, less than its own bound of {claimed} GB/s allows"
+        why = f"it does not do the whole {schedule.collective.name}, or the bound is wrong"
+        raise InputError(f"{less}: {why}; blinksim verify says more")
     return timeline
 
 

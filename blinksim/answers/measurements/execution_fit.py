@@ -188,8 +188,8 @@ def fit_execution(
     packets, every = np.array([case.protocol == "ll128" for case in cases]), np.ones(len(cases), bool)
     of_group = {"packets": packets, "flags": ~packets}
     touched = {name: of_group.get(name.partition(".")[0], every) for name in names}
-    free = [name for name in names if touched[name].any() and attrgetter(name)(start) > 0]
-    first = np.log([attrgetter(name)(start) for name in free])
+    begun = {name: own for name in names if touched[name].any() and (own := attrgetter(name)(start)) > 0}
+    free, first = [*begun], np.log([*begun.values()])
     prior = _PRIOR * np.eye(len(free))
 
     def rates_at(moved: Floats) -> ExecutionRates:
@@ -253,7 +253,8 @@ def fit_execution(
     if error.median > MOST_ERROR:
         why = f"half of them stay {100 * error.median:.0f} % or more off (at most {100 * MOST_ERROR:.0f} %)"
         raise InputError(f"no constants explain these times: {why}; were the GPUs busy with something else?")
-    rates = replace(rates_at(solved.x), gpus=tuple(sorted({case.gpus for case in cases})), error=error)
+    gpus = tuple(sorted(set(map(attrgetter("gpus"), cases))))
+    rates = replace(rates_at(solved.x), gpus=gpus, error=error)
     return ConstantsFit(rates, constants, (), error, tuple(map(float, predicted)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from operator import attrgetter
 from statistics import median, quantiles
 from typing import Any
 
@@ -344,18 +345,13 @@ class PublicMeasurements(Result):
 
     def summary(self) -> list[dict[str, Any]]:
         """By set, collective, GPUs and band of sizes: the number of cells and the error of the prediction."""
-        return [
-            keyed(
-                cells[0],
-                "set=cell.set.name collective=cell.collective nodes=cell.nodes gpus=cell.gpus band cells"
-                " best_busbw_GBps best_of_bound_pct",
-                cells=len(cells),
-                best_busbw_GBps=max(found.cell.busbw for found in cells) / 1e9,
-                best_of_bound_pct=max((found.of_bound_pct or 0 for found in cells), default=None),
-            )
-            | _spread([found.error_pct for found in cells if found.error_pct is not None])
-            for _, cells in grouped(self.cells, lambda found: (*job_of(found.cell)[:4], found.band))
-        ]
+        keys, rows = "set=cell.set.name collective=cell.collective nodes=cell.nodes gpus=cell.gpus band", []
+        for _, cells in grouped(self.cells, lambda found: (*job_of(found.cell)[:4], found.band)):
+            best = {"best_busbw_GBps": max(found.cell.busbw for found in cells) / 1e9}
+            best["best_of_bound_pct"] = max(found.of_bound_pct or 0 for found in cells)
+            errors = _spread([found.error_pct for found in cells if found.error_pct is not None])
+            rows.append(keyed(cells[0], keys) | {"cells": len(cells)} | best | errors)
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The cells, the summary, and the sources."""
@@ -384,9 +380,8 @@ class PublicMeasurements(Result):
         lines = [self.sentence()]
         if any(found.best_error_pct is not None for found in self.cells):
             lines += ["", self._accuracy()]
-        for one in self.sets:
-            mine = [found for found in self.cells if found.cell.set is one]
-            ran = " ".join(word for word in (one.library, one.version) if word)
+        for one, mine in grouped(self.cells, attrgetter("cell.set")):
+            ran = f"{one.library} {one.version}".strip()
             algorithm = f", {one.algorithm}" if one.algorithm else ""
             lines += ["", f"{one.name}: {ran}{algorithm}; quality {one.quality}", f"  {one.source}", self._table(mine)]
         used = {one.quality for one in self.sets}
@@ -465,11 +460,8 @@ def _spread(errors: list[float]) -> dict[str, float | None]:
     """Median of the errors and of their sizes, and what nine of ten stay below."""
     sizes = [abs(error) for error in errors]
     ninth = quantiles(sizes, n=10, method="inclusive")[-1] if len(sizes) > 1 else max(sizes, default=None)
-    return {
-        "median_error_pct": median(errors) if errors else None,
-        "median_size_of_error_pct": median(sizes) if sizes else None,
-        "nine_of_ten_below_pct": ninth,
-    }
+    middle, of_sizes = (median(each) if each else None for each in (errors, sizes))
+    return {"median_error_pct": middle, "median_size_of_error_pct": of_sizes, "nine_of_ten_below_pct": ninth}
 
 
 def _pct(percent: float | None, how: str = ".1f") -> str:

@@ -233,10 +233,8 @@ def parts() -> tuple[Part, ...]:
     """All parts. Raises `FileError` with the line of a row that cannot be used."""
 
     def part(row: dict[str, str]) -> Part:
-        gpus = tuple(map(int, row["gpus"].split()))
-        return Part(
-            row["set"], tuple(row["collectives"].split()), gpus, int(row["least"]), int(row["every"]), row["constants"]
-        )
+        which = tuple(row["collectives"].split()), tuple(map(int, row["gpus"].split()))
+        return Part(row["set"], *which, int(row["least"]), int(row["every"]), row["constants"])
 
     return tuple(_table("parts.csv", part, "part of a table"))
 

@@ -148,11 +148,6 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
 def _smallest(name: str, scope: str, exchange: bool) -> dict[int, int]:
     """Bytes of the smallest message that constants of such jobs know of, by how many GPUs of a node took part."""
     told = {part.set for part in library_rates.parts()}
-    cells = [
-        cell
-        for cell in public_tables.cells(name)
-        if cell.set.name in told
-        and scope_of(cell.nodes, cell.gpus) == scope
-        and (cell.collective in EXCHANGES) == exchange
-    ]
-    return {cell.gpus // cell.nodes: cell.size for cell in sorted(cells, key=lambda cell: -cell.size)}
+    known, job = (cell for cell in public_tables.cells(name) if cell.set.name in told), (scope, exchange)
+    alike = [one for one in known if (scope_of(one.nodes, one.gpus), one.collective in EXCHANGES) == job]
+    return {cell.gpus // cell.nodes: cell.size for cell in sorted(alike, key=lambda cell: -cell.size)}
