@@ -125,10 +125,8 @@ class _Compiler:
         keys = {key: i * (_LEAD if waves else 1) for i, key in enumerate(sorted({op.key for op in ops}))}
         devices = tuple(schedule.topology.devices[device].name for device in self.order)
         # Only ranks have an input and an output.
-        sizes = [
-            [*(layout.sizes[d] if d < self.ranks else (0, 0)), self.taken[SCRATCH][d], self.taken[INBOX][d]]
-            for d in range(len(self.order))
-        ]
+        own = [*layout.sizes, *[(0, 0)] * (len(self.order) - self.ranks)]
+        sizes = [[*ends, *taken] for ends, *taken in zip(own, *self.taken.values(), strict=True)]
         return Program(
             devices=devices,
             kind=self.kind,

@@ -48,13 +48,8 @@ from blinksim.units import size_of
 _KINDS: dict[torch.dtype, ElementType] = {
     getattr(torch, name): kind for name, kind in ELEMENT_TYPES.items() if name not in ("uint32", "uint64")
 }
-_OPS = {
-    dist.ReduceOp.SUM: "sum",
-    dist.ReduceOp.AVG: "sum",
-    dist.ReduceOp.PRODUCT: "prod",
-    dist.ReduceOp.MIN: "min",
-    dist.ReduceOp.MAX: "max",
-}
+_NAMES = {"SUM": "sum", "AVG": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max"}
+_OPS = {getattr(dist.ReduceOp, theirs): ours for theirs, ours in _NAMES.items()}
 
 
 def kind_to_move(tensor: torch.Tensor) -> tuple[ElementType, int]:
