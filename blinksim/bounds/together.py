@@ -252,16 +252,11 @@ class Together(Result):
         first, kind = self.proofs[0], "exact" if self.exact else "upper"
         gap = 1 - min(group.rate / group.weight for group in self.groups) / first.rate
         keys = "machine=machine.name rates=machine.rates kind checked gap_exact assumes least_time_s?"
-        return super().to_dict() | keyed(
-            self,
-            f"{keys} certificates",
-            kind=kind,
-            checked=not self.check(),
-            gap_exact=str(gap),
-            assumes=first.assumes,
-            least_time_s=float(1 / first.rate) if self.groups[0].size else None,
-            certificates=[proof.to_dict() for proof in self.proofs],
-        )
+        said: dict[str, Any] = {"kind": kind, "checked": not self.check(), "gap_exact": str(gap)}
+        least_s = float(1 / first.rate) if self.groups[0].size else None
+        said |= {"assumes": first.assumes, "least_time_s": least_s}
+        said["certificates"] = [proof.to_dict() for proof in self.proofs]
+        return super().to_dict() | keyed(self, f"{keys} certificates", **said)
 
     def sentence(self) -> str:
         """The answer in one line."""
