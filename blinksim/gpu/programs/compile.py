@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -223,18 +225,13 @@ class _ChunkCompiler:
             self.arrives[dst] = step
 
     def run(self) -> None:
-        at = 0
-        while at < len(self.sends):
-            step, end = self.sends[at][3], at
-            while end < len(self.sends) and self.sends[end][3] == step:
-                end += 1
+        for step, together in groupby(self.sends, key=itemgetter(3)):
             # By device where the order is no matter: a vertex of a tree serves its children in one, and so do sends to
             # a place to which something is copied.
-            sends = self.sends[at:end]
+            sends = list(together)
             arrivals = Counter(send[1] for send in sends)
             matters = any(send[2] == COPY and arrivals[send[1]] > 1 for send in sends)
             self._step(step, sends if matters or self.compiler.schedule.form == "forest" else sorted(sends))
-            at = end
         # Brings every value into the result, or waits for what lands there.
         last = 2 * self.compiler.schedule.steps
         for device, target in sorted(self.result.items()):

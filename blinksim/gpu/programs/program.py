@@ -36,7 +36,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -371,28 +371,19 @@ class Program:
         ops = range(int(self.queue_start[queue]), int(self.queue_start[queue + 1]))
         pieces = {op: self.pieces(int(self.length[op]), part) for op in ops}
         moving = [op for op in ops if self.destination_start[op] < self.destination_start[op + 1]]
-        looks = 0
+        # What is due whenever the block looks at an op, if the op has so many pieces.
+        visits = ((op, range(pieces[op])) for op in moving)
         if self.order != BY_KEY:
             keys = {op: int(self.key[op]) for op in moving}
-            for wave in range(max([1, *(keys[op] + pieces[op] for op in moving)])):
-                for op in moving:
-                    looks += 1
-                    piece = wave - keys[op]
-                    if 0 <= piece < pieces[op]:
-                        yield op, piece, looks
-                        looks = 0
-        else:
-            for op in moving:
-                looks += 1
-                for piece in range(pieces[op]):
+            waves = range(max([1, *(keys[op] + pieces[op] for op in moving)]))
+            visits = ((op, range(wave - keys[op], wave - keys[op] + 1)) for wave in waves for op in moving)
+        last = ((op, range(pieces[op] - 1, pieces[op])) for op in sorted({*ops}.difference(moving)))
+        looks = 0
+        for op, due in chain(visits, last):
+            looks += 1
+            for piece in due:
+                if 0 <= piece < pieces[op]:
                     yield op, piece, looks
-                    looks = 0
-        moved = set(moving)
-        for op in ops:
-            if op not in moved:
-                looks += 1
-                if pieces[op]:
-                    yield op, pieces[op] - 1, looks
                     looks = 0
         yield END, END, looks
 
