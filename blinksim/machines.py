@@ -472,14 +472,11 @@ class Question:
         for name in settings:
             if name not in known:
                 raise InputError(f"a question has no {name!r}; it has {', '.join(sorted(known))}")
-        return cls(
-            machine,
-            members=None if members is None else names_text(members),
-            relays=None if relays is None else names_text(relays) or NONE,
-            links=None if links is None else names_text(links),
-            edits=(edits,) if isinstance(edits, str) else tuple(edits),
-            **settings,
-        )
+        given = {"members": members, "relays": relays, "links": links}
+        settings |= {name: names_text(names) for name, names in given.items() if names is not None}
+        if settings.get("relays") == "":
+            settings["relays"] = NONE
+        return cls(machine, edits=(edits,) if isinstance(edits, str) else tuple(edits), **settings)
 
     @classmethod
     def of_part(cls, part: Topology, machine: Topology) -> Question:

@@ -311,8 +311,8 @@ def chosen_use(topology: Topology, chosen: Bools, times: Fraction) -> str | None
         inner = int((held[src] & held[dst]).sum())
         if len(own) == 1 and inner in (0, count):
             each = times / ((1 if inner else 2) * n)
-            known: dict[Fraction | int, str] = {n: "once", n - 1: "(n-1)/n times", 2 * n - 2: "2(n-1)/n times"}
-            port, often = "links" if inner else "port", known.get(each * n, f"{each} times")
+            say: dict[Fraction | int, str] = {n: "once", n - 1: "(n-1)/n times", 2 * n - 2: "2(n-1)/n times"}
+            port, often = "links" if inner else "port", say.get(each * n, f"{each} times")
             rate = format_rate(own.pop())
             return f"each GPU's {port} must carry every byte {often} each way, on average: {rate} allow"
     total = format_rate(columns.capacity(chosen))

@@ -23,6 +23,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial, wraps
@@ -65,10 +66,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 def divide(tensor: torch.Tensor, by: int) -> None:
     """In place; whole numbers are cut off, as by NCCL."""
-    if tensor.dtype.is_floating_point:
-        tensor.div_(by)
-    else:
-        tensor.div_(by, rounding_mode="trunc")
+    tensor.div_(by, rounding_mode=None if tensor.dtype.is_floating_point else "trunc")
 
 
 def as_bytes(tensor: torch.Tensor) -> Any:
@@ -274,13 +272,10 @@ class GroupWork(dist.Work):
     def get_future(self) -> Any:
         """A future of CUDA tensors has those who wait for it wait for the stream on which it was set."""
         if self.future is None:
-            if self.queued is None:
-                self.future = torch.futures.Future()
+            stream = self.queued and self.queued.stream
+            self.future = torch.futures.Future(devices=[stream.device] if stream else [])
+            with torch.cuda.stream(stream) if stream else nullcontext():
                 self.future.set_result(self.results)
-            else:
-                self.future = torch.futures.Future(devices=[self.queued.stream.device])
-                with torch.cuda.stream(self.queued.stream):
-                    self.future.set_result(self.results)
         return self.future
 
     def result(self) -> list[torch.Tensor]:
@@ -332,10 +327,9 @@ class Fallback:
     def close(self) -> None:
         """Ends them."""
         for _, backend in self.made.values():
-            for end in ("shutdown", "_shutdown"):
-                if hasattr(backend, end):
-                    getattr(backend, end)()
-                    break
+            end = getattr(backend, "shutdown", None) or getattr(backend, "_shutdown", None)
+            if end is not None:
+                end()
         self.made.clear()
 
 
