@@ -136,17 +136,11 @@ class Blocks:
                 author = self.shape.ops[self.shape.author[needed]]
                 place = bisect_left(self.ends[author.number, piece], end) * len(author.targets)
                 arrivals.append(self.first[author.number, piece] + place + needed - author.arrival)
-            yield Round(
-                looks_s=before,
-                wait_for=wait_for,
-                lead_s=lead,
-                work_s=program_shape.round_seconds(end - begin, kind, packets, self.far, rates),
-                needs=tuple(arrivals),
-                load=(end - begin) * scale,
-                targets=op.targets,
-                arrival=self.first[op.number, piece] + number * len(op.targets),
-                flag=self.flag[op.number, piece] if number + 1 == len(ends) and op.flagged else program_shape.NONE,
-            )
+            moved, needs = end - begin, tuple(arrivals)
+            work_s = program_shape.round_seconds(moved, kind, packets, self.far, rates)
+            arrival = self.first[op.number, piece] + number * len(op.targets)
+            flag = self.flag[op.number, piece] if number + 1 == len(ends) and op.flagged else NONE
+            yield Round(before, wait_for, lead, work_s, needs, moved * scale, op.targets, arrival, flag)
             before, wait_for, lead, begin = 0.0, (), 0.0, end
 
 
