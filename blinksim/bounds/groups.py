@@ -97,10 +97,8 @@ def groupings(topology: Topology) -> tuple[Grouping, ...]:
     only[np.bincount(near, minlength=size) > 1] = -1
     number = np.where(member, rank, only[beside])
     devices = np.flatnonzero(number >= 0)
-    found = [
-        Grouping.of("member", members, ranks, topology.members, size),
-        Grouping.of("what is private to a member", devices, number[devices], topology.members, size),
-    ]
+    private = Grouping.of("what is private to a member", devices, number[devices], topology.members, size)
+    found = [Grouping.of("member", members, ranks, topology.members, size), private]
     if len(set(node[members].tolist())) > 1:
         hosts = nodes(topology)
         found += [hosts, *_inside_adapters(topology, hosts), *_below_switches(topology)]

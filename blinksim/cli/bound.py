@@ -242,19 +242,11 @@ def place(options: Place) -> None:
         cure = "take away GPUs that are not free with --edit, as in --edit 'without gpu[2-3]'"
         raise InputError(f"place chooses the GPUs itself: leave --members and --ranks-per-node out; {cure}")
     whole = question.whole()
-    relays = question.relays or "none"
+    size, links = options.size and parse_size(options.size), question.link_classes(whole)
+    named, how = question.relays or "none", {"top": options.top, **vars(options.work)}
+    relays = named if named in ("none", "idle") else question.relay_names(whole, ())
     with Working(f"ranking {count} GPUs of {options.machine}") as say:
-        places = ranked(
-            whole,
-            count,
-            wanted,
-            options.size and parse_size(options.size),
-            top=options.top,
-            links=question.link_classes(whole),
-            relays=relays if relays in ("none", "idle") else question.relay_names(whole, ()),
-            report=say,
-            **vars(options.work),
-        )
+        places = ranked(whole, count, wanted, size, links=links, relays=relays, report=say, **how)
     rows = places.rows()
 
     def flat() -> list[dict[str, object]]:

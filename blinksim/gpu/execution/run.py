@@ -110,18 +110,12 @@ def execute(
     asked: dict[str, Any] = {"collective": carried.collective, "algorithm": carried.algorithm, "op": op}
     asked |= {"dtype": kind.name, "itemsize": kind.itemsize, "size_bytes": task.size_bytes}
     asked |= {"count": task.count, "executor": executor, "in_place": in_place}
-    asked["links"] = carried.topology.default_links()
-    return Execution(
-        **of_part(carried.topology, **asked),
-        ops=program.ops,
-        slices=program.slices,
-        piece_bytes=program.piece_units * program.unit * kind.itemsize,
-        protocol="ll128" if program.packets else "simple",
-        staged=program.staged,
-        groups=tuple(f"{listed(group.part.members)} {group.collective}" for group in groups),
-        tolerance=task.reference.tolerance,
-        **asdict(outcome),
-    )
+    asked |= {"links": carried.topology.default_links(), "tolerance": task.reference.tolerance}
+    asked |= {name: getattr(program, name) for name in ("ops", "slices", "staged")}
+    asked["piece_bytes"] = program.piece_units * program.unit * kind.itemsize
+    asked["protocol"] = "ll128" if program.packets else "simple"
+    asked["groups"] = tuple(f"{listed(group.part.members)} {group.collective}" for group in groups)
+    return Execution(**of_part(carried.topology, **asked), **asdict(outcome))
 
 
 @dataclass(frozen=True, kw_only=True)
