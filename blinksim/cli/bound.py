@@ -260,17 +260,15 @@ def place(options: Place) -> None:
             click.get_current_context().exit(1)
         click.echo()
         adds = any(row.in_network for row in places)
-        cells = [
-            (
-                words,
-                exact_GBps(row.rate) if row.rate else "-",
-                f"{row.rate_GBps:.4g}" if row.rate else "not connected",
-                f"{100 * float(row.rate / best.rate):.0f} %" if row.rate else "",
-                *([f"{float(row.in_network / 10**9):.4g}" if row.in_network else "-"] if adds else []),
-                *((row.answer.times() if row.answer else "---") if best.answer else ()),
-            )
-            for row, words in groups[: options.top]
-        ]
+        cells = list[tuple[str, ...]]()
+        for row, words in groups[: options.top]:
+            reach = ["-", "not connected", ""]
+            if row.rate:
+                part = f"{100 * float(row.rate / best.rate):.0f} %"
+                reach = [exact_GBps(row.rate), f"{row.rate_GBps:.4g}", part]
+            added = f"{float(row.in_network / 10**9):.4g}" if row.in_network else "-"
+            times = row.answer.times() if row.answer else "---"
+            cells.append((words, *reach, *[added] * adds, *(times if best.answer else ())))
         header = ["GPUs", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else [])]
         header += [f"with {best.answer.library}", "could take", "cannot take less"] if best.answer else []
         click.echo(table(header, cells))
