@@ -699,9 +699,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 plain = False
         if not why and not first.numel():
             return GroupWork(results)
-        if not why and self.ranks == 1:
-            why = "a group of one rank needs no schedule"
-        why = why or self.hosts.several
+        alone = "a group of one rank needs no schedule" * (self.ranks == 1)
+        why = why or alone or self.hosts.several
         if why:
             other = self.fallback.group(first.device.type, why)
             return getattr(other, name)(*arguments) if name else None
@@ -714,18 +713,19 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             return GroupWork(results, check=group.check)
         backend, current = self.backend, current_stream(self.gpu)
         assert isinstance(backend, GpuBackend)
-        queued: QueuedOn | RanOn
         waited = not getattr(opts, "asyncOp", True)
+        stream = None
         if waited:
             backend.go_on(current)
         else:
+            stream = self.stream
             backend.follow(current)
         if plain:
             work(group)  # launches alone: torch has no part in them
         else:
-            with torch.cuda.stream(None if waited else self.stream), torch.no_grad():
+            with torch.cuda.stream(stream), torch.no_grad():
                 work(group)
-        queued = RanOn(backend, current) if waited else QueuedOn(backend, self.stream, tensors)
+        queued: QueuedOn | RanOn = RanOn(backend, current) if waited else QueuedOn(backend, stream, tensors)
         return GroupWork(results, queued, group.check, self.blocking)
 
     def _group_on(self, device: torch.device) -> Group:
