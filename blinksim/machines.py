@@ -109,10 +109,8 @@ def load(
         elif Path(name).suffix.lower() in _TEXT or _is_smi(name):
             whole = known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=table))
         else:
-            raise InputError(
-                f"{name} is neither a topology file (.xml) nor text of nvidia-smi; "
-                f"like={os.fspath(like)} completes what these leave out"
-            )
+            neither = f"{name} is neither a topology file (.xml) nor text of nvidia-smi"
+            raise InputError(f"{neither}; like={os.fspath(like)} completes what these leave out")
         return assemble(whole, nodes, changes)
     name = _as_catalogued(name)
     node = _node(name, table)
@@ -152,12 +150,11 @@ def this_machine(rates: RatesName | str = "nominal") -> Topology:
     from blinksim.formats import nvidia_smi
 
     advice = "name a machine, as in: blinksim advise hgx-h200"
+    ask = partial(subprocess.run, capture_output=True, text=True, errors="replace", timeout=60, check=False)
     text = ""
     for arguments in (["-L"], ["topo", "-m"], ["nvlink", "-s"]):
         try:
-            done = subprocess.run(
-                ["nvidia-smi", *arguments], capture_output=True, text=True, errors="replace", timeout=60, check=False
-            )
+            done = ask(["nvidia-smi", *arguments])
         except FileNotFoundError:
             raise MissingError(f"no GPUs found here (there is no nvidia-smi); {advice}") from None
         except (OSError, subprocess.TimeoutExpired):
@@ -475,14 +472,11 @@ class Question:
         for name in settings:
             if name not in known:
                 raise InputError(f"a question has no {name!r}; it has {', '.join(sorted(known))}")
-        return cls(
-            machine,
-            members=None if members is None else names_text(members),
-            relays=None if relays is None else names_text(relays) or NONE,
-            links=None if links is None else names_text(links),
-            edits=(edits,) if isinstance(edits, str) else tuple(edits),
-            **settings,
-        )
+        given = {"members": members, "relays": relays, "links": links}
+        settings |= {name: names_text(names) for name, names in given.items() if names is not None}
+        if settings.get("relays") == "":
+            settings["relays"] = NONE
+        return cls(machine, edits=(edits,) if isinstance(edits, str) else tuple(edits), **settings)
 
     @classmethod
     def of_part(cls, part: Topology, machine: Topology) -> Question:
@@ -527,9 +521,8 @@ class Question:
         loaded = self.machine.loaded_from[1] if self.machine.loaded_from is not None else None
         known = (None, NOMINAL, loaded, self.machine.rates, self.machine.rates.partition(" (")[0])
         if self.rates not in known:
-            raise InputError(
-                f"{self.machine.name} is loaded at {self.machine.rates} rates; give its name instead for {self.rates}"
-            )
+            there = f"{self.machine.name} is loaded at {self.machine.rates} rates"
+            raise InputError(f"{there}; give its name instead for {self.rates}")
         return self.machine
 
     def whole(self) -> Topology:

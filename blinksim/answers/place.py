@@ -249,12 +249,11 @@ def place(
         each = budget.of_bound(topology, count)
         seconds = len(kinds) * each / workers
         if each < budget.MOST_SECONDS < seconds:
-            raise InfeasibleError(
-                f"{count} of {topology.ranks} GPUs of {topology.name}: {len(kinds):,} choices differ, whose bounds "
-                f"would take about {budget.words(seconds)}; up to about "
-                f"{int(budget.MOST_SECONDS / seconds * len(kinds)):,} work: choose among fewer GPUs or nodes, or use "
-                "several machines with cluster="
-            )
+            differ = f"{count} of {topology.ranks} GPUs of {topology.name}: {len(kinds):,} choices differ"
+            most = f"up to about {int(budget.MOST_SECONDS / seconds * len(kinds)):,} work"
+            cure = "choose among fewer GPUs or nodes, or use several machines with cluster="
+            long = f"whose bounds would take about {budget.words(seconds)}"
+            raise InfeasibleError(f"{differ}, {long}; {most}: {cure}")
     what, done = f"ranking {count} GPUs of {topology.name}", 0
     say = report or (lambda _: None)
     say(f"{what}, 0 of {len(kinds)} kinds of choice")

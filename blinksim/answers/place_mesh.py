@@ -117,20 +117,18 @@ class MeshOrder(Result):
             rows = [rows[at : at + side] for at in range(0, len(rows), side)]
         return f"DeviceMesh(device, {str(rows).replace(' ', '')})"
 
+    def _time(self, order: Order) -> float | None:
+        """Seconds of all axes one after another; None without sizes, or if links do not connect a group."""
+        return sum(self.times(order)) if self.sizes and all(order.rates) else None
+
     def rows(self) -> list[dict[str, Any]]:
         """A row for the best order and for that of the machine file."""
-        keys = "order members rates_exact algbw_GBps time_s?"
-        return [
-            keyed(
-                one,
-                keys,
-                order=name,
-                rates_exact=[exact_GBps(rate) for rate in one.rates],
-                algbw_GBps=[in_GBps(rate) for rate in one.rates],
-                time_s=sum(self.times(one)) if self.sizes and all(one.rates) else None,
-            )
-            for name, one in (("best", self.best), ("default", self.default))
-        ]
+        rows = list[dict[str, Any]]()
+        for name, one in (("best", self.best), ("default", self.default)):
+            exact, rounded = ([said(rate) for rate in one.rates] for said in (exact_GBps, in_GBps))
+            more = {"order": name, "rates_exact": exact, "algbw_GBps": rounded, "time_s": self._time(one)}
+            rows.append(keyed(one, "order members rates_exact algbw_GBps time_s?", **more))
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -147,14 +145,13 @@ class MeshOrder(Result):
 
     def text(self) -> str:
         """The sentence, the rates of both orders, and what to set."""
-        cells = [
-            (
-                name,
-                *(f"{in_GBps(rate):.4g}" if rate else "not connected" for rate in order.rates),
-                *([format_time(sum(self.times(order))) if all(order.rates) else "-"] if self.sizes else []),
+        cells = list[list[str]]()
+        for name, order in (("best", self.best), ("as in the file", self.default)):
+            rates, time_s = (
+                (f"{in_GBps(rate):.4g}" if rate else "not connected" for rate in order.rates),
+                self._time(order),
             )
-            for name, order in (("best", self.best), ("as in the file", self.default))
-        ]
+            cells.append([name, *rates, *["-" if time_s is None else format_time(time_s)] * bool(self.sizes)])
         header = ["order", *(f"axis {number}, GB/s" for number in range(len(self.axes)))]
         lines = [self.sentence(), "", table([*header, *["one after another"] * bool(self.sizes)], cells, left=(0,))]
         lines += [f"  links {', '.join(self.machine.default_links())} at {self.machine.rates} rates"]
@@ -326,9 +323,8 @@ class _Search:
         ranks, order = self.topology.ranks, list[int]()
         # The first GPU comes first, and the parts of every axis in the order of the GPUs beside it.
         after = {b: a for axis in self.axes for group in axis if group[0] == 0 for a, b in pairwise(group)}
-        at = [
-            [next(n for n, group in enumerate(axis) if place in group) for axis in self.axes] for place in range(ranks)
-        ]
+        numbers = [{place: n for n, group in enumerate(axis) for place in group} for axis in self.axes]
+        at = [[number[place] for number in numbers] for place in range(ranks)]
         begun = [[0] * len(axis) for axis in self.axes]
 
         def extend(rates: Sequence[float]) -> Iterator[list[int]]:

@@ -97,10 +97,8 @@ def groupings(topology: Topology) -> tuple[Grouping, ...]:
     only[np.bincount(near, minlength=size) > 1] = -1
     number = np.where(member, rank, only[beside])
     devices = np.flatnonzero(number >= 0)
-    found = [
-        Grouping.of("member", members, ranks, topology.members, size),
-        Grouping.of("what is private to a member", devices, number[devices], topology.members, size),
-    ]
+    private = Grouping.of("what is private to a member", devices, number[devices], topology.members, size)
+    found = [Grouping.of("member", members, ranks, topology.members, size), private]
     if len(set(node[members].tolist())) > 1:
         hosts = nodes(topology)
         found += [hosts, *_inside_adapters(topology, hosts), *_below_switches(topology)]
@@ -311,12 +309,8 @@ def chosen_use(topology: Topology, chosen: Bools, times: Fraction) -> str | None
         inner = int((held[src] & held[dst]).sum())
         if len(own) == 1 and inner in (0, count):
             each = times / ((1 if inner else 2) * n)
-            known = {
-                Fraction(1): "once",
-                Fraction(n - 1, n): "(n-1)/n times",
-                Fraction(2 * (n - 1), n): "2(n-1)/n times",
-            }
-            port, often = "links" if inner else "port", known.get(each, f"{each} times")
+            say: dict[Fraction | int, str] = {n: "once", n - 1: "(n-1)/n times", 2 * n - 2: "2(n-1)/n times"}
+            port, often = "links" if inner else "port", say.get(each * n, f"{each} times")
             rate = format_rate(own.pop())
             return f"each GPU's {port} must carry every byte {often} each way, on average: {rate} allow"
     total = format_rate(columns.capacity(chosen))

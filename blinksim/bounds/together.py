@@ -252,16 +252,11 @@ class Together(Result):
         first, kind = self.proofs[0], "exact" if self.exact else "upper"
         gap = 1 - min(group.rate / group.weight for group in self.groups) / first.rate
         keys = "machine=machine.name rates=machine.rates kind checked gap_exact assumes least_time_s?"
-        return super().to_dict() | keyed(
-            self,
-            f"{keys} certificates",
-            kind=kind,
-            checked=not self.check(),
-            gap_exact=str(gap),
-            assumes=first.assumes,
-            least_time_s=float(1 / first.rate) if self.groups[0].size else None,
-            certificates=[proof.to_dict() for proof in self.proofs],
-        )
+        said: dict[str, Any] = {"kind": kind, "checked": not self.check(), "gap_exact": str(gap)}
+        least_s = float(1 / first.rate) if self.groups[0].size else None
+        said |= {"assumes": first.assumes, "least_time_s": least_s}
+        said["certificates"] = [proof.to_dict() for proof in self.proofs]
+        return super().to_dict() | keyed(self, f"{keys} certificates", **said)
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -297,23 +292,16 @@ class Together(Result):
         for number, group in enumerate(self.groups):
             sort = group.collective, group.size, group.alone, group.rate, len(self.full_links(number)[1])
             alike.setdefault(sort if len(self.groups) > _FEW else number, []).append(number)
-        cells = [
-            (
-                listed(group.part.members) + (f" and {len(numbers) - 1} alike" if numbers[1:] else ""),
-                f"{group.collective}{f' of {format_size_about(group.size)}' if group.size else ''}",
-                *map(group.said, (group.alone, group.rate)),
-                f"{100 * group.share:.0f} %",
-                *_full(*self.full_links(numbers[0]), self.groups),
-            )
-            for numbers in [*alike.values()][:most]
-            for group in [self.groups[numbers[0]]]
-        ]
+        cells = list[tuple[str, ...]]()
+        for first, *others in [*alike.values()][:most]:
+            group, (links, beside) = self.groups[first], self.full_links(first)
+            who = listed(group.part.members) + (f" and {len(others)} alike" if others else "")
+            what = f"{group.collective}{f' of {format_size_about(group.size)}' if group.size else ''}"
+            full = ", ".join(links) if len(links) < 3 else f"{links[0]} and {len(links) - 1} more"
+            shared = "".join(listed(self.groups[number].part.members) for number in beside)
+            shared = count(len(beside), "other") if len(beside) > 1 else shared
+            rates = map(group.said, (group.alone, group.rate))
+            cells.append((who, what, *rates, f"{100 * group.share:.0f} %", full, shared))
         header = ("group", "collective", "alone, GB/s", "at once, GB/s", "of it", "full links", "shared with")
         more = f"\n  … {len(alike) - most} more" if len(alike) > most else ""
         return table(header, cells, left=(0, 1, 5, 6)) + more
-
-
-def _full(links: Sequence[str], beside: Sequence[int], groups: Sequence[Group]) -> tuple[str, str]:
-    """Links that are full and the groups that share them, in a few words."""
-    shared = count(len(beside), "other") if len(beside) > 1 else "".join(listed(groups[n].part.members) for n in beside)
-    return ", ".join(links) if len(links) < 3 else f"{links[0]} and {len(links) - 1} more", shared

@@ -242,19 +242,11 @@ def place(options: Place) -> None:
         cure = "take away GPUs that are not free with --edit, as in --edit 'without gpu[2-3]'"
         raise InputError(f"place chooses the GPUs itself: leave --members and --ranks-per-node out; {cure}")
     whole = question.whole()
-    relays = question.relays or "none"
+    size, links = options.size and parse_size(options.size), question.link_classes(whole)
+    named, how = question.relays or "none", {"top": options.top, **vars(options.work)}
+    relays = named if named in ("none", "idle") else question.relay_names(whole, ())
     with Working(f"ranking {count} GPUs of {options.machine}") as say:
-        places = ranked(
-            whole,
-            count,
-            wanted,
-            options.size and parse_size(options.size),
-            top=options.top,
-            links=question.link_classes(whole),
-            relays=relays if relays in ("none", "idle") else question.relay_names(whole, ()),
-            report=say,
-            **vars(options.work),
-        )
+        places = ranked(whole, count, wanted, size, links=links, relays=relays, report=say, **how)
     rows = places.rows()
 
     def flat() -> list[dict[str, object]]:
@@ -268,17 +260,15 @@ def place(options: Place) -> None:
             click.get_current_context().exit(1)
         click.echo()
         adds = any(row.in_network for row in places)
-        cells = [
-            (
-                words,
-                exact_GBps(row.rate) if row.rate else "-",
-                f"{row.rate_GBps:.4g}" if row.rate else "not connected",
-                f"{100 * float(row.rate / best.rate):.0f} %" if row.rate else "",
-                *([f"{float(row.in_network / 10**9):.4g}" if row.in_network else "-"] if adds else []),
-                *((row.answer.times() if row.answer else "---") if best.answer else ()),
-            )
-            for row, words in groups[: options.top]
-        ]
+        cells = list[tuple[str, ...]]()
+        for row, words in groups[: options.top]:
+            reach = ["-", "not connected", ""]
+            if row.rate:
+                part = f"{100 * float(row.rate / best.rate):.0f} %"
+                reach = [exact_GBps(row.rate), f"{row.rate_GBps:.4g}", part]
+            added = f"{float(row.in_network / 10**9):.4g}" if row.in_network else "-"
+            times = row.answer.times() if row.answer else "---"
+            cells.append((words, *reach, *[added] * adds, *(times if best.answer else ())))
         header = ["GPUs", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else [])]
         header += [f"with {best.answer.library}", "could take", "cannot take less"] if best.answer else []
         click.echo(table(header, cells))

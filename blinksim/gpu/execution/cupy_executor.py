@@ -230,12 +230,8 @@ def compiled(task: Task) -> Program:
     # What is expected of times is about one collective.
     wanted = options.wanted or ("simple" if task.groups else None)
     protocol = protocol_for(task.schedule, task.size_bytes, gpus, wanted)
-    if (
-        options.staged is None
-        and not task.groups
-        and protocol == "simple"
-        and worth_staging(task.schedule, task.size_bytes)
-    ):
+    free = options.staged is None and not task.groups and protocol == "simple"
+    if free and worth_staging(task.schedule, task.size_bytes):
         program = task.program(protocol, staged=True)
         # If the free memory of the GPUs holds the buffers, with a tenth to spare; missing GPUs count as free:
         # `map_devices` refuses them.

@@ -79,9 +79,8 @@ def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
     load = [[0] * len(numbers) for numbers in lanes]
     taken: dict[tuple[int, int], int] = {}
     columns = (schedule.chunk, schedule.src, schedule.dst, schedule.op, schedule.step, schedule.channel)
-    for link, (chunk, src, dst, op, step, channel) in zip(
-        link_of, zip(*(column.tolist() for column in columns), strict=True), strict=True
-    ):
+    sends = zip(link_of, *(column.tolist() for column in columns), strict=True)
+    for link, chunk, src, dst, op, step, channel in sends:
         for part in parts[chunk]:
             if (part, link) not in taken:
                 taken[part, link] = load[link].index(min(load[link]))
@@ -200,7 +199,9 @@ class _Wires:
             raise InputError(f"{self._name(crowded)} would carry {sends}; {cure}")
         sizes = self.old.sizes.copy()
         sizes[:, 2] = self.scratch
-        tables: dict[str, Longs] = {}
+        tables = dict[str, Longs]()
+        for name in ("key", "chunk", "length"):
+            tables[name] = np.array([getattr(op, name) for op in ops], dtype=np.int64)
         for name, width in {"source": 2, "destination": 3, "wait": 1, "signal": 2}.items():
             tables |= rows_of(name, [getattr(op, name) for op in ops], width)
         return self.old.replace(
@@ -210,9 +211,6 @@ class _Wires:
             queue_device=np.array([name[0] for name in queues], dtype=np.int64),
             queue_start=starts(queues.values()),
             queue_name=tuple(map(self._name, queues)),
-            key=np.array([op.key for op in ops], dtype=np.int64),
-            chunk=np.array([op.chunk for op in ops], dtype=np.int64),
-            length=np.array([op.length for op in ops], dtype=np.int64),
             **tables,
         )
 

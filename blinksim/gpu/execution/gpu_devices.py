@@ -379,23 +379,19 @@ class Nccl:
         if collective not in COLLECTIVES:
             raise InfeasibleError(f"NCCL has no call for {collective}; it has {', '.join(COLLECTIVES)}")
         part, number, how = count // len(self.gpus), _TYPES[kind.name], _OPS[op]
+        # The method of a communicator, and what it takes between the addresses and the stream.
+        method, given = {
+            "allreduce": ("allReduce", (count, number, how)),
+            "allgather": ("allGather", (part, number)),
+            "reducescatter": ("reduceScatter", (part, number, how)),
+            "broadcast": ("broadcast", (count, number, root)),
+            "reduce": ("reduce", (count, number, how, root)),
+        }[collective]
+        ends = zip(self.gpus, self.communicators, self.streams, inputs, outputs, strict=True)
         self.nccl.groupStart()
-        for gpu, comm, stream, sent, got in zip(
-            self.gpus, self.communicators, self.streams, inputs, outputs, strict=True
-        ):
-            a, b, queue = sent.data.ptr, got.data.ptr, stream.ptr
+        for gpu, communicator, stream, sent, got in ends:
             with self.cupy.cuda.Device(gpu):
-                match collective:
-                    case "allreduce":
-                        comm.allReduce(a, b, count, number, how, queue)
-                    case "allgather":
-                        comm.allGather(a, b, part, number, queue)
-                    case "reducescatter":
-                        comm.reduceScatter(a, b, part, number, how, queue)
-                    case "broadcast":
-                        comm.broadcast(a, b, count, number, root, queue)
-                    case _:
-                        comm.reduce(a, b, count, number, how, root, queue)
+                getattr(communicator, method)(sent.data.ptr, got.data.ptr, *given, stream.ptr)
         self.nccl.groupEnd()
 
     def finish(self) -> None:

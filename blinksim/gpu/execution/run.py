@@ -110,18 +110,12 @@ def execute(
     asked: dict[str, Any] = {"collective": carried.collective, "algorithm": carried.algorithm, "op": op}
     asked |= {"dtype": kind.name, "itemsize": kind.itemsize, "size_bytes": task.size_bytes}
     asked |= {"count": task.count, "executor": executor, "in_place": in_place}
-    asked["links"] = carried.topology.default_links()
-    return Execution(
-        **of_part(carried.topology, **asked),
-        ops=program.ops,
-        slices=program.slices,
-        piece_bytes=program.piece_units * program.unit * kind.itemsize,
-        protocol="ll128" if program.packets else "simple",
-        staged=program.staged,
-        groups=tuple(f"{listed(group.part.members)} {group.collective}" for group in groups),
-        tolerance=task.reference.tolerance,
-        **asdict(outcome),
-    )
+    asked |= {"links": carried.topology.default_links(), "tolerance": task.reference.tolerance}
+    asked |= {name: getattr(program, name) for name in ("ops", "slices", "staged")}
+    asked["piece_bytes"] = program.piece_units * program.unit * kind.itemsize
+    asked["protocol"] = "ll128" if program.packets else "simple"
+    asked["groups"] = tuple(f"{listed(group.part.members)} {group.collective}" for group in groups)
+    return Execution(**of_part(carried.topology, **asked), **asdict(outcome))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,18 +239,11 @@ class Execution(Outcome, Result):
         keys = "machine collective root algorithm members relays links rates size_bytes used_bytes rounding count dtype"
         keys += " op in_place executor hardware ops slices piece_bytes protocol staged ok checked wrong max_error"
         keys += " tolerance time_s algbw_GBps=algbw busbw_GBps=busbw groups?"
-        facts = keyed(
-            self,
-            keys,
-            collective=self.collective.name,
-            root=self.collective.root if self.collective.rooted else None,
-            rounding=self.rounding or None,
-            groups=list(self.groups) or None,
-            op=self.op if self.collective.reduces else None,
-            checked=self.wrong is not None,
-            max_error=self.max_error if self.max_error is None or isfinite(self.max_error) else None,
-        )
-        return facts | spread
+        what, finite = self.collective, self.max_error is not None and isfinite(self.max_error)
+        more: dict[str, Any] = {"collective": what.name, "root": what.root if what.rooted else None}
+        more |= {"op": self.op if what.reduces else None, "rounding": self.rounding or None}
+        more |= {"groups": list(self.groups) or None, "checked": self.wrong is not None}
+        return keyed(self, keys, **more, max_error=self.max_error if finite else None) | spread
 
     def rows(self) -> list[dict[str, Any]]:
         """One row with the keys of `to_dict`, without the samples."""

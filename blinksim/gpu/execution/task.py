@@ -159,11 +159,8 @@ class Task:
     def __post_init__(self) -> None:
         check_reduction(self.op)
         if self.count < 1 or any(tenant.count < 1 for tenant in self.tenants):
-            whose = " of every group" if self.groups else ""
-            kind = self.kind
-            raise InputError(
-                f"{self.size_bytes} bytes hold no element{whose} of {kind.name}, which has {kind.itemsize}"
-            )
+            empty = f"{self.size_bytes} bytes hold no element{' of every group' if self.groups else ''}"
+            raise InputError(f"{empty} of {self.kind.name}, which has {self.kind.itemsize}")
         if self.in_place and self.groups:
             raise InputError("groups run out of place: a GPU may be in several")
         if self.in_place and self.options.lane_blocks is not None:

@@ -67,16 +67,13 @@ class Planner:
         """
         choice, size, parts = self.plan.choose(call), call.kind.itemsize, call.parts(self.plan.ranks)
         whole, found = call.count // parts, list[Launch]()
-        for program, first, length, rounds in launched(
-            call, self.plan.ranks, self.segment, partial(self._program, call)
-        ):
+        made = launched(call, self.plan.ranks, self.segment, partial(self._program, call))
+        for program, first, length, rounds in made:
             moved = rounds * length
             written = (1, moved * size, 0)
             if call.collective == "allgather":
                 written = (parts, moved * size, whole * size)
-            elif (call.collective == "reduce" and self.rank != call.root) or (
-                call.collective == "broadcast" and self.rank == call.root
-            ):
+            elif (call.collective, self.rank == call.root) in (("reduce", False), ("broadcast", True)):
                 written = (0, 0, 0)
             by = f"{choice.schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
             if choice.lane_blocks is not None:

@@ -126,7 +126,7 @@ class _Launches:
         self.looks: list[list[float]] = []
         self.begun: list[list[float]] = [[0.0] * len(ports)]
 
-    def run(self, launches: int) -> tuple[list[list[float]], list[list[float]]]:
+    def run(self, launches: int) -> timing.Ends:
         """So many launches, or as many as until all GPUs take as long for one as for the one before.
 
         Gives, for each, when each GPU has ended it, and what it looked until then.
@@ -135,9 +135,9 @@ class _Launches:
             starts = list(self.begun[-1])
             least = launch - self.shape.program.staged
             if least >= 0:
-                heard = [begun + self.rates.announce_s for begun in self.begun[least]]
                 for device, others in enumerate(self.shape.receivers):
-                    starts[device] = max([starts[device], *[heard[other] for other in others]])
+                    heard = [self.begun[least][other] + self.rates.announce_s for other in others]
+                    starts[device] = max([starts[device], *heard])
             for queue, device in zip(self.queues, self.shape.device, strict=True):
                 queue.begin(starts[device])
             moves = (self._first_packets, self._last_packets) if self.packets else (self._first, self._last)

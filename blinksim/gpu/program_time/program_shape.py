@@ -13,6 +13,8 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from blinksim.gpu.programs import program as programs
 from blinksim.gpu.programs.program import INBOX, WAVES, ExecutionError, Program, by_flag, receivers
 from blinksim.timing.measured_constants import ExecutionRates, FlagRates, PacketRates
@@ -84,38 +86,34 @@ class Shape:
         waited, signalled = by_flag(program)
         waits, signals = _rows(program, "wait", waited.tolist()), _rows(program, "signal", signalled.tolist())
         first = program.destination_start.tolist()
+        self.author = np.repeat(np.arange(program.ops), np.diff(first)).tolist()
         author = {
-            (device, offset): first[op] + place
-            for op, rows in enumerate(targets)
-            for place, (device, buffer, offset) in enumerate(rows)
+            (device, offset): arrival
+            for arrival, (device, buffer, offset) in enumerate(program.destinations.tolist())
             # Chunks that are empty lie where the next one begins.
-            if buffer == INBOX and program.length[op]
+            if buffer == INBOX and program.length[self.author[arrival]]
         }
         raiser = {(device, flag): op for op, rows in enumerate(signals) for device, flag in rows}
         self.queue_ops = [range(*ends) for ends in pairwise(program.queue_start.tolist())]
         shares = (program.length / program.layout.count).tolist()
         kinds: dict[Kind, int] = {}
         self.ops: list[Op] = []
-        for queue, members in enumerate(self.queue_ops):
-            for number in members:
-                here = devices[number]
-                inboxes = sum(buffer == INBOX for buffer, _ in sources[number])
-                others, waiting = len(sources[number]) - inboxes, bool(waits[number])
-                kind = Kind(round(shares[number], 6), inboxes, others, len(targets[number]), waiting)
-                to = tuple(HERE if device == here else device for device, _, _ in targets[number])
-                for (flag,) in waits[number]:
-                    if (here, flag) not in raiser:
-                        raise ExecutionError(f"no op raises the flag {flag} that op {number} waits for")
-                raised = [raiser[here, flag] for (flag,) in waits[number]]
-                read: list[int] = []
-                if program.packets and program.length[number]:
-                    read = [author[here, offset] for buffer, offset in sources[number] if buffer == INBOX]
-                of_kind, away = kinds.setdefault(kind, len(kinds)), sum(device != HERE for device in to)
-                awaited = tuple((other, devices[other] == here) for other in raised)
-                stored = here, of_kind, to, away, first[number]
-                self.ops.append(Op(number, queue, *stored, awaited, tuple(read), bool(signals[number])))
+        queues = np.repeat(np.arange(program.queues), np.diff(program.queue_start)).tolist()
+        for number, (queue, here) in enumerate(zip(queues, devices, strict=True)):
+            inboxes = [offset for buffer, offset in sources[number] if buffer == INBOX]
+            others, waiting = len(sources[number]) - len(inboxes), bool(waits[number])
+            kind = Kind(round(shares[number], 6), len(inboxes), others, len(targets[number]), waiting)
+            to = tuple(HERE if device == here else device for device, _, _ in targets[number])
+            awaited = list[tuple[int, bool]]()
+            for (flag,) in waits[number]:
+                if (here, flag) not in raiser:
+                    raise ExecutionError(f"no op raises the flag {flag} that op {number} waits for")
+                awaited.append((other := raiser[here, flag], devices[other] == here))
+            reads = program.packets and program.length[number]
+            read = tuple(author[here, offset] for offset in inboxes) if reads else ()
+            stored = here, kinds.setdefault(kind, len(kinds)), to, len(to) - to.count(HERE), first[number]
+            self.ops.append(Op(number, queue, *stored, tuple(awaited), read, bool(signals[number])))
         self.kinds = tuple(kinds)
-        self.author = [op.number for op in self.ops for _ in op.targets]
         elements = program.sizes.sum(axis=1) + program.sizes[:, INBOX]  # an inbox has two halves
         self.buffers = float(elements.max(initial=0) / program.layout.count)
         self.walks: dict[tuple[int, ...], tuple[list[Moment], list[int]]] = {}

@@ -39,6 +39,12 @@ from blinksim.gpu.program_time.program_shape import HERE, NONE, cached_share, wi
 from blinksim.gpu.programs.program import BY_KEY, INBOX, READY, WAVES, ExecutionError, Longs, Program, receivers
 from blinksim.timing.measured_constants import ExecutionRates
 
+# By launch and GPU, as `Launches` gives them, and what gives them for so many launches.
+Ends = tuple[list[list[float]], list[list[float]]]
+Simulated = Callable[[int], Ends]
+# Which way a port leads, of which device, and for how many seconds it is busy.
+Busiest = tuple[str, int, float]
+
 
 class Round(NamedTuple):
     """What a block does at once.
@@ -130,17 +136,11 @@ class Blocks:
                 author = self.shape.ops[self.shape.author[needed]]
                 place = bisect_left(self.ends[author.number, piece], end) * len(author.targets)
                 arrivals.append(self.first[author.number, piece] + place + needed - author.arrival)
-            yield Round(
-                looks_s=before,
-                wait_for=wait_for,
-                lead_s=lead,
-                work_s=program_shape.round_seconds(end - begin, kind, packets, self.far, rates),
-                needs=tuple(arrivals),
-                load=(end - begin) * scale,
-                targets=op.targets,
-                arrival=self.first[op.number, piece] + number * len(op.targets),
-                flag=self.flag[op.number, piece] if number + 1 == len(ends) and op.flagged else program_shape.NONE,
-            )
+            moved, needs = end - begin, tuple(arrivals)
+            work_s = program_shape.round_seconds(moved, kind, packets, self.far, rates)
+            arrival = self.first[op.number, piece] + number * len(op.targets)
+            flag = self.flag[op.number, piece] if number + 1 == len(ends) and op.flagged else NONE
+            yield Round(before, wait_for, lead, work_s, needs, moved * scale, op.targets, arrival, flag)
             before, wait_for, lead, begin = 0.0, (), 0.0, end
 
 
@@ -269,7 +269,7 @@ class Launches:
         # Looked up once, for they come in every event.
         self.store, self.next_in_line = self._store, self._next_in_line
 
-    def run(self) -> tuple[list[list[float]], list[list[float]]]:
+    def run(self) -> Ends:
         """Runs all launches, and gives `ends` and `looks`.
 
         Raises `ExecutionError` if the program gets stuck, `SlowerError` if slow.
@@ -652,12 +652,7 @@ def _first_of(first: Longs, then: Longs) -> Longs:
 
 
 def timed(
-    run: Callable[[int], tuple[Sequence[Sequence[float]], Sequence[Sequence[float]]]],
-    nbytes: int,
-    calls: CallsName,
-    program: Program,
-    port: tuple[str, int, float],
-    rates: ExecutionRates,
+    run: Simulated, nbytes: int, calls: CallsName, program: Program, port: Busiest, rates: ExecutionRates
 ) -> RunTime:
     """The time of a call of `nbytes` bytes and its parts, from a run of as many launches as it takes.
 
@@ -683,7 +678,7 @@ def timed(
     return RunTime(rates.launch_s, looking_s, ports_s, steps_s, f"{direction} {program.devices[device]}")
 
 
-def busiest_port(program: Program, rates: ExecutionRates) -> tuple[str, int, float]:
+def busiest_port(program: Program, rates: ExecutionRates) -> Busiest:
     """The port of a program that moves data the longest in a launch: which way, of which device, for how many s."""
     each = float(program.kind.itemsize) * (wire(rates.packets) if program.packets else 1.0)
     return busiest(*port_loads(program, each), receivers(program), rates)
@@ -701,7 +696,7 @@ def port_loads(program: Program, each: float) -> tuple[list[float], list[float]]
 
 def busiest(
     out: Sequence[float], into: Sequence[float], receivers: Sequence[Sequence[int]], rates: ExecutionRates
-) -> tuple[str, int, float]:
+) -> Busiest:
     """As `busiest_port`, of the bytes that leave each device and reach it, and the devices that it stores to."""
     ports = rates.ports
     busy = [("into", device, load / ports.into) for device, load in enumerate(into)]

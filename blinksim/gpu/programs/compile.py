@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -100,7 +102,6 @@ class _Compiler:
         # Ranks first, then whatever else sends or receives.
         extra = sorted({*schedule.src.tolist(), *schedule.dst.tolist()} - {*schedule.device_of.tolist()})
         self.order = [*schedule.device_of.tolist(), *extra]
-        self.number = {device: position for position, device in enumerate(self.order)}
         self.ranks = schedule.topology.ranks
         self.ops: list[_Op] = []
         # Elements that are taken already, by buffer and device.
@@ -108,27 +109,27 @@ class _Compiler:
 
     def program(self) -> Program:
         schedule = self.schedule
-        number = np.array([self.number.get(device, -1) for device in range(len(schedule.topology.devices))])
+        number = np.full(len(schedule.topology.devices), -1)
+        number[self.order] = np.arange(len(self.order))
         by_chunk = np.argsort(schedule.chunk, kind="stable")
         by_chunk = by_chunk[~repeated_reads(schedule)[by_chunk]]
         ends = np.searchsorted(schedule.chunk[by_chunk], np.arange(schedule.chunks + 1))
         columns = number[schedule.src], number[schedule.dst], schedule.op, schedule.step, schedule.channel
-        sends: list[_Send] = list(zip(*(column.tolist() for column in columns), strict=True))
-        for chunk in range(schedule.chunks):
-            which = by_chunk[ends[chunk] : ends[chunk + 1]].tolist()
-            _ChunkCompiler(self, chunk, [sends[i] for i in which]).run()
+        sends: list[_Send] = list(zip(*(column[by_chunk].tolist() for column in columns), strict=True))
+        for chunk, (first, last) in enumerate(pairwise(ends.tolist())):
+            _ChunkCompiler(self, chunk, sends[first:last]).run()
         # The program of all ops, queue by queue.
         ops, layout, schedule = self.ops, self.layout, self.schedule
         queues = self._queues()
-        line = [index for queue in queues.values() for index in queue]
-        waves = schedule.form == "forest"
-        keys = {key: i * (_LEAD if waves else 1) for i, key in enumerate(sorted({op.key for op in ops}))}
+        line, waves = [*chain.from_iterable(queues.values())], schedule.form == "forest"
+        chunk_of = np.array([ops[i].chunk for i in line], dtype=np.int64)
+        # Keys as numbers, in their order.
+        keys = np.array([ops[i].key for i in line], dtype=np.int64).reshape(-1, 2)
+        key = np.unique(keys, axis=0, return_inverse=True)[1].ravel() * np.int64(_LEAD if waves else 1)
         devices = tuple(schedule.topology.devices[device].name for device in self.order)
         # Only ranks have an input and an output.
-        sizes = [
-            [*(layout.sizes[d] if d < self.ranks else (0, 0)), self.taken[SCRATCH][d], self.taken[INBOX][d]]
-            for d in range(len(self.order))
-        ]
+        own = [*layout.sizes, *[(0, 0)] * (len(self.order) - self.ranks)]
+        sizes = [[*ends, *taken] for ends, *taken in zip(own, *self.taken.values(), strict=True)]
         return Program(
             devices=devices,
             kind=self.kind,
@@ -138,17 +139,17 @@ class _Compiler:
             piece_units=max(1, FIRST_PIECE // (self.unit * self.kind.itemsize)),
             order=WAVES if waves else BY_KEY,
             queue_device=np.array([device for device, _, _ in queues], dtype=np.int64),
-            queue_start=program.starts([len(queue) for queue in queues.values()]),
+            queue_start=program.starts(map(len, queues.values())),
             queue_name=tuple(
                 f"{devices[d]} to {', '.join(devices[x] for x in away) or 'itself'}, channel {channel}"
                 for d, channel, away in queues
             ),
             packets=self.packets,
-            key=np.array([keys[ops[i].key] for i in line], dtype=np.int64),
-            chunk=np.array([ops[i].chunk for i in line], dtype=np.int64),
-            length=np.array([layout.length[ops[i].chunk] for i in line], dtype=np.int64),
-            **program.rows_of("source", [[list(value.place) for value in ops[i].sources] for i in line], 2),
-            **program.rows_of("destination", [[list(row) for row in ops[i].destinations] for i in line], 3),
+            key=key,
+            chunk=chunk_of,
+            length=np.array(layout.length, dtype=np.int64)[chunk_of],
+            **program.rows_of("source", [[value.place for value in ops[i].sources] for i in line], 2),
+            **program.rows_of("destination", [ops[i].destinations for i in line], 3),
             **self._flag_tables(line),
         )
 
@@ -218,25 +219,17 @@ class _ChunkCompiler:
         for rank in range(compiler.ranks):
             if (rank, chunk) in layout.source:
                 self.value[rank] = [_Value(layout.source[rank, chunk], -1, rank)]
-        self.leaves: dict[int, int] = {}
-        self.arrives: dict[int, int] = {}
-        for src, dst, _, step, _ in sends:
-            self.leaves[src] = step
-            self.arrives[dst] = step
+        # The last step in which a device sends it, and is sent it.
+        self.leaves, self.arrives = ({send[end]: send[3] for send in sends} for end in (0, 1))
 
     def run(self) -> None:
-        at = 0
-        while at < len(self.sends):
-            step, end = self.sends[at][3], at
-            while end < len(self.sends) and self.sends[end][3] == step:
-                end += 1
+        for step, together in groupby(self.sends, key=itemgetter(3)):
             # By device where the order is no matter: a vertex of a tree serves its children in one, and so do sends to
             # a place to which something is copied.
-            sends = self.sends[at:end]
+            sends = list(together)
             arrivals = Counter(send[1] for send in sends)
             matters = any(send[2] == COPY and arrivals[send[1]] > 1 for send in sends)
             self._step(step, sends if matters or self.compiler.schedule.form == "forest" else sorted(sends))
-            at = end
         # Brings every value into the result, or waits for what lands there.
         last = 2 * self.compiler.schedule.steps
         for device, target in sorted(self.result.items()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -47,24 +47,15 @@ class ElementType:
         return 2.0**-self.fraction_bits if self.floating else 0.0
 
 
-ELEMENT_TYPES = {
-    entry.name: entry
-    for entry in (
-        *(ElementType(name, name) for name in ("int8", "uint8", "int32", "uint32", "int64", "uint64")),
-        ElementType("float16", "float16", 10),
-        ElementType("bfloat16", "uint16", 7),
-        ElementType("float32", "float32", 23),
-        ElementType("float64", "float64", 52),
-    )
+_FRACTION_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
+ELEMENT_TYPES: dict[str, ElementType] = {
+    name: ElementType(name, "uint16" if name == "bfloat16" else name, _FRACTION_BITS.get(name, 0))
+    for name in get_args(DtypeName)
 }
 _SHORT = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32"}
 _SHORT |= {"double": "float64", "fp64": "float64", "int": "int32"}
-REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-}
+_UFUNCS: tuple[Callable[[Array, Array], Array], ...] = (np.add, np.multiply, np.minimum, np.maximum)
+REDUCTIONS = dict(zip(get_args(ReductionName), _UFUNCS, strict=True))
 
 
 def element_type(name: str) -> ElementType:

@@ -78,7 +78,7 @@ def merge_queues(program: Program, most: int) -> Program:
     order = np.lexsort((np.arange(program.ops), program.key, op_label))
     labels, counts = np.unique(op_label[order], return_counts=True)
     names = {int(x): "; ".join(np.array(program.queue_name)[label == x].tolist()) for x in labels}
-    changes: dict[str, object] = {}
+    changes: dict[str, object] = {name: getattr(program, name)[order] for name in ("key", "chunk", "length")}
     for table in ("source", "destination", "wait", "signal"):
         rows = [program.rows(f"{table}s", op) for op in order.tolist()]
         changes |= rows_of(table, rows, getattr(program, f"{table}s").shape[1])
@@ -87,9 +87,6 @@ def merge_queues(program: Program, most: int) -> Program:
         queue_device=labels // most,
         queue_start=starts(counts),
         queue_name=tuple(names[int(x)] for x in labels),
-        key=program.key[order],
-        chunk=program.chunk[order],
-        length=program.length[order],
         **changes,  # type: ignore[arg-type]
     )
 

@@ -6,7 +6,7 @@ Without an import of what runs them, as the model ``execution`` makes the same p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -122,7 +122,7 @@ class Segment:
     flags_at: ClassVar[int] = 4096
 
     def __post_init__(self) -> None:
-        sizes = (self.flags, self.rounds, self.packets, self.data, self.scratch)
+        sizes: tuple[int, ...] = astuple(self)
         if min(sizes) < 4096 or any(size % 4096 for size in sizes):
             raise InputError("the areas of a segment are multiples of 4096 bytes, and at least that")
 
@@ -130,8 +130,8 @@ class Segment:
     def of(cls, most_bytes: int) -> Segment:
         """About `most_bytes` in all, divided as the default is."""
         standard = cls()
-        parts = (standard.flags, standard.rounds, standard.packets, standard.data, standard.scratch)
-        return cls(*(max(4096, part * most_bytes // standard.total // 4096 * 4096) for part in parts))
+        pages = [part * most_bytes // standard.total // 4096 for part in astuple(standard)]
+        return cls(*(4096 * max(1, page) for page in pages))
 
     @property
     def rounds_at(self) -> int:

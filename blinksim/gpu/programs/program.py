@@ -36,7 +36,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -45,9 +45,10 @@ import numpy.typing as npt
 from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.programs.dtypes import ElementType
+from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import Builder, Schedule
 from blinksim.topology.graph import Topology
-from blinksim.traffic import Routing, block_bounds, class_bounds
+from blinksim.traffic import block_bounds, class_bounds
 
 INPUT, OUTPUT, SCRATCH, INBOX = 0, 1, 2, 3
 BUFFERS = ("input", "output", "scratch", "inbox")
@@ -92,28 +93,23 @@ def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = Fals
 
     Raises `InputError` if the shares do not fill the vector, and for blocks and tokens in place.
     """
-    ranks, starts, ends = schedule.topology.ranks, schedule.collective.starts, schedule.collective.ends
-    if schedule.collective.exchanges:
+    ranks, collective = schedule.topology.ranks, schedule.collective
+    starts, ends, root = collective.starts, collective.ends, collective.root
+    if collective.exchanges or collective.routing is not None:
         if in_place:
-            name = schedule.collective.name
-            raise InputError(f"{name} cannot run in place: every rank still needs what it would overwrite")
-        return _lay_out_blocks(schedule, count, itemsize)
-    if schedule.collective.routing is not None:
-        if in_place:
-            raise InputError(f"{schedule.collective} cannot run in place: ranks end with other tokens than they have")
-        return _lay_out_tokens(schedule, schedule.collective.routing, count, itemsize)
+            what, why = collective.name, "every rank still needs what it would overwrite"
+            if collective.routing is not None:
+                what, why = str(collective), "ranks end with other tokens than they have"
+            raise InputError(f"{what} cannot run in place: {why}")
+        return _lay_out_parts(schedule, count, itemsize)
     slices = list(pairwise(slice_bounds(count, ranks)))
     parts = [("", [*range(schedule.chunks)], (0, count), Fraction(1))]
     if OWN in (starts, ends):
-        owned: list[list[int]] = [[] for _ in range(ranks)]
-        for chunk, rank in enumerate((schedule.origin if starts == OWN else schedule.target).tolist()):
-            if rank < 0:
-                raise InputError(f"chunk {chunk} of the {schedule.collective} belongs to no rank")
-            owned[rank].append(chunk)
+        owner = schedule.origin if starts == OWN else schedule.target
+        owned = _chunks_of(owner, ranks, f"{collective} belongs to no rank")
         names = [f"of rank {rank} " if ranks > 1 else "" for rank in range(ranks)]
         parts = [*zip(names, owned, slices, [Fraction(1, ranks)] * ranks, strict=True)]
     offset, length = _cut(schedule, itemsize, parts)
-    root = schedule.collective.root
     source: dict[tuple[int, int], Place] = {}
     result: dict[tuple[int, int], Place] = {}
     sizes, inputs, outputs = [], [], []
@@ -121,20 +117,16 @@ def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = Fals
         spans = {EVERY: (0, count), ROOT: (0, count if rank == root else 0), OWN: slices[rank]}
         begin, end = spans[starts], spans[ends]
         a, b = begin[1] - begin[0], end[1] - end[0]
-        shared = in_place and a > 0 and b > 0
-        # In place, the larger of the two buffers holds both: the output, unless only a part of the input remains.
-        joint = OUTPUT if b >= a else INPUT
-        low = min(begin[0], end[0]) if shared else 0
-        first = (joint, -low) if shared else (INPUT, -begin[0])
-        last = (joint, -low) if shared else (OUTPUT, -end[0])
-        for chunk, origin, target in zip(
-            range(schedule.chunks), schedule.origin.tolist(), schedule.target.tolist(), strict=True
-        ):
-            if begin[1] > begin[0] and origin in (-1, rank):
-                source[rank, chunk] = (first[0], first[1] + offset[chunk])
-            if end[1] > end[0] and target in (-1, rank):
-                result[rank, chunk] = (last[0], last[1] + offset[chunk])
-        sizes.append(((0 if joint == OUTPUT else a), (0 if joint == INPUT else b)) if shared else (a, b))
+        first, last, own = (INPUT, -begin[0]), (OUTPUT, -end[0]), (a, b)
+        if in_place and a and b:
+            # The larger of the two buffers holds both: the output, unless only a part of the input remains.
+            joint, own = (OUTPUT, (0, b)) if b >= a else (INPUT, (a, 0))
+            first = last = joint, -min(begin[0], end[0])
+        both = (source, a, schedule.origin, first), (result, b, schedule.target, last)
+        for places, size, owner, (buffer, at) in both:
+            mine = np.flatnonzero((owner == -1) | (owner == rank)).tolist() if size else []
+            places |= {(rank, chunk): (buffer, at + offset[chunk]) for chunk in mine}
+        sizes.append(own)
         inputs.append((first[0], first[1] + begin[0], a))
         outputs.append((last[0], last[1] + end[0], b))
     return Layout(count, tuple(length), source, result, tuple(sizes), tuple(inputs), tuple(outputs), in_place)
@@ -172,10 +164,9 @@ def lay_out_tenants(
         whole = int(labels["share_num"].sum())
         own = lay_out(replace(builder.finish(), **labels, share_den=whole), one.count, itemsize)
         ranks = [number[name] for name in one.topology.members]
-        for (rank, chunk), (buffer, offset) in own.source.items():
-            source[ranks[rank], first + chunk] = buffer, int(sizes[ranks[rank], buffer]) + offset
-        for (rank, chunk), (buffer, offset) in own.result.items():
-            result[ranks[rank], first + chunk] = buffer, int(sizes[ranks[rank], buffer]) + offset
+        for found, joint in ((own.source, source), (own.result, result)):
+            for (rank, chunk), (buffer, offset) in found.items():
+                joint[ranks[rank], first + chunk] = buffer, int(sizes[ranks[rank], buffer]) + offset
         data = zip(ranks, sizes[ranks].tolist(), own.sizes, strict=True)
         places.append([(rank, at[0], size[0], at[1], size[1]) for rank, at, size in data])
         sizes[ranks] += -(-np.array(own.sizes) // line) * line
@@ -184,6 +175,16 @@ def lay_out_tenants(
     inputs, outputs = (tuple((buffer, 0, row[buffer]) for row in pairs) for buffer in (INPUT, OUTPUT))
     count = sum(tenant.count for tenant in tenants)
     return Layout(count, tuple(length), source, result, tuple(pairs), inputs, outputs, False), places
+
+
+def _chunks_of(number: npt.NDArray[Any], parts: int, lacks: str) -> list[list[int]]:
+    """The chunks of every part. number: of each chunk's part; if negative, `lacks` says what is wrong."""
+    chunks: list[list[int]] = [[] for _ in range(parts)]
+    for chunk, part in enumerate(number.tolist()):
+        if part < 0:
+            raise InputError(f"chunk {chunk} of the {lacks}")
+        chunks[part].append(chunk)
+    return chunks
 
 
 def _cut(
@@ -212,64 +213,43 @@ def _cut(
     return offset, length
 
 
-def _lay_out_blocks(schedule: Schedule, count: int, itemsize: int) -> Layout:
-    """As `lay_out`, for an alltoall or alltoallv: inputs by target, outputs by origin."""
-    ranks, collective = schedule.topology.ranks, schedule.collective
-    rows = [slice_bounds(count, ranks)] * ranks
-    if collective.traffic is not None:
-        rows = [[*row] for row in block_bounds(collective.traffic, count)]
-    blocks: dict[tuple[int, int], list[int]] = {(a, b): [] for a in range(ranks) for b in range(ranks)}
-    for chunk, pair in enumerate(zip(schedule.origin.tolist(), schedule.target.tolist(), strict=True)):
-        if -1 in pair:
-            raise InputError(f"chunk {chunk} of the {collective} lacks its origin or target")
-        blocks[pair].append(chunk)
-    spans = {(a, b): (rows[a][b], rows[a][b + 1]) for a, b in blocks}
-    parts = (
-        (f"from rank {a} to rank {b} ", chunks, spans[a, b], collective.share(a, b, ranks))
-        for (a, b), chunks in blocks.items()
-    )
-    offset, length = _cut(schedule, itemsize, parts)
-    source: dict[tuple[int, int], Place] = {}
-    result: dict[tuple[int, int], Place] = {}
-    received = [0] * ranks
-    for (origin, target), chunks in blocks.items():
-        start, stop = spans[origin, target]
-        for chunk in chunks:
-            source[origin, chunk] = (INPUT, offset[chunk])
-            result[target, chunk] = (OUTPUT, received[target] + offset[chunk] - start)
-        received[target] += stop - start
-    sizes = tuple((row[-1], size) for row, size in zip(rows, received, strict=True))
-    inputs, outputs = (tuple((buffer, 0, own[buffer]) for own in sizes) for buffer in (INPUT, OUTPUT))
-    return Layout(count, tuple(length), source, result, sizes, inputs, outputs, False)
+def _lay_out_parts(schedule: Schedule, count: int, itemsize: int) -> Layout:
+    """As `lay_out`, where every buffer has its parts one after another.
 
-
-def _lay_out_tokens(schedule: Schedule, routing: Routing, count: int, itemsize: int) -> Layout:
-    """As `lay_out`, for a dispatch or combine: every buffer has its tokens in the order of their classes."""
-    classes, spans = routing.classes, list(pairwise(class_bounds(routing, count)))
-    chunks: list[list[int]] = [[] for _ in spans]
-    for chunk, number in enumerate(schedule.token_class.tolist()):
-        if number < 0:
-            raise InputError(f"chunk {chunk} of the {schedule.collective} is of tokens that the routing does not have")
-        chunks[number].append(chunk)
-    parts = [
-        (f"of class {number} of tokens ", chunks[number], spans[number], Fraction(amount, routing.size))
-        for number, amount in enumerate(routing.amounts.tolist())
-    ]
-    offset, length = _cut(schedule, itemsize, parts)
-    # What a rank has of its own tokens lies in one buffer, what it is sent or sends back in the other.
-    buffers = (INPUT, OUTPUT) if schedule.collective.starts == OWN else (OUTPUT, INPUT)
-    places: dict[int, dict[tuple[int, int], Place]] = {INPUT: {}, OUTPUT: {}}
-    filled = np.zeros((2, routing.ranks), dtype=np.int64)
-    for number, (start, stop) in enumerate(spans):
-        others = np.flatnonzero(classes.holds[classes.which[number]]).tolist()
-        for buffer, ranks in zip(buffers, ([int(classes.own[number])], others), strict=True):
-            for rank, chunk in product(ranks, chunks[number]):
-                places[buffer][rank, chunk] = (buffer, int(filled[buffer, rank]) + offset[chunk] - start)
-            filled[buffer, ranks] += stop - start
-    source, result = places[INPUT], places[OUTPUT]
-    sizes = tuple((a, b) for a, b in filled.T.tolist())
+    These are blocks of an alltoall or alltoallv, by origin and target, or classes of tokens.
+    """
+    ranks, collective, routing = schedule.topology.ranks, schedule.collective, schedule.collective.routing
+    # What every part is, its elements in what all ranks have, its share, who begins and who ends with it.
+    parts = list[tuple[str, tuple[int, int], Fraction, tuple[list[int], list[int]]]]()
+    if routing is None:
+        number, lacks = schedule.origin * ranks + schedule.target, "lacks its origin or target"
+        number[(schedule.origin < 0) | (schedule.target < 0)] = -1
+        rows: Sequence[Sequence[int]] = [slice_bounds(count, ranks)] * ranks
+        if collective.traffic is not None:
+            rows = block_bounds(collective.traffic, count)
+        for a, b in product(range(ranks), repeat=2):
+            span, share = (rows[a][b], rows[a][b + 1]), collective.share(a, b, ranks)
+            parts.append((f"from rank {a} to rank {b} ", span, share, ([a], [b])))
+    else:
+        number, lacks = schedule.token_class, "is of tokens that the routing does not have"
+        classes, spans = routing.classes, pairwise(class_bounds(routing, count))
+        for one, (span, amount) in enumerate(zip(spans, routing.amounts.tolist(), strict=True)):
+            own, others = [int(classes.own[one])], np.flatnonzero(classes.holds[classes.which[one]]).tolist()
+            ends = (own, others) if collective.starts == OWN else (others, own)
+            parts.append((f"of class {one} of tokens ", span, Fraction(amount, routing.size), ends))
+    chunks = _chunks_of(number, len(parts), f"{collective} {lacks}")
+    cuts = ((what, mine, span, share) for mine, (what, span, share, _) in zip(chunks, parts, strict=True))
+    offset, length = _cut(schedule, itemsize, cuts)
+    places: tuple[dict[tuple[int, int], Place], dict[tuple[int, int], Place]] = {}, {}
+    filled = [0] * ranks, [0] * ranks
+    for mine, (_, (start, stop), _, ends) in zip(chunks, parts, strict=True):
+        for buffer, rank in (*product([INPUT], ends[INPUT]), *product([OUTPUT], ends[OUTPUT])):
+            at = filled[buffer][rank] - start
+            places[buffer].update({(rank, chunk): (buffer, at + offset[chunk]) for chunk in mine})
+            filled[buffer][rank] += stop - start
+    sizes = tuple(zip(*filled, strict=True))
     inputs, outputs = (tuple((buffer, 0, own[buffer]) for own in sizes) for buffer in (INPUT, OUTPUT))
-    return Layout(count, tuple(length), source, result, sizes, inputs, outputs, False)
+    return Layout(count, tuple(length), *places, sizes, inputs, outputs, False)
 
 
 Longs = npt.NDArray[np.int64]
@@ -391,28 +371,19 @@ class Program:
         ops = range(int(self.queue_start[queue]), int(self.queue_start[queue + 1]))
         pieces = {op: self.pieces(int(self.length[op]), part) for op in ops}
         moving = [op for op in ops if self.destination_start[op] < self.destination_start[op + 1]]
-        looks = 0
+        # What is due whenever the block looks at an op, if the op has so many pieces.
+        visits = ((op, range(pieces[op])) for op in moving)
         if self.order != BY_KEY:
             keys = {op: int(self.key[op]) for op in moving}
-            for wave in range(max([1, *(keys[op] + pieces[op] for op in moving)])):
-                for op in moving:
-                    looks += 1
-                    piece = wave - keys[op]
-                    if 0 <= piece < pieces[op]:
-                        yield op, piece, looks
-                        looks = 0
-        else:
-            for op in moving:
-                looks += 1
-                for piece in range(pieces[op]):
+            waves = range(max([1, *(keys[op] + pieces[op] for op in moving)]))
+            visits = ((op, range(wave - keys[op], wave - keys[op] + 1)) for wave in waves for op in moving)
+        last = ((op, range(pieces[op] - 1, pieces[op])) for op in sorted({*ops}.difference(moving)))
+        looks = 0
+        for op, due in chain(visits, last):
+            looks += 1
+            for piece in due:
+                if 0 <= piece < pieces[op]:
                     yield op, piece, looks
-                    looks = 0
-        moved = set(moving)
-        for op in ops:
-            if op not in moved:
-                looks += 1
-                if pieces[op]:
-                    yield op, pieces[op] - 1, looks
                     looks = 0
         yield END, END, looks
 
@@ -466,12 +437,10 @@ PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
 
 def receivers(program: Program) -> list[list[int]]:
     """For each device, the other devices that it stores to."""
-    targets_of: list[set[int]] = [set() for _ in program.devices]
-    source = np.repeat(program.op_device, np.diff(program.destination_start))
-    for device, target in zip(source.tolist(), program.destinations[:, 0].tolist(), strict=True):
-        if device != target:
-            targets_of[device].add(target)
-    return [sorted(targets) for targets in targets_of]
+    source = np.repeat(program.op_device, np.diff(program.destination_start)).tolist()
+    ways = grouped(sorted({*zip(source, program.destinations[:, 0].tolist(), strict=True)}))
+    devices = range(len(program.devices))
+    return [[other for other in ways.get(device, ()) if other != device] for device in devices]
 
 
 def by_flag(program: Program) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

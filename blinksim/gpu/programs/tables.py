@@ -121,10 +121,10 @@ def _only(start: Longs, values: Longs, chosen: npt.NDArray[np.bool_]) -> tuple[L
 
 def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
     """kernels.cu for an element type and a reduction: with the definitions that it asks for in front."""
-    element, wide, convert = _C_TYPES[kind.name]
-    if op in ("sum", "prod") and kind.name.startswith("int"):
-        # Overflow of signed integers is undefined in C++; unsigned arithmetic gives the same bits.
-        element, wide, _ = _C_TYPES[f"u{kind.name}"]
+    element, wide, convert = _C_TYPES[kind.name.removeprefix("u")]
+    # Overflow of signed integers is undefined in C++; unsigned arithmetic gives the same bits.
+    if kind.name.startswith("u") or (op in ("sum", "prod") and kind.name.startswith("int")):
+        element, wide = (f"unsigned {one.removeprefix('signed ')}" for one in (element, wide))
     names = {"ELEMENT": element, "WIDE": wide, "CONVERT": convert, "REDUCE": list(REDUCTIONS).index(op)}
     names["PACKETS"] = int(packets)
     head = "".join(f"#define {name} {value}\n" for name, value in names.items())
@@ -133,11 +133,8 @@ def kernel_source(kind: ElementType, op: str, packets: bool = False) -> str:
 
 _C_TYPES = {
     "int8": ("signed char", "int", 0),
-    "uint8": ("unsigned char", "unsigned int", 0),
     "int32": ("int", "int", 0),
-    "uint32": ("unsigned int", "unsigned int", 0),
     "int64": ("long long", "long long", 0),
-    "uint64": ("unsigned long long", "unsigned long long", 0),
     "float16": ("unsigned short", "float", 1),
     "bfloat16": ("unsigned short", "float", 2),
     "float32": ("float", "float", 0),

@@ -23,6 +23,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial, wraps
@@ -48,13 +49,8 @@ from blinksim.units import size_of
 _KINDS: dict[torch.dtype, ElementType] = {
     getattr(torch, name): kind for name, kind in ELEMENT_TYPES.items() if name not in ("uint32", "uint64")
 }
-_OPS = {
-    dist.ReduceOp.SUM: "sum",
-    dist.ReduceOp.AVG: "sum",
-    dist.ReduceOp.PRODUCT: "prod",
-    dist.ReduceOp.MIN: "min",
-    dist.ReduceOp.MAX: "max",
-}
+_NAMES = {"SUM": "sum", "AVG": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max"}
+_OPS = {getattr(dist.ReduceOp, theirs): ours for theirs, ours in _NAMES.items()}
 
 
 def kind_to_move(tensor: torch.Tensor) -> tuple[ElementType, int]:
@@ -70,10 +66,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 def divide(tensor: torch.Tensor, by: int) -> None:
     """In place; whole numbers are cut off, as by NCCL."""
-    if tensor.dtype.is_floating_point:
-        tensor.div_(by)
-    else:
-        tensor.div_(by, rounding_mode="trunc")
+    tensor.div_(by, rounding_mode=None if tensor.dtype.is_floating_point else "trunc")
 
 
 def as_bytes(tensor: torch.Tensor) -> Any:
@@ -279,13 +272,10 @@ class GroupWork(dist.Work):
     def get_future(self) -> Any:
         """A future of CUDA tensors has those who wait for it wait for the stream on which it was set."""
         if self.future is None:
-            if self.queued is None:
-                self.future = torch.futures.Future()
+            stream = self.queued and self.queued.stream
+            self.future = torch.futures.Future(devices=[stream.device] if stream else [])
+            with torch.cuda.stream(stream) if stream else nullcontext():
                 self.future.set_result(self.results)
-            else:
-                self.future = torch.futures.Future(devices=[self.queued.stream.device])
-                with torch.cuda.stream(self.queued.stream):
-                    self.future.set_result(self.results)
         return self.future
 
     def result(self) -> list[torch.Tensor]:
@@ -337,10 +327,9 @@ class Fallback:
     def close(self) -> None:
         """Ends them."""
         for _, backend in self.made.values():
-            for end in ("shutdown", "_shutdown"):
-                if hasattr(backend, end):
-                    getattr(backend, end)()
-                    break
+            end = getattr(backend, "shutdown", None) or getattr(backend, "_shutdown", None)
+            if end is not None:
+                end()
         self.made.clear()
 
 
@@ -710,9 +699,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 plain = False
         if not why and not first.numel():
             return GroupWork(results)
-        if not why and self.ranks == 1:
-            why = "a group of one rank needs no schedule"
-        why = why or self.hosts.several
+        alone = "a group of one rank needs no schedule" * (self.ranks == 1)
+        why = why or alone or self.hosts.several
         if why:
             other = self.fallback.group(first.device.type, why)
             return getattr(other, name)(*arguments) if name else None
@@ -725,18 +713,19 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             return GroupWork(results, check=group.check)
         backend, current = self.backend, current_stream(self.gpu)
         assert isinstance(backend, GpuBackend)
-        queued: QueuedOn | RanOn
         waited = not getattr(opts, "asyncOp", True)
+        stream = None
         if waited:
             backend.go_on(current)
         else:
+            stream = self.stream
             backend.follow(current)
         if plain:
             work(group)  # launches alone: torch has no part in them
         else:
-            with torch.cuda.stream(None if waited else self.stream), torch.no_grad():
+            with torch.cuda.stream(stream), torch.no_grad():
                 work(group)
-        queued = RanOn(backend, current) if waited else QueuedOn(backend, self.stream, tensors)
+        queued: QueuedOn | RanOn = RanOn(backend, current) if waited else QueuedOn(backend, stream, tensors)
         return GroupWork(results, queued, group.check, self.blocking)
 
     def _group_on(self, device: torch.device) -> Group:
