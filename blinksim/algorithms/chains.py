@@ -74,10 +74,9 @@ def build(
         start, mixed = priced(hops, start, hops.capacity, closed=False, both=True, limits=limits)
         pool = list(dict.fromkeys((*mixed, *start)))
     if pool == []:
-        raise InfeasibleError(
-            f"{topology.name}: no chain visits all {hops.members} members from one to the next over "
-            f"{', '.join(topology.link_classes)}; take blink, whose trees may branch"
-        )
+        lacks = f"{topology.name}: no chain visits all {hops.members} members from one to the next over"
+        cure = "take blink, whose trees may branch"
+        raise InfeasibleError(f"{lacks} {', '.join(topology.link_classes)}; {cure}")
     if pool is not None:
         chains = sorted(even_orders(hops, pool, channels, limits, closed=False, most=target))
     add_chains(plan, chains)

@@ -123,10 +123,8 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
 
 
 def _none(topology: Topology, condition: str) -> InfeasibleError:
-    return InfeasibleError(
-        f"{topology.name}: no ring visits all {topology.ranks} members over {', '.join(topology.link_classes)}"
-        f"{condition}; take chains or blink, which need none"
-    )
+    over = f"over {', '.join(topology.link_classes)}{condition}; take chains or blink, which need none"
+    return InfeasibleError(f"{topology.name}: no ring visits all {topology.ranks} members {over}")
 
 
 def idle_links(schedule: Schedule) -> list[str]:

@@ -237,10 +237,9 @@ def judge_schedule(
     else:
         best = found.bound.rate
     if best is not None and rate is not None and rate > best:
-        wrong.append(
-            f"the bound says at most {exact_GBps(best)} GB/s, but the loads of this schedule allow "
-            f"{exact_GBps(rate)} GB/s: the bound does not hold here"
-        )
+        says = f"the bound says at most {exact_GBps(best)} GB/s"
+        allow = f"the loads of this schedule allow {exact_GBps(rate)} GB/s"
+        wrong.append(f"{says}, but {allow}: the bound does not hold here")
     if "gap_exact" in claim:
         gap = claim["gap_exact"]
         due = None if not best or rate is None else 1 - rate / best

@@ -150,10 +150,9 @@ def link_changes(topology: Topology, collective: Collective, lanes: int | None) 
     for done, alike in enumerate(kinds):
         seconds = (monotonic() - start) / max(1, done) * len(kinds)
         if done and seconds > _MOST_SECONDS:
-            raise InfeasibleError(
-                f"{len(kinds)} links of {topology.name} differ, and the bounds without each would take about "
-                f"{words(seconds)}; ask for one of them, as in edits='without {_named(alike[0]).partition(' ')[0]}'"
-            )
+            limit = f"the bounds without each would take about {words(seconds)}"
+            cure = f"ask for one of them, as in edits='without {_named(alike[0]).partition(' ')[0]}'"
+            raise InfeasibleError(f"{len(kinds)} links of {topology.name} differ, and {limit}; {cure}")
         first, most = alike[0], max(link.lanes for link in alike[0])
         fewer, after, proof = lanes is None or lanes < 0, result.rate, same
         # The certificate of a symmetric machine names one of several equal bottlenecks: a lane more helps where

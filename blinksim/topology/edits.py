@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, in_runs, unknown
+from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.topology.elements import ABILITIES, LINK_PROPERTIES, Link
 from blinksim.topology.fabric import FABRIC, Fabric, rewired
@@ -64,10 +65,9 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
     found = _pairs(topology, target)
     if found is None and target in topology.index:
         near = sorted({link.dst for link in topology.links if link.src == target})
-        raise InputError(
-            f"{target} is a device, and a link has two ends, as in {target}-{near[0] if near else 'gpu0'}; "
-            f"{target} is linked to {', '.join(in_runs(near)) or 'nothing'}"
-        )
+        link, beside = f"{target}-{near[0] if near else 'gpu0'}", ", ".join(in_runs(near)) or "nothing"
+        what = f"{target} is a device, and a link has two ends, as in {link}"
+        raise InputError(f"{what}; {target} is linked to {beside}")
     if found is None:
         known = [*topology.link_classes, *fabric] if classes else []
         what, named = ("link", f"; link classes: {', '.join(known)}") if known else ("device or link", "")
@@ -222,12 +222,10 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
 
 def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> None:
     """Raises `InputError` if only some of the links that share a bus got another bandwidth: a bus has one."""
-    changed: dict[str, set[bool]] = {}
-    for old, new in zip(before, after, strict=True):
-        if old.bus is not None:
-            changed.setdefault(old.bus, set()).add(old.bandwidth != new.bandwidth)
+    pairs = zip(before, after, strict=True)
+    changed = grouped((old.bus, old.bandwidth != new.bandwidth) for old, new in pairs)
     for bus, answers in changed.items():
-        if len(answers) == 2:
+        if bus is not None and len({*answers}) == 2:
             shared = ", ".join(link.name for link in before if link.bus == bus)
             raise InputError(f"{target} is half duplex: change all links of its bus alike ({shared})")
 

@@ -127,10 +127,8 @@ class CommutingGroup(Group):
             seen, times_seen = np.unique(here, return_counts=True)
             twice = "" if len(seen) == len(here) else topology.devices[int(seen[np.argmax(times_seen)])].name
         if twice:
-            raise InputError(
-                f"the generators take {twice} back to itself before their orders are through; give generators that are "
-                "independent on the members"
-            )
+            back = f"the generators take {twice} back to itself before their orders are through"
+            raise InputError(f"{back}; give generators that are independent on the members")
         place[here] = exponents
         return cls(topology, tuple(perms), tuple(orders), tuple(links), first, place, moves)
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
-from blinksim.graphs.connectivity import distances, grouped, joined_labels
+from blinksim.graphs.connectivity import distances, grouped, joined_labels, summed
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -466,11 +466,7 @@ class Router:
         paths = self.routes(src, dst)
         load = Counter(link for path in paths for link in path)
         links = self.topology.links
-        shared = Counter[str]()
-        for number, times in load.items():
-            bus = links[number].bus
-            if bus is not None:
-                shared[bus] += times
+        shared = summed((links[i].bus, times) for i, times in load.items())
         return min(links[i].bandwidth * len(paths) / shared.get(links[i].bus or "", times) for i, times in load.items())
 
 

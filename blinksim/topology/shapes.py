@@ -63,10 +63,8 @@ def _check(name: str, sizes: Sequence[int], devices: int, links: int) -> None:
     if devices < 2:
         raise InputError(f"{text}: a collective needs at least 2 GPUs, as in {FORMS[name][0]}")
     if devices > MOST_DEVICES or links > MOST_LINKS:
-        raise InputError(
-            f"{text} has {devices:,} devices and {links:,} directed links; "
-            f"at most {MOST_DEVICES:,} and {MOST_LINKS:,} are generated"
-        )
+        most = f"at most {MOST_DEVICES:,} and {MOST_LINKS:,} are generated"
+        raise InputError(f"{text} has {devices:,} devices and {links:,} directed links; {most}")
 
 
 def _check_cluster(name: str, nodes: int, gpus: int, switches: int, trunks: int) -> None:

@@ -54,9 +54,8 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> Written:
     or more elements than NCCL reads.
     """
     if topology.nodes > 1:
-        raise InfeasibleError(
-            f"a topology file describes one node, and {topology.name} has {topology.nodes}; export one"
-        )
+        has = f"{topology.name} has {topology.nodes}"
+        raise InfeasibleError(f"a topology file describes one node, and {has}; export one")
     writer = _Writer(topology, bus_ids)
     system = Element("system", {"version": "1"})
     for position, cpu in enumerate(writer.cpus):
@@ -143,9 +142,8 @@ def number(device: Device) -> int:
         return given
     match = NUMBERED.fullmatch(device.name)
     if match is None:
-        raise InfeasibleError(
-            f"{device.name} has no number that NCCL knows; give the {device.kind} the attribute dev in the machine file"
-        )
+        cure = f"give the {device.kind} the attribute dev in the machine file"
+        raise InfeasibleError(f"{device.name} has no number that NCCL knows; {cure}")
     return int(match[1])
 
 
