@@ -87,12 +87,11 @@ class Rails:
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
         """The routes between two different switches of the fabric at which nodes of one rail end."""
         router, routes = self.topology.router, dict[tuple[int, int], Sequence[Route]]()
-        for k in range(self.local):
-            for v in range(self.exit.shape[2]):
-                out = {switch for switch in self.exit[:, k, v].tolist() if switch >= 0}
-                into = {switch for switch in self.entry[:, k, v].tolist() if switch >= 0}
-                for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in routes):
-                    routes[pair] = router.routes(*pair)
+        for k, v in np.ndindex(self.local, self.exit.shape[2]):
+            out = {switch for switch in self.exit[:, k, v].tolist() if switch >= 0}
+            into = {switch for switch in self.entry[:, k, v].tolist() if switch >= 0}
+            for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in routes):
+                routes[pair] = router.routes(*pair)
         return routes
 
     @cached_property

@@ -36,7 +36,7 @@ from math import ceil, gcd, lcm
 import numpy as np
 
 from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology, side_by_side
-from blinksim.graphs.connectivity import breadth_first, grouped, path_to
+from blinksim.graphs.connectivity import breadth_first, grouped, path_to, summed
 from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import SharedCapacity
 from blinksim.graphs.rooted_trees import depths
@@ -415,11 +415,9 @@ def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
 def fit(hosts: Hosts, host: int, trees: Sequence[LocalTree], rate: Fraction) -> bool:
     """Whether links inside a host and the ports into it hold these trees; rate: bytes/s for a weight of 1."""
     links, into, _ = hosts.rates[host]
-    load = [Fraction(0)] * (len(links) + len(into))
-    for tree in trees:
-        for link in passed_by(hosts.shape, tree):
-            load[link] += tree.weight
-    return all(carried * rate <= most for carried, most in zip(load, (*links, *into), strict=True))
+    most, passed = (*links, *into), ((passed_by(hosts.shape, tree), tree.weight) for tree in trees)
+    load = summed((link, weight) for path, weight in passed for link in path)
+    return all(carried * rate <= most[link] for link, carried in load.items())
 
 
 def passed_by(shape: Shape, tree: LocalTree) -> list[int]:

@@ -214,9 +214,8 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     if fabric is not None and target == fabric.kind:
         fabric, of_class = _changed(topology, fabric, changes), True
         fabric.pairs([("port", "fabric")])  # refuses what no link can have
-    edited = replace(
-        unmeasured(topology), links=links, fabric=fabric, symmetries=topology.symmetries if of_class else ()
-    )
+    kept = topology.symmetries if of_class else ()
+    edited = replace(unmeasured(topology), links=links, fabric=fabric, symmetries=kept)
     return _noted(topology, edited, "replace", target, **changes)
 
 
@@ -259,14 +258,10 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
         bus = f"{pair[0]}-{pair[1]} {kind}" if example.bus is not None and both else None
         for a, b in (pair, pair[::-1]) if both else (pair,):
             new[a, b, kind] = _changed(topology, replace(example, src=a, dst=b, lanes=1, bus=bus), changes)
-    grown = []
+    grown, given = [], ["lane_bandwidth" if key == "bandwidth" else key for key in changes if key != "lanes"]
     for link in topology.links:
         more = new.pop(link.key, None)
-        if more and any(
-            getattr(more, field) != getattr(link, field)
-            for key, field in (("bandwidth", "lane_bandwidth"), ("latency", "latency"), ("overhead", "overhead"))
-            if key in changes
-        ):
+        if more and any(getattr(more, field) != getattr(link, field) for field in given):
             raise InputError(f"{link.name} exists; add only lanes to it, and use replace for its other properties")
         grown.append(replace(link, lanes=link.lanes + more.lanes) if more else link)
     _check_buses(topology.links, grown, target)

@@ -238,9 +238,8 @@ def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
     for key in ("leaf_nodes", "oversubscription", "spine_planes"):
         if key in changes and shape != "tree":
             raise InputError(f"{key} goes with shape=tree, and this is {shape}; write it as in: {EXAMPLE}")
-    plain = Fabric(
-        "switch", fabric.ports, fabric.kind, fabric.lane_bandwidth, fabric.lanes, fabric.latency, fabric.overhead
-    )
+    times = fabric.latency, fabric.overhead
+    plain = Fabric("switch", fabric.ports, fabric.kind, fabric.lane_bandwidth, fabric.lanes, *times)
     found = replace(plain, can=fabric.can, shape=shape, **given)
     if spines is None:
         return found

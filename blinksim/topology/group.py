@@ -208,10 +208,8 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
     every switch.
     """
     known, members = symmetry.encoded(topology), topology.member_places
-    given = [
-        *dict.fromkeys((*topology.symmetries, *symmetry.name_rotations(topology), *symmetry.bit_flips(topology))),
-        *more,
-    ]
+    known_ones = (*topology.symmetries, *symmetry.name_rotations(topology), *symmetry.bit_flips(topology))
+    given = [*dict.fromkeys(known_ones), *more]
     # To look for links takes longest: only what is chosen has to be a symmetry, unless there are too
     # many.
     sure = known.image if len(given) > _MOST_TRIED else known.permutation

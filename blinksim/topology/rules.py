@@ -297,9 +297,8 @@ def _dead_end(topology: Topology) -> Iterator[str]:
     """A switch of any sort lies between two devices at least."""
     near = neighbours(topology)
     ports = set(topology.fabric.ports) if topology.fabric else set()
-    found = [
-        d.name for d in topology.devices if d.kind in FORWARDERS and len(near[d.name]) == 1 and d.name not in ports
-    ]
+    within = (d.name for d in topology.devices if d.kind in FORWARDERS and d.name not in ports)
+    found = [name for name in within if len(near[name]) == 1]
     if found:
         yield f"{listed(found)} linked to one device only"
 
@@ -420,12 +419,9 @@ def _private_pcie(topology: Topology) -> Iterator[str]:
 @rule("latency-given", "warning", "give latency or overhead; without them small sizes take no time")
 def _latency(topology: Topology) -> Iterator[Breach]:
     """Every link class has a latency or an overhead, but that of adapters and their own ports."""
-    device = {one.name: one.kind for one in topology.devices}
-    timed = {
-        link.kind
-        for link in topology.links
-        if link.latency or link.overhead or {device[link.src], device[link.dst]} == {"nic"}
-    }
+    sort = {one.name: one.kind for one in topology.devices}
+    between_nics = {link.kind for link in topology.links if {sort[link.src], sort[link.dst]} == {"nic"}}
+    timed = between_nics.union(link.kind for link in topology.links if link.latency or link.overhead)
     missing = [kind for kind in topology.link_classes if kind not in timed]
     if missing:
         yield Breach(f"no latency and no overhead on {listed(missing)} links", ("link_classes", missing[0]))

@@ -20,11 +20,12 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.graphs.connectivity import grouped
 from blinksim.packing.choose import MOST_PARTS, Choice, Selection
 from blinksim.packing.columns import Arc, Column, Mix, Symmetry, best_mix, find_hops, images
 from blinksim.packing.expansion import reversed_hops
 from blinksim.packing.tree_columns import BOTH, as_tree, entry_trees, low_trees, use_of
-from blinksim.schedule.loads import Edge, Tree, rate as load_rate, resources, trees_of
+from blinksim.schedule.loads import Tree, rate as load_rate, resources, trees_of
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
@@ -226,12 +227,9 @@ class _Question:
         For the lowest trees that suffice, and for trees as tall as those of the schedule.
         """
         total = (load_rate(schedule) or Fraction(0)) / self.hops.unit
-        different: dict[tuple[int, frozenset[Edge], frozenset[Edge]], Tree] = {}
-        for tree in trees_of(schedule):
-            key = tree.root, frozenset(tree.down), frozenset(tree.up)
-            before = different[key].share if key in different else Fraction(0)
-            different[key] = replace(tree, share=before + tree.share)
-        trees, shared = list(different.values()), resources(self.topology)
+        alike = grouped(((t.root, frozenset(t.down), frozenset(t.up)), t) for t in trees_of(schedule))
+        every = ((same[-1], sum((t.share for t in same), Fraction(0))) for same in alike.values())
+        trees, shared = [replace(tree, share=share) for tree, share in every], resources(self.topology)
         group = {root: number for number, root in enumerate(self.roots)}
         columns = [Column((), tree.loads(shared), 0, 0 if self.both else group[tree.root]) for tree in trees]
         heights = [tree.height for tree in trees]

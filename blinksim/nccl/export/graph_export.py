@@ -412,12 +412,8 @@ def _routes(topology: Topology, channels: Sequence[Channel]) -> dict[Hop, Sequen
     """The links from GPU to GPU of every hop that a chain or a ring over these channels takes."""
     # GPUs with the same number are on different nodes; the first stands for all.
     index = {number(topology.device(name)): topology.index[name] for name in reversed(topology.members)}
-    hops = {
-        (a, b)
-        for channel in channels
-        for a, b in (*pairwise(channel.gpus), (channel.gpus[-1], channel.gpus[0]))
-        if a != b
-    }
+    around = (hop for channel in channels for hop in pairwise((*channel.gpus, channel.gpus[0])))
+    hops = {(a, b) for a, b in around if a != b}
     return {(a, b): topology.router.route(index[a], index[b]) for a, b in sorted(hops)}
 
 
@@ -522,9 +518,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     if not rings:
         notes.append("before NCCL 2.24 write NCCL_ALGO=Tree; other collectives take the rings of the file")
     if not rings and ring.type_intra != tree.type_intra:
-        notes.append(
-            f"the rings of the file close over {ring.type_intra}: collectives that run on rings are slow with it"
-        )
+        slow = "collectives that run on rings are slow with it"
+        notes.append(f"the rings of the file close over {ring.type_intra}: {slow}")
     if copies == 1:
         notes.append(f"without NCCL_MAX_NCHANNELS={ring.nchannels} NCCL runs every channel twice")
     else:

@@ -212,17 +212,12 @@ class _Writer:
         if "busid" in known:
             return known | {"busid": self.bus[device.name]}
         made_up = {"busid": self.bus[device.name], "class": kind}
-        links = [
-            link
-            for link in self.topology.links
-            if link.dst == device.name
-            and link.kind not in ("nvlink", "c2c")
-            and {self.topology.device(link.src).kind, device.kind} & {"pcie", "cpu", "nic"}
-        ]
-        if not links:
+        into = (x for x in self.topology.links if x.dst == device.name and x.kind not in ("nvlink", "c2c"))
+        near = {"pcie", "cpu", "nic"}
+        link = next((x for x in into if near & {self.topology.device(x.src).kind, device.kind}), None)
+        if link is None:
             self.note("where no PCIe link is given, generation 4 with 16 lanes is written")
             return made_up | {"link_speed": "16.0 GT/s PCIe", "link_width": "16"} | known
-        link = links[0]
         fits = [
             (width != link.lanes, abs(lane * width - link.bandwidth), speed, width)
             for speed, lane in self.rates.pcie.items()
