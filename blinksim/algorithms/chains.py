@@ -106,7 +106,7 @@ def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -
         every = [chain for chains in by_zigzag for chain in chains]
         # With too few channels for all, every rail takes the zigzags round-robin.
         mixed = [by_zigzag[place * len(by_zigzag) // size % len(by_zigzag)][place] for place in range(size)]
-        rails = [plain, mixed, every] if len(every) <= channels else [plain, mixed]
+        rails = [plain, mixed, every]
     for chains in (zigzags(n), *rails, starts, starts[:1]):
         steps = {(hops.vertices[a], hops.vertices[b]) for order in chains for a, b in pairwise(order)}
         if not 0 < len(chains) <= channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):

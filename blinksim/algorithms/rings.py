@@ -109,10 +109,10 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     members = hops.vertices[: hops.members]
     first = [{hops.loads[a, b][0][0] for b in hops.next_to[a]} for a in members]
     most = min(sum(lanes[r] for r in leaving) for leaving in first) // (2 if both else 1)
-    counts, proved = most_whole(pool, lanes, limits) if pool else ([], False)
+    counts, proved = most_whole(pool, lanes, limits)
     if every is None and sum(counts) < min(most, MOST_RINGS):
         pool = _priced(hops, pool, lanes, both, limits)
-        counts, proved = most_whole(pool, lanes, limits) if pool else ([], False)
+        counts, proved = most_whole(pool, lanes, limits)
     rings = orders_of(hops, pool, counts, closed=True)[:MOST_RINGS]
     if not rings:
         # There are none, or a bus or a device is too narrow for them.

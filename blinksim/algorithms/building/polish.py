@@ -172,7 +172,7 @@ class _Question:
         own = lcm(*(rate.denominator for rate in mix.rates))
         mapped = [images(columns, symmetry, self.roots, both=self.both) for symmetry in known]
         maps = [entry for entry in mapped if entry is not None]
-        best: tuple[Choice, Selection] | None = None
+        found = list[tuple[Choice, Selection]]()
         for parts in sorted({mix.rate.denominator, own}):
             amounts = [weight.get(column, Fraction(0)) * parts for column in columns]
             start = [int(amount) for amount in amounts] if parts % own == 0 else None
@@ -181,12 +181,11 @@ class _Question:
                 selection = choice.fewest(seconds, seed, maps=maps, known=start)
             else:
                 selection = None if start is None else Selection(tuple(start), choice.least)
-            if selection is not None and (best is None or selection.count < best[1].count):
-                best = choice, selection
+            if selection is not None:
+                found.append((choice, selection))
                 if selection.count <= len(mix.columns):
                     break
-        assert best is not None
-        return best
+        return min(found, key=lambda pair: pair[1].count)
 
     def entering(self) -> list[Column] | None:
         """Low trees over several nodes (`entry_trees`); None on a single node."""

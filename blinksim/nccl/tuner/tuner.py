@@ -518,12 +518,5 @@ def job_of(systems: Sequence[System], ranks: int, constants: Constants, multicas
     first, sm = systems[0], {system.vertices[gpu].sm for system in systems for gpu in system.gpus}
     least = min(len(system.gpus) for system in systems)
     adds = all(system.of_kind(SWITCH_KIND) for system in systems) and least >= constants.nvls_least_gpus
-    return Job(
-        ranks=ranks,
-        nnodes=first.nnodes,
-        sm=min(sm),
-        alike=len(sm) == 1,
-        vendor=first.vendor,
-        arch=first.arch,
-        multicast=multicast and adds and min(sm) >= 90,
-    )
+    adds = multicast and adds and min(sm) >= 90
+    return Job(ranks, first.nnodes, min(sm), len(sm) == 1, first.vendor, first.arch, adds)
