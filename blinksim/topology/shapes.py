@@ -97,14 +97,9 @@ def _machine(
     kind: str = "link",
 ) -> Topology:
     """The machine called `name`. figures: bandwidth and times of all its links."""
-    return Topology(
-        name,
-        tuple(devices),
-        _duplex(wires, kind, *figures),
-        collective_links=(kind,),
-        symmetries=tuple(map(tuple, symmetries)),
-        source=_source(what, *figures),
-    )
+    links, own = _duplex(wires, kind, *figures), tuple(map(tuple, symmetries))
+    said = _source(what, *figures)
+    return Topology(name, tuple(devices), links, collective_links=(kind,), symmetries=own, source=said)
 
 
 def _gpus(count: int) -> list[Device]:

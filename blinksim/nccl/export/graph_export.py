@@ -115,9 +115,8 @@ def communicator(topology: Topology) -> Communicator:
         linked |= set(permutations(own[first], 2))
     nets = frozenset(net_number(topology, d) for d in here.values() if d.kind == "nic" and is_port(topology, d))
     sm = min((sm for device in members if isinstance(sm := device.attributes.get("sm"), int)), default=0)
-    return Communicator(
-        tuple(own[first]), len(own), sm, has_nvswitch(topology), frozenset(linked) if nvlinks else None, nets or None
-    )
+    joined = frozenset(linked) if nvlinks else None
+    return Communicator(tuple(own[first]), len(own), sm, has_nvswitch(topology), joined, nets or None)
 
 
 def is_port(topology: Topology, device: Device) -> bool:
