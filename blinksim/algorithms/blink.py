@@ -78,10 +78,8 @@ def build(
         mix = one_hop(hops, search)
     if mix is None or mix.rate * len(roots) * hops.unit < known.rate * (1 - loss):
         if topology.ranks > MOST_RANKS:
-            raise InfeasibleError(
-                f"blink searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}; take packed, which has no "
-                "limit"
-            )
+            limit = f"blink searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}"
+            raise InfeasibleError(f"{limit}; take packed, which has no limit")
         mix = search.few(search.best(), Limits(time_limit, seed), loss=loss)
     plan.add_trees(trees_from(hops, mix, roots, use))
     return with_gap(plan.finish(rounded=True), known)
@@ -95,20 +93,15 @@ def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:
     members = hops.vertices
     if any(len(hops.both[a]) < len(members) - 1 for a in members):
         return None
-    n = len(members)
     columns: list[Column] = []
-    if search.use == BOTH or len(search.roots) > 1:
-        for group, centre in enumerate(members):
-            star = tuple((centre, v) for v in members if v != centre)
-            columns.append(search.column(star, group if len(search.roots) > 1 else 0))
-    else:
-        root = search.roots[0]
-        for centre in members:
-            if centre != root:
-                below = tuple((centre, v) for v in members if v not in (centre, root))
-                columns.append(search.column(((root, centre), *below)))
+    single = len(search.roots) == 1
+    first = search.roots if single and search.use != BOTH else ()
+    for group, hub in enumerate(members):
+        if hub not in first:
+            star = tuple((hub, v) for v in members if v != hub and v not in first)
+            columns.append(search.column((*((root, hub) for root in first), *star), 0 if single else group))
     rate = even_rate(hops, columns)
-    return Mix(tuple(columns), (rate,) * len(columns), float(rate) * (n if len(search.roots) == 1 else 1))
+    return Mix(tuple(columns), (rate,) * len(columns), float(rate) * (len(members) if single else 1))
 
 
 def even_rate(hops: Hops, columns: Iterable[Column]) -> Fraction:

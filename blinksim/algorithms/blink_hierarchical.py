@@ -67,17 +67,13 @@ def build(
     plan = Plan(topology, collective, "blink_hierarchical", "forest")
     known = bound or find_bound(topology, collective)
     hops = find_hops(topology)
-    if groups is None:
-        options = cliques(topology, hops)
-    else:
-        options = [_given(topology, hops, groups)]
+    options = cliques(topology, hops) if groups is None else [_given(topology, hops, groups)]
     several = filter(None, (dict(_chunks(hops, option)) for option in options))
     mixes = [(_equal(hops, chunks, best_mix(list(chunks), hops.capacity)), chunks) for chunks in several]
     if not mixes:
-        raise InfeasibleError(
-            f"{topology.name}: no links join one GPU of every group with one of another, all the way through "
-            f"{_words(topology, options[0])}; take blink, whose trees need no groups"
-        )
+        lacks = f"{topology.name}: no links join one GPU of every group with one of another"
+        way = f"all the way through {_words(topology, options[0])}"
+        raise InfeasibleError(f"{lacks}, {way}; take blink, whose trees need no groups")
     mix, chunks = max(mixes, key=lambda found: found[0].rate)
     if len(set(mix.rates)) > 1:
         # CP-SAT takes longer to load than most machines take to answer, and only unequal shares need it.
@@ -138,9 +134,7 @@ def _partitions(members: Sequence[int], joined: dict[int, set[int]], size: int) 
         if len(groups) < size:
             yield from extend(place + 1, [*groups, [vertex]])
 
-    for groups in extend(0, []):
-        if len(groups) == size:
-            yield groups
+    yield from (groups for groups in extend(0, []) if len(groups) == size)
 
 
 def _greedy(members: Sequence[int], joined: dict[int, set[int]]) -> Groups:

@@ -55,10 +55,8 @@ def build(
     if channels is not None and channels < 1:
         raise InputError(f"{channels} channels: give 1 or more")
     if topology.ranks > MOST_RANKS:
-        raise InfeasibleError(
-            f"blinkplus searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}; take packed, which has no "
-            "limit"
-        )
+        limit = f"blinkplus searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}"
+        raise InfeasibleError(f"{limit}; take packed, which has no limit")
     helpers = idle_helpers(topology)
     machine = replace(topology, relays=(*topology.relays, *(name for name in helpers if name not in topology.relays)))
     plan = Plan(machine, collective, "blinkplus", "forest")

@@ -74,10 +74,9 @@ def build(
         start, mixed = priced(hops, start, hops.capacity, closed=False, both=True, limits=limits)
         pool = list(dict.fromkeys((*mixed, *start)))
     if pool == []:
-        raise InfeasibleError(
-            f"{topology.name}: no chain visits all {hops.members} members from one to the next over "
-            f"{', '.join(topology.link_classes)}; take blink, whose trees may branch"
-        )
+        lacks = f"{topology.name}: no chain visits all {hops.members} members from one to the next over"
+        cure = "take blink, whose trees may branch"
+        raise InfeasibleError(f"{lacks} {', '.join(topology.link_classes)}; {cure}")
     if pool is not None:
         chains = sorted(even_orders(hops, pool, channels, limits, closed=False, most=target))
     add_chains(plan, chains)
@@ -107,7 +106,7 @@ def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -
         every = [chain for chains in by_zigzag for chain in chains]
         # With too few channels for all, every rail takes the zigzags round-robin.
         mixed = [by_zigzag[place * len(by_zigzag) // size % len(by_zigzag)][place] for place in range(size)]
-        rails = [plain, mixed, every] if len(every) <= channels else [plain, mixed]
+        rails = [plain, mixed, every]
     for chains in (zigzags(n), *rails, starts, starts[:1]):
         steps = {(hops.vertices[a], hops.vertices[b]) for order in chains for a, b in pairwise(order)}
         if not 0 < len(chains) <= channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):

@@ -56,9 +56,8 @@ def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[
     n, ranks = topology.ranks, np.arange(topology.ranks)
     if collective.name == "alltoall":
         plan = Plan(topology, collective, name, "steps")
-        for a in range(n):
-            for b in range(n):
-                plan.add_chunk(Fraction(1, n), a, b)
+        for a, b in np.ndindex(n, n):
+            plan.add_chunk(Fraction(1, n), a, b)
         for distance in range(1, n):
             to = (ranks + distance) % n
             plan.send(ranks, to, chunk=ranks * n + to, op=COPY, step=distance - 1)

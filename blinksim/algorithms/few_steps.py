@@ -150,10 +150,9 @@ def _check_numbers(
         if value is not None and value < 1:
             raise InputError(f"{value} {what}: give 1 or more")
     if collective.name == "alltoall" and chunks % topology.ranks:
-        raise InputError(
-            f"alltoall of {chunks} chunks per rank: every rank has the same number for each of the {topology.ranks} "
-            f"ranks; give a multiple of {topology.ranks}"
-        )
+        n = topology.ranks
+        lacks = f"every rank has the same number for each of the {n} ranks; give a multiple of {n}"
+        raise InputError(f"alltoall of {chunks} chunks per rank: {lacks}")
     if steps is not None and rounds is not None and rounds < steps:
         raise InputError(f"{rounds} rounds in {steps} steps: every step has at least one round")
 

@@ -100,11 +100,9 @@ def places_of(topology: Topology, name: str) -> Whole:
     groups = nodes if len(nodes) > 1 else cards
     if len(groups) < 2 or len({*map(len, groups)}) > 1:
         what = "nodes" if len(nodes) > 1 or (0, "") in by_card else "cards"
-        raise InfeasibleError(
-            f"{name} needs two or more {what} with the same number of ranks each; "
-            f"these have {' '.join(str(len(group)) for group in groups)}; "
-            f"take algorithm=ring, or change nodes= and members="
-        )
+        sizes = " ".join(str(len(group)) for group in groups)
+        needs = f"{name} needs two or more {what} with the same number of ranks each; these have {sizes}"
+        raise InfeasibleError(f"{needs}; take algorithm=ring, or change nodes= and members=")
     even = cards if len({*map(len, cards)}) == 1 else nodes
     return np.array(even, dtype=np.int32).reshape(len(nodes), -1, len(even[0])).transpose(1, 2, 0)
 

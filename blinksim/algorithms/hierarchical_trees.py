@@ -49,11 +49,8 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     def inside(op: int, level: int) -> Round:
         tail, head, root, _ = hops[hops[:, 3] == level].T
         ends = [places[end].reshape(-1, 1) for end in ((head, tail) if op == REDUCE else (tail, head))]
-        first = np.repeat(root, nodes)[:, None] * nodes
-        chunks = np.arange(nodes)
-        return Round(
-            Exchange(*ends), Fraction(1, places.size), op, chunks=nodes, chunk=lambda src, dst, step: first + chunks
-        )
+        own, exchange = np.repeat(root, nodes)[:, None] * nodes + np.arange(nodes), Exchange(*ends)
+        return Round(exchange, Fraction(1, places.size), op, chunks=nodes, chunk=lambda src, dst, step: own)
 
     levels = range(int(hops[:, 3].max()) + 1)
     if collective.reduces:

@@ -134,11 +134,9 @@ def grow(
         if leaves is None:
             leaves = balanced.search(weights, root)
         if leaves is None:
-            depth = balanced.depth_of(len(weights))
-            raise InfeasibleError(
-                f"mxnet: found no tree of {count(depth, 'round')} from rank {root} that reaches "
-                f"{len(weights)} ranks by links; take chain or packed"
-            )
+            what = f"no tree of {count(balanced.depth_of(len(weights)), 'round')} from rank {root}"
+            reach = f"reaches {len(weights)} ranks by links"
+            raise InfeasibleError(f"mxnet: found {what} that {reach}; take chain or packed")
         trees.append(BalancedTree(tuple(leaves), searched))
         weights = penalised(weights, trees[-1], penalty)
     return trees

@@ -103,10 +103,8 @@ def build(
     """
     if trees is not None and collective.name not in _EQUAL_TREES:
         instead = ", or take algorithm=chains with channels=" if collective.name == "allreduce" else ""
-        raise InputError(
-            f"trees={trees} is for {', '.join(_EQUAL_TREES)}: {collective.name} has as many trees as its best rate "
-            f"needs. Leave trees= out{instead}"
-        )
+        many = f"{collective.name} has as many trees as its best rate needs"
+        raise InputError(f"trees={trees} is for {', '.join(_EQUAL_TREES)}: {many}. Leave trees= out{instead}")
     if trees is not None and trees < 1:
         raise InputError(f"{trees} trees per root; give 1 or more")
     most = max(1, _MOST_SENDS // ((topology.ranks - 1) * (1 if collective.rooted else topology.ranks) or 1))
@@ -249,9 +247,7 @@ class _Builder:
         def edges(hops: Iterable[Hop]) -> tuple[Edge, ...]:
             return tuple((hop.start, hop.end, hop.links) for hop in hops)
 
-        return total, [
-            Tree(tree.root, amount / total, edges(tree.away), edges(tree.towards)) for amount, tree in packed
-        ]
+        return total, [Tree(t.root, part / total, edges(t.away), edges(t.towards)) for part, t in packed]
 
     # --- trees in one direction ---------------------------------------------------------------------------------
 

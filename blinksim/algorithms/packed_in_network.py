@@ -36,10 +36,9 @@ def build(topology: Topology, collective: Collective, *, bound: BoundResult | No
     no switch does more than to forward, and where no optimum is found.
     """
     if not abilities(topology):
-        raise InfeasibleError(
-            f"packed_in_network needs a switch that multicasts or reduces; {topology.name} has none (machine files say "
-            "it, or an edit such as 'nvswitch can=forward,multicast,reduce_into_reader')"
-        )
+        needs = f"packed_in_network needs a switch that multicasts or reduces; {topology.name} has none"
+        edit = "'nvswitch can=forward,multicast,reduce_into_reader'"
+        raise InfeasibleError(f"{needs} (machine files say it, or an edit such as {edit})")
     known = bound or find_bound(topology, collective, in_network=True)
     if known.in_network is None:
         return build_packed(topology, collective, bound=known)

@@ -157,9 +157,8 @@ class Algorithm:
         most = _MOST_IN_ARRAYS if self.routes and self.traffic else MOST_SENDS
         if not self.solver and needed > most:
             other = "fewer ranks" if "alltoall" in collective else "double_binary or chain_tree, or model=projection"
-            raise InfeasibleError(
-                f"{self.name} on {ranks} ranks needs about {needed:,} sends, more than {most:,}; take {other}"
-            )
+            many = f"about {needed:,} sends, more than {most:,}"
+            raise InfeasibleError(f"{self.name} on {ranks} ranks needs {many}; take {other}")
 
     def build(self, topology: Topology, collective: Collective, **options: Any) -> Schedule:
         """The schedule of `collective` on the selected `topology`; raises `InfeasibleError` if there is none."""

@@ -45,9 +45,8 @@ def build(
     position, step = (grid.ravel() for grid in np.meshgrid(np.arange(n), np.arange(n - 1)))
     for channel, ring in enumerate(orders):
         order = np.array(ring, dtype=np.int32)
-        first = plan.add_chunk(share, *collective.labels(ring[0], ring[-1]))
-        for shard in range(1, n):
-            plan.add_chunk(share, *collective.labels(ring[shard], ring[shard - 1]))
+        ends = [(ring[shard], ring[shard - 1]) for shard in range(n)]
+        first, *_ = [plan.add_chunk(share, *collective.labels(*pair)) for pair in ends]
         src, dst = order[position], order[(position + 1) % n]
         if collective.reduces:
             plan.send(src, dst, chunk=first + (position - step) % n, op=REDUCE, step=step, channel=channel)

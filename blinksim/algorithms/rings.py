@@ -109,10 +109,10 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     members = hops.vertices[: hops.members]
     first = [{hops.loads[a, b][0][0] for b in hops.next_to[a]} for a in members]
     most = min(sum(lanes[r] for r in leaving) for leaving in first) // (2 if both else 1)
-    counts, proved = most_whole(pool, lanes, limits) if pool else ([], False)
+    counts, proved = most_whole(pool, lanes, limits)
     if every is None and sum(counts) < min(most, MOST_RINGS):
         pool = _priced(hops, pool, lanes, both, limits)
-        counts, proved = most_whole(pool, lanes, limits) if pool else ([], False)
+        counts, proved = most_whole(pool, lanes, limits)
     rings = orders_of(hops, pool, counts, closed=True)[:MOST_RINGS]
     if not rings:
         # There are none, or a bus or a device is too narrow for them.
@@ -123,10 +123,8 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
 
 
 def _none(topology: Topology, condition: str) -> InfeasibleError:
-    return InfeasibleError(
-        f"{topology.name}: no ring visits all {topology.ranks} members over {', '.join(topology.link_classes)}"
-        f"{condition}; take chains or blink, which need none"
-    )
+    over = f"over {', '.join(topology.link_classes)}{condition}; take chains or blink, which need none"
+    return InfeasibleError(f"{topology.name}: no ring visits all {topology.ranks} members {over}")
 
 
 def idle_links(schedule: Schedule) -> list[str]:

@@ -119,10 +119,9 @@ def _trees(plan: SwitchPlan, heads: Sequence[int], abilities: set[str]) -> list[
             continue
     if not far:
         what = "multicast and reduce" if len(abilities) > 1 else next(iter(abilities))
-        raise InfeasibleError(
-            f"sharp needs switches that {what} in flight between the GPUs; {plan.topology.name} has none "
-            "(machine files say it, or an edit such as 'fabric can=forward,multicast,reduce')"
-        )
+        needs = f"sharp needs switches that {what} in flight between the GPUs; {plan.topology.name} has none"
+        edit = "'fabric can=forward,multicast,reduce'"
+        raise InfeasibleError(f"{needs} (machine files say it, or an edit such as {edit})")
     tops = [switch for switch, length in far.items() if length == min(far.values())]
     trees = []
     _, end = plan.topology.ends

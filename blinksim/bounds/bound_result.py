@@ -315,13 +315,9 @@ def with_reduction(topology: Topology) -> Topology:
 
     One that reduces in flight, as its file says, keeps what it can.
     """
-    devices = tuple(
-        replace(device, can=device.can | {*NVLS_GRANTS})
-        if device.kind == "switch" and "reduce" not in device.can
-        else device
-        for device in topology.devices
-    )
-    return replace(topology, devices=devices)
+    lacking = {d.name for d in topology.devices if d.kind == "switch" and "reduce" not in d.can}
+    devices = (replace(d, can=d.can | {*NVLS_GRANTS}) if d.name in lacking else d for d in topology.devices)
+    return replace(topology, devices=tuple(devices))
 
 
 def granting(assumes: str, *granted: str) -> str:

@@ -229,16 +229,10 @@ class Cut(Certificate):
         crossing = must_leave(collective, topology, inside, weights)
         if not crossing:
             raise InputError(f"nothing has to leave these devices in {collective}")
-        return cls(
-            tuple(device.name for device in topology.devices if device.name in inside),
-            sum(name in inside for name in topology.members),
-            capacity(topology, links, limits),
-            crossing,
-            tuple(link.name for link in links),
-            tuple(limits),
-            weights,
-            collective.data is not None,
-        )
+        names = tuple(device.name for device in topology.devices if device.name in inside)
+        ranks, held = sum(name in inside for name in topology.members), capacity(topology, links, limits)
+        crossed, traffic = tuple(link.name for link in links), collective.data is not None
+        return cls(names, ranks, held, crossing, crossed, tuple(limits), weights, traffic)
 
     def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Cut:
         """What the same side proves about another problem."""
@@ -312,13 +306,8 @@ class Partition(Certificate):
             raise InputError(f"a partition says nothing about {collective.name}")
         links = crossing_links(topology, part)
         chosen = tight_limits(topology, links, part) if limits is None else tuple(limits)
-        return cls(
-            tuple(groups),
-            capacity(topology, links, chosen),
-            each * (len(groups) - 1),
-            tuple(link.name for link in links),
-            chosen,
-        )
+        held, crossed = capacity(topology, links, chosen), tuple(link.name for link in links)
+        return cls(tuple(groups), held, each * (len(groups) - 1), crossed, chosen)
 
     def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Partition:
         """What the same parts prove about another problem; how large the ranks' blocks are makes no difference."""

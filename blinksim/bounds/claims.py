@@ -201,12 +201,10 @@ def compare(claim: Mapping[str, Any], derived: Mapping[str, Any]) -> tuple[tuple
     return tuple(wrong), _keys(others, "not proved")
 
 
-def bound_here(
-    claim: Mapping[str, Any], topology: Topology, collective: Collective, shares: Sequence[int] = ()
-) -> Bound | None:
+def bound_here(claim: Mapping[str, Any], topology: Topology, collective: Collective) -> Bound | None:
     """What the witness of a claim proves on another machine than the claim's; None if it proves nothing there."""
     try:
-        return Bound.of(proved(claim.get("certificate"), topology, collective, shares), collective)
+        return Bound.of(proved(claim.get("certificate"), topology, collective), collective)
     except InputError:
         return None
 
@@ -231,16 +229,12 @@ def judge_schedule(
         stated.pop("gap_exact", None)
     found = judge(stated, topology, collective, shares)
     wrong, unproved = list(found.wrong), list(found.unproved)
-    if found.bound is None:
-        known = _exact(stated.get("rate_exact"))
-        best = None if known is None else known * 10**9
-    else:
-        best = found.bound.rate
+    known = _exact(stated.get("rate_exact"))
+    best = found.bound.rate if found.bound is not None else known and known * 10**9
     if best is not None and rate is not None and rate > best:
-        wrong.append(
-            f"the bound says at most {exact_GBps(best)} GB/s, but the loads of this schedule allow "
-            f"{exact_GBps(rate)} GB/s: the bound does not hold here"
-        )
+        says = f"the bound says at most {exact_GBps(best)} GB/s"
+        allow = f"the loads of this schedule allow {exact_GBps(rate)} GB/s"
+        wrong.append(f"{says}, but {allow}: the bound does not hold here")
     if "gap_exact" in claim:
         gap = claim["gap_exact"]
         due = None if not best or rate is None else 1 - rate / best

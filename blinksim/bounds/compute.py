@@ -143,10 +143,8 @@ def in_flight(found: BoundResult) -> BoundResult | None:
     """The bounds if switches that reduce into readers reduced in flight; None for a machine without such switches."""
     if found.in_network is None or "reduce_into_reader" not in found.in_network.grants:
         return None
-    devices = (
-        replace(device, can=device.can - {"reduce_into_reader"} | {"reduce"}) if device.reads else device
-        for device in found.topology.devices
-    )
+    every = found.topology.devices
+    devices = (replace(d, can=d.can - {"reduce_into_reader"} | {"reduce"}) if d.reads else d for d in every)
     other = replace(found.topology, devices=tuple(devices))
     return bound(other, found.collective, shares=found.shares, in_network=True)
 
@@ -404,11 +402,8 @@ class _Question:
         from blinksim.bounds.optimum import shortest_lengths
 
         names = [link.name for link in self.topology.links] + list(self.net.limits)
-        duals = {
-            names[arc]: max(value, 0.0) * part
-            for resource, value in zip(shared, solution.duals, strict=True)
-            for arc, part in resource.uses
-        }
+        worth = [(one.uses, max(value, 0.0)) for one, value in zip(shared, solution.duals, strict=True)]
+        duals = {names[arc]: value * part for uses, value in worth for arc, part in uses}
         proved = partial(Lengths.of, self.topology, self.collective, shares=self.shares)
         return shortest_lengths(duals, solution.value * float(self.net.unit), proved)
 

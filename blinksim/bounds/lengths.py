@@ -348,11 +348,9 @@ class Lengths(Certificate):
             return f"{even} {allowed}"
         adders = sum(name.endswith(f" {SUMS}") for name, _ in self.lengths)
         more = f" and the adders of {'a switch' if adders == 1 else f'{adders} switches'}" if adders else ""
-        what = f"{len(self.lengths) - adders} links{more}"
-        return (
-            f"weighted by the certificate, {what} carry {format_rate(self.price)} together and every byte uses them "
-            f"{self.distance} times: {allowed}"
-        )
+        what = f"{len(self.lengths) - adders} links{more} carry {format_rate(self.price)} together"
+        uses = f"every byte uses them {self.distance} times"
+        return f"weighted by the certificate, {what} and {uses}: {allowed}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: lengths as exact fractions, the price and the ratio (the bound) in GB/s."""

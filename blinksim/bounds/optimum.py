@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import pairwise, product
 from typing import Protocol, TypeVar
 
@@ -261,9 +261,8 @@ def best_trees(
     chosen = [(amount, trees) for amount, trees in zip(duals, sets, strict=True) if amount > 1e-12 * value]
     if guess is not None and programs.agree(guess.rate, value):
         return guess, chosen, whole
-    proof = shortest_lengths(
-        capacities.by_name(lengths), value, lambda short: Lengths.of(part, collective, short, shares, grants)
-    )
+    proved = partial(Lengths.of, part, collective, shares=shares, grants=grants)
+    proof = shortest_lengths(capacities.by_name(lengths), value, proved)
     if proof is None:
         raise InfeasibleError("no lengths of links prove a bound where trees branch")
     return proof[0], chosen, whole and proof[1]

@@ -93,9 +93,9 @@ def bounds_by_sums(
     best = quick_bound(topology, collective)
     least = phases is not None and phases.rate == best.rate
     others = [] if phases is None else [phases]
-    for cut in obvious_cuts(topology, collective):
-        if (cut.kind, cut.rate) != (best.kind, best.rate):
-            others.append(replace(Bound.of(cut, collective), exact=least and cut.rate == best.rate))
+    known = best.kind, best.rate
+    cuts = (cut for cut in obvious_cuts(topology, collective) if (cut.kind, cut.rate) != known)
+    others += [replace(Bound.of(cut, collective), exact=least and cut.rate == best.rate) for cut in cuts]
     more = Bound.of(quick_bound(topology, collective, grants), collective)
     even = more if more.grants and more.rate == best.rate else None
     others += [more] if more.grants and more.rate > best.rate else []

@@ -8,7 +8,6 @@ ranks.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, per_topology
+from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.loads import Resources, RouteUses, Spread, resources
 from blinksim.schedule.symmetric import Pool
-from blinksim.topology.cluster import nodes_of
+from blinksim.topology.cluster import LinkName, links_by_name, nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup, node_automorphisms
 
@@ -87,12 +87,11 @@ class Rails:
     def trunks(self) -> dict[tuple[int, int], Sequence[Route]]:
         """The routes between two different switches of the fabric at which nodes of one rail end."""
         router, routes = self.topology.router, dict[tuple[int, int], Sequence[Route]]()
-        for k in range(self.local):
-            for v in range(self.exit.shape[2]):
-                out = {switch for switch in self.exit[:, k, v].tolist() if switch >= 0}
-                into = {switch for switch in self.entry[:, k, v].tolist() if switch >= 0}
-                for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in routes):
-                    routes[pair] = router.routes(*pair)
+        for k, v in np.ndindex(self.local, self.exit.shape[2]):
+            out = {switch for switch in self.exit[:, k, v].tolist() if switch >= 0}
+            into = {switch for switch in self.entry[:, k, v].tolist() if switch >= 0}
+            for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in routes):
+                routes[pair] = router.routes(*pair)
         return routes
 
     @cached_property
@@ -153,10 +152,7 @@ def read_rails(topology: Topology) -> Rails | None:
     return None
 
 
-_OUT, _IN = "fabric (out)", "fabric (in)"
-# A link in the terms of any node: its ends there, its class, and which of several it is.
-_Key = tuple[str, str, str, int]
-_LocalRoute = tuple[_Key, ...]
+_LocalRoute = tuple[LinkName, ...]
 # Pairs of nodes that are asked for the routes of a place, as links may be missing in some of them.
 _ASKED = 8
 
@@ -189,23 +185,12 @@ class _Translation:
         for row, (group, there) in enumerate(zip(groups, names, strict=True)):
             self.ranks[row, [place[name] for name in there]] = group
         self.device = np.where(self.ranks < 0, -1, topology.member_places[self.ranks])
-        self.key_of: dict[int, _Key] = {}
-        self.link_at: list[dict[_Key, int]] = [{} for _ in groups]
-        row_of = {number: row for row, number in enumerate(numbers)}
-        node_of = {device.name: device.node for device in topology.devices}
-        times: Counter[tuple[int, str, str, str]] = Counter()
-        for number, link in enumerate(topology.links):
-            a, b = node_of[link.src], node_of[link.dst]
-            at = row_of.get(a if a >= 0 else b)
-            if at is None or (a >= 0 <= b and a != b):
-                continue
-            src = self._local(link.src) if a >= 0 else _IN
-            dst = self._local(link.dst) if b >= 0 else _OUT
-            plain = (at, src, dst, link.kind)
-            key = (src, dst, link.kind, times[plain])
-            times[plain] += 1
-            self.key_of[number] = key
-            self.link_at[at][key] = number
+        a, b = (topology.device_nodes[ends] for ends in topology.ends)
+        wired_directly = (a >= 0) & (b >= 0) & (a != b)
+        owner = np.where(wired_directly, -1, np.maximum(a, b)).tolist()
+        links = grouped((number, link) for link, number in enumerate(owner))
+        self.link_at = [links_by_name(topology, number, links.get(number, ())) for number in numbers]
+        self.key_of = {link: key for known in self.link_at for key, link in known.items()}
 
     def _local(self, name: str) -> str:
         return name.removeprefix(f"n{self.topology.device(name).node}.")
@@ -411,13 +396,8 @@ def _first_routes(topology: Topology, device: Ints) -> tuple[_Routes, _Routes, _
     inside: _Routes = [router.routes(a, b) if a != b else () for a in here for b in here]
     if any(holds[head[list(route[:-1])]].any() for routes in inside for route in routes):
         return None
-    outward, inward = _Routes(), _Routes()
-    for a, b in zip(here, there, strict=True):
-        halves = _halves(topology, router.routes(a, b))
-        if halves is None:
-            return None
-        outward.append([out for out, _ in halves])
-        inward.append([into for _, into in halves])
-    if len({len(routes) for routes in outward}) > 1:
+    halves = [_halves(topology, router.routes(a, b)) or [] for a, b in zip(here, there, strict=True)]
+    if not all(halves) or len({*map(len, halves)}) > 1:
         return None
-    return inside, outward, inward
+    outward: _Routes = [[out for out, _ in pairs] for pairs in halves]
+    return inside, outward, [[into for _, into in pairs] for pairs in halves]

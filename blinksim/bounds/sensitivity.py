@@ -118,8 +118,7 @@ def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[L
 
 
 def _named(pair: list[Link]) -> str:
-    arrow = "-" if len(pair) == 2 else "->"
-    return f"{pair[0].src}{arrow}{pair[0].dst} ({pair[0].kind})"
+    return f"{pair[0].src}{'-' if len(pair) == 2 else '->'}{pair[0].dst} ({pair[0].kind})"
 
 
 def _answer(topology: Topology, collective: Collective) -> tuple[Fraction, str]:
@@ -150,10 +149,9 @@ def link_changes(topology: Topology, collective: Collective, lanes: int | None) 
     for done, alike in enumerate(kinds):
         seconds = (monotonic() - start) / max(1, done) * len(kinds)
         if done and seconds > _MOST_SECONDS:
-            raise InfeasibleError(
-                f"{len(kinds)} links of {topology.name} differ, and the bounds without each would take about "
-                f"{words(seconds)}; ask for one of them, as in edits='without {_named(alike[0]).partition(' ')[0]}'"
-            )
+            limit = f"the bounds without each would take about {words(seconds)}"
+            cure = f"ask for one of them, as in edits='without {_named(alike[0]).partition(' ')[0]}'"
+            raise InfeasibleError(f"{len(kinds)} links of {topology.name} differ, and {limit}; {cure}")
         first, most = alike[0], max(link.lanes for link in alike[0])
         fewer, after, proof = lanes is None or lanes < 0, result.rate, same
         # The certificate of a symmetric machine names one of several equal bottlenecks: a lane more helps where
@@ -172,13 +170,10 @@ def link_changes(topology: Topology, collective: Collective, lanes: int | None) 
 
 def nic_gain(topology: Topology, collective: Collective) -> Change | None:
     """The headline bound with one NIC more on every node: a copy of its first, links included. None without NICs."""
-    first: dict[int, str] = {}
-    for device in topology.devices:
-        if device.kind == "nic":
-            first.setdefault(device.node, device.name)
-    if not first:
+    nics = grouped((device.node, device.name) for device in topology.devices if device.kind == "nic")
+    if not nics:
         return None
-    name = {nic: f"{nic}.more" for nic in first.values()}
+    name = {names[0]: f"{names[0]}.more" for names in nics.values()}
     devices = [*topology.devices, *(replace(topology.device(nic), name=more) for nic, more in name.items())]
     links = [*topology.links]
     for link in topology.links:
@@ -187,7 +182,7 @@ def nic_gain(topology: Topology, collective: Collective) -> Change | None:
             links.append(replace(link, src=name.get(link.src, link.src), dst=name.get(link.dst, link.dst), bus=bus))
     more = replace(topology, devices=tuple(devices), links=tuple(links), symmetries=())
     after, words = _answer(more, collective)
-    return Change("one NIC more on every node", tuple(first.values()), bound(topology, collective).rate, after, words)
+    return Change("one NIC more on every node", tuple(name), bound(topology, collective).rate, after, words)
 
 
 # Parts up to which a cut around each is tried; of more, around the one with the least bandwidth.

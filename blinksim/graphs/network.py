@@ -135,17 +135,11 @@ def network(topology: Topology) -> Network:
                 more.append((len(host) - 1, place, own) if direction == "in" else (place, len(host) - 1, own))
     amounts = capacity[: len(links)] + [own for _, _, own in more]
     guard(sum(amounts))
-    return Network(
-        np.concatenate([out_half[tail], [a for a, _, _ in more]]).astype(np.int64),
-        np.concatenate([in_half[head], [b for _, b, _ in more]]).astype(np.int64),
-        np.array(amounts, dtype=np.int64),
-        unit,
-        np.array([index[name] for name in topology.members], dtype=np.int64),
-        np.array(host, dtype=np.int64),
-        in_half,
-        out_half,
-        tuple(limits),
-    )
+    tails = np.concatenate([out_half[tail], [a for a, _, _ in more]]).astype(np.int64)
+    heads = np.concatenate([in_half[head], [b for _, b, _ in more]]).astype(np.int64)
+    values, hosts = np.array(amounts, dtype=np.int64), np.array(host, dtype=np.int64)
+    members = topology.member_places.copy()
+    return Network(tails, heads, values, unit, members, hosts, in_half, out_half, tuple(limits))
 
 
 def guard(total: int) -> None:

@@ -399,13 +399,9 @@ def solve_trees(
         holder = {arc: number for number, capacity in enumerate(shared) for arc, _ in capacity.uses}
         mates = [holder[partner[capacity.uses[0][0]]] for capacity in shared]
         duals = [(dual + duals[mate]) / 2 for dual, mate in zip(duals, mates, strict=True)]
-    return TreeSolution(
-        program.value * scale,
-        whole,
-        (point[list(rates)] * scale).tolist(),
-        [(point[list(forest.used)] * scale).tolist() for forest in forests],
-        duals,
-    )
+    roots = (point[list(rates)] * scale).tolist()
+    used = [(point[list(forest.used)] * scale).tolist() for forest in forests]
+    return TreeSolution(program.value * scale, whole, roots, used, duals)
 
 
 def widest(net: Network) -> int:

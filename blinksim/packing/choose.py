@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blinksim.budget import seconds_left
-from blinksim.graphs.connectivity import joined_labels
+from blinksim.graphs.connectivity import grouped, joined_labels
 from blinksim.graphs.rooted_trees import hung_from
 from blinksim.packing.columns import Arc, Column, Load, Mix, loads
 
@@ -108,11 +108,9 @@ class Choice:
     @property
     def least(self) -> int:
         """A lower bound on the number of columns: no column can carry more than fits alone."""
-        widest: dict[int, Fraction] = {}
-        for column in self.columns:
-            alone = min(Fraction(self.capacity[resource], times) for resource, times in column.load)
-            widest[column.group] = max(widest.get(column.group, Fraction(0)), alone)
-        return sum(ceil(self.rate / most) for most in widest.values())
+        wide, columns = self.capacity, self.columns
+        alone = ((c.group, min(Fraction(wide[r], times) for r, times in c.load)) for c in columns)
+        return sum(ceil(self.rate / max(rates)) for rates in grouped(alone).values())
 
     def fewest(
         self, seconds: float, seed: int = 0, *, maps: Sequence[Sequence[int]] = (), known: Sequence[int] | None = None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise, permutations
+from itertools import chain, pairwise, permutations
 from math import gcd, inf, lcm
 from typing import TypeVar
 
@@ -102,10 +102,10 @@ def hops_of_parts(
                 route = topology.router.route(a, b)
             except InfeasibleError:
                 continue
-            if any(head[i] in inside for i in route[:-1]):
+            if not inside.isdisjoint(map(head.__getitem__, route[:-1])):
                 continue
             equal = topology.router.routes(a, b) if divided else (route,)
-            used = Counter(resource for path in equal for i in path for resource in passed[i])
+            used = Counter(chain.from_iterable(passed[i] for path in equal for i in path))
             routes[a, b], uses[a, b] = route, (used, len(equal))
             taken.update(*equal)
             for resource, times in used.items():

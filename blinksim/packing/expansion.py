@@ -75,9 +75,8 @@ class _Expansion:
         self.question, self.hops = question, question.hops
         size = kinds * question.steps * len(question.hops.routes)
         if size > LIMIT:
-            raise InfeasibleError(
-                f"few_steps: {size} ways to send, more than {LIMIT}; it is for small machines, few chunks and few steps"
-            )
+            purpose = "it is for small machines, few chunks and few steps"
+            raise InfeasibleError(f"few_steps: {size} ways to send, more than {LIMIT}; {purpose}")
         self.model = cp_model.CpModel()
         self._load: dict[tuple[int, int], list[Any]] = {}
         most = question.rounds or 2**20

@@ -36,17 +36,16 @@ from math import ceil, gcd, lcm
 import numpy as np
 
 from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology, side_by_side
-from blinksim.graphs.connectivity import breadth_first, grouped, path_to
+from blinksim.graphs.connectivity import breadth_first, grouped, path_to, summed
 from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import SharedCapacity
 from blinksim.graphs.rooted_trees import depths
 from blinksim.packing.forest import Split, best_split, pack_forest
+from blinksim.topology.cluster import LinkName, links_by_name
 from blinksim.topology.graph import Topology
 
 # Hosts that may lack something; of more, they are looked at as they are.
 _MOST_LACKING = 256
-# A link in the terms of any host: its ends there, "" for the fabric, its class, and which of several it is.
-_Key = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +91,9 @@ def _parts(topology: Topology) -> Parts:
     switch = np.where(outside[src], src, np.where(outside[dst], dst, -1)).tolist()
     slot, added = plain.slot.tolist(), list[int]()
     more_links = list[tuple[int, int, int]]()
-    all_devices, all_links = _by_name(topology, plain, owner, int(used[full]))
+    all_devices, all_links = _by_name(topology, owner, int(used[full]))
     for host in lacking:
-        own, wires = _by_name(topology, plain, owner, host)
+        own, wires = _by_name(topology, owner, host)
         if own.keys() - all_devices.keys() or wires.keys() - all_links.keys():
             return plain
         for place, (name, like) in enumerate(all_devices.items()):
@@ -109,7 +108,7 @@ def _parts(topology: Topology) -> Parts:
         for key in (key for key in all_links if key not in wires):
             beyond = switch[all_links[key]]
             a, b = (own[name] if name else there.get(beyond, beyond) for name in key[:2])
-            more_links.append((a, b, key[2]))
+            more_links.append((a, b, names.index(key[2])))
     more = np.array(more_links, dtype=np.int64).reshape(-1, 3)
     return replace(
         plain,
@@ -123,16 +122,11 @@ def _parts(topology: Topology) -> Parts:
     )
 
 
-def _by_name(topology: Topology, parts: Parts, owner: Ints, host: int) -> tuple[dict[str, int], dict[_Key, int]]:
+def _by_name(topology: Topology, owner: Ints, host: int) -> tuple[dict[str, int], dict[LinkName, int]]:
     """The devices of a host by their names there, and its links by ends, "" for the fabric, and class."""
-    numbers = np.flatnonzero(parts.node == host).tolist()
-    local = {number: topology.devices[number].name.removeprefix(f"n{host}.") for number in numbers}
-    wires, times = dict[_Key, int](), Counter[tuple[str, str, int]]()
-    for link in np.flatnonzero(owner == host).tolist():
-        key = local.get(int(parts.src[link]), ""), local.get(int(parts.dst[link]), ""), int(parts.kind[link])
-        wires[*key, times[key]] = link
-        times[key] += 1
-    return {name: number for number, name in local.items()}, wires
+    numbers = np.flatnonzero(topology.device_nodes == host).tolist()
+    local = {topology.devices[number].name.removeprefix(f"n{host}."): number for number in numbers}
+    return local, links_by_name(topology, host, np.flatnonzero(owner == host).tolist())
 
 
 Path = tuple[int, ...]
@@ -421,11 +415,9 @@ def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
 def fit(hosts: Hosts, host: int, trees: Sequence[LocalTree], rate: Fraction) -> bool:
     """Whether links inside a host and the ports into it hold these trees; rate: bytes/s for a weight of 1."""
     links, into, _ = hosts.rates[host]
-    load = [Fraction(0)] * (len(links) + len(into))
-    for tree in trees:
-        for link in passed_by(hosts.shape, tree):
-            load[link] += tree.weight
-    return all(carried * rate <= most for carried, most in zip(load, (*links, *into), strict=True))
+    most, passed = (*links, *into), ((passed_by(hosts.shape, tree), tree.weight) for tree in trees)
+    load = summed((link, weight) for path, weight in passed for link in path)
+    return all(carried * rate <= most[link] for link, carried in load.items())
 
 
 def passed_by(shape: Shape, tree: LocalTree) -> list[int]:

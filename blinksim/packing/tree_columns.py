@@ -385,10 +385,7 @@ def zigzags(n: int) -> list[Order]:
 
     n/2 of them for even n, n for odd n (then every pair is used twice).
     """
-    base = [0]
-    for step in range(1, n // 2 + 1):
-        base += [step, -step]
-    base = base[:n]
+    base = [0, *(way * step for step in range(1, n // 2 + 1) for way in (1, -1))][:n]
     return [tuple((first + step) % n for step in base) for first in range(n // 2 if n % 2 == 0 else n)]
 
 

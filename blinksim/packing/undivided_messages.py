@@ -52,7 +52,7 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
     passing = defaultdict[int, list[cp_model.IntVar]](list)
     chosen: dict[Pair, list[tuple[cp_model.IntVar, tuple[int, ...]]]] = {}
     for a, b in pairs:
-        over = (middle for middle in range(wires.ranks) if (a, middle) in at and (middle, b) in at)
+        over = (middle for middle in range(wires.ranks) if {(a, middle), (middle, b)} <= at.keys())
         routes = [(at[a, b],)] if (a, b) in at else [(at[a, middle], at[middle, b]) for middle in over]
         if not routes:
             return None
@@ -62,7 +62,7 @@ def far_first(wires: Wires, pairs: list[Pair]) -> list[tuple[Pair, tuple[int, ..
             starting[route[0]].append(taken)
             for wire in route:
                 passing[wire].append(taken)
-    most, through = (model.new_int_var(0, len(pairs), "") for _ in range(2))
+    most, through = model.new_int_var(0, len(pairs), ""), model.new_int_var(0, len(pairs), "")
     for many, limit in ((starting, most), (passing, through)):
         for entries in many.values():
             model.add(sum(entries) <= limit)

@@ -103,12 +103,8 @@ class Wires:
         uses = []
         for wire, before in enumerate(self.uses):
             fixed, whole = float(self.overhead[wire] + self.latency[wire]), float(self.whole[wire])
-            uses.append(
-                tuple(
-                    replace(use, offset=fixed - use.offset - use.hold, lag=whole - use.lag - use.whole)
-                    for use in reversed(before)
-                )
-            )
+            turned = ((u, fixed - u.offset - u.hold, whole - u.lag - u.whole) for u in reversed(before))
+            uses.append(tuple(replace(use, offset=offset, lag=lag) for use, offset, lag in turned))
         return replace(self, src=self.dst, dst=self.src, uses=tuple(uses))
 
     def between(self, prices: Floats) -> tuple[Floats, Ints]:
@@ -220,12 +216,9 @@ def cliques(wires: Wires, most: int) -> list[Clique]:
     """All sets of 1 to `most` ranks of which each has a link to each."""
     joined = np.zeros((wires.ranks, wires.ranks), dtype=bool)
     joined[wires.src, wires.dst] = True
-    joined_groups: list[Clique] = [(rank,) for rank in range(wires.ranks)]
-    for count in range(2, most + 1):
-        for group in combinations(range(wires.ranks), count):
-            if all(joined[a, b] and joined[b, a] for a, b in combinations(group, 2)):
-                joined_groups.append(group)
-    return joined_groups
+    groups = (group for count in range(1, most + 1) for group in combinations(range(wires.ranks), count))
+    joined &= joined.T
+    return [group for group in groups if all(joined[pair] for pair in combinations(group, 2))]
 
 
 def sequences(wires: Wires) -> list[tuple[Partition, ...]]:

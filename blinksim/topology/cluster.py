@@ -13,6 +13,7 @@ nodes, n0.gpu0 is device 0, n0.gpu1 is 1, n1.gpu0 is 2, n1.gpu1 is 3, and the fa
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 MOST_DEVICES = 400_000
 Host: TypeAlias = "tuple[list[str], list[Device], list[Link]]"
 """Members, devices and links of a host."""
+LinkName: TypeAlias = "tuple[str, str, str, int]"
+"""A link in the terms of any host: ends there, "" for the fabric, class, and which of several it is."""
 
 
 @contextmanager
@@ -142,6 +145,18 @@ def nodes_of(topology: Topology, members: Sequence[str]) -> list[list[int]]:
     return list(grouped((node, rank) for rank, node in enumerate(nodes)).values())
 
 
+def links_by_name(topology: Topology, host: int, links: Iterable[int]) -> dict[LinkName, int]:
+    """Links of a host by their names there."""
+    found, times = dict[LinkName, int](), Counter[tuple[str, ...]]()
+    for number in links:
+        link = topology.links[number]
+        ends = (topology.device(link.src), topology.device(link.dst))
+        src, dst = (end.name.removeprefix(f"n{host}.") if end.node == host else "" for end in ends)
+        found[src, dst, link.kind, times[src, dst, link.kind]] = number
+        times[src, dst, link.kind] += 1
+    return found
+
+
 def unlike_hosts(topology: Topology, members: Sequence[str]) -> list[Host]:
     """One host of each sort: its members in rank order, its devices, and the links that leave these.
 
@@ -204,13 +219,10 @@ def cluster_symmetries(node: Topology, fabric: Fabric, nodes: int, extra: int) -
         found.append(_laid(rows[order], map(number.__getitem__, _carried(wiring, order, widths[:levels]))))
     for inside in within:
         goes = _plane_moves(fabric, ports, inside)
-        if goes is None:
-            continue
         if goes:
             moved = [number[level, goes[level][plane], group] for level, plane, group in wiring]
             found.append(_laid(rows[:, inside], moved))
-            continue
-        for first in firsts:
+        for first in firsts if goes == [] else ():
             hosts = rows.copy()
             hosts[first] = rows[first, inside]
             found.append(_laid(hosts, fixed))

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, in_runs, unknown
+from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.topology.elements import ABILITIES, LINK_PROPERTIES, Link
 from blinksim.topology.fabric import FABRIC, Fabric, rewired
@@ -64,10 +65,9 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
     found = _pairs(topology, target)
     if found is None and target in topology.index:
         near = sorted({link.dst for link in topology.links if link.src == target})
-        raise InputError(
-            f"{target} is a device, and a link has two ends, as in {target}-{near[0] if near else 'gpu0'}; "
-            f"{target} is linked to {', '.join(in_runs(near)) or 'nothing'}"
-        )
+        link, beside = f"{target}-{near[0] if near else 'gpu0'}", ", ".join(in_runs(near)) or "nothing"
+        what = f"{target} is a device, and a link has two ends, as in {link}"
+        raise InputError(f"{what}; {target} is linked to {beside}")
     if found is None:
         known = [*topology.link_classes, *fabric] if classes else []
         what, named = ("link", f"; link classes: {', '.join(known)}") if known else ("device or link", "")
@@ -214,20 +214,17 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
     if fabric is not None and target == fabric.kind:
         fabric, of_class = _changed(topology, fabric, changes), True
         fabric.pairs([("port", "fabric")])  # refuses what no link can have
-    edited = replace(
-        unmeasured(topology), links=links, fabric=fabric, symmetries=topology.symmetries if of_class else ()
-    )
+    kept = topology.symmetries if of_class else ()
+    edited = replace(unmeasured(topology), links=links, fabric=fabric, symmetries=kept)
     return _noted(topology, edited, "replace", target, **changes)
 
 
 def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> None:
     """Raises `InputError` if only some of the links that share a bus got another bandwidth: a bus has one."""
-    changed: dict[str, set[bool]] = {}
-    for old, new in zip(before, after, strict=True):
-        if old.bus is not None:
-            changed.setdefault(old.bus, set()).add(old.bandwidth != new.bandwidth)
+    pairs = zip(before, after, strict=True)
+    changed = grouped((old.bus, old.bandwidth != new.bandwidth) for old, new in pairs)
     for bus, answers in changed.items():
-        if len(answers) == 2:
+        if bus is not None and len({*answers}) == 2:
             shared = ", ".join(link.name for link in before if link.bus == bus)
             raise InputError(f"{target} is half duplex: change all links of its bus alike ({shared})")
 
@@ -261,14 +258,10 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
         bus = f"{pair[0]}-{pair[1]} {kind}" if example.bus is not None and both else None
         for a, b in (pair, pair[::-1]) if both else (pair,):
             new[a, b, kind] = _changed(topology, replace(example, src=a, dst=b, lanes=1, bus=bus), changes)
-    grown = []
+    grown, given = [], ["lane_bandwidth" if key == "bandwidth" else key for key in changes if key != "lanes"]
     for link in topology.links:
         more = new.pop(link.key, None)
-        if more and any(
-            getattr(more, field) != getattr(link, field)
-            for key, field in (("bandwidth", "lane_bandwidth"), ("latency", "latency"), ("overhead", "overhead"))
-            if key in changes
-        ):
+        if more and any(getattr(more, field) != getattr(link, field) for field in given):
             raise InputError(f"{link.name} exists; add only lanes to it, and use replace for its other properties")
         grown.append(replace(link, lanes=link.lanes + more.lanes) if more else link)
     _check_buses(topology.links, grown, target)

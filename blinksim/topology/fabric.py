@@ -95,9 +95,8 @@ class Fabric:
             raise InputError("the last level is above all nodes: give it neither nodes nor oversubscription")
         for lower, upper in pairwise(levels):
             if lower.nodes is None or (upper.nodes is not None and upper.nodes % lower.nodes):
-                raise InputError(
-                    "every level but the last says how many nodes it has, a multiple of those one level below"
-                )
+                what = "every level but the last says how many nodes it has"
+                raise InputError(f"{what}, a multiple of those one level below")
             if upper.planes > lower.planes:
                 raise InputError(f"{upper.planes} planes above {lower.planes}; planes can join on the way up, not part")
         self.switch(FABRIC)  # refuses what no switch can do
@@ -196,9 +195,8 @@ def _name(fabric: Fabric, switch: Switch) -> str:
 
 def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
     if nodes - 1 > len(fabric.ports):
-        raise InputError(
-            f"{nodes} nodes wired directly need {nodes - 1} ports each; this machine has {len(fabric.ports)}"
-        )
+        need = f"{nodes} nodes wired directly need {nodes - 1} ports each"
+        raise InputError(f"{need}; this machine has {len(fabric.ports)}")
     ports, count = fabric.ports, len(fabric.ports)
     # Spread the ports over the peers; with one peer all ports join the same two nodes.
     shifts = range(count if nodes == 2 else 1)
@@ -240,9 +238,8 @@ def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
     for key in ("leaf_nodes", "oversubscription", "spine_planes"):
         if key in changes and shape != "tree":
             raise InputError(f"{key} goes with shape=tree, and this is {shape}; write it as in: {EXAMPLE}")
-    plain = Fabric(
-        "switch", fabric.ports, fabric.kind, fabric.lane_bandwidth, fabric.lanes, fabric.latency, fabric.overhead
-    )
+    times = fabric.latency, fabric.overhead
+    plain = Fabric("switch", fabric.ports, fabric.kind, fabric.lane_bandwidth, fabric.lanes, *times)
     found = replace(plain, can=fabric.can, shape=shape, **given)
     if spines is None:
         return found

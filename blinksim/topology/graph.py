@@ -203,11 +203,8 @@ class Topology(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per directed link."""
-        keys = (
-            "src dst class=kind lanes bandwidth_GBps=bandwidth bandwidth_exact=bandwidth latency_s=latency "
-            "overhead_s=overhead bus"
-        )
-        return [keyed(link, keys) for link in self.links]
+        keys = "src dst class=kind lanes bandwidth_GBps=bandwidth bandwidth_exact=bandwidth"
+        return [keyed(link, f"{keys} latency_s=latency overhead_s=overhead bus") for link in self.links]
 
     def __repr__(self) -> str:
         return views.headline(self)

@@ -127,10 +127,8 @@ class CommutingGroup(Group):
             seen, times_seen = np.unique(here, return_counts=True)
             twice = "" if len(seen) == len(here) else topology.devices[int(seen[np.argmax(times_seen)])].name
         if twice:
-            raise InputError(
-                f"the generators take {twice} back to itself before their orders are through; give generators that are "
-                "independent on the members"
-            )
+            back = f"the generators take {twice} back to itself before their orders are through"
+            raise InputError(f"{back}; give generators that are independent on the members")
         place[here] = exponents
         return cls(topology, tuple(perms), tuple(orders), tuple(links), first, place, moves)
 
@@ -210,10 +208,8 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
     every switch.
     """
     known, members = symmetry.encoded(topology), topology.member_places
-    given = [
-        *dict.fromkeys((*topology.symmetries, *symmetry.name_rotations(topology), *symmetry.bit_flips(topology))),
-        *more,
-    ]
+    known_ones = (*topology.symmetries, *symmetry.name_rotations(topology), *symmetry.bit_flips(topology))
+    given = [*dict.fromkeys(known_ones), *more]
     # To look for links takes longest: only what is chosen has to be a symmetry, unless there are too
     # many.
     sure = known.image if len(given) > _MOST_TRIED else known.permutation

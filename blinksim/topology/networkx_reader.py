@@ -96,9 +96,8 @@ def from_networkx(graph: nx.MultiDiGraph[str], name: str | None = None) -> Topol
         known = kind if isinstance(kind, str) else f"link{kind or ''}"
         numbered.append((data.get("number", len(numbered)), _link(str(src), str(dst), known, data)))
     links = tuple(link for _, link in sorted(numbered, key=lambda pair: pair[0]))
-    topology = Topology(
-        name if name is not None else graph.graph.get("name") or "graph", tuple(devices), links, **machine
-    )
+    called = name if name is not None else graph.graph.get("name") or "graph"
+    topology = Topology(called, tuple(devices), links, **machine)
     rank_of = {member: rank for rank, member in enumerate(topology.members)}
     for node, data in graph.nodes(data=True):
         for key, real in (("rank", rank_of.get(str(node))), ("relay", str(node) in topology.relays)):

@@ -25,7 +25,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
-from blinksim.graphs.connectivity import distances, grouped, joined_labels
+from blinksim.graphs.connectivity import distances, grouped, joined_labels, summed
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -302,7 +302,7 @@ class Router:
         known = self._rotations.setdefault(region, {region[0]: ((),)})
         routes = known.get(place)
         if routes is None:
-            bundle = self._bundle(region, place)
+            bundle = _level(self._arrivals[region][place])
             before = [self._round_robin(region, self._tail[link]) for link in bundle]
             count = min(lcm(len(bundle), *map(len, before)), MOST_ROUTES + 1)
             first = self._position[region[0]]
@@ -311,15 +311,11 @@ class Router:
             known[place] = routes
         return routes
 
-    def _bundle(self, region: _Region, place: int) -> Bundle:
-        """The links to take in rotation into a place, on routes of a search."""
-        return _level(self._arrivals[region][place])
-
     def _even(self, region: _Region, routes: Sequence[tuple[int, ...]]) -> bool:
         """True if the routes take the branches of every place as often as they stand there."""
         load = Counter(link for route in routes for link in route)
         for place in {self._head[link] for link in load}:
-            one, *others = Counter(self._bundle(region, place)).items()
+            one, *others = Counter(_level(self._arrivals[region][place])).items()
             if any(load[link] * one[1] != load[one[0]] * times for link, times in others):
                 return False
         return True
@@ -330,7 +326,7 @@ class Router:
         stack = [dst]
         while stack:
             place = stack.pop()
-            choices[place] = self._bundle(region, place)
+            choices[place] = _level(self._arrivals[region][place])
             for before in dict.fromkeys(self._tail[number] for number in choices[place]):
                 if before != region[0] and before not in choices:
                     choices[before] = ()
@@ -466,11 +462,7 @@ class Router:
         paths = self.routes(src, dst)
         load = Counter(link for path in paths for link in path)
         links = self.topology.links
-        shared = Counter[str]()
-        for number, times in load.items():
-            bus = links[number].bus
-            if bus is not None:
-                shared[bus] += times
+        shared = summed((links[i].bus, times) for i, times in load.items())
         return min(links[i].bandwidth * len(paths) / shared.get(links[i].bus or "", times) for i, times in load.items())
 
 

@@ -170,25 +170,22 @@ def _nic_once(topology: Topology) -> Iterator[str]:
     """No network interface is described twice, as a device and as lanes or as a link of the GPU's own."""
     exits, near = _exits(topology), neighbours(topology, inside=True)
     kind = {device.name: device.kind for device in topology.devices}
-    twice = []
+    twice, ports = [], {name for name in exits if kind[name] == "nic"}
     for name in exits:
         beside = near[name].union(*(near[other] for other in near[name] if kind[other] == "pcie"))
-        nics = sorted(other for other in beside - {name} if other in exits and kind[other] == "nic")
+        nics = sorted(beside & ports - {name})
         if kind[name] in GPU_KINDS and nics:
             twice.append(f"{name} and {nics[0]}")
     if twice:
         yield f"{listed(twice)}, linked to each other, both lead to the fabric"
-    groups: dict[frozenset[str], list[str]] = {}
-    for name, lanes in exits.items():
-        if kind[name] == "nic" and lanes > 1 and near[name]:
-            groups.setdefault(frozenset(near[name]), []).append(name)
+    wide = (name for name, lanes in exits.items() if name in ports and lanes > 1 and near[name])
+    groups = grouped((frozenset(near[name]), name) for name in wide)
     double = [names for names in groups.values() if len(names) == exits[names[0]]]
     if double:
         names = double[0]
-        yield (
-            f"{listed(names)}, beside each other, have {exits[names[0]]} lanes of the fabric each, "
-            f"as many as they are: {len(names) * exits[names[0]]} network interfaces in place of {len(names)}?"
-        )
+        said = f"{listed(names)}, beside each other, have {exits[names[0]]} lanes of the fabric each"
+        question = f"{len(names) * exits[names[0]]} network interfaces in place of {len(names)}?"
+        yield f"{said}, as many as they are: {question}"
 
 
 @rule("fabric-ports-exist", "error", "name devices of the node as ports of its fabric")
@@ -300,9 +297,8 @@ def _dead_end(topology: Topology) -> Iterator[str]:
     """A switch of any sort lies between two devices at least."""
     near = neighbours(topology)
     ports = set(topology.fabric.ports) if topology.fabric else set()
-    found = [
-        d.name for d in topology.devices if d.kind in FORWARDERS and len(near[d.name]) == 1 and d.name not in ports
-    ]
+    within = (d.name for d in topology.devices if d.kind in FORWARDERS and d.name not in ports)
+    found = [name for name in within if len(near[name]) == 1]
     if found:
         yield f"{listed(found)} linked to one device only"
 
@@ -423,12 +419,9 @@ def _private_pcie(topology: Topology) -> Iterator[str]:
 @rule("latency-given", "warning", "give latency or overhead; without them small sizes take no time")
 def _latency(topology: Topology) -> Iterator[Breach]:
     """Every link class has a latency or an overhead, but that of adapters and their own ports."""
-    device = {one.name: one.kind for one in topology.devices}
-    timed = {
-        link.kind
-        for link in topology.links
-        if link.latency or link.overhead or {device[link.src], device[link.dst]} == {"nic"}
-    }
+    sort = {one.name: one.kind for one in topology.devices}
+    between_nics = {link.kind for link in topology.links if {sort[link.src], sort[link.dst]} == {"nic"}}
+    timed = between_nics.union(link.kind for link in topology.links if link.latency or link.overhead)
     missing = [kind for kind in topology.link_classes if kind not in timed]
     if missing:
         yield Breach(f"no latency and no overhead on {listed(missing)} links", ("link_classes", missing[0]))

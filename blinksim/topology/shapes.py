@@ -63,10 +63,8 @@ def _check(name: str, sizes: Sequence[int], devices: int, links: int) -> None:
     if devices < 2:
         raise InputError(f"{text}: a collective needs at least 2 GPUs, as in {FORMS[name][0]}")
     if devices > MOST_DEVICES or links > MOST_LINKS:
-        raise InputError(
-            f"{text} has {devices:,} devices and {links:,} directed links; "
-            f"at most {MOST_DEVICES:,} and {MOST_LINKS:,} are generated"
-        )
+        most = f"at most {MOST_DEVICES:,} and {MOST_LINKS:,} are generated"
+        raise InputError(f"{text} has {devices:,} devices and {links:,} directed links; {most}")
 
 
 def _check_cluster(name: str, nodes: int, gpus: int, switches: int, trunks: int) -> None:
@@ -99,14 +97,9 @@ def _machine(
     kind: str = "link",
 ) -> Topology:
     """The machine called `name`. figures: bandwidth and times of all its links."""
-    return Topology(
-        name,
-        tuple(devices),
-        _duplex(wires, kind, *figures),
-        collective_links=(kind,),
-        symmetries=tuple(map(tuple, symmetries)),
-        source=_source(what, *figures),
-    )
+    links, own = _duplex(wires, kind, *figures), tuple(map(tuple, symmetries))
+    said = _source(what, *figures)
+    return Topology(name, tuple(devices), links, collective_links=(kind,), symmetries=own, source=said)
 
 
 def _gpus(count: int) -> list[Device]:

@@ -133,8 +133,7 @@ def is_automorphism(topology: Topology, permutation: Sequence[int]) -> bool:
 
 def automorphisms(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """Those of the topology's `symmetries` that are automorphisms."""
-    known = encoded(topology)
-    return tuple(perm for perm in topology.symmetries if known.image(perm) is not None)
+    return tuple(perm for perm in topology.symmetries if is_automorphism(topology, perm))
 
 
 @per_topology
@@ -144,8 +143,7 @@ def orbits(topology: Topology) -> Orbits:
     Generators that are no automorphism are ignored; without any, every device is an orbit of its own. Indices
     ascend within an orbit and orbits are ordered by their first index.
     """
-    known = encoded(topology)
-    good = [np.asarray(perm) for perm in candidates(topology) if known.image(perm) is not None]
+    good = [np.asarray(perm) for perm in candidates(topology) if encoded(topology).image(perm) is not None]
     return _orbits(len(topology.devices), good)
 
 

@@ -20,10 +20,8 @@ NEARLY, _FAIRLY = Fraction(1, 100), Fraction(1, 20)
 
 def accepted_gap(topology: Topology, collective: Collective) -> Fraction:
     """The share of the bound that trees of single hosts may miss, so that no better ones are searched for."""
-    if topology.ranks < LARGE:
-        return Fraction(0)
     # Where a program of flows is too large, all that remains for an exchange is one route for each pair.
-    return _FAIRLY if collective.exchanges else NEARLY
+    return Fraction(0) if topology.ranks < LARGE else _FAIRLY if collective.exchanges else NEARLY
 
 
 Form = TypeVar("Form", Schedule, SymmetricSchedule)

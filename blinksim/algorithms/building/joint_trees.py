@@ -80,10 +80,9 @@ def _proof(
     proved = partial(SharedLengths.of, machine, groups, held=held)
     found = shortest_lengths(values, float(mix.rate), proved)
     if found is None:
-        raise InfeasibleError(
-            "no lengths of links prove a bound of these groups: trees take one way between two GPUs, and these have "
-            "several, as over NICs that GPUs share; name groups of one node"
-        )
+        why = "trees take one way between two GPUs, and these have several, as over NICs that GPUs share"
+        cure = f"{why}; name groups of one node"
+        raise InfeasibleError(f"no lengths of links prove a bound of these groups: {cure}")
     return found[0]
 
 

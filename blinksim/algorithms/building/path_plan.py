@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import lcm
+from operator import attrgetter
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds import BoundResult
 from blinksim.bounds.optimum import commodities
 from blinksim.collective import ROOT
+from blinksim.graphs.connectivity import summed
 from blinksim.graphs.network import Network
 from blinksim.graphs.programs import Commodity, SharedCapacity
 from blinksim.packing.flow_paths import PathShare, flow_images, route_flows
@@ -95,19 +97,14 @@ def _flows(
         for start, end in pairs:
             source, sink = (end, start) if backwards else (start, end)
             sinks[source][sink] = 1
-        if collective.traffic is None:
-            wanted = [Commodity(source, weights) for source, weights in sinks.items()]
-        else:
-            wanted = commodities(net, collective.traffic)
+        wanted = [Commodity(source, weights) for source, weights in sinks.items()]
+        wanted = wanted if collective.traffic is None else commodities(net, collective.traffic)
         routed = route_flows(net.reversed() if backwards else net, shared, wanted, most)
         if routed is not None and routed[0] > rate:
             rate, paths = routed
     # The same path may come several times.
-    amounts = dict[tuple[int, int, Route], Fraction]()
-    for path in paths:
-        key = (path.sink, path.source, path.arcs[::-1]) if backwards else (path.source, path.sink, path.arcs)
-        amounts[key] = amounts.get(key, Fraction(0)) + path.rate
-    return rate, amounts
+    ways = ((p.sink, p.source, p.arcs[::-1]) if backwards else (p.source, p.sink, p.arcs) for p in paths)
+    return rate, summed(zip(ways, map(attrgetter("rate"), paths), strict=True))
 
 
 def _rate(topology: Topology, routes: dict[Pair, Route], blocks: Mapping[Pair, Fraction]) -> Fraction:

@@ -451,10 +451,9 @@ class SwitchPlan(Plan):
         """
         rates = self.switches_of(group, abilities)
         if not rates:
-            raise InfeasibleError(
-                f"{self.algorithm} needs a switch that multicasts and reduces into readers, linked to all GPUs of a "
-                f"node; {self.topology.name} has none (machine files say it, or an edit such as "
-                "'nvswitch can=forward,multicast,reduce_into_reader')"
-            )
+            needs = "a switch that multicasts and reduces into readers, linked to all GPUs of a node"
+            edit = "'nvswitch can=forward,multicast,reduce_into_reader'"
+            none = f"{self.topology.name} has none (machine files say it, or an edit such as {edit})"
+            raise InfeasibleError(f"{self.algorithm} needs {needs}; {none}")
         total = sum(rates.values())
         return {switch: rate / total for switch, rate in rates.items()}

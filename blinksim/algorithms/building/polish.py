@@ -20,11 +20,12 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.graphs.connectivity import grouped
 from blinksim.packing.choose import MOST_PARTS, Choice, Selection
 from blinksim.packing.columns import Arc, Column, Mix, Symmetry, best_mix, find_hops, images
 from blinksim.packing.expansion import reversed_hops
 from blinksim.packing.tree_columns import BOTH, as_tree, entry_trees, low_trees, use_of
-from blinksim.schedule.loads import Edge, Tree, rate as load_rate, resources, trees_of
+from blinksim.schedule.loads import Tree, rate as load_rate, resources, trees_of
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
@@ -171,7 +172,7 @@ class _Question:
         own = lcm(*(rate.denominator for rate in mix.rates))
         mapped = [images(columns, symmetry, self.roots, both=self.both) for symmetry in known]
         maps = [entry for entry in mapped if entry is not None]
-        best: tuple[Choice, Selection] | None = None
+        found = list[tuple[Choice, Selection]]()
         for parts in sorted({mix.rate.denominator, own}):
             amounts = [weight.get(column, Fraction(0)) * parts for column in columns]
             start = [int(amount) for amount in amounts] if parts % own == 0 else None
@@ -180,12 +181,11 @@ class _Question:
                 selection = choice.fewest(seconds, seed, maps=maps, known=start)
             else:
                 selection = None if start is None else Selection(tuple(start), choice.least)
-            if selection is not None and (best is None or selection.count < best[1].count):
-                best = choice, selection
+            if selection is not None:
+                found.append((choice, selection))
                 if selection.count <= len(mix.columns):
                     break
-        assert best is not None
-        return best
+        return min(found, key=lambda pair: pair[1].count)
 
     def entering(self) -> list[Column] | None:
         """Low trees over several nodes (`entry_trees`); None on a single node."""
@@ -226,12 +226,9 @@ class _Question:
         For the lowest trees that suffice, and for trees as tall as those of the schedule.
         """
         total = (load_rate(schedule) or Fraction(0)) / self.hops.unit
-        different: dict[tuple[int, frozenset[Edge], frozenset[Edge]], Tree] = {}
-        for tree in trees_of(schedule):
-            key = tree.root, frozenset(tree.down), frozenset(tree.up)
-            before = different[key].share if key in different else Fraction(0)
-            different[key] = replace(tree, share=before + tree.share)
-        trees, shared = list(different.values()), resources(self.topology)
+        alike = grouped(((t.root, frozenset(t.down), frozenset(t.up)), t) for t in trees_of(schedule))
+        every = ((same[-1], sum((t.share for t in same), Fraction(0))) for same in alike.values())
+        trees, shared = [replace(tree, share=share) for tree, share in every], resources(self.topology)
         group = {root: number for number, root in enumerate(self.roots)}
         columns = [Column((), tree.loads(shared), 0, 0 if self.both else group[tree.root]) for tree in trees]
         heights = [tree.height for tree in trees]

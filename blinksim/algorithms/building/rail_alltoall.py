@@ -51,8 +51,7 @@ class RailRoutes:
 
         choice: which of several equal routes each takes, modulo their number; default: round-robin.
         """
-        local = self.rails.local
-        routes = self.rails.inside
+        local, routes = self.rails.local, self.rails.inside
         return self._round_robin((node * local + i) * local + k, lambda key: routes[key], choice)
 
     def across(self, a: Ints, b: Ints, k: Ints, port: Ints, choice: Ints | None = None) -> Ints:

@@ -228,10 +228,8 @@ class RandomClock(Searched):
         return {"clock_us": [microseconds(int(part * time)) for part in self.best(time)], "steps": self.fine}
 
     def words(self, time: int) -> str:
-        return (
-            f"short pieces pay overheads and long ones come late: within {in_words(time)} all messages together bring "
-            f"the data to fewer than {self.n - 1} other ranks"
-        )
+        brings = f"within {in_words(time)} all messages together bring the data to fewer than {self.n - 1} other ranks"
+        return f"short pieces pay overheads and long ones come late: {brings}"
 
 
 def _best_sequences(
@@ -315,10 +313,9 @@ class TimedPrices(Searched):
         return {"root_falls_by": root, "others_rise_from": since, "others_rise_to": others, "steps": self.fine}
 
     def words(self, time: int) -> str:
-        return (
-            "time on links is priced: the root's is dearest at first, that of others at last. Within "
-            f"{in_words(time)} all links are worth less than trees cost that bring all bytes to {self.n} ranks"
-        )
+        worth = f"all links are worth less than trees cost that bring all bytes to {self.n} ranks"
+        prices = "time on links is priced: the root's is dearest at first, that of others at last"
+        return f"{prices}. Within {in_words(time)} {worth}"
 
 
 def _priced(end: int, step: int, prices: tuple[Choice, ...], steps: int) -> tuple[Floats, Floats]:
@@ -441,10 +438,8 @@ class TreeCost(Theorem):
         return {"byte_times_exact": str(self._cost(time))}
 
     def words(self, time: int) -> str:
-        return (
-            f"within {in_words(time)}, the messages that bring a byte to {self.n} ranks keep ports busy for "
-            f"{float(self._cost(time)):.4g} times its transfer time"
-        )
+        busy = f"keep ports busy for {float(self._cost(time)):.4g} times its transfer time"
+        return f"within {in_words(time)}, the messages that bring a byte to {self.n} ranks {busy}"
 
 
 @lru_cache(maxsize=16)

@@ -72,11 +72,9 @@ class SecondMessage(Theorem):
         )
 
     def words(self, time: int) -> str:
-        n = self.n
-        return (
-            f"{n} ranks must get {n - 1} blocks of {amount(Fraction(self.size, n))} each; a link carries more than one "
-            f"of them only with a second message, and all links together do not carry them within {in_words(time)}"
-        )
+        n, second = self.n, "a link carries more than one of them only with a second message"
+        must = f"{n} ranks must get {n - 1} blocks of {amount(Fraction(self.size, n))} each"
+        return f"{must}; {second}, and all links together do not carry them within {in_words(time)}"
 
 
 class ServedTwice(Theorem):
@@ -121,11 +119,9 @@ class ServedTwice(Theorem):
         return total
 
     def words(self, time: int) -> str:
-        n = self.n
-        return (
-            f"every rank sends {n - 1} blocks of {amount(Fraction(self.size, n))}, each in a message of its own or "
-            f"twice; overheads and bytes do not fit on the links out of the ranks within {in_words(time)}"
-        )
+        block = amount(Fraction(self.size, self.n))
+        sends = f"every rank sends {self.n - 1} blocks of {block}, each in a message of its own or twice"
+        return f"{sends}; overheads and bytes do not fit on the links out of the ranks within {in_words(time)}"
 
 
 class CrossingPairs(Theorem):
@@ -292,11 +288,8 @@ class Straddling(Theorem):
         best = self._best(time)
         if best is None:
             return f"the messages of an allreduce of {self.n} ranks cannot follow each other within {in_words(time)}"
-        cost, row = best
-        return (
-            f"each byte needs {row[0]} messages; with overheads they keep links busy for {float(cost):.4g} times its "
-            f"transfer time"
-        )
+        busy = f"they keep links busy for {float(best[0]):.4g} times its transfer time"
+        return f"each byte needs {best[1][0]} messages; with overheads {busy}"
 
 
 @lru_cache(maxsize=64)
@@ -476,10 +469,9 @@ class OneStep(Theorem):
 
     def words(self, time: int) -> str:
         name = self.facts.topology.devices[self.source].name
-        return (
-            f"before {in_words(self.most or 0)} nothing can be passed on, so {name} must send {amount(self.bytes)} to "
-            f"each of {self.n - 1} ranks itself, which takes {in_words(time)}"
-        )
+        must = f"{name} must send {amount(self.bytes)} to each of {self.n - 1} ranks itself"
+        before = in_words(self.most or 0)
+        return f"before {before} nothing can be passed on, so {must}, which takes {in_words(time)}"
 
 
 class Informed(Theorem):
@@ -507,11 +499,10 @@ class Informed(Theorem):
         return {**table, "informed_us": [microseconds(jump) for jump in self.jumps[0]]}
 
     def words(self, time: int) -> str:
-        one = self.spreading
-        return (
-            f"a message takes {in_words(one.message)} and the next one on a link starts {in_words(one.spacing)} later, "
-            f"so with {one.ports} links each, {self.n} ranks cannot all have heard from one before {in_words(time)}"
-        )
+        takes, later = in_words(self.spreading.message), in_words(self.spreading.spacing)
+        rest = f"{self.n} ranks cannot all have heard from one before {in_words(time)}"
+        begins = f"a message takes {takes} and the next one on a link starts {later} later"
+        return f"{begins}, so with {self.spreading.ports} links each, {rest}"
 
 
 class NodesInformed(Informed):
@@ -550,10 +541,8 @@ class NodesInformed(Informed):
         return {"informed_inside_us": inside, "informed_outside_us": outside}
 
     def words(self, time: int) -> str:
-        return (
-            f"from one rank of a node, messages inside nodes and between them cannot have reached all "
-            f"{self.n} ranks before {in_words(time)}"
-        )
+        reached = f"cannot have reached all {self.n} ranks before {in_words(time)}"
+        return f"from one rank of a node, messages inside nodes and between them {reached}"
 
 
 @lru_cache(maxsize=64)
@@ -627,10 +616,8 @@ class Coverage(Theorem):
         return {"informed_us": [microseconds(jump) for jump in self.jumps]}
 
     def words(self, time: int) -> str:
-        return (
-            f"{amount(self.bytes)} must get into a part of the machine and to each of its {self.ranks} ranks, where "
-            "messages spread no faster"
-        )
+        where = f"a part of the machine and to each of its {self.ranks} ranks, where messages spread no faster"
+        return f"{amount(self.bytes)} must get into {where}"
 
 
 THEOREMS = (OneStep, Informed, NodesInformed, Coverage, CrossingPairs, SecondMessage, ServedTwice, Straddling)

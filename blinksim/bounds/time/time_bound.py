@@ -43,6 +43,7 @@ from blinksim.bounds.time.certificates import (
 from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.collective import EVERY, OWN, Collective
 from blinksim.errors import InputError, unknown
+from blinksim.graphs.connectivity import grouped
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import table
 from blinksim.topology.graph import Topology
@@ -134,10 +135,8 @@ class Clock(TimeCertificate):
 
     def words(self, topology: Topology) -> str:
         """One sentence with the ranks and what must get from one to the other."""
-        return (
-            f"in less than {in_words(self.time)} the links cannot carry {amount(self.needed)} "
-            f"from {_some(self.sources)} to {_some(self.sinks)}"
-        )
+        ends = f"from {_some(self.sources)} to {_some(self.sinks)}"
+        return f"in less than {in_words(self.time)} the links cannot carry {amount(self.needed)} {ends}"
 
     def witness(self) -> dict[str, Any]:
         """JSON: clocks in microseconds."""
@@ -444,10 +443,7 @@ def all_times(
     theorems = THEOREMS if topology.ranks <= _COUNTED else ()
     stated = (_stated(theorem, topology, collective, size, 0) for theorem in theorems)
     found = sorted((*_fluid(topology, collective, size, proofs), *filter(None, stated)), key=_order)
-    best: dict[str, TimeCertificate] = {}
-    for entry in found:
-        best.setdefault(entry.kind, entry)
-    return tuple(best.values())
+    return tuple(entries[0] for entries in grouped((entry.kind, entry) for entry in found).values())
 
 
 def _order(certificate: TimeCertificate) -> tuple[int, bool]:
@@ -462,9 +458,8 @@ def _fluid(
     Raises `InputError` for tokens of experts.
     """
     if collective.routing is not None:
-        raise InputError(
-            f"what latencies add to the least time of a {collective} is not known; bound it without a size"
-        )
+        unknown = f"what latencies add to the least time of a {collective} is not known"
+        raise InputError(f"{unknown}; bound it without a size")
     rates = [proof for proof in proofs if not isinstance(proof, Phases)]
     clock = best_clock(topology, collective, size)
     return [*(Windows.of(topology, collective, size, proof) for proof in rates), *([clock] if clock else [])]
@@ -580,10 +575,8 @@ class TimeBound(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        return (
-            f"{self.collective} of {format_size(self.size)} on {self.topology.name}: at least "
-            f"{in_words(self.best.time)} on the links alone ({self.kind})"
-        )
+        least = f"at least {in_words(self.best.time)} on the links alone ({self.kind})"
+        return f"{self.collective} of {format_size(self.size)} on {self.topology.name}: {least}"
 
     def text(self) -> str:
         """The sentence, the proof, and the bound of each theorem."""

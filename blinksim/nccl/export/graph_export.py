@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby, pairwise, permutations
-from math import ceil, gcd, lcm
+from math import ceil, gcd
 from typing import TypeVar
 
 import numpy as np
@@ -44,6 +44,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import distinct
 from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.network import whole
 from blinksim.graphs.rooted_trees import two_trees
 from blinksim.nccl.families import PATH_TYPES, RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
@@ -114,9 +115,8 @@ def communicator(topology: Topology) -> Communicator:
         linked |= set(permutations(own[first], 2))
     nets = frozenset(net_number(topology, d) for d in here.values() if d.kind == "nic" and is_port(topology, d))
     sm = min((sm for device in members if isinstance(sm := device.attributes.get("sm"), int)), default=0)
-    return Communicator(
-        tuple(own[first]), len(own), sm, has_nvswitch(topology), frozenset(linked) if nvlinks else None, nets or None
-    )
+    joined = frozenset(linked) if nvlinks else None
+    return Communicator(tuple(own[first]), len(own), sm, has_nvswitch(topology), joined, nets or None)
 
 
 def is_port(topology: Topology, device: Device) -> bool:
@@ -196,20 +196,18 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
     near = grouped(ends for a, b in edges for ends in ((a, b), (b, a)))
     for device, others in near.items():
         if len(others) > 2:
-            raise InfeasibleError(
-                f"the tree of chunk {chunk} branches at {device}, which is next to {', '.join(others)}; NCCL runs "
-                "chains only. Build the schedule with algorithm=chains, or take the format msccl-xml, which can branch"
-            )
+            lies = f"the tree of chunk {chunk} branches at {device}, which is next to {', '.join(others)}"
+            cure = "Build the schedule with algorithm=chains, or take the format msccl-xml, which can branch"
+            raise InfeasibleError(f"{lies}; NCCL runs chains only. {cure}")
     if len(near) != len(edges) + 1:
         raise InfeasibleError(f"the tree of chunk {chunk} passes a GPU twice; NCCL's chains pass each once")
     children = {b for _, b in edges}
     ends = [device for device, others in near.items() if len(others) == 1]
     start = next((device for device in ends if device not in children), min(ends))
     if schedule.collective.rooted and start in children:
-        raise InfeasibleError(
-            f"the chain of chunk {chunk} has its root in the middle; NCCL's {schedule.collective.name} follows a ring "
-            "from one end. Build it with algorithm=chain or algorithm=rings"
-        )
+        lies = f"the chain of chunk {chunk} has its root in the middle"
+        follows = f"NCCL's {schedule.collective.name} follows a ring from one end"
+        raise InfeasibleError(f"{lies}; {follows}. Build it with algorithm=chain or algorithm=rings")
     order = [start]
     while len(order) < len(near):
         order.append(next(other for other in near[order[-1]] if other not in order[-2:]))
@@ -220,7 +218,8 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
 
 
 def _rings(schedule: Schedule) -> Iterator[Line]:
-    ranks = set(schedule.topology.members)
+    n = len(schedule.topology.members)
+    expected = n * (n - 1) * (2 if schedule.collective.name == "allreduce" else 1)
     for channel in distinct(schedule.channel).tolist():
         mine, after = np.flatnonzero(schedule.channel == channel), dict[str, set[str]]()
         by_route = np.full(len(schedule.route_start) - 1, -1)
@@ -231,14 +230,12 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
         while len(order) <= len(after) and len(after.get(order[-1], ())) == 1:
             order.append(next(iter(after[order[-1]])))
         if len(order) != len(after) + 1 or order[0] != order[-1] or len(set(order)) != len(after):
-            raise InfeasibleError(
-                f"channel {channel} of this schedule is no ring: its sends do not lead once around the GPUs. A graph "
-                "file holds rings (algorithm=ring, algorithm=rings) and chains (algorithm=chains), msccl-xml anything"
-            )
+            lies = "is no ring: its sends do not lead once around the GPUs"
+            holds = "holds rings (algorithm=ring, algorithm=rings) and chains (algorithm=chains)"
+            cure = f"A graph file {holds}, msccl-xml anything"
+            raise InfeasibleError(f"channel {channel} of this schedule {lies}. {cure}")
         chunks = distinct(schedule.chunk[mine])
         share = Fraction(int(schedule.share_num[chunks].sum()), schedule.share_den)
-        n = len(ranks)
-        expected = n * (n - 1) * (2 if schedule.collective.name == "allreduce" else 1)
         shares = schedule.share_num[chunks]
         if len(chunks) % n or (shares != shares[0]).any() or len(mine) != expected * (len(chunks) // n):
             used = f"as NCCL uses one: {n} equal blocks that each go all the way"
@@ -254,19 +251,18 @@ def repeated(given: Sequence[tuple[Way, Fraction]], most: int) -> list[Way]:
 
     Raises `InfeasibleError` if that takes more than `most` channels.
     """
-    shares = [share for _, share in given]
-    unit = Fraction(gcd(*(share.numerator for share in shares)), lcm(*(share.denominator for share in shares)))
-    total = int(sum(shares) / unit)
+    times, _ = whole([(share, 1) for _, share in given])
+    total = sum(times)
     if total > most:
         more = f"give channels={total}, which NCCL 2.25 and later load, or " if total <= MOST_CHANNELS else ""
-        raise InfeasibleError(
-            f"the shares of these {len(given)} chains need {total} equal channels, and {most} are allowed; {more}build "
-            "the schedule with algorithm=chains, which keeps to few equal channels, or take the format nccl-graph-set"
-        )
-    return [way for way, share in given for _ in range(int(share / unit))]
+        needs = f"the shares of these {len(given)} chains need {total} equal channels, and {most} are allowed"
+        cure = "build the schedule with algorithm=chains, which keeps to few equal channels"
+        raise InfeasibleError(f"{needs}; {more}{cure}, or take the format nccl-graph-set")
+    return [way for (way, _), count in zip(given, times, strict=True) for _ in range(count)]
 
 
 _BUILD = "Build it with algorithm=chain_tree (chains in the nodes, NCCL's trees between them) or algorithm=ring"
+_ONE_NODE = "NCCL's file describes one node for all"
 _ELSEWHERE = f"between nodes NCCL runs double binary trees of the first GPUs, which no file changes. {_BUILD}"
 
 
@@ -283,10 +279,9 @@ def ring_on_nodes(topology: Topology, line: Line) -> Channel:
     # Descending order equals ascending order with the nodes renamed.
     one_by_one = rotation == sorted(rotation) or rotation[:1] + rotation[:0:-1] == sorted(rotation)
     if len(parts) != len(set(order)) or not one_by_one or len(alike) > 1:
-        raise InfeasibleError(
-            f"the ring {' '.join(line.devices[:6])} … does not pass the nodes one after another in the same way, and "
-            "NCCL's file describes one node for all. Build it with algorithm=ring and alike=True"
-        )
+        lacks = "does not pass the nodes one after another in the same way"
+        cure = "Build it with algorithm=ring and alike=True"
+        raise InfeasibleError(f"the ring {' '.join(line.devices[:6])} … {lacks}, and {_ONE_NODE}. {cure}")
     hops = [(parts[i][-1], parts[(i + 1) % len(parts)][0]) for i in range(len(parts))]
     return Channel(next(iter(alike)), _nets(topology, hops))
 
@@ -352,7 +347,7 @@ def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
         pairs.add((net_number(topology, ports[-1]), net_number(topology, ports[0])))
     if len(pairs) > 1:
         taken = f"the nodes take different NICs ({sorted(pairs)})"
-        raise InfeasibleError(f"{taken}; NCCL's file describes one node for all")
+        raise InfeasibleError(f"{taken}; {_ONE_NODE}")
     return pairs.pop()
 
 
@@ -398,9 +393,8 @@ def channel_graph(
     uses = Counter(link for a, b in hops for link in (*routes[a, b], *(routes.get((b, a), ()) if two_way else ())))
     intra = min((topology.links[link].bandwidth / times for link, times in uses.items()), default=_UNLIMITED)
     several = nodes > 1
-    tree = {False: Pattern.BALANCED_TREE, True: Pattern.TREE}[several]
     return Graph(
-        pattern=Pattern.RING if family == RING else tree,
+        pattern=Pattern.RING if family == RING else (Pattern.BALANCED_TREE, Pattern.TREE)[several],
         nchannels=len(channels),
         bw_intra=intra,
         bw_inter=min(intra, network_speed(topology, channels)) if several else intra,
@@ -417,12 +411,8 @@ def _routes(topology: Topology, channels: Sequence[Channel]) -> dict[Hop, Sequen
     """The links from GPU to GPU of every hop that a chain or a ring over these channels takes."""
     # GPUs with the same number are on different nodes; the first stands for all.
     index = {number(topology.device(name)): topology.index[name] for name in reversed(topology.members)}
-    hops = {
-        (a, b)
-        for channel in channels
-        for a, b in (*pairwise(channel.gpus), (channel.gpus[-1], channel.gpus[0]))
-        if a != b
-    }
+    around = (hop for channel in channels for hop in pairwise((*channel.gpus, channel.gpus[0])))
+    hops = {(a, b) for a, b in around if a != b}
     return {(a, b): topology.router.route(index[a], index[b]) for a, b in sorted(hops)}
 
 
@@ -469,11 +459,10 @@ def graphs_for(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> tuple[Graph
         for line in orders:
             foreign = [device for device in line.devices if device not in members]
             if foreign:
-                raise InfeasibleError(
-                    f"{line.words} passes {', '.join(foreign)}, which is not in the communicator, and NCCL's graph "
-                    "files list exactly its GPUs. Take the format nccl-graph-set, which makes such a GPU a helper of "
-                    "its own communicator, or build without relays"
-                )
+                lies = f"{line.words} passes {', '.join(foreign)}, which is not in the communicator"
+                lists = "NCCL's graph files list exactly its GPUs"
+                cure = "which makes such a GPU a helper of its own communicator, or build without relays"
+                raise InfeasibleError(f"{lies}, and {lists}. Take the format nccl-graph-set, {cure}")
         rings = orders[0].ring or schedule.collective.rooted
         equal = repeated([(line, line.share) for line in orders], most)
         if comm.nodes > 1:
@@ -528,9 +517,8 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     if not rings:
         notes.append("before NCCL 2.24 write NCCL_ALGO=Tree; other collectives take the rings of the file")
     if not rings and ring.type_intra != tree.type_intra:
-        notes.append(
-            f"the rings of the file close over {ring.type_intra}: collectives that run on rings are slow with it"
-        )
+        slow = "collectives that run on rings are slow with it"
+        notes.append(f"the rings of the file close over {ring.type_intra}: {slow}")
     if copies == 1:
         notes.append(f"without NCCL_MAX_NCHANNELS={ring.nchannels} NCCL runs every channel twice")
     else:
@@ -591,25 +579,24 @@ def export_set(schedule: Schedule, channels: int | None = None) -> Exported:
     files: dict[str, str] = {}
     entries, helpers = [], set[int]()
     for position, (line, kind, speed) in enumerate(parts):
-        gpus = [number(topology.device(device)) for device in line.devices]
-        order = tuple(gpus)
+        order = tuple(number(topology.device(device)) for device in line.devices)
         ring = Graph(Pattern.RING, width, speed, speed, kind, "PIX", same_channels=True, channels=(order,) * width)
         graphs = GraphFile(((RING, ring), (TREE, replace(ring, pattern=Pattern.BALANCED_TREE))))
         file, text = f"chain{position}.xml", to_text(graphs)
-        check(graphs, gpus, most=16)
+        check(graphs, order, most=16)
         in_force(text, Communicator(order), f"chain {line.words}: ")
         files[file] = text
-        helping = [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device not in members]
+        helping = [gpu for gpu, device in zip(order, line.devices, strict=True) if device not in members]
         helpers.update(helping)
         entries.append(
             {
                 "file": file,
-                "gpus": gpus,
-                "users": [gpu for gpu, device in zip(gpus, line.devices, strict=True) if device in members],
+                "gpus": [*order],
+                "users": [gpu for gpu in order if gpu not in helping],
                 "helpers": helping,
                 "share": str(line.share),
                 "channels": width,
-                "log": log_lines(graphs, gpus),
+                "log": log_lines(graphs, order),
                 "environment": environment,
             }
         )

@@ -521,11 +521,9 @@ def _build(
         few = 1 if tree.pattern == Pattern.SPLIT_TREE else 2
         alone = len(comm.gpus) == 1 and tree.pattern != Pattern.TREE and number == both - 1 and comm.nodes > few
         if sorted(channel) != sorted(comm.gpus) or alone:
-            reason = (
-                f"tree channel {number} is {'-'.join(map(str, channel))}, which is no tree over all ranks; NCCL does "
-                "not notice, and the first allreduce hangs or is wrong"
-            )
-            return Judgement("corrupt_tree", reason, log, graphs)
+            reason = f"tree channel {number} is {'-'.join(map(str, channel))}, which is no tree over all ranks"
+            follows = "NCCL does not notice, and the first allreduce hangs or is wrong"
+            return Judgement("corrupt_tree", f"{reason}; {follows}", log, graphs)
     searched = [name for name, graph in (("ring", ring), ("tree", tree)) if not graph.in_force]
     if searched:
         accidents.append(f"there is no {searched[0]} graph, so NCCL's own search may cut the number of channels")

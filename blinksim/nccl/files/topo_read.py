@@ -37,6 +37,7 @@ CURE = (
     "when importing it), or take what NCCL_TOPO_DUMP_FILE writes on it"
 )
 # Classes of PCI: display controllers (NVIDIA's GPUs), network controllers, NVSwitches, and CPUs with NVLinks.
+_OTHER = "name the machine that the file is of"
 _GPU, _NIC, _SWITCH, _CPU = "0x03", "0x02", "0x068000", "0x068001"
 # AMD's GPUs are processing accelerators.
 _GPU_CLASSES = (_GPU, "0x12")
@@ -81,11 +82,8 @@ def complete(root: Element, like: Topology, path: object) -> tuple[Element, str]
     missing = Gaps(root)
     places = sorted((*missing.listed, *missing.gpus), key=lambda device: _bus_id(path, device, "busid"))
     if len(places) != like.ranks or like.nodes > 1:
-        raise FileError(
-            path,
-            f"describes {count(len(places), 'GPU')}, and {like.name} has {like.ranks}; name the machine that the "
-            "file is of",
-        )
+        said = f"describes {count(len(places), 'GPU')}, and {like.name} has {like.ranks}"
+        raise FileError(path, f"{said}; {_OTHER}")
     inside: dict[int, tuple[Element, ...]] = {}
     added: list[str] = []
     if missing.gpus or not missing.linked:
@@ -123,12 +121,8 @@ def _gpus(
         facts = {"dev": str(dev), "sm": str(sm), **({"rank": str(dev)} if ranked else {})}
         gpu = next(place.named("gpu"), None) or _element("gpu", facts, place)
         if gpu.attributes.get("sm", str(sm)) != str(sm):
-            raise FileError(
-                path,
-                f"a GPU of sm={gpu.attributes['sm']}, and those of {like.name} have {sm}; name the machine that the "
-                "file is of",
-                gpu.line,
-            )
+            said = f"a GPU of sm={gpu.attributes['sm']}, and those of {like.name} have {sm}"
+            raise FileError(path, f"{said}; {_OTHER}", gpu.line)
         links = [] if linked else _links(gpu, name, like, bus)
         added += sum(int(child.attributes["count"]) for child in links if child.tag == "nvlink")
         rest = tuple(child for child in place.children if child.tag != "gpu")

@@ -54,9 +54,8 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> Written:
     or more elements than NCCL reads.
     """
     if topology.nodes > 1:
-        raise InfeasibleError(
-            f"a topology file describes one node, and {topology.name} has {topology.nodes}; export one"
-        )
+        has = f"{topology.name} has {topology.nodes}"
+        raise InfeasibleError(f"a topology file describes one node, and {has}; export one")
     writer = _Writer(topology, bus_ids)
     system = Element("system", {"version": "1"})
     for position, cpu in enumerate(writer.cpus):
@@ -143,9 +142,8 @@ def number(device: Device) -> int:
         return given
     match = NUMBERED.fullmatch(device.name)
     if match is None:
-        raise InfeasibleError(
-            f"{device.name} has no number that NCCL knows; give the {device.kind} the attribute dev in the machine file"
-        )
+        cure = f"give the {device.kind} the attribute dev in the machine file"
+        raise InfeasibleError(f"{device.name} has no number that NCCL knows; {cure}")
     return int(match[1])
 
 
@@ -214,17 +212,12 @@ class _Writer:
         if "busid" in known:
             return known | {"busid": self.bus[device.name]}
         made_up = {"busid": self.bus[device.name], "class": kind}
-        links = [
-            link
-            for link in self.topology.links
-            if link.dst == device.name
-            and link.kind not in ("nvlink", "c2c")
-            and {self.topology.device(link.src).kind, device.kind} & {"pcie", "cpu", "nic"}
-        ]
-        if not links:
+        into = (x for x in self.topology.links if x.dst == device.name and x.kind not in ("nvlink", "c2c"))
+        near = {"pcie", "cpu", "nic"}
+        link = next((x for x in into if near & {self.topology.device(x.src).kind, device.kind}), None)
+        if link is None:
             self.note("where no PCIe link is given, generation 4 with 16 lanes is written")
             return made_up | {"link_speed": "16.0 GT/s PCIe", "link_width": "16"} | known
-        link = links[0]
         fits = [
             (width != link.lanes, abs(lane * width - link.bandwidth), speed, width)
             for speed, lane in self.rates.pcie.items()

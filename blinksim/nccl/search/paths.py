@@ -77,10 +77,8 @@ def merged(devices: list[Device], links: Sequence[Link], members: Sequence[str])
         link.dst if above.get(link.dst) == link.src else link.src if above.get(link.src) == link.dst else ""
         for link in links
     ]
-    return (
-        _reordered(devices, [place.get(device.name) for device in devices]),
-        _reordered(links, [place.get(end) for end in lower]),
-    )
+    ordered = _reordered(devices, [place.get(device.name) for device in devices])
+    return ordered, _reordered(links, [place.get(end) for end in lower])
 
 
 def _reordered(items: Sequence[_Item], places: Sequence[Any]) -> list[_Item]:

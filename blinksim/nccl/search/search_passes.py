@@ -505,9 +505,8 @@ class _Search:
         False if the channels depend on what those leave of it.
         """
         skipped = late = False
-        index = self.start(self.now.least)
-        preset = self.now
-        self.now = replace(self.now, bw_intra=self.rates[index], bw_inter=self.rates[index])
+        index, rates, preset = self.start(self.now.least), self.rates, self.now
+        self.now = replace(self.now, bw_intra=rates[index], bw_inter=rates[index])
         while True:
             if exact or self.may_improve():
                 if late:
@@ -533,24 +532,19 @@ class _Search:
                 continue
             now = replace(now, pattern=best.pattern if count else preset.pattern)
             last_intra = now.type_inter if self.inter else self.last_intra
-            none = count == 0
+            none, near = count == 0, replace(now, type_intra=self.first_intra)
+            nearer = none or now.type_inter < best.type_inter or now.type_inter < PXN
             if now.type_intra < last_intra and (none or now.type_intra < best.type_intra) and now.type_intra + 1 < DIS:
                 self.now = replace(now, type_intra=now.type_intra + 1)
-                continue
-            now = replace(now, type_intra=self.first_intra)
-            nearer = none or now.type_inter < best.type_inter or now.type_inter < PXN
-            if self.inter and now.type_inter < self.last_inter and nearer and now.type_inter + 1 < DIS:
-                self.now = replace(now, type_inter=now.type_inter + 1)
-                continue
-            now = replace(now, type_inter=self.first_inter)
-            if self.may_cross and now.cross == 0 and best.pattern in (Pattern.RING, Pattern.BALANCED_TREE):
-                self.now = replace(now, cross=2)
-                continue
-            now = replace(now, cross=0)
-            if index + 1 == len(self.rates) or (count and self.rates[index + 1] * 100 <= best.bw_inter * 49):
+            elif self.inter and now.type_inter < self.last_inter and nearer and now.type_inter + 1 < DIS:
+                self.now = replace(near, type_inter=now.type_inter + 1)
+            elif self.may_cross and now.cross == 0 and best.pattern in (Pattern.RING, Pattern.BALANCED_TREE):
+                self.now = replace(near, type_inter=self.first_inter, cross=2)
+            elif index + 1 == len(rates) or (count and rates[index + 1] * 100 <= best.bw_inter * 49):
                 return True
-            index += 1
-            self.now = replace(now, bw_intra=self.rates[index], bw_inter=self.rates[index])
+            else:
+                index, rate = index + 1, rates[index + 1]
+                self.now = replace(near, type_inter=self.first_inter, cross=0, bw_intra=rate, bw_inter=rate)
 
     # --- second pass ----------------------------------------------------------------------------------------------
 

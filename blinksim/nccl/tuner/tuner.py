@@ -78,11 +78,9 @@ def versions() -> list[str]:
 def nearest(version: str) -> str:
     """The version with figures that stands for `version`: itself, else one that differs in the patch only, else the
     default."""
-    known = versions()
-    if version in known:
-        return version
-    branch = version.split(".")[:2]
-    return next((name for name in known if name.split(".")[:2] == branch), DEFAULT_VERSION)
+    known, branch = versions(), version.split(".")[:2]
+    alike = next((name for name in known if name.split(".")[:2] == branch), DEFAULT_VERSION)
+    return version if version in known else alike
 
 
 @cache
@@ -200,10 +198,9 @@ class Tuner:
         Raises `InfeasibleError` for a collective that the tuner does not time.
         """
         if collective not in COLLECTIVES:
-            raise InfeasibleError(
-                f"NCCL's tuner does not time {collective}, which NCCL runs as plain sends; it times "
-                f"{', '.join(COLLECTIVES)}. advise says what the sends take"
-            )
+            known = f"it times {', '.join(COLLECTIVES)}. advise says what the sends take"
+            runs = f"{collective}, which NCCL runs as plain sends"
+            raise InfeasibleError(f"NCCL's tuner does not time {runs}; {known}")
         job, timings = self.job, []
         start, correction = self.constants.nvls_tree_correction_from, self.constants.tree_correction
         for row in (row for row in self.rows if row.collective == collective):
@@ -279,9 +276,7 @@ class Tuner:
 
     def multicast_bus(self, collective: str, algorithm: str) -> float:
         job, graph = self.job, self.graphs["nvls"]
-        if graph.nchannels < 2 or (collective != "allreduce" and job.nnodes > 1):
-            return 0.0
-        if algorithm == "nvls" and job.nnodes > 1:
+        if graph.nchannels < 2 or (job.nnodes > 1 and (collective != "allreduce" or algorithm == "nvls")):
             return 0.0
         count, efficiency = graph.nchannels, float(self.generation["nvls_efficiency"])
         per_node = job.ranks / job.nnodes
@@ -513,10 +508,8 @@ def graphs_of(system: System, rules: Rules, given: Mapping[str, Graph], multicas
     found = {family: graph for family, graph in (("ring", ring), ("tree", tree), ("nvls", nvls)) if graph}
     if any(graph.nchannels and graph.type_intra == PATH_TYPES[DIS] for graph in found.values()):
         joined = ", ".join(system.vertices[gpu].name for gpu in system.gpus)
-        raise InfeasibleError(
-            f"no links that NCCL takes join all of {joined}, there and back; draw the PCIe links and CPUs that "
-            "do, or choose other members"
-        )
+        cure = "draw the PCIe links and CPUs that do, or choose other members"
+        raise InfeasibleError(f"no links that NCCL takes join all of {joined}, there and back; {cure}")
     return found
 
 
@@ -525,12 +518,5 @@ def job_of(systems: Sequence[System], ranks: int, constants: Constants, multicas
     first, sm = systems[0], {system.vertices[gpu].sm for system in systems for gpu in system.gpus}
     least = min(len(system.gpus) for system in systems)
     adds = all(system.of_kind(SWITCH_KIND) for system in systems) and least >= constants.nvls_least_gpus
-    return Job(
-        ranks=ranks,
-        nnodes=first.nnodes,
-        sm=min(sm),
-        alike=len(sm) == 1,
-        vendor=first.vendor,
-        arch=first.arch,
-        multicast=multicast and adds and min(sm) >= 90,
-    )
+    adds = multicast and adds and min(sm) >= 90
+    return Job(ranks, first.nnodes, min(sm), len(sm) == 1, first.vendor, first.arch, adds)
