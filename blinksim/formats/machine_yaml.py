@@ -51,21 +51,25 @@ def write(topology: Topology) -> str:
     head = {key: value for key, value in stated.items() if str(value).strip() != str(usual[key])}
     origin = topology.source if topology.source.strip() and len(topology.source) < 2000 else f"as in {topology.name}"
     table = {kind: _texts(numbers) | {"source": origin} for kind, numbers in classes.items()}
-    names, holders = list(topology.index), tuple(device.name for device in topology.devices if device.holds)
-    tail: dict[str, Any] = {"members": list(topology.members) if topology.members != holders else []}
-    tail["relays"] = list(topology.relays)
-    for key in ("collective_links", "inter_node_links"):
-        tail[key] = list(filter(classes.__contains__, getattr(topology, key)))
-    tail["fabric"] = _fabric(fabric, classes[fabric.kind]) if fabric else None
-    tail["symmetries"] = [
-        {names[old]: names[new] for old, new in enumerate(perm) if old != new} for perm in topology.symmetries
-    ]
-    tail = {key: value for key, value in tail.items() if value}
     rows, links = [*map(_device, topology.devices)], _links(topology.links, classes)
-    parts: list[dict[str, Any]] = [head, {"devices": rows}, {"link_classes": table}, {"links": links}, tail]
+    parts: list[dict[str, Any]] = [head, {"devices": rows}, {"link_classes": table}, {"links": links}]
+    parts.append(_roles(topology, classes))
     if topology.execution is not None or topology.nccl_rates is not None:
         parts.append({"execution": write_section(topology.execution, topology.nccl_rates)})
     return "\n".join(dump(part) for part in parts if part)
+
+
+def _roles(topology: Topology, classes: Mapping[str, _Numbers]) -> dict[str, Any]:
+    """What devices and links are for, as far as it is not what a file says by leaving it out."""
+    names, holders = list(topology.index), tuple(device.name for device in topology.devices if device.holds)
+    roles: dict[str, Any] = {"members": list(topology.members) if topology.members != holders else []}
+    roles["relays"] = list(topology.relays)
+    for key in ("collective_links", "inter_node_links"):
+        roles[key] = list(filter(classes.__contains__, getattr(topology, key)))
+    roles["fabric"] = _fabric(topology.fabric, classes[topology.fabric.kind]) if topology.fabric else None
+    moved = ([pair for pair in enumerate(perm) if pair[0] != pair[1]] for perm in topology.symmetries)
+    roles["symmetries"] = [{names[old]: names[new] for old, new in pairs} for pairs in moved]
+    return {key: value for key, value in roles.items() if value}
 
 
 def _device(device: Device) -> dict[str, Any]:
