@@ -309,35 +309,25 @@ class Advice(Result):
 
         def shown(option: Option) -> dict[str, Any]:
             reached, executor = option.candidate.rate, timed.executor if option is self.best else ""
-            return keyed(
-                option,
-                f"algorithm time_s {executor and 'executor'} algbw_GBps rate_exact format environment",
-                executor=executor,
-                algbw_GBps=in_GBps(found.size / option.time_s),
-                rate_exact=exact_GBps(reached) if reached else None,
-                format=option.format or None,
-                environment=dict(option.exported.environment) if option.exported else {},
-            )
+            keys = f"algorithm time_s {executor and 'executor'} algbw_GBps rate_exact format environment"
+            own: dict[str, Any] = {"executor": executor, "format": option.format or None}
+            own |= {"environment": dict(option.exported.environment) if option.exported else {}}
+            own |= {"rate_exact": exact_GBps(reached) if reached else None}
+            return keyed(option, keys, algbw_GBps=in_GBps(found.size / option.time_s), **own)
 
         found, proof = self.answer, self.bound.certificate
         timed = found.could.best if found.could else found
         choice, origin = found.details["choice"] or found.algorithm, found.details["origin"] if found.known else None
         keys = "model choice time_s measured_on? algbw_GBps=algbw busbw_GBps=busbw"
-        return {
-            **keyed(found, "collective=collective.name size_bytes=size model", model=timed.model),
-            **keyed(timed.details, OF_RUNS),
-            **keyed(self, "bound_exact=bound.rate bound_scope=bound.scope"),
-            "bound_words": proof.words(self.part),
-            "certificate": proof.to_dict(),
-            **keyed(found, "least_time_s=least.time_s"),
-            "library": found.library.lower(),
-            "takes": found.to_dict(),
-            "nccl": keyed(found, keys, choice=choice, measured_on=origin),
-            "nvls": self.nvls.to_dict() if self.nvls else None,
-            **keyed(found, "weakest?"),
-            **keyed(self, "carried_by?"),
-            **{key: (one := getattr(self, key)) and shown(one) for key in ("best", "load", "alternative")},
-        }
+        said = keyed(found, "collective=collective.name size_bytes=size model", model=timed.model)
+        said |= keyed(timed.details, OF_RUNS) | keyed(self, "bound_exact=bound.rate bound_scope=bound.scope")
+        said |= {"bound_words": proof.words(self.part), "certificate": proof.to_dict()}
+        values: dict[str, Any] = {"library": found.library.lower(), "takes": found.to_dict()}
+        values["nccl"] = keyed(found, keys, choice=choice, measured_on=origin)
+        values["nvls"] = self.nvls and self.nvls.to_dict()
+        said |= keyed(found, "least_time_s=least.time_s library takes nccl nvls weakest?", **values)
+        options = {key: (one := getattr(self, key)) and shown(one) for key in ("best", "load", "alternative")}
+        return said | keyed(self, "carried_by?") | options
 
     def rows(self) -> list[dict[str, Any]]:
         """One row each for the library's own choice, the best schedule, and the schedule to load.

@@ -142,14 +142,12 @@ class Comparison(Result):
         # NCCL's own choice is among the algorithms.
         picked = any(one.pick for one in self.projections[-1])
         run = [key for key in _OF_A_RUN if any(key in one.details for found in self.projections for one in found)]
-        return [
-            {"size_bytes": projection.size, **Projection.row(projection), "model": projection.model}
-            | {"best": place == 0, **{key: projection.details.get(key) for key in run}}
-            | ({"nccl_takes": projection.pick} if picked else {})
-            | figures.get(projection.size, {})
-            for found in self.projections
-            for place, projection in enumerate(found)
-        ]
+        rows = []
+        for place, one in [entry for found in self.projections for entry in enumerate(found)]:
+            row = {"size_bytes": one.size, **Projection.row(one), "model": one.model, "best": place == 0}
+            row |= {key: one.details.get(key) for key in run} | ({"nccl_takes": one.pick} if picked else {})
+            rows.append(row | figures.get(one.size, {}))
+        return rows
 
     def envelope(self) -> list[dict[str, Any]]:
         """One row per size: the quickest, the bound on the time, its share, and what was made for that size alone.

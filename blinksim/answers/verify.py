@@ -172,14 +172,9 @@ def verify(
     base = found.base if isinstance(found, SymmetricSchedule) else found
     common = lcm(*(Fraction(share).denominator for share in shares or ()))
     facts, rate = verdict.facts, verdict.facts.rate
-    claim = judge_schedule(
-        base.bound,
-        base.topology,
-        base.collective,
-        rate,
-        keeps=lambda assumed: verdict.ok and keeps(base, assumed),
-        shares=tuple(int(share * common) for share in shares or ()),
-    )
+    parts = tuple(int(share * common) for share in shares or ())
+    told = base.bound, base.topology, base.collective, rate
+    claim = judge_schedule(*told, keeps=lambda assumed: verdict.ok and keeps(base, assumed), shares=parts)
     if claim.bound is not None and rate is not None and claim.bound.rate:
         facts = replace(facts, bound=claim.bound.rate, gap=1 - rate / claim.bound.rate)
     reasons = (*verdict.reasons, *(f"its bound: {reason}" for reason in claim.wrong))

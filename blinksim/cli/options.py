@@ -92,19 +92,10 @@ def _data(folder: str, pattern: str = "*.yaml") -> list[str]:
     return [path.stem for path in data_files.folder(folder).glob(pattern)]
 
 
-_MACHINES = _Completed(lambda _: _data("topologies"), files=True)
-_SCHEDULES = _Completed(lambda _: _data("schedules", "*.json"), files=True)
-_COLLECTIVES = _Completed(lambda _: COLLECTIVES)
-_FILES = _Completed(lambda _: (), files=True)
-_PUBLISHED = _Completed(lambda _: set(_data("models/measured", "*.csv")) - {"sets"})
-_RELEASES = _Completed(lambda _: [name.removeprefix("nccl-tuner-") for name in _data("models", "nccl-tuner-*.yaml")])
+_WRITTEN = ("log", "logs", "nccl_graph", "output", "plot", "trace", "traffic")
 # By the name of the parameter; those of a sub-command go first.
 TYPES = {
-    "topo import file": _MACHINES,
-    "measured machine": _PUBLISHED,
-    "machine": _MACHINES,
-    "collective": _COLLECTIVES,
-    "bottleneck": _COLLECTIVES,
+    "measured machine": _Completed(lambda _: set(_data("models/measured", "*.csv")) - {"sets"}),
     "algorithm": _Completed(_algorithms, files=True),
     "algorithms": _Completed(_algorithms, several=True, files=True),
     "model": _Completed(_models, files=True),
@@ -112,12 +103,13 @@ TYPES = {
     "rates": _Completed(lambda _: [*RATES, *_data("models/rates")], files=True),
     "relays": _Completed(lambda _: ("none", "idle")),
     "name": _Completed(_formats),
-    "schedule": _SCHEDULES,
-    "file": _SCHEDULES,
-    "nccl_version": _RELEASES,
+    "nccl_version": _Completed(lambda _: [name[11:] for name in _data("models", "nccl-tuner-*.yaml")]),
     "dtype": _Completed(lambda _: DTYPES),
     "op": _Completed(lambda _: OPERATIONS),
-    **dict.fromkeys(("log", "logs", "nccl_graph", "output", "plot", "trace", "traffic"), _FILES),
+    **dict.fromkeys(("machine", "topo import file"), _Completed(lambda _: _data("topologies"), files=True)),
+    **dict.fromkeys(("schedule", "file"), _Completed(lambda _: _data("schedules", "*.json"), files=True)),
+    **dict.fromkeys(("collective", "bottleneck"), _Completed(lambda _: COLLECTIVES)),
+    **dict.fromkeys(_WRITTEN, _Completed(lambda _: (), files=True)),
 }
 
 

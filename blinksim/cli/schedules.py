@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -70,15 +70,9 @@ def export(options: Export) -> None:
     """A schedule in the format of a runtime, with what to set and what to look for there."""
     path, output = options.schedule, options.output
     tuner = options.name.lower().replace("_", "-") == formats.TUNER
-    context = click.get_current_context()
-    given = {
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name in {"machine", *vars(options.job)}
-        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
-    }
+    given = sorted(flag for name, flag in _given().items() if name in {"machine", *vars(options.job)})
     if given and not tuner:
-        raise InputError(f"{', '.join(sorted(given))}: for --format {formats.TUNER} only")
+        raise InputError(f"{', '.join(given)}: for --format {formats.TUNER} only")
     form = None if tuner else formats.find(options.name)
     folder = form is not None and form.folder
     if form is not None and folder and output is None:
@@ -104,15 +98,18 @@ def export(options: Export) -> None:
         formats.write(exported, output, options.force)
     target = output or "FILE"
     said = {"schedule": path, "format": formats.TUNER if form is None else form.name, "output": output}
-    said |= keyed(
-        exported,
-        "summary facts environment proof notes caution files",
-        environment=exported.variables(target),
-        proof=[with_name(line, target) for line in exported.proof],
-        files=dict(exported.files) if output is None else sorted(exported.files),
-    )
-
+    proof = [with_name(line, target) for line in exported.proof]
+    files = dict(exported.files) if output is None else sorted(exported.files)
+    named = {"environment": exported.variables(target), "proof": proof, "files": files}
+    said |= keyed(exported, "summary facts environment proof notes caution files", **named)
     answer("export", lambda: said, lambda: show_export(exported, output))
+
+
+def _given() -> dict[str, str]:
+    """How the parameters are called that the command line has, by name."""
+    context, unsaid = click.get_current_context(), ParameterSource.DEFAULT
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    return {name: flags[name] for name in context.params if context.get_parameter_source(name) is not unsaid}
 
 
 def _with_hints(exported: Exported, plugin: str | None = None) -> Exported:
@@ -141,14 +138,11 @@ def simulate(options: Simulate) -> None:
             note(as_typed(cut))
 
     with written(options.trace, write) as there:
-
-        def text() -> None:
+        asked = {"schedule": options.schedule, "edits": list(options.where.edits)}
+        if answer("simulate", lambda: {**asked, **timeline.to_dict()}):
             _show_timeline(timeline, options.where.edits)
             more = f"written: {there}\n" if there else ""
             click.echo(f"{more}next: blinksim verify {typed(options.schedule)}{typed_options(options.where)}")
-
-        asked = {"schedule": options.schedule, "edits": list(options.where.edits)}
-        answer("simulate", lambda: {**asked, **timeline.to_dict()}, text)
     drawn(options.plot, options.force, "gantt", timeline)
 
 
@@ -184,8 +178,7 @@ def _show_timeline(timeline: Timeline, edits: Sequence[str]) -> None:
 
 def run(options: Run) -> None:
     """A schedule run for real, its data checked."""
-    context = click.get_current_context()
-    given = [name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    given = [*_given()]
     if options.pairs:
         _pairs(options, given)
         return
@@ -205,7 +198,7 @@ def run(options: Run) -> None:
     ran = execute(schedule, options.size, **vars(options.how) | {"executor": executor})
     answer("run", lambda: {"schedule": options.schedule, **ran.to_dict()}, lambda: _show_run(ran, options))
     if not ran.ok:
-        context.exit(1)
+        click.get_current_context().exit(1)
 
 
 def _show_run(ran: Execution, options: Run) -> None:
@@ -241,8 +234,7 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
     copies, pairs = measure_copies(), measure_pairs()
     begin = time.perf_counter()
     kernels = {"kernels": compile_ahead(), "compile_s": time.perf_counter() - begin}
-
-    def text() -> None:
+    if answer("run", lambda: {**pairs, **kernels, "ways": [rate.to_dict() for rate in copies]}):
         header = ("", *(f"gpu{i}" for i in range(len(pairs["gpus"]))))
         for title, values, scale in (
             (f"copies of {format_size(pairs['size_bytes'])}, GB/s", pairs["GBps"], 1.0),
@@ -263,22 +255,14 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
         compiled = f"{kernels['kernels']} kernels of training jobs are compiled ({took})"
         click.echo(f"{compiled}: their first calls need not wait for that")
 
-    answer("run", lambda: {**pairs, **kernels, "ways": [rate.to_dict() for rate in copies]}, text)
-
 
 def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:
     """The rules that a file of measured times gives on a machine; raises as `blinksim.answers.tune.tune`."""
     from blinksim.answers.tune import tune as find_rules
 
-    return find_rules(
-        machine,
-        times,
-        members=job.members,
-        nodes=job.nodes,
-        nvls=not job.no_nvls,
-        least_channels=job.least_channels,
-        **({} if job.version is None else {"version": job.version}),
-    )
+    given: dict[str, Any] = {"members": job.members, "nodes": job.nodes, "least_channels": job.least_channels}
+    given |= {} if job.version is None else {"version": job.version}
+    return find_rules(machine, times, nvls=not job.no_nvls, **given)
 
 
 def tune(options: Tune) -> None:
@@ -310,7 +294,7 @@ def tune(options: Tune) -> None:
     variables = exported.variables(output or "FILE")
     said = {**tuning.to_dict(), "dialect": options.job.dialect, "output": output, "environment": variables}
 
-    def text() -> None:
+    if answer("tune", lambda: said):
         # The sentence, and the sizes at which NCCL's choice changes, neighbours of one change in a row.
         click.echo(f"{tuning.sentence()}\n")
         cells = []
@@ -322,8 +306,8 @@ def tune(options: Tune) -> None:
                 continue
             sizes = format_size(run[0].size) + (f" to {format_size(run[-1].size)}" if len(run) > 1 else "")
             best = max(run, key=lambda cell: cell.gain)
-            times = (format_time(best.before_s), format_time(best.time_s), f"{100 * best.gain:.0f} %")
-            cells.append((collective, sizes, choice_words(before), choice_words(choice), *times))
+            gain = (format_time(best.before_s), format_time(best.time_s), f"{100 * best.gain:.0f} %")
+            cells.append((collective, sizes, choice_words(before), choice_words(choice), *gain))
         if cells:
             heading = ("collective", "sizes", "NCCL takes", "quicker", "time", "becomes", "saves up to")
             click.echo(table(heading, cells, left=(0, 1, 2, 3)))
@@ -335,8 +319,6 @@ def tune(options: Tune) -> None:
             return
         paths = "give whole paths where ranks start in other folders"
         show_export(_with_hints(replace(exported, facts=(), notes=(paths, *exported.notes)), plugin), output)
-
-    answer("tune", lambda: said, text)
 
 
 def _on_gpus(machine: str, options: Tune) -> Tuning:
@@ -355,16 +337,10 @@ def _on_gpus(machine: str, options: Tune) -> Tuning:
             say(f"{collective} of {format_size(size)} by {' '.join(map(str, choice[:2]))}")
             return clock.measure(collective, size, choice)
 
-        tuning = tune_here(
-            machine,
-            measure,
-            members=tuple(range(clock.gpus)),
-            nvls=nvls,
-            least_channels=job.least_channels,
-            most=options.measurements,
-            gpus=clock.kind,
-            **({} if job.version is None else {"version": job.version}),
-        )
+        given: dict[str, Any] = {"members": tuple(range(clock.gpus)), "nvls": nvls, "gpus": clock.kind}
+        given |= {"least_channels": job.least_channels, "most": options.measurements}
+        given |= {} if job.version is None else {"version": job.version}
+        tuning = tune_here(machine, measure, **given)
     # Which asks NCCL, with a file of rules that goes when the clock is closed.
     tuning = replace(tuning, version=clock.version)
     clock.close()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -47,6 +47,7 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_time, pa
 if TYPE_CHECKING:
     from blinksim.cli.commands import Advise, Synth
 
+Given = dict[str, Any]
 # How many other algorithms a line names.
 _MOST_OTHERS = 5
 # From here on a gap is said in times, not in per cent.
@@ -94,16 +95,8 @@ def synth(options: Synth) -> None:
             from blinksim.plots.topology_plot import check_devices
 
             check_devices(view(part))  # before the work, not after it
-        return synthesize(
-            part,
-            wanted,
-            algorithm,
-            size=size,
-            messages=options.messages or "joined",
-            polish_seconds=options.polish,
-            report=lambda news: working(f"{what}: {news}"),
-            **extra,
-        )
+        extra.update(size=size, messages=options.messages or "joined", polish_seconds=options.polish)
+        return synthesize(part, wanted, algorithm, report=lambda news: working(f"{what}: {news}"), **extra)
 
     with working:
         limit = None if options.time_limit is None else options.time_limit + (options.polish or 0)
@@ -120,10 +113,10 @@ def synth(options: Synth) -> None:
         click.get_current_context().exit(130)
 
 
-def _given(options: Synth, algorithm: str | None, names: Sequence[str]) -> tuple[dict[str, object], Collection[str]]:
+def _given(options: Synth, algorithm: str | None, names: Sequence[str]) -> tuple[Given, Collection[str]]:
     """The options for an algorithm that were given, of some names, and those that it takes; refuses others."""
     known = {"time_limit"} if algorithm is None else registered(algorithm).options()
-    extra: dict[str, object] = {key: getattr(options, key) for key in names if getattr(options, key) is not None}
+    extra: Given = {key: getattr(options, key) for key in names if getattr(options, key) is not None}
     for key in extra:
         if key not in known and algorithm is None:
             raise InputError(f"{option_name(options, key)} is for a certain algorithm; name it with --algorithm")
@@ -161,7 +154,7 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
             row["file"] = str(Path(folder) / f"{number}-{point.schedule.algorithm}.json")
             exports.write(point.schedule, row["file"], options.force)
 
-    def text() -> None:
+    if answer("synth", lambda: {**question.described(front.topology), **front.to_dict(), "rows": rows}):
         click.echo(as_typed(front.text()))
         for edit in question.edits:
             click.echo(f"  edited      {edit}")
@@ -172,8 +165,6 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
         else:
             again = command_line(question, collective.name, options.data.root)
             click.echo(f"next: blinksim synth {again} --pareto{typed_options(options, 'time_limit')} -o front")
-
-    answer("synth", lambda: {**question.described(front.topology), **front.to_dict(), "rows": rows}, text)
     drawn(options.plot, options.force, "pareto", front)
     if front.interrupted:
         click.get_current_context().exit(130)
@@ -238,13 +229,9 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
         f"{one.algorithm} {format_time(one.time_s)}{'' if one.model == at.projection.model else f' ({one.model})'}"
         for one in at.alternatives[:_MOST_OTHERS]
     )
-    facts = [
-        ("terms", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in at.projection.terms)),
-        *timed_by,
-        *(at.projection.floor() or least),
-        *([("others", others)] if others else []),
-        ("rate", rate),
-    ]
+    terms = ", ".join(f"{term.name} {format_time(term.time_s)}" for term in at.projection.terms)
+    facts = [("terms", terms), *timed_by, *(at.projection.floor() or least)]
+    facts += [*([("others", others)] if others else []), ("rate", rate)]
     above = f"{100 * at.gap:.3g} % above" if at.gap < _FEW_TIMES else f"{1 + at.gap:,.0f} times"
     gap = f", at most {above} the least time" if at.projection.least else ""
     head = f"{what}: {format_time(at.time_s)}{gap}, {place} ({at.projection.model})\n"

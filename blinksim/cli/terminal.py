@@ -103,13 +103,13 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
 def answer(
     command: str,
     said: Callable[[], Mapping[str, object]],
-    text: Callable[[], object],
+    text: Callable[[], object] = lambda: None,
     rows: Callable[[], Sequence[Mapping[str, object]]] = list,
     forms: Mapping[str, Callable[[], str]] | None = None,
-) -> None:
+) -> bool:
     """Prints an answer in the form that the command line asks for: said as JSON, rows as CSV, or by `text`.
 
-    forms: others, by what --format calls them.
+    forms: others, by what --format calls them. True if text is wanted, which a command may print itself.
     """
     given = click.get_current_context().params
     form = given.get("format") or next((form for form in ("csv", "json") if given.get(form)), "text")
@@ -128,6 +128,8 @@ def answer(
         click.echo(forms[form](), nl=False)
     else:
         text()
+        return True
+    return False
 
 
 @contextmanager

@@ -43,8 +43,7 @@ def list_machines(options: TopoList) -> None:
     keys = "name title maker year aliases"
     rows = [keyed(head, keys, name=name, aliases=also[name]) for name, head in heads.items()]
     forms = {name: example for name, (example, _) in shapes.FORMS.items()}
-
-    def text() -> None:
+    if answer("topo list", lambda: {"rows": rows, "shapes": forms}):
         columns = shutil.get_terminal_size(fallback=(_WIDTH, 24)).columns
         # What the first two columns leave of a line, and how the last two share it.
         room = columns - _MARGIN - max(map(len, heads))
@@ -66,8 +65,6 @@ def list_machines(options: TopoList) -> None:
             described += _folded([name, example], [wrap(meaning, room)])
         click.echo("\n" + table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
         click.echo("\nnext: blinksim topo show dgx1-v100")
-
-    answer("topo list", lambda: {"rows": rows, "shapes": forms}, text)
 
 
 def _folded(first: list[str], texts: list[list[str]]) -> list[list[str]]:
@@ -169,15 +166,12 @@ def check(options: TopoCheck) -> None:
     findings = machines.check(topology)
     errors = sum(finding.severity == "error" for finding in findings)
     rows = [asdict(finding) for finding in findings]
-
-    def text() -> None:
+    if answer("topo check", lambda: {"machine": topology.name, "ok": not errors, "rows": rows}):
         for finding in findings:
             where = f"{finding.place}: " if finding.place else ""
             click.echo(f"{where}{finding.severity}: {finding.message} [{finding.rule}]\n  {finding.cure}")
         warnings = count(len(findings) - errors, "warning")
         click.echo(f"{topology.name}: {count(errors, 'error')}, {warnings} by {len(rules.RULES)} rules")
-
-    answer("topo check", lambda: {"machine": topology.name, "ok": not errors, "rows": rows}, text)
     if errors:
         click.get_current_context().exit(1)
 

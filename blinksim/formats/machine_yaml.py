@@ -51,26 +51,25 @@ def write(topology: Topology) -> str:
     head = {key: value for key, value in stated.items() if str(value).strip() != str(usual[key])}
     origin = topology.source if topology.source.strip() and len(topology.source) < 2000 else f"as in {topology.name}"
     table = {kind: _texts(numbers) | {"source": origin} for kind, numbers in classes.items()}
-    tail: dict[str, Any] = {}
-    if topology.members != tuple(device.name for device in topology.devices if device.holds):
-        tail["members"] = list(topology.members)
-    if topology.relays:
-        tail["relays"] = list(topology.relays)
-    for key in ("collective_links", "inter_node_links"):
-        kinds = [kind for kind in getattr(topology, key) if kind in classes]
-        if kinds:
-            tail[key] = kinds
-    if fabric:
-        tail["fabric"] = _fabric(fabric, classes[fabric.kind])
-    names = [device.name for device in topology.devices]
-    for perm in topology.symmetries:
-        moved = {names[old]: names[new] for old, new in enumerate(perm) if old != new}
-        tail.setdefault("symmetries", []).append(moved)
     rows, links = [*map(_device, topology.devices)], _links(topology.links, classes)
-    parts: list[dict[str, Any]] = [head, {"devices": rows}, {"link_classes": table}, {"links": links}, tail]
+    parts: list[dict[str, Any]] = [head, {"devices": rows}, {"link_classes": table}, {"links": links}]
+    parts.append(_roles(topology, classes))
     if topology.execution is not None or topology.nccl_rates is not None:
         parts.append({"execution": write_section(topology.execution, topology.nccl_rates)})
     return "\n".join(dump(part) for part in parts if part)
+
+
+def _roles(topology: Topology, classes: Mapping[str, _Numbers]) -> dict[str, Any]:
+    """What devices and links are for, as far as it is not what a file says by leaving it out."""
+    names, holders = list(topology.index), tuple(device.name for device in topology.devices if device.holds)
+    roles: dict[str, Any] = {"members": list(topology.members) if topology.members != holders else []}
+    roles["relays"] = list(topology.relays)
+    for key in ("collective_links", "inter_node_links"):
+        roles[key] = list(filter(classes.__contains__, getattr(topology, key)))
+    roles["fabric"] = _fabric(topology.fabric, classes[topology.fabric.kind]) if topology.fabric else None
+    moved = ([pair for pair in enumerate(perm) if pair[0] != pair[1]] for perm in topology.symmetries)
+    roles["symmetries"] = [{names[old]: names[new] for old, new in pairs} for pairs in moved]
+    return {key: value for key, value in roles.items() if value}
 
 
 def _device(device: Device) -> dict[str, Any]:
@@ -79,14 +78,10 @@ def _device(device: Device) -> dict[str, Any]:
         if not plain and not isinstance(value, str):
             what = f"attribute {key} of {device.name} is {value!r}"
             raise InputError(f"{what}; a machine file takes numbers and text")
-    return keyed(
-        device,
-        "name kind node? capacity? can? attributes?",
-        node=device.node or None,
-        capacity=None if device.capacity is None else rate_text(device.capacity),
-        can=None if device.can == Device(device.name, device.kind).can else sorted(device.can),
-        attributes=dict(device.attributes) or None,
-    )
+    capacity = None if device.capacity is None else rate_text(device.capacity)
+    can = None if device.can == Device(device.name, device.kind).can else sorted(device.can)
+    own = {"node": device.node or None, "attributes": dict(device.attributes) or None}
+    return keyed(device, "name kind node? capacity? can? attributes?", capacity=capacity, can=can, **own)
 
 
 def _links(links: tuple[Link, ...], classes: Mapping[str, _Numbers]) -> list[dict[str, Any]]:
@@ -217,21 +212,15 @@ class _Body:
         # Devices and links are known to be sound by now; what is left are the roles.
         blamed = self.keys.get("members") or self.keys.get("relays") or self.keys["root"]
         with blamed_on(blamed.error):
-            topology = Topology(
-                name=outline.name,
-                devices=devices,
-                links=links,
-                members=self._device_list(self.keys.get("members")),
-                relays=self._device_list(self.keys.get("relays")),
-                collective_links=self._class_list("collective_links"),
-                inter_node_links=self._class_list("inter_node_links"),
-                nodes=self.keys["nodes"].integer(1, MAX_DEVICES) if "nodes" in self.keys else 1,
-                rates=rates,
-                fabric=self._fabric(self.keys["fabric"]) if "fabric" in self.keys else None,
-                source=outline.source,
-                execution=execution,
-                nccl_rates=nccl_rates,
-            )
+            given: dict[str, Any] = {}
+            given |= {key: self._device_list(self.keys.get(key)) for key in ("members", "relays")}
+            for role in ("collective_links", "inter_node_links"):
+                kinds = self.keys[role].items(example="[nvlink]") if role in self.keys else []
+                given[role] = tuple(kind.choice(self.classes, "link class") for kind in kinds)
+            given["nodes"] = self.keys["nodes"].integer(1, MAX_DEVICES) if "nodes" in self.keys else 1
+            given["fabric"] = self._fabric(self.keys["fabric"]) if "fabric" in self.keys else None
+            given |= {"source": outline.source, "execution": execution, "nccl_rates": nccl_rates}
+            topology = Topology(name=outline.name, devices=devices, links=links, rates=rates, **given)
         if "symmetries" not in self.keys:
             return topology
         from blinksim.topology.symmetry import is_automorphism
@@ -343,10 +332,6 @@ class _Body:
             if len(names) > MAX_DEVICES:
                 raise item.error(f"more than {MAX_DEVICES} names in one list")
         return tuple(names)
-
-    def _class_list(self, key: str) -> tuple[str, ...]:
-        items = self.keys[key].items(example="[nvlink]") if key in self.keys else []
-        return tuple(item.choice(self.classes, "link class") for item in items)
 
     def _fabric(self, entry: Entry) -> Fabric:
         entry.what = "the fabric"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import gcd, inf, lcm
+from typing import Any
 
 import numpy as np
 
@@ -111,6 +112,14 @@ class Move:
     operand: Place | None
     slot_read: str
     slot_written: str
+
+    def part(self, start: int, longest: int) -> Move:
+        """The data from unit `start` on, at most `longest` units, as data of its own."""
+        reads, into = self.reads.after(start), self.into.after(start)
+        operand = None if self.operand is None else self.operand.after(start)
+        given: dict[str, Any] = {"units": min(longest, self.units - start), "operand": operand}
+        given |= {key: f"{getattr(self, key)} from {start}" for key in ("slot_read", "slot_written")}
+        return replace(self, reads=reads, into=into, **given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,20 +231,10 @@ def moves(schedule: Schedule) -> Moves:
         longer = f"large messages take {100 * cut.slower:.2g} % longer" if cut.slower > 0 else "this costs nothing"
         notes.append(f"shares are rounded to {cut.count:,} equal parts of the vector; {longer}")
     inputs, outputs = collective.buffers(cut.count, ranks)
-    return Moves(
-        collective=collective.name,
-        ranks=ranks,
-        root=collective.root,
-        units=cut.count,
-        inputs=inputs,
-        outputs=outputs,
-        scratch=tuple(buffers.scratch),
-        moves=tuple(move for move in listed if move.units),
-        copies=tuple(buffers.copies()),
-        aliased=collective.name != "alltoall",
-        joined=joined,
-        notes=tuple(notes),
-    )
+    sizes = cut.count, inputs, outputs, tuple(buffers.scratch)
+    data = tuple(move for move in listed if move.units), tuple(buffers.copies())
+    aliased = collective.name != "alltoall"
+    return Moves(collective.name, ranks, collective.root, *sizes, *data, aliased, joined, tuple(notes))
 
 
 def _step(schedule: Schedule, stops: dict[int, list[int]], buffers: _Buffers, first_round: int) -> Iterator[Move]:
@@ -252,27 +251,15 @@ def _step(schedule: Schedule, stops: dict[int, list[int]], buffers: _Buffers, fi
             chunk, receiver = chunks[send - first], ranks[hop + 1]
             whole, passing = f"{chunk}", f"{chunk} by send {send}"
             ends = hop == len(ranks) - 2
-            operand = None
+            into = (buffers.home if ends else buffers.room)(receiver, chunk)
+            operand = buffers.at.get((receiver, chunk)) if ends and ops[send - first] == REDUCE else None
             if ends:
-                into = buffers.home(receiver, chunk)
-                if ops[send - first] == REDUCE:
-                    operand = buffers.at.get((receiver, chunk))
                 buffers.at[receiver, chunk] = into
-            else:
-                into = buffers.room(receiver, chunk)
-            yield Move(
-                round=first_round + hop,
-                src=ranks[hop],
-                dst=receiver,
-                # Hops of longer routes keep to connections of their own, or they would block those beside them.
-                channel=own[send - first] + (0 if len(ranks) == 2 else channels * (hop + 1)),
-                units=buffers.lengths[chunk],
-                reads=read[send],
-                into=into,
-                operand=operand,
-                slot_read=whole if hop == 0 else passing,
-                slot_written=whole if ends else passing,
-            )
+            # Hops of longer routes keep to connections of their own, or they would block those beside them.
+            channel = own[send - first] + (0 if len(ranks) == 2 else channels * (hop + 1))
+            way = first_round + hop, ranks[hop], receiver, channel
+            slots = whole if hop == 0 else passing, whole if ends else passing
+            yield Move(*way, buffers.lengths[chunk], read[send], into, operand, *slots)
             read[send] = into
 
 

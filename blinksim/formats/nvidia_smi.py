@@ -292,13 +292,9 @@ class _Builder:
             self.devices.append(Device(self.name[nic], "nic", attributes=facts))
         self._nvlinks()
         self._pcie()
-        machine = Topology(
-            name=machine_name(Path(self.path).stem),
-            devices=tuple(self.devices),
-            links=tuple(self.links),
-            members=tuple(self.name[gpu] for gpu in sorted(table.gpus, key=lambda gpu: int(gpu[3:]))),
-            rates=self.rates.name,
-        )
+        name, devices = machine_name(Path(self.path).stem), tuple(self.devices)
+        members = tuple(self.name[gpu] for gpu in sorted(table.gpus, key=lambda gpu: int(gpu[3:])))
+        machine = Topology(name, devices, tuple(self.links), members, rates=self.rates.name)
         nvlink = machine.with_links(link for link in self.links if link.kind == "nvlink")
         whole = bool(nvlink.links) and len(nvlink.components()) == 1
         inside = tuple(kind for kind in ("nvlink", "pcie", "cpu") if kind in machine.link_classes)

@@ -166,21 +166,15 @@ def columns_of(topology: Topology) -> dict[str, Any]:
     def column(values: Any) -> dict[str, Any]:
         return packed(np.array(values, dtype=np.int64))
 
-    return {
-        **{key: getattr(topology, key) for key in (*_TEXTS, "nodes")},
-        **{key: list(getattr(topology, key)) for key in _LISTS[2:]},
-        "device_names": packed_text("\n".join(device.name for device in topology.devices)),
-        "device_sorts": [examples[place] for place in devices],
-        "device_sort": column(device_sort),
-        "device_node": packed(topology.device_nodes),
-        "link_sorts": [link_to_json(links[place].between("", "", None)) for place in link_sorts],
-        "link_sort": column(link_sort),
-        "link_src": packed(src),
-        "link_dst": packed(dst),
-        "bus_names": list(buses),
-        "link_bus": column([buses[link.bus] if link.bus else -1 for link in links]),
-        **{key: column([index[name] for name in getattr(topology, key)]) for key in _LISTS[:2]},
-    }
+    found = keyed(topology, " ".join((*_TEXTS, "nodes", *_LISTS[2:])))
+    found["device_names"] = packed_text("\n".join(device.name for device in topology.devices))
+    found |= {"device_sorts": [examples[place] for place in devices], "device_sort": column(device_sort)}
+    found["device_node"] = packed(topology.device_nodes)
+    found["link_sorts"] = [link_to_json(links[place].between("", "", None)) for place in link_sorts]
+    found |= {"link_sort": column(link_sort), "link_src": packed(src), "link_dst": packed(dst)}
+    bus = column([buses[link.bus] if link.bus else -1 for link in links])
+    members = {key: column([index[name] for name in getattr(topology, key)]) for key in _LISTS[:2]}
+    return found | {"bus_names": list(buses), "link_bus": bus, **members}
 
 
 def _first_of_each(keys: Sequence[Hashable]) -> tuple[list[int], list[int]]:
@@ -319,15 +313,10 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
     if isinstance(schedule, SymmetricSchedule):
         whole = schedule if schedule.sends > MOST_WRITTEN_OUT else None
         schedule = schedule.schedule if whole is None else schedule.base
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION if whole is None else SYMMETRIC_VERSION,
-        "algorithm": schedule.algorithm,
-        "form": schedule.form,
-        "collective": collective_to_json(schedule.collective),
-        "machine": (machine_to_json if whole is None else columns_of)(schedule.topology),
-        "share_den": schedule.share_den,
-    }
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION if whole is None else SYMMETRIC_VERSION}
+    machine = (machine_to_json if whole is None else columns_of)(schedule.topology)
+    parts = {"collective": collective_to_json(schedule.collective), "machine": machine}
+    document |= keyed(schedule, "algorithm form collective machine share_den", **parts)
     document |= {name: (_encode if whole is None else packed)(getattr(schedule, name)) for name in ARRAYS}
     bound = dict(schedule.bound)
     try:

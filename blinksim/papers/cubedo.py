@@ -312,6 +312,8 @@ def tables() -> Iterator[Table]:
     yield Table("PCIe links", "table 2.1; ours: by the line code", tuple(lanes))
     ethernet, ntb = wire("ethernet"), wire("ntb")
     gpu = Hop("GPU", CONSTANTS["gpu_bandwidth"].value)
+    printed = (("simple", 1), ("ll", 0.5), ("ll128", 0.9375))
+    shares = [Figure(f"data in what {name} sends", said, float(efficiency(name))) for name, said in printed]
     stops = [between_hosts(gpu, ntb, gpudirect=direct).stops for direct in (False, True)]
     yield Table(
         "Links, protocols and counts",
@@ -320,10 +322,7 @@ def tables() -> Iterator[Table]:
             Figure("PCIe 3 x8, the NTB adapter", 63, 8 * ntb.bandwidth / 1e9, "Gb/s"),
             Figure("PCIe 4 x16", 252, 8 * float(pcie_bandwidth(4, 16)) / 1e9, "Gb/s"),
             Figure("NTB over Ethernet", 63.04, ntb.bandwidth / ethernet.bandwidth, "times"),
-            *(
-                Figure(f"data in what {name} sends", said, float(efficiency(name)))
-                for name, said in (("simple", 1), ("ll", 0.5), ("ll128", 0.9375))
-            ),
+            *shares,
             Figure("stops more without GPUDirect", 2, stops[0] - stops[1]),
             Figure("channels of a connection", 256, MOST_CHANNELS),
             Figure("busbw over algbw, allreduce on 4 ranks", 1.5, float(busbw_factor("allreduce", 4))),
@@ -333,7 +332,9 @@ def tables() -> Iterator[Table]:
     crossing = paths_cross(socket, plugin)
     mailbox = Mailbox(CONSTANTS["pio_message"].value, CONSTANTS["dma_start"].value, ntb.bandwidth)
     low, pio = Hop("PIO", 1e9, overhead_s=0.5e-6), "PIO at an assumed 1 GB/s"
-    dma = {count: start_for_crossover(low, ntb.bandwidth, 4 * count) for count in (8000, 10000)}
+    starts = {count: 1e6 * start_for_crossover(low, ntb.bandwidth, 4 * count) for count in (8000, 10000)}
+    named = {f"start of DMA if PIO crosses at {count:,} float32": us for count, us in starts.items()}
+    dma = [Figure(name, None, us, "us", pio) for name, us in named.items()]
     alone, four = (2**26 / mailbox.time(2**26, 2**18, channels) / 1e9 for channels in (1, 4))
     assumed = "from assumed latencies"
     yield Table(
@@ -341,10 +342,7 @@ def tables() -> Iterator[Table]:
         "sections 4.2.5, 5.5 and 5.6; ours: staged in host memory, times as assumed in `CONSTANTS`",
         (
             Figure("NTB quicker than sockets from", (8000, 10000), (crossing or 0) / 4, "float32", assumed),
-            *(
-                Figure(f"start of DMA if PIO crosses at {count:,} float32", None, 1e6 * start_s, "us", pio)
-                for count, start_s in dma.items()
-            ),
+            *dma,
             Figure("64 MiB in chunks of 256 KiB, 1 channel", None, alone, "GB/s", assumed),
             Figure("64 MiB in chunks of 256 KiB, 4 channels", None, four, "GB/s", assumed),
             Figure("channels that hide the handshake", None, mailbox.channels_needed(2**18), "", assumed),
@@ -358,11 +356,6 @@ def tables() -> Iterator[Table]:
                f"GPUs at work {100 * float(row['gpu_usage']):.1f} % of the step")
         for row in published_rows("cubedo_table61.csv")
     ]  # fmt: skip
-    yield Table(
-        "Training",
-        "section 6.7, table 6.1; no gain of a step is printed",
-        (
-            Figure("collectives of EfficientNetB0 quicker over NTB", 12, large, "times", "ours: 1 GiB by GPUDirect"),
-            *idle,
-        ),
-    )
+    quicker = "collectives of EfficientNetB0 quicker over NTB"
+    rows = (Figure(quicker, 12, large, "times", "ours: 1 GiB by GPUDirect"), *idle)
+    yield Table("Training", "section 6.7, table 6.1; no gain of a step is printed", rows)

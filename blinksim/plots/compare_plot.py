@@ -183,17 +183,11 @@ def _crossovers(axes: Axes, comparison: Comparison, shown: list[str], *, above: 
         # words stand to the left of their line.
         axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
         left = math.log(crossing.size / first, last / first) > 0.8
-        style.beside(
-            axes,
-            style.plain(f"{crossing.faster}\nfrom {format_size_about(crossing.size)}"),
-            (crossing.size, abs(above - 0.02 - 0.085 * (number % 3))),
-            (-3 if left else 3, 0),
-            xycoords=("data", "axes fraction"),
-            ha="right" if left else "left",
-            va="top" if above else "bottom",
-            bbox=style.PAPER,
-            color="#555555",
-        )
+        words = style.plain(f"{crossing.faster}\nfrom {format_size_about(crossing.size)}")
+        place = crossing.size, abs(above - 0.02 - 0.085 * (number % 3))
+        look: dict[str, Any] = {"ha": "right" if left else "left", "va": "top" if above else "bottom"}
+        look |= {"xycoords": ("data", "axes fraction"), "bbox": style.PAPER, "color": "#555555"}
+        style.beside(axes, words, place, (-3 if left else 3, 0), **look)
 
 
 # Above and below the points, of their height.

@@ -162,18 +162,17 @@ def _grid_places(machine: Topology) -> Places:
 
 def node_places(devices: Sequence[Device], links: Sequence[Link]) -> Places:
     """One node: GPUs, or switches with GPUs, that are linked to each other on a circle, all others in layers."""
-    holders = {device.name for device in devices if device.kind in ("gpu", "tile")}
-    direct = any(link.src in holders and link.dst in holders for link in links)
-    routers = {device.name for device in devices if device.kind == "switch"}
+    kind = {device.name: device.kind.replace("tile", "gpu") for device in devices}
+    holders, routers = ({name for name in kind if kind[name] == one} for one in ("gpu", "switch"))
+    ways = {(kind.get(link.src), kind.get(link.dst)) for link in links}
     # Every switch has GPUs of its own, as the routers of a dragonfly do; those of a tree have levels.
     all_with_gpus = routers == {link.src for link in links if link.src in routers and link.dst in holders}
-    if all_with_gpus and any(link.src in routers and link.dst in routers for link in links):
-        around = max(3.0, 0.22 * len(routers), 0.14 * len(holders))
-        return _around(devices, links, routers, around)
+    if all_with_gpus and ("switch", "switch") in ways:
+        return _around(devices, links, routers, max(3.0, 0.22 * len(routers), 0.14 * len(holders)))
     if len(devices) == len(holders) + 1 and routers and len(holders) > _CROWDED:
         # A row would be many times as wide as high.
         return _circle(holders, max(2.5, 0.16 * len(holders))) | dict.fromkeys(routers, (0.0, 0.0))
-    if len(holders) == len(devices) or (direct and not routers):
+    if len(holders) == len(devices) or (("gpu", "gpu") in ways and not routers):
         radius = max(1.0, 3.0 * len(holders) / 8) if len(holders) < 8 else max(3.0, 0.2 * len(holders))
         return _around(devices, links, holders, radius)
     return _layered(devices, links)

@@ -74,9 +74,8 @@ class Table:
         measure = next((measure for measure in style.MEASURES.values() if measure.column == self.value), None)
         if not most or measure is None or row["ranks"] is None:
             return None
-        return measure.of(
-            most * 1e9, row["size_bytes"], float(busbw_factor(getattr(self.collective, "name", ""), row["ranks"]))
-        )
+        factor = float(busbw_factor(getattr(self.collective, "name", ""), row["ranks"]))
+        return measure.of(most * 1e9, row["size_bytes"], factor)
 
 
 def label(column: str) -> str:

@@ -238,15 +238,11 @@ def devices(axes: Axes, machine: Topology, shown: View, size: float = 330.0, gon
         holds = device.holds or device.name in machine.relays
         x, y = places[device.name]
         relay, removed = device.name in machine.relays, device.name in gone
-        axes.scatter(
-            [x], [y],
-            s=(size if holds else size * 0.55) * (0.3 if crowded else 1.0),
-            marker=_SHAPES[device.kind],
-            facecolor="#bbbbbb" if relay else "white" if holds else "#f2f2f2",
-            edgecolor=_DAMAGE if removed else "black",
-            linestyle="--" if removed else "-",
-            linewidth=1.0, zorder=3, clip_on=False,
-        )  # fmt: skip
+        edge, dashes = (_DAMAGE, "--") if removed else ("black", "-")
+        look: dict[str, Any] = {"edgecolor": edge, "linestyle": dashes}
+        look |= {"facecolor": "#bbbbbb" if relay else "white" if holds else "#f2f2f2", "linewidth": 1.0}
+        area = (size if holds else size * 0.55) * (0.3 if crowded else 1.0)
+        axes.scatter([x], [y], s=area, marker=_SHAPES[device.kind], zorder=3, clip_on=False, **look)
         if not crowded or not holds:
             _name(axes, machine, device, places)
         if removed:

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
 from blinksim.errors import FileError, unknown
 from blinksim.textio.text_files import MIB, decode, line_and_column, read_bytes
@@ -151,7 +151,7 @@ def parse(path: str | os.PathLike[str], data: bytes, what: str = "file") -> Any:
     if half:
         place = line_and_column(text, half.start())
         raise FileError(path, f"holds {half.group()}, which is half a character", *place)
-    numbers: dict[str, Any] = {"parse_constant": _constant, "parse_float": _float, "parse_int": _int}
+    numbers: dict[str, Any] = {"parse_constant": _float, "parse_float": _float, "parse_int": _int}
     try:
         value = json.loads(text, object_pairs_hook=_object, **numbers)
     except json.JSONDecodeError as error:
@@ -180,14 +180,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _constant(text: str) -> NoReturn:
-    raise _Refused(f"holds {text}, which is not a number")
-
-
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise _Refused(f"holds {text[:40]}, which is too large for a number")
+        # NaN and Infinity, which Python's parser takes for constants, are written in letters.
+        what = "not a number" if text[-1].isalpha() else "too large for a number"
+        raise _Refused(f"holds {text[:40]}, which is {what}")
     return value
 
 

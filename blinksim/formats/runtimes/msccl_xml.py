@@ -438,19 +438,7 @@ def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS, longest: int = MO
     for rank, moved in enumerate(own):
         # In parts that a step can move, each data of its own: two GPUs that exchange something long would
         # otherwise wait for each other's last part before they take the first one.
-        mine = [
-            replace(
-                move,
-                units=min(longest, move.units - start),
-                reads=move.reads.after(start),
-                into=move.into.after(start),
-                operand=None if move.operand is None else move.operand.after(start),
-                slot_read=f"{move.slot_read} from {start}",
-                slot_written=f"{move.slot_written} from {start}",
-            )
-            for move in moved
-            for start in range(0, move.units, longest)
-        ]
+        mine = [move.part(start, longest) for move in moved for start in range(0, move.units, longest)]
         chunks = f'i_chunks="{plan.inputs}" o_chunks="{plan.outputs}" s_chunks="{plan.scratch[rank]}"'
         blocks = _gpu_lines(rank, _blocks(plan, rank, mine, number))
         lines += [f'  <gpu id="{rank}" {chunks}>', *blocks, "  </gpu>"]

@@ -39,14 +39,8 @@ from blinksim.topology.graph import Topology
 
 MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16
 ALIGNMENT = 16
-_OPTIONAL = {
-    "reuse_resources": False,
-    "num_threads_per_block": 1024,
-    "use_double_scratch_buffer": False,
-    "buffer_alignment": ALIGNMENT,
-    "min_message_size": 0,
-    "max_message_size": 2**64 - 1,
-}
+_OPTIONAL = {"reuse_resources": False, "num_threads_per_block": 1024, "use_double_scratch_buffer": False}
+_OPTIONAL |= {"buffer_alignment": ALIGNMENT, "min_message_size": 0, "max_message_size": 2**64 - 1}
 _KINDS = ("nop", "barrier", "put", "signal", "wait", "copy", "re")
 _MOST_GPUS = 1024
 Span = tuple[int, str, int, int]
@@ -346,16 +340,8 @@ def to_text(plan: Moves, name: str) -> str:
                 takes = f"MSCCL++ takes {MOST_OPERATIONS} in each of {MOST_BLOCKS}"
                 cure = "with fewer steps (algorithm=chains, two_shot), or take format=msccl-xml"
                 raise InfeasibleError(f"{has}, and {takes}. Build the schedule {cure}")
-    head = {
-        "name": name,
-        "collective": plan.collective,
-        "protocol": "Simple",
-        "inplace": False,
-        **_OPTIONAL,
-        "max_message_size": 2**32 - 1,
-        "gpus": gpus,
-    }
-    return json.dumps(head, indent=1) + "\n"
+    head = {"name": name, "collective": plan.collective, "protocol": "Simple", "inplace": False}
+    return json.dumps({**head, **_OPTIONAL, "max_message_size": 2**32 - 1, "gpus": gpus}, indent=1) + "\n"
 
 
 def _gpus(plan: Moves) -> tuple[list[dict[str, Any]], dict[Connection, int]]:
@@ -423,16 +409,11 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
         refs = [remotes.index(target) for target in block.buffers]
         remote_refs = [{"access_channel_type": "memory", "remote_buffer_ids": refs}] if refs else []
         threadblocks.append({"id": position, "ops": block.ops, "channels": channels, "remote_buffer_refs": remote_refs})
-    return {
-        "id": rank,
-        "input_chunks": plan.inputs,
-        "output_chunks": plan.outputs,
-        "scratch_chunks": scratch,
-        "threadblocks": threadblocks,
-        "channels": [{"channel_type": "memory", "connected_to": [b if a == rank else a for a, b, _ in mine]}],
-        "remote_buffers": [{"rank": peer, "type": kind, "access_channel_types": ["memory"]} for peer, kind in remotes],
-        "semaphores": [],
-    }
+    sizes = {"input_chunks": plan.inputs, "output_chunks": plan.outputs, "scratch_chunks": scratch}
+    peers = {"channel_type": "memory", "connected_to": [b if a == rank else a for a, b, _ in mine]}
+    places = [{"rank": peer, "type": kind, "access_channel_types": ["memory"]} for peer, kind in remotes]
+    parts = {"threadblocks": threadblocks, "channels": [peers], "remote_buffers": places, "semaphores": []}
+    return {"id": rank, **sizes, **parts}
 
 
 def _rounds(moves: list[Numbered]) -> Iterator[list[Numbered]]:
