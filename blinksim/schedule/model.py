@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from math import lcm
 from typing import Any, Protocol
 
@@ -34,20 +35,8 @@ COPY, REDUCE = 0, 1
 # The largest common denominator of the shares of a schedule's chunks.
 MOST_DENOMINATOR = 2**40
 # The arrays of a schedule by name, with the types of their entries.
-ARRAYS = {
-    "share_num": "int64",
-    "origin": "int32",
-    "target": "int32",
-    "chunk": "int32",
-    "src": "int32",
-    "dst": "int32",
-    "op": "uint8",
-    "step": "int32",
-    "route": "int32",
-    "channel": "int32",
-    "route_start": "int32",
-    "route_links": "int32",
-}
+_NAMES = "share_num origin target chunk src dst op step route channel route_start route_links"
+ARRAYS = dict.fromkeys(_NAMES.split(), "int32") | {"share_num": "int64", "op": "uint8"}
 FORMS = ("forest", "steps")
 
 
@@ -131,14 +120,14 @@ class Schedule(Tabular):
             raise InputError("a schedule's arrays differ in length")
         if self.share_den < 1 or int(self.share_num.min(initial=0)) < 0:
             raise InputError("a schedule's shares must not be negative")
-        devices, links, ranks = len(self.topology.devices), len(self.topology.links), self.topology.ranks
+        devices, links = len(self.topology.devices), len(self.topology.links)
         chunks, routes = len(self.share_num), len(self.route_start) - 1
         ends = {"chunk": chunks, "src": devices, "dst": devices, "op": 2, "route": routes, "route_links": links}
+        ends |= zip(("origin", "target"), self.collective.label_counts(self.topology.ranks), strict=True)
         for what, end in ends.items():
-            _within(what, getattr(self, what), end)
-        origins, targets = self.collective.label_counts(ranks)
-        _within("origin", self.origin, origins, least=-1)
-        _within("target", self.target, targets, least=-1)
+            values, least = getattr(self, what), -1 * (what in ("origin", "target"))
+            if ((values < least) | (values >= end)).any():
+                raise InputError(f"a schedule's {what} holds a value outside {least} to {end - 1}")
         if len(self.step) and (int(self.step[0]) < 0 or bool((self.step[1:] < self.step[:-1]).any())):
             raise InputError("a schedule's steps must start at 0 or later and never decrease")
         if int(self.channel.min(initial=0)) < 0:
@@ -200,20 +189,14 @@ class Schedule(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per send."""
-        names = [device.name for device in self.topology.devices]
-        return [
-            {
-                "step": int(self.step[i]),
-                "src": names[self.src[i]],
-                "dst": names[self.dst[i]],
-                "op": "reduce" if self.op[i] == REDUCE else "copy",
-                "chunk": int(self.chunk[i]),
-                "share": str(self.share(int(self.chunk[i]))),
-                "channel": int(self.channel[i]),
-                "links": ", ".join(self.topology.links[link].name for link in self.links_of(int(self.route[i]))),
-            }
-            for i in range(self.sends)
-        ]
+        names, links = ([one.name for one in ones] for ones in (self.topology.devices, self.topology.links))
+        shares = [str(self.share(chunk)) for chunk in range(self.chunks)]
+        over = [", ".join(links[k] for k in self.links_of(route)) for route in range(len(self.route_start) - 1)]
+        columns: dict[str, Any] = {"step": self.step.tolist(), "src": [names[k] for k in self.src]}
+        columns |= {"dst": [names[k] for k in self.dst], "op": [("copy", "reduce")[op] for op in self.op]}
+        columns |= {"chunk": self.chunk.tolist(), "share": [shares[chunk] for chunk in self.chunk]}
+        columns |= {"channel": self.channel.tolist(), "links": [over[route] for route in self.route]}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def parts(self) -> str:
         """The parts that the data is cut into, in words: ``6 trees``, ``1 path``, ``8 chunks``.
@@ -248,11 +231,6 @@ class Schedule(Tabular):
             f"({self.form} form), {count(len(self.route_start) - 1, 'route')}, "
             f"{count(int(self.channel.max(initial=0)) + 1, 'channel')}>"
         )
-
-
-def _within(what: str, values: npt.NDArray[Any], end: int, least: int = 0) -> None:
-    if len(values) and not (int(values.min()) >= least and int(values.max()) < end):
-        raise InputError(f"a schedule's {what} holds a value outside {least} to {end - 1}")
 
 
 class Builder:
@@ -342,13 +320,11 @@ class Builder:
             raise InfeasibleError(f"{self.algorithm}: shares need the common denominator {den}, more than 2^40")
         none, routes = np.zeros(0, dtype=np.int64), (self._route_lengths, self._route_links)
         lengths, links = (np.concatenate([none, *parts]) for parts in routes)
-        return of_sends(
-            (self.topology, self.collective, self.algorithm, self.form),
-            (np.array([int(share * den) for share in self._shares], dtype=np.int64), den),
-            (np.array(self._origin), np.array(self._target)),
-            [np.concatenate(column) if column else np.zeros(0, np.int32) for column in self._columns],
-            (np.concatenate([[0], np.cumsum(lengths)]), links),
-        )
+        what = self.topology, self.collective, self.algorithm, self.form
+        shares = np.array([int(share * den) for share in self._shares], dtype=np.int64), den
+        sends = [np.concatenate(column) if column else np.zeros(0, np.int32) for column in self._columns]
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        return of_sends(what, shares, (np.array(self._origin), np.array(self._target)), sends, (start, links))
 
 
 Arrays = Sequence[npt.NDArray[Any]]
@@ -407,12 +383,13 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     links = np.array([number.get(link.key, -1) for link in old.links], dtype=np.int32)
     devices = np.array([topology.index.get(device.name, -1) for device in old.devices], dtype=np.int32)
     missing = list[str]()
-    for position in np.flatnonzero(devices < 0):
+    relays = np.array([old.index[name] for name in old.relays], dtype=np.int64)
+    needed = distinct(np.concatenate([schedule.src, schedule.dst, old.member_places, relays]))
+    for position in needed[devices[needed] < 0]:
         name, rank = old.devices[position].name, int(schedule.rank_of[position])
         sends = np.flatnonzero((schedule.src == position) | (schedule.dst == position))
-        if rank >= 0 or len(sends) or name in old.relays:
-            what = f"{name} (rank {rank})" if rank >= 0 else name
-            missing.append(f"{what} is not part of {topology.name}{_users(sends)}")
+        what = f"{name} (rank {rank})" if rank >= 0 else name
+        missing.append(f"{what} is not part of {topology.name}{_users(sends)}")
     for name in old.members:
         if name in topology.index and not topology.device(name).holds:
             missing.append(f"{name} is a {topology.device(name).kind} in {topology.name} and cannot hold a rank")
@@ -424,28 +401,17 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     if missing:
         return tuple(missing)
     abilities = {name: old.device(name).can for name in old.relays}
-    machine = replace(
-        topology,
-        devices=tuple(
-            replace(one, can=abilities[one.name]) if one.name in abilities else one for one in topology.devices
-        ),
-        members=old.members,
-        relays=old.relays,
-        symmetries=(),
-    )
+    able = tuple(replace(one, can=abilities.get(one.name, one.can)) for one in topology.devices)
+    machine = replace(topology, devices=able, members=old.members, relays=old.relays, symmetries=())
     # Unused routes may name links that are gone.
     used = distinct(schedule.route)
     routes = [schedule.links_of(int(route)) for route in used]
-    return replace(
-        schedule,
-        topology=machine,
-        src=devices[schedule.src],
-        dst=devices[schedule.dst],
-        route=np.searchsorted(used, schedule.route).astype(np.int32),
-        route_start=np.cumsum([0, *map(len, routes)]).astype(np.int32),
-        route_links=links[np.array([link for route in routes for link in route], dtype=np.int64)],
-        bound=schedule.bound if (machine.devices, machine.links) == (old.devices, old.links) else {},
-    )
+    over = links[np.fromiter(chain(*routes), np.int64)]
+    route, start = np.searchsorted(used, schedule.route), np.cumsum([0, *map(len, routes)])
+    arrays: Any = {"src": devices[schedule.src], "dst": devices[schedule.dst], "route_links": over}
+    arrays |= {"route": route.astype(np.int32), "route_start": start.astype(np.int32)}
+    bound = schedule.bound if (machine.devices, machine.links) == (old.devices, old.links) else {}
+    return replace(schedule, topology=machine, bound=bound, **arrays)
 
 
 def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machine: Topology) -> Schedule:
@@ -470,11 +436,9 @@ def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machi
             columns[name].append(values)
         ends = (placed.chunks, int(placed.channel.max(initial=0)) + 1, len(placed.route_start) - 1)
         before = {name: before[name] + count for name, count in zip(before, ends, strict=True)}
-    whole: dict[str, Any] = {name: np.concatenate(values).astype(ARRAYS[name]) for name, values in columns.items()}
-    order = np.argsort(whole["step"], kind="stable")
-    whole |= {name: whole[name][order] for name in ("chunk", "src", "dst", "op", "step", "route", "channel")}
-    first = schedules[0]
-    return Schedule(machine, first.collective, "side by side", first.form, share_den=den, **whole)
+    whole = [np.concatenate(values) for values in columns.values()]
+    what = machine, schedules[0].collective, "side by side", schedules[0].form
+    return of_sends(what, (whole[0], den), whole[1:3], whole[3:10], whole[10:])
 
 
 def _users(sends: Ints) -> str:

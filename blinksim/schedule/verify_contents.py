@@ -102,16 +102,14 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
     ends = {schedule.collective.starts: "starts with", schedule.collective.ends: "ends with"}
     if faults or OWN not in ends:
         return
-    if schedule.collective.routing is not None:
-        yield from wrong_blocks(schedule, Blocks.of_tokens(schedule), schedule.share_num)
-        return
-    if schedule.collective.exchanges:
-        traffic = schedule.collective.traffic
+    traffic, routing = schedule.collective.traffic, schedule.collective.routing
+    if schedule.collective.exchanges or routing is not None:
         count = n * n if traffic is None else int(np.count_nonzero(traffic.matrix))
-        if schedule.chunks < count:
+        if routing is None and schedule.chunks < count:
             yield f"{n} ranks have {count} blocks to exchange, but there are only {schedule.chunks} chunks"
             return
-        yield from wrong_blocks(schedule, Blocks.single(schedule), schedule.share_num)
+        blocks = Blocks.single(schedule) if routing is None else Blocks.of_tokens(schedule)
+        yield from wrong_blocks(schedule, blocks, schedule.share_num)
         return
     sums = np.zeros(n, dtype=np.int64)
     np.add.at(sums, schedule.origin if ends[OWN] == "starts with" else schedule.target, schedule.share_num)
@@ -243,29 +241,24 @@ def _follow(
     """Carries out the sends of one chunk on `state`; the first fault."""
     src, dst, op, step = (a[sends].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step))
     (reduces, forgets), full = able, sum(state.values())
-    for now, of_step in groupby(range(len(sends)), step.__getitem__):
+    for _, of_step in groupby(range(len(sends)), step.__getitem__):
         together = [*of_step]
         read = [state.get(src[k], 0) for k in together]
-        for device in forgets.intersection([src[k] for k in together]) if forgets else ():
+        for device in forgets.intersection([src[k] for k in together]):
             state.pop(device, None)
         written: dict[int, int] = {}
         for k, value in zip(together, read, strict=True):
             to = dst[k]
             if not value:
-                return (
-                    f"{describe(schedule, sends[k])} sends what is not there: "
-                    f"{place(schedule, src[k])} has nothing of chunk {chunk} before step {now}"
-                )
-            if to in written and not (op[k] == REDUCE and op[written[to]] == REDUCE):
+                return _absent(schedule, sends[k])
+            if to in written and COPY in (op[k], op[written[to]]):
                 return _race(schedule, sends[written[to]], sends[k])
             written[to] = k
             if op[k] == REDUCE:
                 old = state.get(to, 0)
                 if old & value:
-                    return (
-                        f"{describe(schedule, sends[k])} reduces {_ranks(old & value)} into chunk {chunk} at "
-                        f"{place(schedule, to)} a second time"
-                    )
+                    what = f"{describe(schedule, sends[k])} reduces {_ranks(old & value)} into chunk {chunk}"
+                    return f"{what} at {place(schedule, to)} a second time"
                 if old and not reduces[to]:
                     return f"{describe(schedule, sends[k])} reduces at {place(schedule, to)}, which can only copy"
                 value |= old
@@ -274,18 +267,20 @@ def _follow(
         if (value := state.get(device, 0)) != full:
             into = np.flatnonzero((schedule.chunk == chunk) & (schedule.dst == device))
             last = f"{describe(schedule, int(into[-1]))} was the last to write there" if len(into) else ""
-            missing, wrote = _ranks(full & ~value), last or "nothing is sent there"
-            return f"{place(schedule, device)} ends without {missing} in chunk {chunk}; {wrote}"
+            lacks = f"{place(schedule, device)} ends without {_ranks(full & ~value)} in chunk {chunk}"
+            return f"{lacks}; {last or 'nothing is sent there'}"
     return None
 
 
+def _absent(schedule: Schedule, send: int) -> str:
+    lacks = f"{place(schedule, int(schedule.src[send]))} has nothing of chunk {schedule.chunk[send]}"
+    return f"{describe(schedule, send)} sends what is not there: {lacks} before step {schedule.step[send]}"
+
+
 def _race(schedule: Schedule, first: int, second: int) -> str:
-    ops = [int(schedule.op[k]) for k in (first, second)]
-    what = "copy" if ops == [COPY, COPY] else "copy and reduce"
-    return (
-        f"{describe(schedule, first)} and {describe(schedule, second)} {what} to the same place in one step; "
-        "the result depends on which comes last"
-    )
+    what = "copy" if (schedule.op[[first, second]] == COPY).all() else "copy and reduce"
+    both = f"{describe(schedule, first)} and {describe(schedule, second)}"
+    return f"{both} {what} to the same place in one step; the result depends on which comes last"
 
 
 def _ranks(bits: int) -> str:
@@ -320,10 +315,7 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
     late = np.flatnonzero(~ready)
     _, first_of_chunk = np.unique(schedule.chunk[late], return_index=True)
     for send in np.sort(late[first_of_chunk]):
-        yield (
-            f"{describe(schedule, send)} sends what is not there: {place(schedule, int(schedule.src[send]))} has "
-            f"nothing of chunk {schedule.chunk[send]} before step {schedule.step[send]}"
-        )
+        yield _absent(schedule, send)
     # Chunks that some rank must have and neither starts with nor receives.
     if ends_at_every_rank(schedule):
         chunk, device = (arrived // devices).astype(np.int32), (arrived % devices).astype(np.int32)
@@ -380,10 +372,8 @@ def deadlock(schedule: Schedule, slots: int = 1) -> str | None:
         if circle:
             listed = ", ".join(describe(schedule, int(sends[k])) for k in circle[:4])
             more = f" and {len(circle) - 4} more" if len(circle) > 4 else ""
-            return (
-                f"deadlock in step {step} with {count(slots, 'slot')} a connection: "
-                f"{listed}{more} wait for each other in a circle; {most} slots avoid it"
-            )
+            where = f"deadlock in step {step} with {count(slots, 'slot')} a connection"
+            return f"{where}: {listed}{more} wait for each other in a circle; {most} slots avoid it"
     return None
 
 
@@ -409,16 +399,16 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
     next_one = np.flatnonzero(mates[1:] == mates[:-1])
     behind = np.flatnonzero(mates[slots:] == mates[:-slots])
     reader, writer = np.flatnonzero(among(read, both)), np.flatnonzero(among(written, both))
-    before_after = (
-        (np.arange(m), m + np.arange(m)),
-        (order[next_one], order[next_one + 1]),
-        (m + order[next_one], m + order[next_one + 1]),
+    first, then, every = order[next_one], order[next_one + 1], np.arange(m)
+    before_after = [
+        (every, m + every),
+        (first, then),
+        (m + first, m + then),
         (m + order[behind], order[behind + slots]),
-        (reader, 2 * m + np.searchsorted(both, read[reader])),
-        (2 * m + np.searchsorted(both, written[writer]), m + writer),
-    )
-    before = np.concatenate([pair[0] for pair in before_after]).astype(np.int64)
-    after = np.concatenate([pair[1] for pair in before_after]).astype(np.int64)
+    ]
+    before_after.append((reader, 2 * m + np.searchsorted(both, read[reader])))
+    before_after.append((2 * m + np.searchsorted(both, written[writer]), m + writer))
+    before, after = (np.concatenate(ends).astype(np.int64) for ends in zip(*before_after, strict=True))
     stuck = np.ones(2 * m + len(both), dtype=np.bool_)
     for front in fronts(before, after, len(stuck)):
         stuck[front] = False
