@@ -103,10 +103,8 @@ def build(
     """
     if trees is not None and collective.name not in _EQUAL_TREES:
         instead = ", or take algorithm=chains with channels=" if collective.name == "allreduce" else ""
-        raise InputError(
-            f"trees={trees} is for {', '.join(_EQUAL_TREES)}: {collective.name} has as many trees as its best rate "
-            f"needs. Leave trees= out{instead}"
-        )
+        needs = f"{collective.name} has as many trees as its best rate needs. Leave trees= out{instead}"
+        raise InputError(f"trees={trees} is for {', '.join(_EQUAL_TREES)}: {needs}")
     if trees is not None and trees < 1:
         raise InputError(f"{trees} trees per root; give 1 or more")
     most = max(1, _MOST_SENDS // ((topology.ranks - 1) * (1 if collective.rooted else topology.ranks) or 1))
@@ -216,21 +214,17 @@ class _Builder:
 
     def best(self, methods: Iterable[Method]) -> Packed:
         """What the first method packs that attains the bound, else the best; those that fail do not count."""
-        best: Packed | None = None
-        failure: BlinksimError | None = None
+        found, failures = list[Packed](), list[BlinksimError]()
         for method in methods:
             try:
-                packed = method()
+                found.append(method())
             except (InputError, InfeasibleError) as error:
-                failure = failure or error
-                continue
-            if best is None or packed[0] > best[0]:
-                best = packed
-            if best[0] >= self.bound.rate:
+                failures.append(error)
+            if found and found[-1][0] >= self.bound.rate:
                 break
-        if best is None:
-            raise failure or InfeasibleError("no trees fit")
-        return best
+        if not found:
+            raise failures[0] if failures else InfeasibleError("no trees fit")
+        return max(found, key=lambda packed: packed[0])
 
     # --- trees that branch at relays ------------------------------------------------------------------------------
 
@@ -249,9 +243,8 @@ class _Builder:
         def edges(hops: Iterable[Hop]) -> tuple[Edge, ...]:
             return tuple((hop.start, hop.end, hop.links) for hop in hops)
 
-        return total, [
-            Tree(tree.root, amount / total, edges(tree.away), edges(tree.towards)) for amount, tree in packed
-        ]
+        trees = [Tree(one.root, part / total, edges(one.away), edges(one.towards)) for part, one in packed]
+        return total, trees
 
     # --- trees in one direction ---------------------------------------------------------------------------------
 
@@ -291,9 +284,8 @@ class _Builder:
         if self.trees is not None:
             self.progress.check(self.topology, len(weights))
             shares = {vertex: Fraction(weight * self.trees) for vertex, weight in weights.items()}
-            return forests.pack_forest(
-                net, split.capacity, shares, counted=True, seed=self.seed, progress=self.progress
-            )
+            pack = partial(forests.pack_forest, net, split.capacity, seed=self.seed, progress=self.progress)
+            return pack(shares, counted=True)
         return self._packed(net, split.capacity, split.rates)
 
     def _packed(self, net: Network, capacity: forests.Capacities, rates: Mapping[int, Fraction]) -> forests.Forest:

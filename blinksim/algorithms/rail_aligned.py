@@ -51,10 +51,9 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     if rails is not None and collective.routing is not None:
         return token_schedule(topology, collective, "rail_aligned")
     if rails is None:
-        raise InfeasibleError(
-            "rail_aligned needs two or more nodes with members of the same names, and switches that join those of one "
-            "name in different nodes over as many ways each; take packed"
-        )
+        nodes = "two or more nodes with members of the same names"
+        switches = "switches that join those of one name in different nodes over as many ways each"
+        raise InfeasibleError(f"rail_aligned needs {nodes}, and {switches}; take packed")
     if through_others(rails):
         raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")
     return of_pieces(collective, rails, *pieces_of(collective, rails), "rail_aligned")
@@ -95,12 +94,11 @@ def exchange(topology: Topology, collective: Collective) -> Schedule | None:
     """
     if not collective.exchanges:
         return None
-    paths = topology.ranks * (topology.ranks - 1)
+    ranks, paths = topology.ranks, topology.ranks * (topology.ranks - 1)
     if paths > _MOST_PATHS:
-        raise InfeasibleError(
-            f"an exchange of {topology.ranks:,} ranks has {paths:,} paths, and at most {_MOST_PATHS:,} are written "
-            f"out: those of {isqrt(_MOST_PATHS):,} ranks; of more, an alltoall over rails of nodes that are alike"
-        )
+        most = f"at most {_MOST_PATHS:,} are written out: those of {isqrt(_MOST_PATHS):,} ranks"
+        rest = "of more, an alltoall over rails of nodes that are alike"
+        raise InfeasibleError(f"an exchange of {ranks:,} ranks has {paths:,} paths, and {most}; {rest}")
     try:
         return replace(build(topology, collective), algorithm="packed")
     except InfeasibleError:

@@ -407,29 +407,19 @@ def sweep(options: Sweep) -> None:
 
         def report(done: int, of: int) -> None:
             nonlocal total, last
-            total, now = of, monotonic()
+            total, now, so_far = of, monotonic(), f"{done} of {of} pieces of work are done"
             if now - last > _EVERY_S and not sys.stderr.isatty():
-                note(f"{done} of {of} pieces of work are done")
+                note(so_far)
                 last = now
-            ahead = (now - start) * (of - done) / done if done else 0.0
+            ahead = (now - start) * (of - done) / max(done, 1)
             left = f"about {format_time(float(f'{ahead:.2g}'))}" if ahead >= 1 else "less than 1 s"
-            say(f"{done} of {of} pieces of work are done{f', {left} left' if done else ''}")
+            say(f"{so_far}{f', {left} left' if done else ''}")
 
         try:
-            swept = study.sweep(
-                machine,
-                wanted,
-                parse_sizes(options.sizes),
-                options.vary,
-                algorithms=options.algorithms or (),
-                model=options.model,
-                bounds=options.bounds,
-                base=question,
-                tokens=tokens,
-                **vars(options.work),
-                journal=journal,
-                report=report,
-            )
+            how: Any = vars(options.work) | {"base": question, "tokens": tokens, "bounds": options.bounds}
+            how |= {"algorithms": options.algorithms or (), "model": options.model}
+            sizes, how["journal"], how["report"] = parse_sizes(options.sizes), journal, report
+            swept = study.sweep(machine, wanted, sizes, options.vary, **how)
         except BaseException:
             if journal and os.path.exists(journal):
                 note(f"what is finished is kept in {journal}; the same command goes on from there")

@@ -38,6 +38,7 @@ MOST_DENOMINATOR = 2**40
 _NAMES = "share_num origin target chunk src dst op step route channel route_start route_links"
 ARRAYS = dict.fromkeys(_NAMES.split(), "int32") | {"share_num": "int64", "op": "uint8"}
 FORMS = ("forest", "steps")
+Like = npt.ArrayLike
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,11 +166,8 @@ class Schedule(Tabular):
     @cached_property
     def token_class(self) -> Ints:
         """Of a dispatch or combine, the number of each chunk in `Routing.classes`; -1 for tokens that it has not."""
-        routing, ends = self.collective.routing, (self.origin, self.target)
-        if routing is None:
-            raise InputError(f"{self.collective} has no tokens")
-        own, which = ends[:: 1 if self.collective.starts == OWN else -1]
-        return routing.classes.number(own.astype(np.int64), which.astype(np.int64))
+        ends = self.origin.astype(np.int64), self.target.astype(np.int64)
+        return self.collective.routed.classes.number(*ends[:: 1 if self.collective.starts == OWN else -1])
 
     def share(self, chunk: int) -> Fraction:
         """The exact share of one chunk."""
@@ -225,12 +223,11 @@ class Schedule(Tabular):
         return replace(self, bound=dict(bound))
 
     def __repr__(self) -> str:
-        return (
-            f"<Schedule {self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks\n"
-            f"  {count(self.chunks, 'chunk')}, {count(self.sends, 'send')} in {count(self.steps, 'step')} "
-            f"({self.form} form), {count(len(self.route_start) - 1, 'route')}, "
-            f"{count(int(self.channel.max(initial=0)) + 1, 'channel')}>"
-        )
+        what = f"{self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks"
+        sends = f"{count(self.chunks, 'chunk')}, {count(self.sends, 'send')} in {count(self.steps, 'step')}"
+        routes, channels = len(self.route_start) - 1, int(self.channel.max(initial=0)) + 1
+        ways = f"{count(routes, 'route')}, {count(channels, 'channel')}"
+        return f"<Schedule {what}\n  {sends} ({self.form} form), {ways}>"
 
 
 class Builder:
@@ -297,15 +294,7 @@ class Builder:
         return np.arange(self._numbered - len(start) + 1, self._numbered)
 
     def add_sends(
-        self,
-        *,
-        chunk: npt.ArrayLike,
-        src: npt.ArrayLike,
-        dst: npt.ArrayLike,
-        op: npt.ArrayLike,
-        step: npt.ArrayLike,
-        route: npt.ArrayLike,
-        channel: npt.ArrayLike = 0,
+        self, *, chunk: Like, src: Like, dst: Like, op: Like, step: Like, route: Like, channel: Like = 0
     ) -> None:
         """Sends, as numbers or arrays that broadcast against each other. src and dst are device indices."""
         given = (chunk, src, dst, op, step, route, channel)

@@ -160,8 +160,7 @@ class Blocks:
     @classmethod
     def of_tokens(cls, schedule: Schedule) -> Blocks:
         """Of every class of tokens; -1 for chunks of none."""
-        assert schedule.collective.routing is not None
-        classes = schedule.collective.routing.classes
+        classes = schedule.collective.routed.classes
         ones = np.ones_like(classes.own)
         return cls(schedule.token_class, -ones, ones, np.stack([classes.own, classes.which], axis=1))
 
