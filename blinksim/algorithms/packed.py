@@ -137,9 +137,8 @@ def build(
             if schedule is None:
                 raise
         else:
-            loss = _gap(exact, known)
-            if schedule is None or loss < gap:
-                schedule, gap = exact, loss
+            if schedule is None or _gap(exact, known) < gap:
+                schedule = exact
     return with_gap(schedule, known, divided=False)
 
 
@@ -158,10 +157,8 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_lea
         return None
     if collective.name in ("broadcast", "reduce"):
         return rooted_host_trees(topology, collective, aim)
-    if collective.name not in ("allgather", "reducescatter", "allreduce"):
-        return None
-    phases = 2 if collective.name == "allreduce" else 1
-    if phases * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:
+    phases = {"allgather": 1, "reducescatter": 1, "allreduce": 2}.get(collective.name)
+    if phases is None or phases * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:
         return None
     plan = Plan(topology, collective, "packed", "forest")
     shard = aim / topology.ranks * phases

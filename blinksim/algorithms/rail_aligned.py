@@ -70,11 +70,10 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
     # Over the receiver's place, in equal parts over its ports: what `build` does there.
     nodes, local = rails.ranks.shape
     count = rails.exit.shape[2]
-    i, b, j, port = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (local, nodes, local, count)), indexing="ij"))
-    apart = b > 0
-    i, b, j, port = (column[apart] for column in (i, b, j, port))
+    grid = np.indices((local, nodes, local, count)).reshape(4, -1)
+    i, b, j, port = grid[:, grid[1] > 0]
     ones, first = np.ones(len(i), dtype=np.int64), np.zeros(len(i), dtype=np.int64)
-    own, there = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
+    own, there = np.indices((local, local)).reshape(2, -1)
     none, whole = np.zeros_like(own), np.full_like(own, count)
     inside = none, own, there, none, none, there, whole
     pieces = Pieces(*map(np.concatenate, zip((first, i, j, port, b, j, ones), inside, strict=True)))

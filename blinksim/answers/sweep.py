@@ -171,21 +171,18 @@ class Axis:
 
     def apply(self, case: Case, value: str) -> Case:
         """`case` with this value, and its column."""
-        words, question = self.name.split(), case.question
+        words, question, label = self.name.split(), case.question, (self.column, self.number(value))
+        case = replace(case, labels=(*case.labels, label))
         if self.name in TOKENS:
-            label = self.column, self.number(value)
-            return replace(case, labels=(*case.labels, label), tokens=(*case.tokens, label))
+            return replace(case, tokens=(*case.tokens, label))
         if len(words) > 1 or (self.name == "edit" and value != NONE):
             verb = "" if words[0] in (*VERBS, "edit") else "replace "
             edit = value if self.name == "edit" else f"{verb}{self.name}={value}"
             question = replace(question, edits=(*question.edits, edit))
         elif self.name != "edit":
-            asked: int | str | None = int(value) if self.name in _COUNTS else value
-            if self.name == "links" and value == _DEFAULT:
-                asked = None
-            changes: dict[str, Any] = {self.name.replace("-", "_"): asked}
+            changes: Any = {self.column: None if (self.name, value) == ("links", _DEFAULT) else label[1]}
             question = replace(question, **changes)
-        return replace(case, question=question, labels=(*case.labels, (self.column, self.number(value))))
+        return replace(case, question=question)
 
 
 def _setting(name: str) -> str:
@@ -502,11 +499,9 @@ def _tasks(
     nodes, tasks = dict[str, tuple[Topology, str]](), list[Task]()
     for case in cases:
         # The rates that the question is answered at; a topology that has no such table keeps its own.
-        asked, named = replace(case.question, machine=machine), not isinstance(machine, Topology)
-        tables = {
-            name: (asked.preferring(rates) if named or rates is None else asked.preferring_known(rates)).table
-            for name, rates in wants.items()
-        }
+        asked = replace(case.question, machine=machine)
+        prefer = asked.preferring_known if isinstance(machine, Topology) else asked.preferring
+        tables = {name: prefer(rates).table for name, rates in wants.items()}
         # A bound for each table of rates that stands in a row of this case.
         limits = [(_BOUND_WORK, table) for table in dict.fromkeys(tables.values()) if bounds]
         for name, table in (*tables.items(), *limits):

@@ -514,8 +514,7 @@ def _lines(
         line["ranks"] = "" if failed else str(row["ranks"])
         if chosen:
             line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
-        line["time"] = "-" if failed else format_time(row["time_s"])
-        for key in ("could_take_s", "cannot_take_less_s"):
+        for key in ("time_s", "could_take_s", "cannot_take_less_s"):
             if key in row:
                 line[_title(key.removesuffix("_s"))] = "-" if row[key] is None else format_time(row[key])
         for rate in shown:

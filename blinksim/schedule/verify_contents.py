@@ -328,14 +328,11 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
         there |= among(ends_somewhere * devices + target, arrived)
         short = distinct(ends_somewhere[~there])
     for number in short:
-        key = np.int64(number) * devices
-        have = set((arrived[np.searchsorted(arrived, key) : np.searchsorted(arrived, key + devices)] - key).tolist())
-        ranks = np.arange(schedule.topology.ranks)
-        if not ends_at_every_rank(schedule):
-            ranks = rank[ends_somewhere == number]
-        ends = schedule.device_of[ranks]
+        ends = schedule.device_of if ends_at_every_rank(schedule) else target[ends_somewhere == number]
+        first = np.int64(number) * devices
+        have = arrived[slice(*np.searchsorted(arrived, (first, first + devices)))] - first
         begins = starts_with(schedule, ends, np.full(len(ends), number, dtype=np.int32))
-        missing = [int(device) for device, own in zip(ends, begins, strict=True) if not own and int(device) not in have]
+        missing = ends[~begins & ~np.isin(ends, have)]
         names = ", ".join(place(schedule, device) for device in missing[:4])
         more = f" and {count(len(missing) - 4, 'more rank')}" if len(missing) > 4 else ""
         yield f"chunk {number} never reaches {names}{more}"
