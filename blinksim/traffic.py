@@ -134,15 +134,14 @@ class Traffic(Tabular):
 
     def between(self, sources: Sequence[int], sinks: Sequence[int]) -> Fraction:
         """Data of the ranks `sources` for the ranks `sinks`, as a part of `size`."""
-        to = np.asarray(sinks, dtype=np.int64)
-        some = np.zeros(self.ranks, dtype=bool)
+        some, to = np.zeros(self.ranks, dtype=bool), np.asarray(sinks, dtype=np.int64)
         some[np.asarray(sources, dtype=np.int64)] = True
         if 2 * int(some.sum()) <= self.ranks:
-            amount = int(self.matrix[some].sum(axis=0)[to].sum())
+            amounts = self.matrix[some].sum(axis=0)
         else:
             # What all have, without the few others: most rows need not be read again.
-            amount = int(self.received[to].sum()) - int(self.matrix[~some].sum(axis=0)[to].sum())
-        return Fraction(amount, self.size)
+            amounts = self.received - self.matrix[~some].sum(axis=0)
+        return Fraction(int(amounts[to].sum()), self.size)
 
     def crossing(self, label: Matrix, count: int) -> tuple[npt.NDArray[Any], ...]:
         """Bytes that must leave every one of `count` groups, and enter it.
