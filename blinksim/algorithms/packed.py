@@ -143,9 +143,7 @@ def build(
 
 
 def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
-    achieved = rate(schedule)
-    assert achieved is not None
-    return 1 - achieved / bound.rate
+    return 1 - (rate(schedule) or 0) / bound.rate
 
 
 def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_leaf: bool = False) -> Schedule | None:
@@ -246,12 +244,11 @@ class _Builder:
     # --- trees in one direction ---------------------------------------------------------------------------------
 
     def one_direction(self) -> Packed:
-        backwards = self.collective.collects
-        net = self.net.reversed() if backwards else self.net
+        net = self.net.reversed() if self.collective.collects else self.net
         members = net.members.tolist()
         weights = {members[self.collective.root]: 1} if self.collective.rooted else dict.fromkeys(members, 1)
         forest = self._forest(net, weights)
-        return forest.rate * net.unit, self._trees(forest, back=backwards)
+        return forest.rate * net.unit, self._trees(forest, back=self.collective.collects)
 
     def _trees(self, forest: forests.Forest, *, back: bool = False) -> list[Tree]:
         """The trees with their shares, towards their roots if `back`."""
@@ -351,8 +348,7 @@ class _Builder:
         net = self.net
         best, alike = self.bound.rate / net.unit, network_orbits(self.topology, net)
         split = forests.best_split(net, self.shared, None, both=True, best=best, orbits=alike)
-        weights = dict.fromkeys(net.members.tolist(), 1)
-        split = split or forests.even_split(net, self.shared, weights, both=True)
+        split = split or forests.even_split(net, self.shared, dict.fromkeys(net.members.tolist(), 1), both=True)
         down = self._packed(net, split.capacity, split.rates)
         rate = split.rate * net.unit
         if split.back is None:

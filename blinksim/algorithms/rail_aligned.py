@@ -47,13 +47,12 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     Raises `InfeasibleError` for a single node, for nodes with other members or without switches between them,
     and where members of a node reach each other only through others.
     """
-    rails = read_rails(topology)
-    if rails is not None and collective.routing is not None:
-        return token_schedule(topology, collective, "rail_aligned")
-    if rails is None:
+    if (rails := read_rails(topology)) is None:
         nodes = "two or more nodes with members of the same names"
         switches = "switches that join those of one name in different nodes over as many ways each"
         raise InfeasibleError(f"rail_aligned needs {nodes}, and {switches}; take packed")
+    if collective.routing is not None:
+        return token_schedule(topology, collective, "rail_aligned")
     if through_others(rails):
         raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")
     return of_pieces(collective, rails, *pieces_of(collective, rails), "rail_aligned")

@@ -104,8 +104,7 @@ class Axis:
             raise InputError(f"{self.name}: a value is missing; write them like '{self.name}={example}'")
         for value in self.values:
             self.number(value)
-        doubled = [value for value, times in Counter(self.values).items() if times > 1]
-        if doubled:
+        if doubled := [value for value, times in Counter(self.values).items() if times > 1]:
             raise InputError(f"{self.name} takes the value {doubled[0]} twice")
 
     @classmethod
@@ -221,8 +220,7 @@ def expand(base: Question, along: Sequence[Axis], tokens: Iterable[tuple[str, An
 
     tokens: of all cases, where an axis has no others.
     """
-    number = prod(len(axis.values) for axis in along)
-    if number > MOST_CASES:
+    if (number := prod(len(axis.values) for axis in along)) > MOST_CASES:
         raise InputError(f"{number:,} cases are too many for one sweep (at most {MOST_CASES:,})")
     cases = [Case(base, tokens=(*tokens,))]
     for axis in along:
@@ -243,12 +241,9 @@ def digests(names: Iterable[str], model: str, recorded: Iterable[Routing | str] 
     for name in names:
         if names_a_file(name):
             found.append(sha256(read_bytes(located(name), MOST_BYTES, "schedule")).hexdigest())
-            continue
-        entry = None if name == "best" or models.chooser(name) else algorithm(name)
-        if entry is not None and entry.fill is not None:
+        elif name != "best" and not models.chooser(name) and (entry := algorithm(name)).fill is not None:
             found.append(_digest(entry.home, f"algorithm {name!r}", alone))
-    in_file = plugins.split(model, models.YAML)
-    if in_file is not None:
+    if (in_file := plugins.split(model, models.YAML)) is not None:
         found.append(plugins.digest(in_file[0]))
     registered = models.MODELS.get(models.known_as(model))
     if registered is not None and not isinstance(registered.home, str):
@@ -448,9 +443,8 @@ def sweep(
     >>> [row["library"] for row in found.rows()], found.rows()[0]["time_s"] < found.rows()[1]["time_s"]
     (['NCCL', 'NCCL'], True)
     """
-    wanted: Wanted = str(collective).lower()
-    if wanted not in OF_EXPERTS:
-        wanted = Collective.of(collective)
+    name = str(collective).lower()
+    wanted: Wanted = name if name in OF_EXPERTS else Collective.of(collective)
     lengths = (0,) if isinstance(wanted, str) else sizes_of(sizes)
     worker_pool.check(workers, cluster)
     along = axes(vary)

@@ -568,8 +568,7 @@ def _named(
         if usual and known is not None:
             if (found := symmetric_packed(part, wanted, known)) is not None:
                 return found, known
-            exchange = large(part, wanted)
-            if exchange is not None and exchange.rate == known.rate:
+            if (exchange := large(part, wanted)) is not None and exchange.rate == known.rate:
                 # An alltoall of very many blocks from what one node sends attains the bound.
                 return exchange.named(_USUAL), known
         if wanted.exchanges and not wanted.traffic:

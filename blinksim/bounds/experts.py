@@ -286,8 +286,7 @@ def read_routing(
     """
     data, name = read_bytes(path, _MOST_BYTES, "routing"), shown(path)
     try:
-        ids = array_in(name, data)
-        if ids is None:
+        if (ids := array_in(name, data)) is None:
             ids = np.array(_numbers(path, data, "routing"), ndmin=2)
         if ids.ndim == 2:
             if ranks is None or len(ids) % ranks:
@@ -368,9 +367,8 @@ def hops(topology: Topology, collective: Collective, name: str) -> list[Ids]:
     if name == DIRECT:
         found = [tokens.copy()]
     else:
-        copies = routing.reached((*host.tolist(),))[0]
-        if name == A_RANK:
-            copies = tokens @ (host[:, None] == np.arange(peer.shape[1]))
+        inside = host[:, None] == np.arange(peer.shape[1])
+        copies = tokens @ inside if name == A_RANK else routing.reached((*host.tolist(),))[0]
         found = [near, np.zeros_like(tokens)]
         np.add.at(found[0], (ranks[:, None], peer), copies)
         np.add.at(found[1], (peer[:, host], ranks), tokens - near)

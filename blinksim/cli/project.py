@@ -218,8 +218,7 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
 
 def _model(options: Project, algorithm: str, name: str) -> TimingModel:
     """The model of this name, set up with the options that it takes; refuses the others."""
-    chooser = registry.chooser(algorithm)
-    if chooser is not None:
+    if (chooser := registry.chooser(algorithm)) is not None:
         if name not in (registry.DEFAULT, chooser):
             raise InputError(f"--algorithm nccl is timed by NCCL's own model; leave --model {name} out")
         name = chooser
@@ -293,8 +292,7 @@ def compare(options: Compare) -> None:
             asked = own.at_its_rates(question)
             own.check(asked)
             own, topology = own.at(asked)
-            known = [name for name in own.algorithms(topology, wanted) if not registry.chooser(name)]
-            if not known:
+            if not (known := [one for one in own.algorithms(topology, wanted) if not registry.chooser(one)]):
                 raise InfeasibleError(f"{timing} times no {wanted}")
             chosen = [word.strip() for word in listed or known]
             others = {name: _answer(own, topology, wanted, name) for name in chosen}
@@ -442,7 +440,7 @@ def sweep(options: Sweep) -> None:
         said |= {"edits": list(question.edits), "vary": list(options.vary), "rows": rows}
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
-    if not (options.plot or options.csv or options.json) and 1 <= len(swept.varying()) <= 3:
+    if not any((options.plot, options.csv, options.json)) and 1 <= len(swept.varying()) <= 3:
         again = command_line(question, options.collective, **vars(options.data))
         again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
         again += typed_options(options.drawing)

@@ -202,10 +202,9 @@ class Schedule(Tabular):
         What goes from one rank to another only takes a path; what stays where it is takes none and is not
         counted.
         """
-        moved = len(distinct(self.chunk))
         if self.form != "forest":
             return count(self.chunks, "chunk")
-        return count(moved, "path" if self.collective.personalized else "tree")
+        return count(len(distinct(self.chunk)), "path" if self.collective.personalized else "tree")
 
     def claim(self, key: str) -> Fraction | None:
         """A fraction stated by the bound (``rate_exact`` in GB/s, ``gap_exact``); None if there is none.
@@ -304,8 +303,7 @@ class Builder:
 
     def finish(self) -> Schedule:
         """The schedule; raises `InputError` if the arrays do not fit, `InfeasibleError` for too fine shares."""
-        den = lcm(*(share.denominator for share in self._shares))
-        if den > MOST_DENOMINATOR:
+        if (den := lcm(*(share.denominator for share in self._shares))) > MOST_DENOMINATOR:
             raise InfeasibleError(f"{self.algorithm}: shares need the common denominator {den}, more than 2^40")
         none, routes = np.zeros(0, dtype=np.int64), (self._route_lengths, self._route_links)
         lengths, links = (np.concatenate([none, *parts]) for parts in routes)

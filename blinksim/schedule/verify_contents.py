@@ -57,8 +57,8 @@ def ends_with(schedule: Schedule, device: Ints32, chunk: Ints32) -> Bools:
 def _among(schedule: Schedule, who: str, rank: Ints32, own: Ints32) -> Bools:
     if who == EVERY:
         return rank >= 0
-    if schedule.collective.routing is not None and who == SOME:
-        return (rank >= 0) & (own >= 0) & schedule.collective.routing.classes.holds[own, rank]
+    if who == SOME:
+        return (rank >= 0) & (own >= 0) & schedule.collective.routed.classes.holds[own, rank]
     return np.asarray((rank >= 0) & (rank == (schedule.collective.root if who == ROOT else own)))
 
 
@@ -122,7 +122,6 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
 
 def wrong_labels(schedule: Schedule) -> Iterator[str]:
     """The first chunk with a wrong origin, and the first with a wrong target, in sentences."""
-    name = schedule.collective.name
     starts, ends = schedule.collective.starts, schedule.collective.ends
     labels = (("origin", schedule.origin, starts), ("target", schedule.target, ends))
     for what, ranks, who in labels:
@@ -133,7 +132,7 @@ def wrong_labels(schedule: Schedule) -> Iterator[str]:
         for chunk in np.flatnonzero(~allowed)[:1]:
             verb = "starts from" if what == "origin" else "ends at"
             found = f"rank {ranks[chunk]}" if ranks[chunk] >= 0 else "no rank in particular"
-            yield f"chunk {chunk} has {what} {found}, but in {name} a chunk {verb} {who}"
+            yield f"chunk {chunk} has {what} {found}, but in {schedule.collective.name} a chunk {verb} {who}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +189,7 @@ def wrong_blocks(schedule: Schedule, blocks: Blocks, share_num: Ints) -> Iterato
 
 def describe(schedule: Schedule, send: int) -> str:
     """``send 7 (step 2, chunk 3 from gpu0 to gpu4)``"""
-    devices = schedule.topology.devices
-    src, dst = (devices[int(ends[send])].name for ends in (schedule.src, schedule.dst))
+    src, dst = (schedule.topology.devices[ends[send]].name for ends in (schedule.src, schedule.dst))
     return f"send {send} (step {schedule.step[send]}, chunk {schedule.chunk[send]} from {src} to {dst})"
 
 
@@ -227,9 +225,8 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
     ends = dict.fromkeys(range(schedule.chunks), members)
     if not ends_at_every_rank(schedule):
         ends = {chunk: [members[rank]] for chunk, rank in zip(*(a.tolist() for a in end_ranks(schedule)), strict=True)}
-    for chunk, sends in enumerate(pairwise(bounds)):
-        begin = starts[chunk].copy()
-        fault = _follow(schedule, chunk, order[slice(*sends)], begin, (reduces, forgets), ends.get(chunk, ()))
+    for chunk, (a, b) in enumerate(pairwise(bounds)):
+        fault = _follow(schedule, chunk, order[a:b], starts[chunk], (reduces, forgets), ends.get(chunk, ()))
         if fault:
             yield fault
 
@@ -237,9 +234,9 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
 def _follow(
     schedule: Schedule, chunk: int, sends: Ints, state: dict[int, int], able: Able, ends: Sequence[int]
 ) -> str | None:
-    """Carries out the sends of one chunk on `state`; the first fault."""
+    """Carries out the sends of one chunk, from `state` on; the first fault."""
     src, dst, op, step = (a[sends].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step))
-    (reduces, forgets), full = able, sum(state.values())
+    (reduces, forgets), state, full = able, state.copy(), sum(state.values())
     for _, of_step in groupby(range(len(sends)), step.__getitem__):
         together = [*of_step]
         read = [state.get(src[k], 0) for k in together]
@@ -293,9 +290,8 @@ def _ranks(bits: int) -> str:
 
 def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
     """As `wrong_sums`, where nothing may be merged."""
-    name = schedule.collective.name
     for send in np.flatnonzero(schedule.op != COPY)[:1]:
-        yield f"{describe(schedule, send)} reduces, but {name} only copies"
+        yield f"{describe(schedule, send)} reduces, but {schedule.collective.name} only copies"
     devices = len(schedule.topology.devices)
     into = schedule.chunk.astype(np.int64) * devices + schedule.dst
     order = np.argsort(into, kind="stable")
@@ -364,8 +360,7 @@ def deadlock(schedule: Schedule, slots: int = 1) -> str | None:
         return None
     for step in distinct(schedule.step[place >= slots]):
         sends = np.arange(*np.searchsorted(schedule.step, (step, step + 1)))
-        circle = _circle(schedule, sends, connection[sends], slots)
-        if circle:
+        if circle := _circle(schedule, sends, connection[sends], slots):
             listed = ", ".join(describe(schedule, int(sends[k])) for k in circle[:4])
             more = f" and {len(circle) - 4} more" if len(circle) > 4 else ""
             where = f"deadlock in step {step} with {count(slots, 'slot')} a connection"

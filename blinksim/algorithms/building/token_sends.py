@@ -48,8 +48,7 @@ def token_schedule(
         tokens = classes.tokens[of] // parts[of] + (places(parts) < (classes.tokens % parts)[of])
         classes = replace(classes, own=classes.own[of], which=classes.which[of], tokens=tokens)
     wanted = classes.sets[classes.which]
-    least = int((wanted >= 0).sum()) - len(wanted)
-    if least > MOST_SENDS:
+    if (least := int((wanted >= 0).sum()) - len(wanted)) > MOST_SENDS:
         takes = f"{collective} of {int(classes.tokens.sum()):,} tokens takes {least:,} sends or more"
         fit = f"take some {routing.experts.shape[1] * MOST_SENDS // least:,} tokens a rank"
         rest = "project has the time of any number, by what links carry"
