@@ -348,7 +348,8 @@ class _Builder:
         net = self.net
         best, alike = self.bound.rate / net.unit, network_orbits(self.topology, net)
         split = forests.best_split(net, self.shared, None, both=True, best=best, orbits=alike)
-        split = split or forests.even_split(net, self.shared, dict.fromkeys(net.members.tolist(), 1), both=True)
+        weights = dict.fromkeys(net.members.tolist(), 1)
+        split = split or forests.even_split(net, self.shared, weights, both=True)
         down = self._packed(net, split.capacity, split.rates)
         rate = split.rate * net.unit
         if split.back is None:

@@ -413,8 +413,7 @@ def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machi
     columns = {name: [np.zeros(1 if name == "route_start" else 0, dtype=kind)] for name, kind in ARRAYS.items()}
     before = dict.fromkeys(("chunk", "channel", "route"), 0)
     for schedule, part in zip(schedules, parts, strict=True):
-        placed = rebase(schedule, machine)
-        if isinstance(placed, tuple):
+        if isinstance(placed := rebase(schedule, machine), tuple):
             raise InputError("; ".join(placed))
         own = {name: getattr(placed, name) + before.get(name, 0) for name in ARRAYS}
         own["share_num"] = placed.share_num * int(part * den / placed.share_den)
