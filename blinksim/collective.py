@@ -240,6 +240,13 @@ class Collective:
         """What tells the ranks apart: a traffic matrix or a routing."""
         return self.traffic or self.routing
 
+    @property
+    def routed(self) -> Routing:
+        """The experts of every token of a dispatch or combine; raises `InputError` for others."""
+        if self.routing is None:
+            raise InputError(f"{self} has no tokens")
+        return self.routing
+
     def between(self, sources: Collection[int], sinks: Collection[int], ranks: int) -> Fraction:
         """The part of the size that must get from some ranks to others, disjoint from them; 0 if none."""
         if self.traffic is not None:

@@ -494,7 +494,7 @@ class Question:
         """The question at `rates`, unless it names rates itself."""
         return self if rates is None or self.rates is not None else replace(self, rates=rates)
 
-    def preferring_known(self, rates: str) -> Question:
+    def preferring_known(self, rates: str | None) -> Question:
         """As `preferring`, if the machine has these rates; else the question itself."""
         wanted = self.preferring(rates)
         try:

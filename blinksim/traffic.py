@@ -134,15 +134,14 @@ class Traffic(Tabular):
 
     def between(self, sources: Sequence[int], sinks: Sequence[int]) -> Fraction:
         """Data of the ranks `sources` for the ranks `sinks`, as a part of `size`."""
-        to = np.asarray(sinks, dtype=np.int64)
-        some = np.zeros(self.ranks, dtype=bool)
+        some, to = np.zeros(self.ranks, dtype=bool), np.asarray(sinks, dtype=np.int64)
         some[np.asarray(sources, dtype=np.int64)] = True
         if 2 * int(some.sum()) <= self.ranks:
-            amount = int(self.matrix[some].sum(axis=0)[to].sum())
+            amounts = self.matrix[some].sum(axis=0)
         else:
             # What all have, without the few others: most rows need not be read again.
-            amount = int(self.received[to].sum()) - int(self.matrix[~some].sum(axis=0)[to].sum())
-        return Fraction(amount, self.size)
+            amounts = self.received - self.matrix[~some].sum(axis=0)
+        return Fraction(int(amounts[to].sum()), self.size)
 
     def crossing(self, label: Matrix, count: int) -> tuple[npt.NDArray[Any], ...]:
         """Bytes that must leave every one of `count` groups, and enter it.
@@ -167,21 +166,13 @@ class Traffic(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """The sums as JSON; the matrix is in `lines`."""
-        own = int(np.trace(self.matrix))
-        sent, received = (sums - np.diagonal(self.matrix) for sums in (self.sent, self.received))
-        return {
-            "ranks": self.ranks,
-            "total_bytes": self.total,
-            "kept_bytes": own,
-            "largest_buffer_bytes": self.size,
-            "mean_bytes": self.total / self.ranks,
-            "pairs": int(np.count_nonzero(self.matrix)) - int(np.count_nonzero(np.diagonal(self.matrix))),
-            "most_sent_bytes": int(sent.max()),
-            "most_sent_rank": int(sent.argmax()),
-            "most_received_bytes": int(received.max()),
-            "most_received_rank": int(received.argmax()),
-            "counts": "every block as data of its own",
-        }
+        kept = np.diagonal(self.matrix)
+        said: dict[str, Any] = {"ranks": self.ranks, "total_bytes": self.total, "kept_bytes": int(kept.sum())}
+        said |= {"largest_buffer_bytes": self.size, "mean_bytes": self.total / self.ranks}
+        said["pairs"] = int(np.count_nonzero(self.matrix)) - int(np.count_nonzero(kept))
+        for what, sums in (("sent", self.sent - kept), ("received", self.received - kept)):
+            said |= {f"most_{what}_bytes": int(sums.max()), f"most_{what}_rank": int(sums.argmax())}
+        return said | {"counts": "every block as data of its own"}
 
     def lines(self) -> list[str]:
         """A line per rank with its bytes for every rank, separated by commas."""
@@ -200,10 +191,9 @@ class Traffic(Tabular):
 
     def __repr__(self) -> str:
         moved = np.count_nonzero(self.matrix) - np.count_nonzero(np.diagonal(self.matrix))
-        return (
-            f"<Traffic: {self.ranks} ranks, {format_size_about(self.total)} in {moved:,} of "
-            f"{self.ranks * (self.ranks - 1):,} pairs, at most {format_size_about(self.size)} a rank>"
-        )
+        pairs = f"{moved:,} of {self.ranks * (self.ranks - 1):,} pairs"
+        most = f"at most {format_size_about(self.size)} a rank"
+        return f"<Traffic: {self.ranks} ranks, {format_size_about(self.total)} in {pairs}, {most}>"
 
 
 @lru_cache(maxsize=8)

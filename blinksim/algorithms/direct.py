@@ -39,11 +39,9 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     plan = Plan(topology, collective, "direct", "steps")
     if collective.exchanges:
         chunk = np.full((plan.n, plan.n), -1)
-        for origin in range(plan.n):
-            for target in range(plan.n):
-                share = collective.share(origin, target, plan.n)
-                if share:
-                    chunk[origin, target] = plan.add_chunk(share, origin, target)
+        for origin, target in np.ndindex(plan.n, plan.n):
+            if share := collective.share(origin, target, plan.n):
+                chunk[origin, target] = plan.add_chunk(share, origin, target)
         src, dst = round_robin(plan.n)
         src, dst = (ends[chunk[src, dst] >= 0] for ends in (src, dst))
         plan.send(src, dst, chunk=chunk[src, dst], op=COPY, step=0)

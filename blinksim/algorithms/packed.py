@@ -137,16 +137,13 @@ def build(
             if schedule is None:
                 raise
         else:
-            loss = _gap(exact, known)
-            if schedule is None or loss < gap:
-                schedule, gap = exact, loss
+            if schedule is None or _gap(exact, known) < gap:
+                schedule = exact
     return with_gap(schedule, known, divided=False)
 
 
 def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:
-    achieved = rate(schedule)
-    assert achieved is not None
-    return 1 - achieved / bound.rate
+    return 1 - (rate(schedule) or 0) / bound.rate
 
 
 def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_leaf: bool = False) -> Schedule | None:
@@ -158,10 +155,8 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_lea
         return None
     if collective.name in ("broadcast", "reduce"):
         return rooted_host_trees(topology, collective, aim)
-    if collective.name not in ("allgather", "reducescatter", "allreduce"):
-        return None
-    phases = 2 if collective.name == "allreduce" else 1
-    if phases * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:
+    phases = {"allgather": 1, "reducescatter": 1, "allreduce": 2}.get(collective.name)
+    if phases is None or phases * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:
         return None
     plan = Plan(topology, collective, "packed", "forest")
     shard = aim / topology.ranks * phases
@@ -214,21 +209,17 @@ class _Builder:
 
     def best(self, methods: Iterable[Method]) -> Packed:
         """What the first method packs that attains the bound, else the best; those that fail do not count."""
-        best: Packed | None = None
-        failure: BlinksimError | None = None
+        found, failures = list[Packed](), list[BlinksimError]()
         for method in methods:
             try:
-                packed = method()
+                found.append(method())
             except (InputError, InfeasibleError) as error:
-                failure = failure or error
-                continue
-            if best is None or packed[0] > best[0]:
-                best = packed
-            if best[0] >= self.bound.rate:
+                failures.append(error)
+            if found and found[-1][0] >= self.bound.rate:
                 break
-        if best is None:
-            raise failure or InfeasibleError("no trees fit")
-        return best
+        if not found:
+            raise failures[0] if failures else InfeasibleError("no trees fit")
+        return max(found, key=lambda packed: packed[0])
 
     # --- trees that branch at relays ------------------------------------------------------------------------------
 
@@ -252,12 +243,11 @@ class _Builder:
     # --- trees in one direction ---------------------------------------------------------------------------------
 
     def one_direction(self) -> Packed:
-        backwards = self.collective.collects
-        net = self.net.reversed() if backwards else self.net
+        net = self.net.reversed() if self.collective.collects else self.net
         members = net.members.tolist()
         weights = {members[self.collective.root]: 1} if self.collective.rooted else dict.fromkeys(members, 1)
         forest = self._forest(net, weights)
-        return forest.rate * net.unit, self._trees(forest, back=backwards)
+        return forest.rate * net.unit, self._trees(forest, back=self.collective.collects)
 
     def _trees(self, forest: forests.Forest, *, back: bool = False) -> list[Tree]:
         """The trees with their shares, towards their roots if `back`."""
@@ -287,9 +277,8 @@ class _Builder:
         if self.trees is not None:
             self.progress.check(self.topology, len(weights))
             shares = {vertex: Fraction(weight * self.trees) for vertex, weight in weights.items()}
-            return forests.pack_forest(
-                net, split.capacity, shares, counted=True, seed=self.seed, progress=self.progress
-            )
+            pack = partial(forests.pack_forest, net, split.capacity, seed=self.seed, progress=self.progress)
+            return pack(shares, counted=True)
         return self._packed(net, split.capacity, split.rates)
 
     def _packed(self, net: Network, capacity: forests.Capacities, rates: Mapping[int, Fraction]) -> forests.Forest:

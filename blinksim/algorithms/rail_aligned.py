@@ -47,8 +47,11 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     Raises `InfeasibleError` for a single node, for nodes with other members or without switches between them,
     and where members of a node reach each other only through others.
     """
-    rails = read_rails(topology)
-    if rails is not None and collective.routing is not None:
+    if (rails := read_rails(topology)) is None:
+        nodes = "two or more nodes with members of the same names"
+        switches = "switches that join those of one name in different nodes over as many ways each"
+        raise InfeasibleError(f"rail_aligned needs {nodes}, and {switches}; take packed")
+    if collective.routing is not None:
         return token_schedule(topology, collective, "rail_aligned")
     if rails is None:
         needs = "two or more nodes with members of the same names, and switches that join those of one name"
@@ -70,11 +73,10 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
     # Over the receiver's place, in equal parts over its ports: what `build` does there.
     nodes, local = rails.ranks.shape
     count = rails.exit.shape[2]
-    i, b, j, port = (grid.ravel() for grid in np.meshgrid(*map(np.arange, (local, nodes, local, count)), indexing="ij"))
-    apart = b > 0
-    i, b, j, port = (column[apart] for column in (i, b, j, port))
+    grid = np.indices((local, nodes, local, count)).reshape(4, -1)
+    i, b, j, port = grid[:, grid[1] > 0]
     ones, first = np.ones(len(i), dtype=np.int64), np.zeros(len(i), dtype=np.int64)
-    own, there = (grid.ravel() for grid in np.meshgrid(np.arange(local), np.arange(local), indexing="ij"))
+    own, there = np.indices((local, local)).reshape(2, -1)
     none, whole = np.zeros_like(own), np.full_like(own, count)
     inside = none, own, there, none, none, there, whole
     pieces = Pieces(*map(np.concatenate, zip((first, i, j, port, b, j, ones), inside, strict=True)))
@@ -94,7 +96,7 @@ def exchange(topology: Topology, collective: Collective) -> Schedule | None:
     """
     if not collective.exchanges:
         return None
-    paths = topology.ranks * (topology.ranks - 1)
+    ranks, paths = topology.ranks, topology.ranks * (topology.ranks - 1)
     if paths > _MOST_PATHS:
         most = f"at most {_MOST_PATHS:,} are written out: those of {isqrt(_MOST_PATHS):,} ranks"
         more = f"{most}; of more, an alltoall over rails of nodes that are alike"

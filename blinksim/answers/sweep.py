@@ -73,6 +73,8 @@ _EXAMPLES = {"bandwidth": "15GB/s,53GB/s", "latency": "1us,2us", "overhead": "1u
 MOST_CASES = 100_000
 # The value of the axis links that stands for what the machine file says.
 _DEFAULT = "default"
+# What runs; of tokens of experts, which every case draws, the name alone.
+Wanted = Collective | str
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,7 @@ class Axis:
             raise InputError(f"{self.name}: a value is missing; write them like '{self.name}={example}'")
         for value in self.values:
             self.number(value)
-        doubled = [value for value, times in Counter(self.values).items() if times > 1]
-        if doubled:
+        if doubled := [value for value, times in Counter(self.values).items() if times > 1]:
             raise InputError(f"{self.name} takes the value {doubled[0]} twice")
 
     @classmethod
@@ -169,21 +170,18 @@ class Axis:
 
     def apply(self, case: Case, value: str) -> Case:
         """`case` with this value, and its column."""
-        words, question = self.name.split(), case.question
+        words, question, label = self.name.split(), case.question, (self.column, self.number(value))
+        case = replace(case, labels=(*case.labels, label))
         if self.name in TOKENS:
-            label = self.column, self.number(value)
-            return replace(case, labels=(*case.labels, label), tokens=(*case.tokens, label))
+            return replace(case, tokens=(*case.tokens, label))
         if len(words) > 1 or (self.name == "edit" and value != NONE):
             verb = "" if words[0] in (*VERBS, "edit") else "replace "
             edit = value if self.name == "edit" else f"{verb}{self.name}={value}"
             question = replace(question, edits=(*question.edits, edit))
         elif self.name != "edit":
-            asked: int | str | None = int(value) if self.name in _COUNTS else value
-            if self.name == "links" and value == _DEFAULT:
-                asked = None
-            changes: dict[str, Any] = {self.name.replace("-", "_"): asked}
+            changes: Any = {self.column: None if (self.name, value) == ("links", _DEFAULT) else label[1]}
             question = replace(question, **changes)
-        return replace(case, question=question, labels=(*case.labels, (self.column, self.number(value))))
+        return replace(case, question=question)
 
 
 def _setting(name: str) -> str:
@@ -222,8 +220,7 @@ def expand(base: Question, along: Sequence[Axis], tokens: Iterable[tuple[str, An
 
     tokens: of all cases, where an axis has no others.
     """
-    number = prod(len(axis.values) for axis in along)
-    if number > MOST_CASES:
+    if (number := prod(len(axis.values) for axis in along)) > MOST_CASES:
         raise InputError(f"{number:,} cases are too many for one sweep (at most {MOST_CASES:,})")
     cases = [Case(base, tokens=(*tokens,))]
     for axis in along:
@@ -244,12 +241,9 @@ def digests(names: Iterable[str], model: str, recorded: Iterable[Routing | str] 
     for name in names:
         if names_a_file(name):
             found.append(sha256(read_bytes(located(name), MOST_BYTES, "schedule")).hexdigest())
-            continue
-        entry = None if name == "best" or models.chooser(name) else algorithm(name)
-        if entry is not None and entry.fill is not None:
+        elif name != "best" and not models.chooser(name) and (entry := algorithm(name)).fill is not None:
             found.append(_digest(entry.home, f"algorithm {name!r}", alone))
-    in_file = plugins.split(model, models.YAML)
-    if in_file is not None:
+    if (in_file := plugins.split(model, models.YAML)) is not None:
         found.append(plugins.digest(in_file[0]))
     registered = models.MODELS.get(models.known_as(model))
     if registered is not None and not isinstance(registered.home, str):
@@ -287,7 +281,7 @@ class Task:
     key: str
     place: Place
     case: Case
-    collective: Collective | str
+    collective: Wanted
     sizes: tuple[int, ...]
     algorithm: str
     model: str
@@ -347,7 +341,7 @@ class Sweep(Result):
     """
 
     machine: str
-    collective: Collective | str
+    collective: Wanted
     axes: tuple[Axis, ...]
     points: tuple[dict[str, Any], ...]
     resumed: int = 0
@@ -449,9 +443,8 @@ def sweep(
     >>> [row["library"] for row in found.rows()], found.rows()[0]["time_s"] < found.rows()[1]["time_s"]
     (['NCCL', 'NCCL'], True)
     """
-    wanted: Collective | str = str(collective).lower()
-    if wanted not in OF_EXPERTS:
-        wanted = Collective.of(collective)
+    name = str(collective).lower()
+    wanted: Wanted = name if name in OF_EXPERTS else Collective.of(collective)
     lengths = (0,) if isinstance(wanted, str) else sizes_of(sizes)
     worker_pool.check(workers, cluster)
     along = axes(vary)
@@ -481,10 +474,8 @@ def sweep(
     say = report or (lambda _, __: None)
     say(resumed, total)
     for task, found in worker_pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):
-        if found is None:
-            answers[task.key] = task.failed(worker_pool.DIED)
-        else:
-            answers[task.key] = found
+        answers[task.key] = task.failed(worker_pool.DIED) if found is None else found
+        if found is not None:
             stored.add(task.key, found)
         say(len(answers), total)
     part_at.cache_clear()
@@ -502,11 +493,9 @@ def _tasks(
     nodes, tasks = dict[str, tuple[Topology, str]](), list[Task]()
     for case in cases:
         # The rates that the question is answered at; a topology that has no such table keeps its own.
-        asked, named = replace(case.question, machine=machine), not isinstance(machine, Topology)
-        tables = {
-            name: (asked.preferring(rates) if named or rates is None else asked.preferring_known(rates)).table
-            for name, rates in wants.items()
-        }
+        asked = replace(case.question, machine=machine)
+        prefer = asked.preferring_known if isinstance(machine, Topology) else asked.preferring
+        tables = {name: prefer(rates).table for name, rates in wants.items()}
         # A bound for each table of rates that stands in a row of this case.
         limits = [(_BOUND_WORK, table) for table in dict.fromkeys(tables.values()) if bounds]
         for name, table in (*tables.items(), *limits):
@@ -534,10 +523,9 @@ def _points(
     classes = dict.fromkeys(kind for row in every for kind in row.get(_BY_CLASS) or ())
     points = list[dict[str, Any]]()
     for task in tasks:
-        labels = dict(task.case.labels)
         for answer in answers[task.key] if task.algorithm != _BOUND_WORK else ():
             row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": answer["model"]}
-            row |= {key: answer.get(key) for key in columns if key not in _APART} | labels
+            row |= {key: answer.get(key) for key in columns if key not in _APART} | dict(task.case.labels)
             row |= {f"{kind}_s": answer.get(_BY_CLASS, classes).get(kind, 0.0) for kind in classes}
             if bounds:
                 # The bound of the answer itself, if it has one, else that of its case.
@@ -550,22 +538,16 @@ def _points(
 
 
 def _algorithms(
-    names: Sequence[str] | str,
-    collective: Collective | str,
-    model: TimingModel,
-    by: str | None,
-    tokens: bool,
-    *,
-    bounds: bool,
+    names: Sequence[str] | str, wanted: Wanted, model: TimingModel, by: str | None, tokens: bool, bounds: bool
 ) -> list[str]:
     """The algorithms asked for. tokens: whether settings of such are given. Raises for what does not go together."""
-    if isinstance(collective, str):
+    if isinstance(wanted, str):
         if names or by or bounds:
             why = "is timed by its ways beside its floor; leave algorithms, model and bounds out"
-            raise InputError(f"{collective} {why}")
+            raise InputError(f"{wanted} {why}")
         return ["best"]
     if tokens:
-        raise InputError(f"{collective.name} has no tokens; only a {' and a '.join(OF_EXPERTS)} have")
+        raise InputError(f"{wanted.name} has no tokens; only a {' and a '.join(OF_EXPERTS)} have")
     names = names or ("best" if by else LIBRARY)
     if not isinstance(model, ScheduleModel):
         if each(names) != ("best",):
@@ -577,7 +559,7 @@ def _algorithms(
         if name in ("unsearched", "all"):
             if name == "all":
                 warn("sweep takes algorithms=unsearched in place of algorithms=all", OutdatedWarning, stacklevel=3)
-            found += [entry.name for entry in candidates(collective.name)]
+            found += [entry.name for entry in candidates(wanted.name)]
         else:
             found.append(name if name == "best" or models.chooser(name) else asked_as(name))
     if not found:
@@ -596,21 +578,24 @@ def _fingerprint(node: Topology) -> str:
     return sha256(repr((*of_node, (node.execution, node.nccl_rates))).encode()).hexdigest()
 
 
-def _key(node: str, case: Case, collective: Collective | str, *what: object) -> str:
+def _key(node: str, case: Case, collective: Wanted, *what: object) -> str:
+    asked: list[object] = [__version__, node, case.question.settings()]
     if isinstance(collective, str):
-        tokens = [f"{key}={value}" for key, value in case.tokens]
-        asked = [__version__, node, case.question.settings(), collective, tokens, *what]
-        return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-    asked = [__version__, node, case.question.settings(), collective.name, collective.root, *what]
-    if collective.traffic is not None:
-        asked.append(collective.traffic.digest)
+        asked += [collective, [f"{key}={value}" for key, value in case.tokens], *what]
+    else:
+        traffic = [] if collective.traffic is None else [collective.traffic.digest]
+        asked += [collective.name, collective.root, *what, *traffic]
     return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 def run(task: Task) -> Rows:
     """The rows of one task; what goes wrong becomes the reason in them, so that one point never ends a sweep."""
     try:
-        return token_rows(task, task.collective) if isinstance(task.collective, str) else _rows(task, task.collective)
+        if not isinstance(task.collective, str):
+            return _rows(task, task.collective)
+        timed = project_experts(part_at(task.place), task.collective, **dict(task.case.tokens))
+        said, keys = timed.to_dict(), (*_MEASURES[1:-1], "cannot_take_less_s", "wire_GBps", "logical_GBps")
+        return [task.row(model=said["model"], ranks=timed.routing.ranks, **{key: said[key] for key in keys})]
     except BlinksimError as error:
         if len(task.sizes) > 1 and task.algorithm != _BOUND_WORK:  # other sizes may have an answer
             return [row for size in task.sizes for row in run(replace(task, sizes=(size,)))]
@@ -621,15 +606,8 @@ def run(task: Task) -> Rows:
         return task.failed(f"unexpected {type(error).__name__}: {error}")
 
 
-def token_rows(task: Task, name: str) -> Rows:
-    """As `run` for a dispatch or combine; raises what goes wrong."""
-    timed = project_experts(part_at(task.place), name, **dict(task.case.tokens))
-    said, keys = timed.to_dict(), (*_MEASURES[1:-1], "cannot_take_less_s", "wire_GBps", "logical_GBps")
-    return [task.row(model=said["model"], ranks=timed.routing.ranks, **{key: said[key] for key in keys})]
-
-
 def _rows(task: Task, collective: Collective) -> Rows:
-    """As `run` for others; raises what goes wrong."""
+    """As `run` for what is not of tokens; raises what goes wrong."""
     if task.algorithm == _BOUND_WORK:
         topology = part_at(task.place)
         if collective.name == "allreduce" and topology.ranks > MOST_EXACT:

@@ -109,15 +109,13 @@ class AtSize:
     def to_dict(self) -> dict[str, Any]:
         """The keys of the size for ``synth --json``."""
         found, run = self.projection, self.projection.details
-        simulated = {"simulated_s": self.time_s} | keyed(run, "service messages alpha_beta_s")
-        return {
-            **keyed(self, "size_bytes=size time_s least_time_s=least_s time_gap=gap"),
-            **(simulated if "service" in run else {}),
-            **keyed(found, "model terms executor?", terms=[keyed(term, "name time_s limit") for term in found.terms]),
-            **keyed(run, OF_RUNS),
-            "alternatives": [keyed(one, "algorithm time_s model") for one in self.alternatives],
-            **({"too_long": self.too_long} if self.too_long else {}),
-        }
+        terms = [keyed(term, "name time_s limit") for term in found.terms]
+        own = keyed(self, "size_bytes=size time_s least_time_s=least_s time_gap=gap")
+        if "service" in run:
+            own |= {"simulated_s": self.time_s} | keyed(run, "service messages alpha_beta_s")
+        own |= keyed(found, "model terms executor?", terms=terms) | keyed(run, OF_RUNS)
+        own["alternatives"] = [keyed(one, "algorithm time_s model") for one in self.alternatives]
+        return own | ({"too_long": self.too_long} if self.too_long else {})
 
 
 @dataclass(frozen=True)
@@ -570,8 +568,7 @@ def _named(
         if usual and known is not None:
             if (found := symmetric_packed(part, wanted, known)) is not None:
                 return found, known
-            exchange = large(part, wanted)
-            if exchange is not None and exchange.rate == known.rate:
+            if (exchange := large(part, wanted)) is not None and exchange.rate == known.rate:
                 # An alltoall of very many blocks from what one node sends attains the bound.
                 return exchange.named(_USUAL), known
         if wanted.exchanges and not wanted.traffic:

@@ -15,7 +15,7 @@ inside; or they go straight from rank to rank. The sums of a combine go the ways
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -286,9 +286,8 @@ def read_routing(
     """
     data, name = read_bytes(path, _MOST_BYTES, "routing"), shown(path)
     try:
-        ids = array_in(name, data)
-        if ids is None:
-            ids = np.array(_numbers(name, decode(path, data, "routing").splitlines()), ndmin=2)
+        if (ids := array_in(name, data)) is None:
+            ids = np.array(_numbers(path, data, "routing"), ndmin=2)
         if ids.ndim == 2:
             if ranks is None or len(ids) % ranks:
                 raise InputError(f"{len(ids):,} tokens are not as many for each of {ranks or '?'} ranks")
@@ -297,22 +296,22 @@ def read_routing(
         if isinstance(placement, int):
             held = placement
         elif placement is not None:
-            text = decode(placement, read_bytes(placement, MIB, "placement"), "placement")
-            held = _numbers(shown(placement), text.splitlines())
+            held = _numbers(placement, read_bytes(placement, MIB, "placement"), "placement")
         return Routing(ids, held, **placing)
     except (InputError, ValueError, TypeError) as error:
         raise error if isinstance(error, FileError) else FileError(name, str(error)[:200]) from None
 
 
-def _numbers(name: str, lines: Sequence[str]) -> list[list[int]]:
-    """The whole numbers of every line."""
+def _numbers(path: PathText, data: bytes, what: str) -> list[list[int]]:
+    """The whole numbers of every line of a file."""
     found = []
-    for number, line in enumerate(map(str.strip, lines), 1):
+    for number, line in enumerate(map(str.strip, decode(path, data, what).splitlines()), 1):
         if line and not line.startswith("#"):
             try:
                 found.append([*map(int, line.rstrip(",").split(","))])
             except ValueError as error:
-                raise FileError(name, f"not only whole numbers and commas: {str(error)[:80]}", number) from None
+                wrong = f"not only whole numbers and commas: {str(error)[:80]}"
+                raise FileError(shown(path), wrong, number) from None
     return found
 
 
@@ -362,17 +361,14 @@ A_RANK, A_NODE, DIRECT = "a copy a rank", "a copy a node", "direct"
 
 def hops(topology: Topology, collective: Collective, name: str) -> list[Ids]:
     """Tokens that go from rank to rank in every step of a way, one after the other; shapes (ranks, ranks)."""
-    routing = collective.routing
-    assert routing is not None
-    host, peer = rail_peers(topology)
+    routing, (host, peer) = collective.routed, rail_peers(topology)
     ranks, tokens = np.arange(routing.ranks), routing.tokens
     near = tokens * (host[:, None] == host)
     if name == DIRECT:
         found = [tokens.copy()]
     else:
-        copies = routing.reached((*host.tolist(),))[0]
-        if name == A_RANK:
-            copies = tokens @ (host[:, None] == np.arange(peer.shape[1]))
+        inside = host[:, None] == np.arange(peer.shape[1])
+        copies = tokens @ inside if name == A_RANK else routing.reached((*host.tolist(),))[0]
         found = [near, np.zeros_like(tokens)]
         np.add.at(found[0], (ranks[:, None], peer), copies)
         np.add.at(found[1], (peer[:, host], ranks), tokens - near)
@@ -403,12 +399,11 @@ class Way:
     @classmethod
     def of(cls, topology: Topology, collective: Collective, name: str) -> Way:
         """The way called `A_RANK`, `A_NODE` or `DIRECT`; raises `InfeasibleError` if there are too many routes."""
-        routing, shared, places = collective.routing, resources(topology), topology.member_places
-        assert routing is not None
+        shared, places = resources(topology), topology.member_places
         sent = np.sum(hops(topology, collective, name), axis=0)
         src, dst = np.nonzero(sent)
         use, _ = uses_of_messages(topology, places[src], places[dst], sent[src, dst])
-        amount, kinds = shared.of_links(use.units) * routing.token_size, np.array(shared.kinds)
+        amount, kinds = shared.of_links(use.units) * collective.routed.token_size, np.array(shared.kinds)
         busiest = int(np.argmax(amount / shared.rates))
         most = {kind: int(amount[kinds == kind].max()) // use.parts for kind in topology.link_classes}
         limit, columns, node = shared.kinds[busiest], topology.link_columns, topology.device_nodes

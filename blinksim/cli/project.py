@@ -218,8 +218,7 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
 
 def _model(options: Project, algorithm: str, name: str) -> TimingModel:
     """The model of this name, set up with the options that it takes; refuses the others."""
-    chooser = registry.chooser(algorithm)
-    if chooser is not None:
+    if (chooser := registry.chooser(algorithm)) is not None:
         if name not in (registry.DEFAULT, chooser):
             raise InputError(f"--algorithm nccl is timed by NCCL's own model; leave --model {name} out")
         name = chooser
@@ -293,8 +292,7 @@ def compare(options: Compare) -> None:
             asked = own.at_its_rates(question)
             own.check(asked)
             own, topology = own.at(asked)
-            known = [name for name in own.algorithms(topology, wanted) if not registry.chooser(name)]
-            if not known:
+            if not (known := [one for one in own.algorithms(topology, wanted) if not registry.chooser(one)]):
                 raise InfeasibleError(f"{timing} times no {wanted}")
             chosen = [word.strip() for word in listed or known]
             others = {name: _answer(own, topology, wanted, name) for name in chosen}
@@ -407,29 +405,19 @@ def sweep(options: Sweep) -> None:
 
         def report(done: int, of: int) -> None:
             nonlocal total, last
-            total, now = of, monotonic()
+            total, now, so_far = of, monotonic(), f"{done} of {of} pieces of work are done"
             if now - last > _EVERY_S and not sys.stderr.isatty():
-                note(f"{done} of {of} pieces of work are done")
+                note(so_far)
                 last = now
-            ahead = (now - start) * (of - done) / done if done else 0.0
+            ahead = (now - start) * (of - done) / max(done, 1)
             left = f"about {format_time(float(f'{ahead:.2g}'))}" if ahead >= 1 else "less than 1 s"
-            say(f"{done} of {of} pieces of work are done{f', {left} left' if done else ''}")
+            say(f"{so_far}{f', {left} left' if done else ''}")
 
         try:
-            swept = study.sweep(
-                machine,
-                wanted,
-                parse_sizes(options.sizes),
-                options.vary,
-                algorithms=options.algorithms or (),
-                model=options.model,
-                bounds=options.bounds,
-                base=question,
-                tokens=tokens,
-                **vars(options.work),
-                journal=journal,
-                report=report,
-            )
+            how: Any = vars(options.work) | {"base": question, "tokens": tokens, "bounds": options.bounds}
+            how |= {"algorithms": options.algorithms or (), "model": options.model}
+            sizes, how["journal"], how["report"] = parse_sizes(options.sizes), journal, report
+            swept = study.sweep(machine, wanted, sizes, options.vary, **how)
         except BaseException:
             if journal and os.path.exists(journal):
                 note(f"what is finished is kept in {journal}; the same command goes on from there")
@@ -452,7 +440,7 @@ def sweep(options: Sweep) -> None:
         said |= {"edits": list(question.edits), "vary": list(options.vary), "rows": rows}
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
-    if not (options.plot or options.csv or options.json) and 1 <= len(swept.varying()) <= 3:
+    if not any((options.plot, options.csv, options.json)) and 1 <= len(swept.varying()) <= 3:
         again = command_line(question, options.collective, **vars(options.data))
         again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
         again += typed_options(options.drawing)
@@ -524,8 +512,7 @@ def _lines(
         line["ranks"] = "" if failed else str(row["ranks"])
         if chosen:
             line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
-        line["time"] = "-" if failed else format_time(row["time_s"])
-        for key in ("could_take_s", "cannot_take_less_s"):
+        for key in ("time_s", "could_take_s", "cannot_take_less_s"):
             if key in row:
                 line[_title(key.removesuffix("_s"))] = "-" if row[key] is None else format_time(row[key])
         for rate in shown:

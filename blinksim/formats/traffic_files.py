@@ -52,8 +52,7 @@ def read_traffic(path: str | os.PathLike[str]) -> Traffic:
     """
     data = read_bytes(path, _MOST_BYTES, "traffic matrix")
     name = shown(path)
-    matrix = array_in(name, data)
-    if matrix is None:
+    if (matrix := array_in(name, data)) is None:
         return from_lines(name, decode(path, data, "traffic matrix").splitlines())
     with blamed_on(lambda message: FileError(name, message)):
         return Traffic(matrix)
@@ -62,8 +61,7 @@ def read_traffic(path: str | os.PathLike[str]) -> Traffic:
 def from_lines(name: str, lines: Sequence[str]) -> Traffic:
     """The matrix of a file's lines; raises `FileError` as `read_traffic` does. name: of the file, for messages."""
     rows: list[tuple[int, list[int]]] = []
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
+    for number, text in enumerate(map(str.strip, lines), 1):
         if not text or text.startswith("#"):
             continue
         if re.search("[;\t]", text):

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from math import lcm
 from typing import Any, Protocol
 
@@ -43,6 +44,7 @@ ARRAYS = {
 PER_SEND = ("chunk", "src", "dst", "op", "step", "route", "channel")
 """Those of them that have an entry for each send."""
 FORMS = ("forest", "steps")
+Like = npt.ArrayLike
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,14 +126,14 @@ class Schedule(Tabular):
             raise InputError("a schedule's arrays differ in length")
         if self.share_den < 1 or int(self.share_num.min(initial=0)) < 0:
             raise InputError("a schedule's shares must not be negative")
-        devices, links, ranks = len(self.topology.devices), len(self.topology.links), self.topology.ranks
+        devices, links = len(self.topology.devices), len(self.topology.links)
         chunks, routes = len(self.share_num), len(self.route_start) - 1
         ends = {"chunk": chunks, "src": devices, "dst": devices, "op": 2, "route": routes, "route_links": links}
+        ends |= zip(("origin", "target"), self.collective.label_counts(self.topology.ranks), strict=True)
         for what, end in ends.items():
-            _within(what, getattr(self, what), end)
-        origins, targets = self.collective.label_counts(ranks)
-        _within("origin", self.origin, origins, least=-1)
-        _within("target", self.target, targets, least=-1)
+            values, least = getattr(self, what), -1 * (what in ("origin", "target"))
+            if ((values < least) | (values >= end)).any():
+                raise InputError(f"a schedule's {what} holds a value outside {least} to {end - 1}")
         if len(self.step) and (int(self.step[0]) < 0 or bool((self.step[1:] < self.step[:-1]).any())):
             raise InputError("a schedule's steps must start at 0 or later and never decrease")
         if int(self.channel.min(initial=0)) < 0:
@@ -169,11 +171,8 @@ class Schedule(Tabular):
     @cached_property
     def token_class(self) -> Ints:
         """Of a dispatch or combine, the number of each chunk in `Routing.classes`; -1 for tokens that it has not."""
-        routing, ends = self.collective.routing, (self.origin, self.target)
-        if routing is None:
-            raise InputError(f"{self.collective} has no tokens")
-        own, which = ends[:: 1 if self.collective.starts == OWN else -1]
-        return routing.classes.number(own.astype(np.int64), which.astype(np.int64))
+        ends = self.origin.astype(np.int64), self.target.astype(np.int64)
+        return self.collective.routed.classes.number(*ends[:: 1 if self.collective.starts == OWN else -1])
 
     def share(self, chunk: int) -> Fraction:
         """The exact share of one chunk."""
@@ -193,20 +192,14 @@ class Schedule(Tabular):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per send."""
-        names = [device.name for device in self.topology.devices]
-        return [
-            {
-                "step": int(self.step[i]),
-                "src": names[self.src[i]],
-                "dst": names[self.dst[i]],
-                "op": "reduce" if self.op[i] == REDUCE else "copy",
-                "chunk": int(self.chunk[i]),
-                "share": str(self.share(int(self.chunk[i]))),
-                "channel": int(self.channel[i]),
-                "links": ", ".join(self.topology.links[link].name for link in self.links_of(int(self.route[i]))),
-            }
-            for i in range(self.sends)
-        ]
+        names, links = ([one.name for one in ones] for ones in (self.topology.devices, self.topology.links))
+        shares = [str(self.share(chunk)) for chunk in range(self.chunks)]
+        over = [", ".join(links[k] for k in self.links_of(route)) for route in range(len(self.route_start) - 1)]
+        columns: dict[str, Any] = {"step": self.step.tolist(), "src": [names[k] for k in self.src]}
+        columns |= {"dst": [names[k] for k in self.dst], "op": [("copy", "reduce")[op] for op in self.op]}
+        columns |= {"chunk": self.chunk.tolist(), "share": [shares[chunk] for chunk in self.chunk]}
+        columns |= {"channel": self.channel.tolist(), "links": [over[route] for route in self.route]}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def parts(self) -> str:
         """The parts that the data is cut into, in words: ``6 trees``, ``1 path``, ``8 chunks``.
@@ -214,10 +207,9 @@ class Schedule(Tabular):
         What goes from one rank to another only takes a path; what stays where it is takes none and is not
         counted.
         """
-        moved = len(distinct(self.chunk))
         if self.form != "forest":
             return count(self.chunks, "chunk")
-        return count(moved, "path" if self.collective.personalized else "tree")
+        return count(len(distinct(self.chunk)), "path" if self.collective.personalized else "tree")
 
     def claim(self, key: str) -> Fraction | None:
         """A fraction stated by the bound (``rate_exact`` in GB/s, ``gap_exact``); None if there is none.
@@ -311,15 +303,7 @@ class Builder:
         return np.arange(self._numbered - len(start) + 1, self._numbered)
 
     def add_sends(
-        self,
-        *,
-        chunk: npt.ArrayLike,
-        src: npt.ArrayLike,
-        dst: npt.ArrayLike,
-        op: npt.ArrayLike,
-        step: npt.ArrayLike,
-        route: npt.ArrayLike,
-        channel: npt.ArrayLike = 0,
+        self, *, chunk: Like, src: Like, dst: Like, op: Like, step: Like, route: Like, channel: Like = 0
     ) -> None:
         """Sends, as numbers or arrays that broadcast against each other. src and dst are device indices."""
         given = (chunk, src, dst, op, step, route, channel)
@@ -329,18 +313,15 @@ class Builder:
 
     def finish(self) -> Schedule:
         """The schedule; raises `InputError` if the arrays do not fit, `InfeasibleError` for too fine shares."""
-        den = lcm(*(share.denominator for share in self._shares))
-        if den > MOST_DENOMINATOR:
+        if (den := lcm(*(share.denominator for share in self._shares))) > MOST_DENOMINATOR:
             raise InfeasibleError(f"{self.algorithm}: shares need the common denominator {den}, more than 2^40")
         none, routes = np.zeros(0, dtype=np.int64), (self._route_lengths, self._route_links)
         lengths, links = (np.concatenate([none, *parts]) for parts in routes)
-        return of_sends(
-            (self.topology, self.collective, self.algorithm, self.form),
-            (np.array([int(share * den) for share in self._shares], dtype=np.int64), den),
-            (np.array(self._origin), np.array(self._target)),
-            [np.concatenate(column) if column else np.zeros(0, np.int32) for column in self._columns],
-            (np.concatenate([[0], np.cumsum(lengths)]), links),
-        )
+        what = self.topology, self.collective, self.algorithm, self.form
+        shares = np.array([int(share * den) for share in self._shares], dtype=np.int64), den
+        sends = [np.concatenate(column) if column else np.zeros(0, np.int32) for column in self._columns]
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        return of_sends(what, shares, (np.array(self._origin), np.array(self._target)), sends, (start, links))
 
 
 Arrays = Sequence[npt.NDArray[Any]]
@@ -399,12 +380,13 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     links = np.array([number.get(link.key, -1) for link in old.links], dtype=np.int32)
     devices = np.array([topology.index.get(device.name, -1) for device in old.devices], dtype=np.int32)
     missing = list[str]()
-    for position in np.flatnonzero(devices < 0):
+    relays = np.array([old.index[name] for name in old.relays], dtype=np.int64)
+    needed = distinct(np.concatenate([schedule.src, schedule.dst, old.member_places, relays]))
+    for position in needed[devices[needed] < 0]:
         name, rank = old.devices[position].name, int(schedule.rank_of[position])
         sends = np.flatnonzero((schedule.src == position) | (schedule.dst == position))
-        if rank >= 0 or len(sends) or name in old.relays:
-            what = f"{name} (rank {rank})" if rank >= 0 else name
-            missing.append(f"{what} is not part of {topology.name}{_users(sends)}")
+        what = f"{name} (rank {rank})" if rank >= 0 else name
+        missing.append(f"{what} is not part of {topology.name}{_users(sends)}")
     for name in old.members:
         if name in topology.index and not topology.device(name).holds:
             missing.append(f"{name} is a {topology.device(name).kind} in {topology.name} and cannot hold a rank")
@@ -442,8 +424,7 @@ def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machi
     columns = {name: [np.zeros(1 if name == "route_start" else 0, dtype=kind)] for name, kind in ARRAYS.items()}
     before = dict.fromkeys(("chunk", "channel", "route"), 0)
     for schedule, part in zip(schedules, parts, strict=True):
-        placed = rebase(schedule, machine)
-        if isinstance(placed, tuple):
+        if isinstance(placed := rebase(schedule, machine), tuple):
             raise InputError("; ".join(placed))
         own = {name: getattr(placed, name) + before.get(name, 0) for name in ARRAYS}
         own["share_num"] = placed.share_num * int(part * den / placed.share_den)

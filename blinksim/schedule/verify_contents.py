@@ -57,8 +57,8 @@ def ends_with(schedule: Schedule, device: Ints32, chunk: Ints32) -> Bools:
 def _among(schedule: Schedule, who: str, rank: Ints32, own: Ints32) -> Bools:
     if who == EVERY:
         return rank >= 0
-    if schedule.collective.routing is not None and who == SOME:
-        return (rank >= 0) & (own >= 0) & schedule.collective.routing.classes.holds[own, rank]
+    if who == SOME:
+        return (rank >= 0) & (own >= 0) & schedule.collective.routed.classes.holds[own, rank]
     return np.asarray((rank >= 0) & (rank == (schedule.collective.root if who == ROOT else own)))
 
 
@@ -102,16 +102,14 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
     ends = {schedule.collective.starts: "starts with", schedule.collective.ends: "ends with"}
     if faults or OWN not in ends:
         return
-    if schedule.collective.routing is not None:
-        yield from wrong_blocks(schedule, Blocks.of_tokens(schedule), schedule.share_num)
-        return
-    if schedule.collective.exchanges:
-        traffic = schedule.collective.traffic
+    traffic, routing = schedule.collective.traffic, schedule.collective.routing
+    if schedule.collective.exchanges or routing is not None:
         count = n * n if traffic is None else int(np.count_nonzero(traffic.matrix))
-        if schedule.chunks < count:
+        if routing is None and schedule.chunks < count:
             yield f"{n} ranks have {count} blocks to exchange, but there are only {schedule.chunks} chunks"
             return
-        yield from wrong_blocks(schedule, Blocks.single(schedule), schedule.share_num)
+        blocks = Blocks.single(schedule) if routing is None else Blocks.of_tokens(schedule)
+        yield from wrong_blocks(schedule, blocks, schedule.share_num)
         return
     sums = np.zeros(n, dtype=np.int64)
     np.add.at(sums, schedule.origin if ends[OWN] == "starts with" else schedule.target, schedule.share_num)
@@ -124,7 +122,6 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
 
 def wrong_labels(schedule: Schedule) -> Iterator[str]:
     """The first chunk with a wrong origin, and the first with a wrong target, in sentences."""
-    name = schedule.collective.name
     starts, ends = schedule.collective.starts, schedule.collective.ends
     labels = (("origin", schedule.origin, starts), ("target", schedule.target, ends))
     for what, ranks, who in labels:
@@ -135,7 +132,7 @@ def wrong_labels(schedule: Schedule) -> Iterator[str]:
         for chunk in np.flatnonzero(~allowed)[:1]:
             verb = "starts from" if what == "origin" else "ends at"
             found = f"rank {ranks[chunk]}" if ranks[chunk] >= 0 else "no rank in particular"
-            yield f"chunk {chunk} has {what} {found}, but in {name} a chunk {verb} {who}"
+            yield f"chunk {chunk} has {what} {found}, but in {schedule.collective.name} a chunk {verb} {who}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +159,7 @@ class Blocks:
     @classmethod
     def of_tokens(cls, schedule: Schedule) -> Blocks:
         """Of every class of tokens; -1 for chunks of none."""
-        assert schedule.collective.routing is not None
-        classes = schedule.collective.routing.classes
+        classes = schedule.collective.routed.classes
         ones = np.ones_like(classes.own)
         return cls(schedule.token_class, -ones, ones, np.stack([classes.own, classes.which], axis=1))
 
@@ -193,8 +189,7 @@ def wrong_blocks(schedule: Schedule, blocks: Blocks, share_num: Ints) -> Iterato
 
 def describe(schedule: Schedule, send: int) -> str:
     """``send 7 (step 2, chunk 3 from gpu0 to gpu4)``"""
-    devices = schedule.topology.devices
-    src, dst = (devices[int(ends[send])].name for ends in (schedule.src, schedule.dst))
+    src, dst = (schedule.topology.devices[ends[send]].name for ends in (schedule.src, schedule.dst))
     return f"send {send} (step {schedule.step[send]}, chunk {schedule.chunk[send]} from {src} to {dst})"
 
 
@@ -230,9 +225,8 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
     ends = dict.fromkeys(range(schedule.chunks), members)
     if not ends_at_every_rank(schedule):
         ends = {chunk: [members[rank]] for chunk, rank in zip(*(a.tolist() for a in end_ranks(schedule)), strict=True)}
-    for chunk, sends in enumerate(pairwise(bounds)):
-        begin = starts[chunk].copy()
-        fault = _follow(schedule, chunk, order[slice(*sends)], begin, (reduces, forgets), ends.get(chunk, ()))
+    for chunk, (a, b) in enumerate(pairwise(bounds)):
+        fault = _follow(schedule, chunk, order[a:b], starts[chunk], (reduces, forgets), ends.get(chunk, ()))
         if fault:
             yield fault
 
@@ -240,7 +234,7 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
 def _follow(
     schedule: Schedule, chunk: int, sends: Ints, state: dict[int, int], able: Able, ends: Sequence[int]
 ) -> str | None:
-    """Carries out the sends of one chunk on `state`; the first fault."""
+    """Carries out the sends of one chunk, from `state` on; the first fault."""
     src, dst, op, step = (a[sends].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step))
     (reduces, forgets), full = able, sum(state.values())
     for _, of_step in groupby(range(len(sends)), step.__getitem__):
@@ -275,6 +269,11 @@ def _follow(
     return None
 
 
+def _absent(schedule: Schedule, send: int) -> str:
+    lacks = f"{place(schedule, int(schedule.src[send]))} has nothing of chunk {schedule.chunk[send]}"
+    return f"{describe(schedule, send)} sends what is not there: {lacks} before step {schedule.step[send]}"
+
+
 def _race(schedule: Schedule, first: int, second: int) -> str:
     ops = [int(schedule.op[k]) for k in (first, second)]
     what = "copy" if ops == [COPY, COPY] else "copy and reduce"
@@ -299,9 +298,8 @@ def _ranks(bits: int) -> str:
 
 def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
     """As `wrong_sums`, where nothing may be merged."""
-    name = schedule.collective.name
     for send in np.flatnonzero(schedule.op != COPY)[:1]:
-        yield f"{describe(schedule, send)} reduces, but {name} only copies"
+        yield f"{describe(schedule, send)} reduces, but {schedule.collective.name} only copies"
     devices = len(schedule.topology.devices)
     into = schedule.chunk.astype(np.int64) * devices + schedule.dst
     order = np.argsort(into, kind="stable")
@@ -334,14 +332,11 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
         there |= among(ends_somewhere * devices + target, arrived)
         short = distinct(ends_somewhere[~there])
     for number in short:
-        key = np.int64(number) * devices
-        have = set((arrived[np.searchsorted(arrived, key) : np.searchsorted(arrived, key + devices)] - key).tolist())
-        ranks = np.arange(schedule.topology.ranks)
-        if not ends_at_every_rank(schedule):
-            ranks = rank[ends_somewhere == number]
-        ends = schedule.device_of[ranks]
+        ends = schedule.device_of if ends_at_every_rank(schedule) else target[ends_somewhere == number]
+        first = np.int64(number) * devices
+        have = arrived[slice(*np.searchsorted(arrived, (first, first + devices)))] - first
         begins = starts_with(schedule, ends, np.full(len(ends), number, dtype=np.int32))
-        missing = [int(device) for device, own in zip(ends, begins, strict=True) if not own and int(device) not in have]
+        missing = ends[~begins & ~np.isin(ends, have)]
         names = ", ".join(place(schedule, device) for device in missing[:4])
         more = f" and {count(len(missing) - 4, 'more rank')}" if len(missing) > 4 else ""
         yield f"chunk {number} never reaches {names}{more}"
@@ -373,8 +368,7 @@ def deadlock(schedule: Schedule, slots: int = 1) -> str | None:
         return None
     for step in distinct(schedule.step[place >= slots]):
         sends = np.arange(*np.searchsorted(schedule.step, (step, step + 1)))
-        circle = _circle(schedule, sends, connection[sends], slots)
-        if circle:
+        if circle := _circle(schedule, sends, connection[sends], slots):
             listed = ", ".join(describe(schedule, int(sends[k])) for k in circle[:4])
             more = f" and {len(circle) - 4} more" if len(circle) > 4 else ""
             waits = f"{listed}{more} wait for each other in a circle; {most} slots avoid it"
@@ -404,10 +398,11 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
     next_one = np.flatnonzero(mates[1:] == mates[:-1])
     behind = np.flatnonzero(mates[slots:] == mates[:-slots])
     reader, writer = np.flatnonzero(among(read, both)), np.flatnonzero(among(written, both))
-    before_after = (
-        (np.arange(m), m + np.arange(m)),
-        (order[next_one], order[next_one + 1]),
-        (m + order[next_one], m + order[next_one + 1]),
+    first, then, every = order[next_one], order[next_one + 1], np.arange(m)
+    before_after = [
+        (every, m + every),
+        (first, then),
+        (m + first, m + then),
         (m + order[behind], order[behind + slots]),
         (reader, 2 * m + np.searchsorted(both, read[reader])),
         (2 * m + np.searchsorted(both, written[writer]), m + writer),

@@ -102,8 +102,7 @@ def project_experts(machine: MachineLike, wanted: CollectiveLike = DISPATCH, **s
 
 def terms_of(topology: Topology, wanted: Collective, name: str) -> tuple[Term, ...]:
     """What the time of a way is made of, by `blinksim.timing.alpha_beta`: its steps, with a message a pair of ranks."""
-    routing, places, rows = wanted.routing, topology.member_places, []
-    assert routing is not None
+    routing, places, rows = wanted.routed, topology.member_places, []
     for sent in hops(topology, wanted, name):
         if sent.any():
             src, dst = np.nonzero(sent)

@@ -52,9 +52,7 @@ class ExpertTimes(Result):
     @property
     def routing(self) -> Routing:
         """The experts of every token."""
-        found = self.bound.collective.routing
-        assert found is not None
-        return found
+        return self.bound.collective.routed
 
     @property
     def time_s(self) -> float:
@@ -112,27 +110,22 @@ class ExpertTimes(Result):
     def text(self) -> str:
         """The answer, its floor, bytes, the other ways, and what limits and would save: at most ten lines."""
         topology, first = self.bound.topology, self.ways[0]
-        loads = {
-            way.name: ", ".join(f"{kind} {most / 1e6:.4g} MB" for kind, most in way.bytes.items()) for way in self.ways
-        }
-        others = [
-            (way.name, f"{format_time(self.seconds(way))}; busiest links {loads[way.name]}")
-            for way in self.ways[1:]
-            if (way.bytes, self.terms[way.name]) != (first.bytes, self.terms[first.name])
-        ]
-        worst = max(self.terms[first.name], key=lambda term: term.time_s)
+        terms, others = self.terms[first.name], list[tuple[str, str]]()
+        for way in self.ways:
+            loads = ", ".join(f"{kind} {most / 1e6:.4g} MB" for kind, most in way.bytes.items())
+            if way is first:
+                others.append(("busiest links", loads))
+            elif (way.bytes, self.terms[way.name]) != (first.bytes, terms):
+                others.append((way.name, f"{format_time(self.seconds(way))}; busiest links {loads}"))
+        worst = max(terms, key=lambda term: term.time_s)
         limit = worst.limit if worst.limit in first.bytes else worst.name
         rates = f"logical {format_rate(self.logical)} a GPU, wire {format_rate(self.wire)} of {first.port}"
-        facts = [
-            ("from", f"links alone at {topology.rates} rates: no launches, no sorting of tokens"),
-            ("terms", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in self.terms[first.name])),
-            ("cannot take less", f"{format_time(self.floor_s)}, whatever the schedule"),
-            ("", self.bound.certificate.words(topology)),
-            ("busiest links", loads[first.name]),
-            *others,
-            ("limited by", f"{limit}; {rates}"),
-            ("would save", ", ".join(f"{what} {100 * part:.3g} %" for what, part in self.saved.items())),
-        ]
+        floor = f"{format_time(self.floor_s)}, whatever the schedule"
+        facts = [("from", f"links alone at {topology.rates} rates: no launches, no sorting of tokens")]
+        facts.append(("terms", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in terms)))
+        facts += [("cannot take less", floor), ("", self.bound.certificate.words(topology)), *others]
+        saved = ", ".join(f"{what} {100 * part:.3g} %" for what, part in self.saved.items())
+        facts += [("limited by", f"{limit}; {rates}"), ("would save", saved)]
         return "\n".join((self.sentence(), *(f"  {what:<17} {words}" for what, words in facts if words)))
 
 
@@ -145,8 +138,7 @@ def savings(topology: Topology, wanted: Collective, settings: Mapping[str, Any])
 
     settings: what the routing was drawn with, if it was.
     """
-    routing, each = wanted.routing, len(nodes_of(topology, topology.members)[0])
-    assert routing is not None
+    routing, each = wanted.routed, len(nodes_of(topology, topology.members)[0])
     if topology.nodes == 1 or topology.ranks % each:
         return {}
     ids = routing.experts[:, : max(1, _SAMPLED // topology.ranks)]

@@ -39,8 +39,7 @@ def token_schedule(
 
     even: over all rails evenly. Raises `InfeasibleError` for tokens that need more than `MOST_SENDS` sends.
     """
-    plan, routing = Plan(topology, collective, algorithm, "steps"), collective.routing
-    assert routing is not None
+    plan, routing = Plan(topology, collective, algorithm, "steps"), collective.routed
     classes, there = routing.classes, collective.name == DISPATCH
     if even:
         # Of many tokens that go alike, each rail of a node can have some.
@@ -49,14 +48,11 @@ def token_schedule(
         tokens = classes.tokens[of] // parts[of] + (places(parts) < (classes.tokens % parts)[of])
         classes = replace(classes, own=classes.own[of], which=classes.which[of], tokens=tokens)
     wanted = classes.sets[classes.which]
-    least = int((wanted >= 0).sum()) - len(wanted)
-    if least > MOST_SENDS:
-        fit = routing.experts.shape[1] * MOST_SENDS // least
-        raise InfeasibleError(
-            f"{collective} of {int(classes.tokens.sum()):,} tokens takes {least:,} sends or more, and at most "
-            f"{MOST_SENDS:,} are written out: take some {fit:,} tokens a rank; project has the time of any number, by "
-            "what links carry"
-        )
+    if (least := int((wanted >= 0).sum()) - len(wanted)) > MOST_SENDS:
+        takes = f"{collective} of {int(classes.tokens.sum()):,} tokens takes {least:,} sends or more"
+        fit = f"take some {routing.experts.shape[1] * MOST_SENDS // least:,} tokens a rank"
+        rest = "project has the time of any number, by what links carry"
+        raise InfeasibleError(f"{takes}, and at most {MOST_SENDS:,} are written out: {fit}; {rest}")
     for own, which, tokens in zip(*(a.tolist() for a in (classes.own, classes.which, classes.tokens)), strict=True):
         share = Fraction(tokens * routing.token_size, routing.size)
         plan.add_chunk(share, *((own, which) if there else (which, own)))
