@@ -121,20 +121,19 @@ class Number:
         if match is None:
             return None
         value = float(text)
-        last = int(match.group(3) or 0) - len(match.group(2) or "")
-        half = float(f"5e{last - 1}")
+        half = float(f"5e{int(match[3] or 0) - len(match[2] or '') - 1}")
         return cls(value, half) if math.isfinite(value) and math.isfinite(half) else None
 
 
+# Bytes, elements, data type, operation and root.
+Head = tuple[int, int, str, str, int]
 # Time in microseconds, algbw and busbw in GB/s.
 Numbers = tuple[Number, Number, Number]
 Measurement = tuple[Row, Numbers]
 
 
-def measurement(
-    head: tuple[int, int, str, str, int], in_place: bool, numbers: Numbers, wrong: float | None, line: int
-) -> Measurement:
-    """A row with its numbers as printed. head: bytes, elements, data type, operation and root."""
+def measurement(head: Head, in_place: bool, numbers: Numbers, wrong: float | None, line: int) -> Measurement:
+    """A row with its numbers as printed."""
     time, algbw, busbw = (number.value for number in numbers)
     return Row(*head, in_place, time / 1e6, algbw * 1e9, busbw * 1e9, wrong, line), numbers
 
@@ -194,23 +193,21 @@ class Columns:
             text = given.get(name, "0")
             if not pattern.fullmatch(text) or (kind == "whole number" and int(text) >= 2**62):
                 raise FileError(path, f"{name} must be a {kind}, not {text[:40]!r}", number)
-        size, count, root = (int(given.get(name, none)) for name, none in (("size", 0), ("count", 0), ("root", -1)))
+        size, count, root = int(given["size"]), int(given.get("count", 0)), int(given.get("root", -1))
         head = size, count, given.get("type", ""), given.get("redop", "none"), root
-        for place, names in enumerate(halves, start=len(self.halves) - len(halves)):
+        for place, names in enumerate(halves, start=len(self.halves) - len(halves) + self.only_in_place):
             if half := self._half(path, dict(zip(names, left, strict=False)), number):
-                measured.append(measurement(head, place == 1 or self.only_in_place, *half, number))
+                measured.append(measurement(head, place == 1, *half, number))
         return measured
 
     def _half(self, path: str, given: dict[str, str], number: int) -> tuple[Numbers, float | None] | None:
         """The numbers of a half and what it found wrong (None if not checked); None if it was not run."""
         values: dict[str, Number] = {}
         for name, text in given.items():
-            if text == "N/A":
-                continue
-            parsed = Number.parse(text)
-            if parsed is None:
+            if (parsed := Number.parse(text)) is not None:
+                values[name] = parsed
+            elif text != "N/A":
                 raise FileError(path, f"{name} must be a number, not {text[:40]!r}", number)
-            values[name] = parsed
         clock = next(name for name in given if name in _CLOCKS)
         missing = [name for name in (clock, "algbw", "busbw") if name not in values]
         if len(missing) == 3:
@@ -300,8 +297,8 @@ def check(run: Run, numbers: Iterable[Numbers]) -> None:
         low, high = (row.size / end / 1e3 if end else math.inf for end in ends)
         if row.size and not low * 0.97 - algbw.half <= algbw.value <= high * 1.03 + algbw.half:
             rate = f"{row.size / time.value / 1e3:.4g} GB/s"
-            wrong = f"{row.size} bytes in {time.value:g} us are {rate}, but the row says algbw {algbw.value:g}"
-            raise FileError(run.path, wrong, row.line)
+            wrong = f"{row.size} bytes in {time.value:g} us are {rate}"
+            raise FileError(run.path, f"{wrong}, but the row says algbw {algbw.value:g}", row.line)
     factor = factor_of(run.rows)
     if factor is None or run.ranks < 2:
         return
