@@ -156,8 +156,7 @@ class Faults:
         """The fault as edits: of a node, or of these nodes of a cluster."""
         found = []
         for pair in target.pairs:
-            for node in nodes or (-1,):
-                before = f"n{node}." * (node >= 0)
+            for before in [f"n{node}." for node in nodes] or [""]:
                 names = [f"{before * (name in self.node.index)}{name}" for name in pair]
                 seen = [f"n0.{name}" if self.several and name in self.node.index else name for name in pair]
                 ends = self.cluster.links_between(*seen), self.cluster.links_between(*seen[::-1])

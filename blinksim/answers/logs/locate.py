@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from statistics import median
 from typing import Any, cast
 
@@ -517,6 +517,20 @@ class _Rig:
     buses: dict[str, int]
     adapters: dict[str, str]
 
+    @classmethod
+    def of(cls, whole: Question, hosts: Sequence[str], tests: Sequence[Run]) -> _Rig:
+        """Of the hosts that are given, in their order, or of the tests; raises `InputError` for others."""
+        listed = [place.host for run in tests if not run.group for place in run.places]
+        known = list(dict.fromkeys((*(host.strip() for host in hosts), *listed)))
+        if hosts and len(known) > len(hosts):
+            raise InputError(f"host {known[len(hosts)]} is not among hosts={','.join(hosts)}")
+        if len(known) > whole.nodes:
+            cure = f"give nodes={len(known)}"
+            raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); {cure}")
+        faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1)
+        numbers, buses = {host: node for node, host in enumerate(known)}, _buses(tests, faults.gpus)
+        return cls(faults, whole, numbers, buses, _adapters(tests, faults))
+
     def spots(self, run: Run, given: Names | None) -> list[tuple[int, int]]:
         """Node and GPU of each rank: those given, else those that the head of the log lists, else all."""
         gpus, nodes, places = self.faults.gpus, self.whole.nodes, run.places
@@ -689,31 +703,23 @@ def locate(
     """
     many = max(whole(nodes, "nodes"), len(hosts))
     wanted = Collective.of(collective).name if collective else ""
-    runs = [found for log in logs for found in _read(log, wanted)]
+    runs = list(chain.from_iterable(_read(log, wanted) for log in logs))
     if logs and not runs:
         raise InputError(f"the logs hold no test of {collective}")
-    tests = [run for run, _ in runs]
-    listed = [place.host for run in tests if not run.group for place in run.places]
-    known = list(dict.fromkeys((*(host.strip() for host in hosts), *listed)))
-    if hosts and len(known) > len(hosts):
-        raise InputError(f"host {known[len(hosts)]} is not among hosts={','.join(hosts)}")
-    if len(known) > many:
-        raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); give nodes={len(known)}")
-    faults = _faults(cast("Hashable", machine), many > 1)
-    numbers, buses = {host: node for node, host in enumerate(known)}, _buses(tests, faults.gpus)
-    rig = _Rig(faults, Question(machine, nodes=many), numbers, buses, _adapters(tests, faults))
+    rig = _Rig.of(Question(machine, nodes=many), hosts, [run for run, _ in runs])
+    faults = rig.faults
     seen = [rig.seen(run, given) for run, given in runs]
     single = Suspicion(faults, many, seen)
     suspicion = single if single.explained or not single.doubled.explained else single.doubled
     more = suspicion.next_run() if next_run else None
     planned = tuple(rig.command(job) for job in _plan(single)) if plan else ()
     found = suspicion.candidates() if seen else []
-    likely = {(one.kind.name, one.place): one for both in found[::-1] for one in both[::-1]}
+    likely = {(one.kind.name, one.place): one for one in reversed([*chain(*found)])}
     return Located(
         faults.node.name, many, faults.gpus, tuple(seen), tuple(likely.values())[::-1],
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
         rig.command(more) if more else "", planned,
-        suspicion.explained, tuple(known), tuple(both for both in found if len(both) > 1),
+        suspicion.explained, tuple(rig.hosts), tuple(both for both in found if len(both) > 1),
     )  # fmt: skip
 
 
