@@ -28,6 +28,7 @@ from blinksim.answers.logs.expectation import Expectation, RingModel, Sample, Se
 from blinksim.answers.logs.fit import Fit, Fitted, Floats, Timed, fit, fit_sums
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
+from blinksim.graphs.connectivity import grouped
 from blinksim.machines import NOMINAL, MachineLike, as_topology
 from blinksim.nccl.tuner.tuner import Prediction
 from blinksim.results import Result, keyed
@@ -120,11 +121,8 @@ def _stated(
 
 def leaving(part: Topology) -> float:
     """Bytes/s of the links that leave a member, the most of all."""
-    total = dict.fromkeys(part.members, 0.0)
-    for link in part.links:
-        if link.src in total:
-            total[link.src] += float(link.bandwidth)
-    return max(total.values())
+    links = grouped((link.src, float(link.bandwidth)) for link in part.links)
+    return max(sum(links.get(member, ()), 0.0) for member in part.members)
 
 
 def stand_in() -> NcclRates:
@@ -208,8 +206,7 @@ def nvls_sizes(one: Series) -> Series:
     """
     found = _prediction(one, multicast=True)
     assert found is not None
-    sizes = sorted({sample.size for sample in one.samples})
-    name = one.collective.name
+    name, sizes = one.collective.name, sorted({sample.size for sample in one.samples})
     least = next((size for size in sizes if found.best(name, size).algorithm == NVLS), sizes[-1])
     large = tuple(sample for sample in one.samples if sample.size >= least)
     if len(large) < 3:
@@ -241,14 +238,11 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
     found = fit_sums(times, start)
     if found is None:
         raise InputError("the measurements determine no constant of NVLS; are they of this machine?")
-    fitted = replace(
-        line,
-        start_s=rounded(found.values["nvls.start"]),
-        chunk_s=rounded(found.values["nvls.chunk"]) if "nvls.chunk" in start else line.chunk_s,
-        rate=digits(1 / found.values["nvls.byte"]),
-        source=f"from {source}" if source else "fitted to measured times",
-        gpus=max(one.topology.ranks for one in series),
-    )
+    values, gpus = found.values, max(one.topology.ranks for one in series)
+    chunk_s = rounded(values["nvls.chunk"]) if "nvls.chunk" in start else line.chunk_s
+    fitted = replace(line, source=f"from {source}" if source else "fitted to measured times", gpus=gpus)
+    start_s, rate = rounded(values["nvls.start"]), digits(1 / values["nvls.byte"])
+    fitted = replace(fitted, start_s=start_s, chunk_s=chunk_s, rate=rate)
     error, constants, kept = _stated(found, times, start)
     if nccl is not None:
         error, constants, kept = nccl.error, (*nccl.constants, *constants), (*nccl.kept, *kept)

@@ -98,6 +98,7 @@ _OLD = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
 _HALF = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
 # What rccl-tests adds behind both halves if it is told to: what RCCL takes, N/A where it does not say.
 _TAKEN = ("algo", "proto", "nchannels")
+_TOOK = re.compile(r"(?:N/A|[A-Za-z][A-Za-z0-9_]{0,39}) \S+ (?:N/A|[0-9]{1,5})")
 _WHOLE = re.compile(r"[0-9]{1,19}"), "whole number"
 _WORD = re.compile(r"[A-Za-z0-9_]{1,40}"), "word"
 _ROOT = re.compile(r"-1|[0-9]{1,7}"), "rank or -1"
@@ -173,9 +174,7 @@ class Columns:
                 raise FileError(path, text, number)
         if self.taken:
             # A row without what the library takes, such as ``RING SIMPLE 32``.
-            algorithm, _, channels = words[-3:] if len(words) > 3 else ("", "", "")
-            taken = re.fullmatch(r"N/A|[A-Za-z][A-Za-z0-9_]{0,39}", algorithm)
-            if not taken or not re.fullmatch("N/A|[0-9]{1,5}", channels):
+            if len(words) < 4 or not _TOOK.fullmatch(" ".join(words[-3:])):
                 wrong = "the row does not end with algorithm, protocol and channels, but the heading does"
                 raise FileError(path, f"{wrong}: {line[:80]!r}", number)
             words = words[:-3]
@@ -326,10 +325,8 @@ _BARE = re.compile(
     r"|nccl-tests version"
 )
 _ROW = re.compile(r"[0-9]+\s+[0-9]+\s+[a-z]")
-_NOISE_TO_END = re.compile(
-    r"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b.*$"
-)
 _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
+_NOISE_TO_END = re.compile(rf"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?{_NOISE.pattern}.*$")
 _RANK = re.compile(
     r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?(?:Pid\s+[0-9]+\s+)?on\s+(\S+)\s+device\s+([0-9]{1,5})"
     r"\s+\[([^\]\s]{1,40})\]\s*(.*)"
@@ -338,9 +335,8 @@ _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
 _VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=([0-9]{4,6})\b)?")
 _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
 _LAUNCHED = re.compile(r"#\s*nThread:? *([0-9]{1,5}) +nGpus:? *([0-9]{1,5})(?: .*\bgraph: *([0-9]{1,5}))?")
-_ADAPTERS = re.compile(
-    r"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE)(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
-)
+_SET = r"(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
+_ADAPTERS = re.compile(rf"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE){_SET}")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
 # With which the next test of a log begins.
 _OPENS = ("nccl-tests version", "Collective test starting", "nThread ", "size ")
@@ -424,8 +420,6 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns is not None and _ROW.match(line) else ""
-        if not line:
-            continue
         if _BARE.match(line):
             line = f"# {line}"
         if line.startswith("#"):
@@ -435,7 +429,7 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
                 drafts += [draft] if draft.rows else []
                 draft = _Draft(adapters=adapters)
             _comment(path, draft, line, number)
-        elif draft.columns is not None and not draft.complete:
+        elif line and draft.columns is not None and not draft.complete:
             _add_row(path, draft, line, number)
     drafts += [draft] if draft.rows else []
     if not drafts:
