@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError, InputError
@@ -226,7 +226,7 @@ def read_heading(path: str, line: str, number: int, above: str = "") -> Columns 
     above: the comment before it, which says out-of-place and in-place.
     """
     given = line.lstrip("#").split()
-    words = [_OLD.get(word, word) for word in given] if given[:1] == ["bytes"] else given
+    words = list(map(_OLD.get, given, given)) if given[:1] == ["bytes"] else given
     if words[:1] != ["size"] or not set(words) & set(_CLOCKS):
         return None
     stamped = words[-1] == "timestamp"
@@ -235,16 +235,17 @@ def read_heading(path: str, line: str, number: int, above: str = "") -> Columns 
     words = words[: len(words) - 3 * taken]
     starts = [place for place, word in enumerate(words) if word in _CLOCKS]
     head, *halves = parts = [tuple(words[a:b]) for a, b in pairwise((0, *starts, len(words)))]
-    strange = [word for word in head if word not in _HEAD]
-    strange += [word for half in halves for word in half if word not in _HALF]
+    known = (head, {*_HEAD}), (chain(*halves), {*_HALF})
+    strange = [word for part, columns in known for word in part if word not in columns]
     if strange or len(halves) > 2 or any(len({*part}) < len(part) for part in parts):
         named = " ".join(strange) or line
         shown = f"{named[:80]}{'…' * (len(named) > 80)}"
         raise FileError(path, f"the heading has columns that nccl-tests does not print: {shown}", number)
-    for name in (name for half in halves for name in ("algbw", "busbw") if name not in half):
-        raise FileError(path, f"the heading has no column {name}", number)
-    only_in_place = len(halves) == 1 and above.lstrip("#").split() == ["in-place"]
-    return Columns(head, tuple(halves), stamped, 1.0 if given[0] == "size" else 1000.0, taken, only_in_place)
+    for half in halves:
+        if missing := sorted({"algbw", "busbw"} - {*half}):
+            raise FileError(path, f"the heading has no column {missing[0]}", number)
+    in_place = len(halves) == 1 and above.lstrip("#").split() == ["in-place"]
+    return Columns(head, tuple(halves), stamped, {"size": 1.0, "bytes": 1000.0}[given[0]], taken, in_place)
 
 
 def collective_of(program: str) -> str:
