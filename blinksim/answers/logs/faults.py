@@ -131,10 +131,9 @@ class Faults:
         return name.removeprefix("n0.") if self.several else name
 
     def _targets(self) -> Iterator[Target]:
-        whole = self.cluster
         links: dict[str, list[tuple[str, str]]] = {}
-        for link in whole.links:
-            ends = whole.device(link.src), whole.device(link.dst)
+        for link in self.cluster.links:
+            ends = self.cluster.device(link.src), self.cluster.device(link.dst)
             pair = self._local(link.src), self._local(link.dst)
             first = not self.several or ends[0].node == 0
             listed = links.setdefault(_sort_of(*ends), [])

@@ -197,8 +197,8 @@ class Located(Result):
         """The answer in one line."""
         head = f"{gpus_of(self.machine, self.nodes * self.gpus, self.nodes)}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
-            left = [f"about {100 * one.share:.0f} % of its rate left" for one in self.first]
-            first = [f"{x.kind.words} ({self._named(x)}), {more}" for x, more in zip(self.first, left, strict=True)]
+            known = [(x.kind.words, self._named(x), 100 * x.share) for x in self.first]
+            first = [f"{words} ({at}), about {share:.0f} % of its rate left" for words, at, share in known]
             places = sum(both[0].tied for both in self.pairs) or len(self.tied)
             among = f", or {places - 1} others that look alike" if places > 1 else ""
             return f"{head}: {'two faults explain all logs: ' * bool(self.pairs)}{'; '.join(first)}{among}"
@@ -431,8 +431,7 @@ class Suspicion:
             pulls = np.linalg.solve(self.covariance, shared)
             values, variance = values + pulls @ self.misses, variance - float(pulls @ shared)
         weights = self.by_place(self.posterior)
-        sums = self.by_place(self.posterior * values)
-        means = sums / np.maximum(weights, 1e-300)
+        means = self.by_place(self.posterior * values) / np.maximum(weights, 1e-300)
         means = np.where(weights > 0, means, means[-1])
         return _spread(means, weights, math.sqrt(variance))
 
@@ -480,8 +479,7 @@ class Suspicion:
         for alike in grouped(((job.collective, self.kind(job)), job) for job in self.choices).values():
             for job in alike:
                 spots = {*job.gpus}
-                other = next((one for one in alike if spots.isdisjoint(one.gpus)), None)
-                if other is not None:
+                if other := next((one for one in alike if spots.isdisjoint(one.gpus)), None):
                     told[job] = max(told[job], self.informs(job, other) / 2)
         best = max(told, key=lambda job: (round(told[job], 6), len(job.gpus)), default=None)
         if best is not None and told[best] > _WORTH:
