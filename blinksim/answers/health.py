@@ -158,18 +158,19 @@ def health(machine: MachineLike) -> Health:
     # Links that are missing are named by what the machine of the catalogue has.
     said, every = ("as-in-catalogue", "missing-link", "isolated-device") if twin else (), check(recorded)
     findings = tuple(one for one in every if one.rule not in (*said, "uneven-class"))
-    missing = *(twin.missing if twin else ()), *(one.message for one in every if one.rule == "uneven-class")
+    lack = twin or Twin("")
+    missing = *lack.missing, *(one.message for one in every if one.rule == "uneven-class")
     broken = Question(twin.name, edits=twin.edits) if twin else Question(recorded)
     takes, healthy, best, part = _takes(Question(recorded)), None, None, None
     # GPUs of unknown model take what NCCL's own model says, and are no question of the catalogue.
     known, asked = like(recorded) is not None, None
-    if twin is not None and twin.edits:
-        healthy = _takes(Question(twin.name), known)
-        if twin.lanes and recorded.ranks > 2:
+    if lack.edits:
+        healthy = _takes(Question(lack.name), known)
+        if lack.lanes and recorded.ranks > 2:
             # As many of its best GPUs as lack nothing, or half of them.
-            hurt, whole = {end for link in twin.lanes for end in (link.src, link.dst)}, broken.whole()
-            few = max(sum(name not in hurt for name in whole.members), whole.ranks // 2, 2)
-            part = Question.of(twin.name, members=place(whole, few)[0].members, edits=twin.edits)
+            hurt, whole = {end for link in lack.lanes for end in (link.src, link.dst)}, broken.whole()
+            few = max(len({*whole.members} - hurt), whole.ranks // 2, 2)
+            part = Question.of(lack.name, members=place(whole, few)[0].members, edits=lack.edits)
             best = _takes(part, known)
     if known and broken.edits:
         asked = broken if _takes(broken) else part if best else None

@@ -40,6 +40,7 @@ from blinksim.textio.text_files import shown, write_text
 from blinksim.textio.text_table import names, table
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
+from blinksim.timing.projection_result import labelled
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
 
@@ -83,9 +84,8 @@ def _diagnosed(
     part = _part(runs[0], question, whole) if runs else question.part(whole)
     judged = partial(diagnosed, runs, part, whole, collective=tested, in_place=options.in_place)
     judged = partial(judged, multicast=not options.no_nvls, rates=question.rates, version=options.nccl_version or "")
-    judged = partial(judged, set_up=options.set_up)
     figure = {} if runs else {name: getattr(options, name) for name in ("size", "busbw", "time")}
-    found = judged(**figure)
+    found = judged(set_up=options.set_up, **figure)
     if runs and not found.complete:
         note(f"{runs[0].path}: ends before nccl-tests' last lines; did the test stop early?")
     return found
@@ -103,23 +103,19 @@ def diagnose(options: Diagnose) -> None:
     tested = options.collective or "allreduce"
     by_log = {log: _diagnosed(options, question, whole, runs.get(log), tested) for log in runs or ["figure"]}
     # How many per cent of the bound or the model the largest sizes reach.
-    percents = {
-        log: 100 * (each.of_bound(each.largest) if options.against == "bound" else each.largest.of_model)
-        for log, each in by_log.items()
-    }
-    behind = [log for log in by_log if options.threshold is not None and percents[log] < options.threshold]
+    bound = options.against == "bound"
+    reach = {log: 100 * (x.of_bound(x.largest) if bound else x.largest.of_model) for log, x in by_log.items()}
+    behind = [log for log in by_log if options.threshold is not None and reach[log] < options.threshold]
     first, only = next(iter(by_log.items()))
     # A threshold says itself what is too slow.
     statuses = [each.status(weighed=options.threshold is None) for each in by_log.values()] + [1] * bool(behind)
-    several = len(by_log) > 1
-
-    losses = _losses(only, runs.get(first), question, options)
+    several, losses = len(by_log) > 1, _losses(only, runs.get(first), question, options)
 
     def said() -> dict[str, object]:
-        lost = {"single_losses": [one.row() for one in losses]}
-        checked = {"threshold_percent": options.threshold, "against": options.against, "percent": percents[first]}
         said = {"log": None if only.stated else first, **question.described(only.part), **only.to_dict()}
-        return said | checked | lost | {"ok": 1 not in statuses}
+        said |= {"threshold_percent": options.threshold, "against": options.against}
+        said |= {"percent": reach[first], "single_losses": [one.row() for one in losses]}
+        return said | {"ok": 1 not in statuses}
 
     def rows() -> list[dict[str, object]]:
         return [{"log": log} | row for log, each in by_log.items() for row in each.rows()] if several else only.rows()
@@ -135,7 +131,7 @@ def diagnose(options: Diagnose) -> None:
     answer("diagnose", said, text, rows)
     for log in behind:
         before = f"{log}: " * several
-        reached = f"{percents[log]:.3g} % of the {options.against} at {format_size(by_log[log].largest.size)}"
+        reached = f"{reach[log]:.3g} % of the {options.against} at {format_size(by_log[log].largest.size)}"
         note(f"{before}below the threshold: {reached}, wanted {options.threshold:g} %")
     click.get_current_context().exit(_worst({*statuses}))
 
@@ -144,18 +140,11 @@ def _losses(
     found: Diagnosis, runs: Sequence[Run] | None, question: Question, options: Diagnose
 ) -> tuple[Candidate, ...]:
     """The single faults of `locate`'s table that explain a log alike, where it is behind and no cause is plain."""
-    if (
-        not runs
-        or len(options.logs) > 1
-        or found.first_behind is None
-        or found.sure
-        or question.edits
-        or options.no_nvls
-    ):
-        return ()
-    with Working(f"comparing {options.machine} with faults"), suppress(BlinksimError):
-        alike = located(question.machine, runs, nodes=question.nodes)
-        return alike.tied if alike.explained and not alike.pairs else ()
+    changed = question.edits or options.no_nvls
+    if runs and len(options.logs) == 1 and found.first_behind is not None and not (found.sure or changed):
+        with Working(f"comparing {options.machine} with faults"), suppress(BlinksimError):
+            alike = located(question.machine, runs, nodes=question.nodes)
+            return alike.tied if alike.explained and not alike.pairs else ()
     return ()
 
 
@@ -249,10 +238,9 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
     for log, each in by_log.items():
         click.echo(f"{log}: {each.sentence()}")
     by_size = {log: {line.size: line for line in each.lines} for log, each in by_log.items()}
-    sizes = sorted({size for lines in by_size.values() for size in lines})
     rows = []
-    for size in sizes:
-        cells = [_busbw(each, by_size[log].get(size)) for log, each in by_log.items()]
+    for size in sorted({*chain(*by_size.values())}):
+        cells = (_busbw(each, by_size[log].get(size)) for log, each in by_log.items())
         rows.append([format_size(size), *cells])
     click.echo("\n  busbw in GB/s by size and log; * stays behind what is expected\n")
     click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
@@ -266,25 +254,21 @@ def _show_diagnosis(
     """log: as it is typed."""
     click.echo(found.sentence() + "\n")
     why, nvls = options.why, typed_options(options, "no_nvls")
-    cells = [
-        (
-            format_size(line.size),
-            format_time(line.time_s),
-            _busbw(found, line),
-            f"{line.size / line.expected.time_s * float(found.factor) / 1e9:.4g}",
-            f"{100 * line.of_model:.0f} %",
-            *([f"{line.algbw_GBps:.4g}", f"{100 * found.of_bound(line):.3g} %", line.expected.choice] if why else ()),
-        )
-        for line in (found.lines if why else found.apart())
-    ]
-    heading = ["size", "time", "busbw ", "expected", "of expected"]
+    heading, cells = ["size", "time", "busbw ", "expected", "of expected"], list[list[str]]()
     heading += ["algbw", "of bound", "NCCL's pick"] if why else []
+    for line in found.lines if why else found.apart():
+        usual = line.size / line.expected.time_s * float(found.factor) / 1e9
+        row = [format_size(line.size), format_time(line.time_s), _busbw(found, line), f"{usual:.4g}"]
+        row += [f"{100 * line.of_model:.0f} %", f"{line.algbw_GBps:.4g}"]
+        row += [f"{100 * found.of_bound(line):.3g} %", line.expected.choice]
+        cells.append(row[: len(heading)])
     click.echo(table(heading, cells, left=(7,)) + "\n")
-    for key, words in _facts(found, small_times(found), why):
-        click.echo(f"  {key:<11} {words}")
+    facts = _facts(found, small_times(found), why)
     for kind, same in grouped(losses, attrgetter("kind")):
         where = f"{same[0].place}{f', or {len(same) - 1} other places' * bool(same[1:])}"
-        click.echo(f"  {'could be':<11} {kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}")
+        left = f"about {100 * same[0].share:.0f} % left ({where})"
+        facts.append(("could be", f"{kind.words}, {left}: {kind.check}"))
+    click.echo("\n".join(labelled(facts)))
     machine = command_line(question)
     if found.resembles.startswith("NVLS"):
         again = typed_options(options, "in_place", "nccl_version", "set_up")
@@ -323,16 +307,14 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
         carried = f"each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
         few = f", or as if {lanes * seen / usual:.2g} of the {lanes} {one}s of each GPU worked"
         facts.append(("behind", f"as if {carried}{few if 1 < lanes <= _FEW_LANES else ''}"))
-        if others:
-            words = " and ".join((kind, *others))
-            facts.append(("", f"{words} follow each other, so a log does not tell which is slow"))
+        words = f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow"
+        facts += [("", words)] if others else []
     if found.resembles and not found.sure:
         facts.append(("resembles", found.resembles))
     if found.odd:
         sizes = ", ".join(format_size(line.size) for line in found.odd[:6])
         facts.append(("odd sizes", f"{sizes}: behind, smaller and larger ones less so; measure again"))
-    if small:
-        facts.append(("small sizes", small))
+    facts += [("small sizes", small)] if small else []
     facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
     if why:
         facts.append(("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)"))
@@ -439,10 +421,9 @@ def _show_nvls(found: Calibration, target: str | None, question: Question) -> No
     # Every byte passes a port 1 + 1/n times each way.
     port = (1 + 1 / ranks) * largest / line.time(ranks, largest)
     busbw = format_rate(port * 2 * (ranks - 1) / (ranks + 1))
+    at = f"busbw {busbw} on {ranks} GPUs at {format_size(largest)}), from {len(found.residuals)} measurements"
     carries = f"a port carries {format_rate(port)} while its switch adds"
-    at = f"busbw {busbw} on {ranks} GPUs at {format_size(largest)}"
-    counted = f"from {len(found.residuals)} measurements"
-    click.echo(f"{series.topology.name}: NCCL ran NVLS, and {carries} ({at}), {counted}")
+    click.echo(f"{series.topology.name}: NCCL ran NVLS, and {carries} ({at}")
     _show_nccl(found.nccl)
     for each in found.series:
         size = format_size(min(sample.size for sample in each.samples))

@@ -14,9 +14,11 @@ bandwidth of a link class; what a port carries while its switch adds is a consta
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -26,6 +28,7 @@ from blinksim.answers.logs.expectation import Expectation, RingModel, Sample, Se
 from blinksim.answers.logs.fit import Fit, Fitted, Floats, Timed, fit, fit_sums
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
+from blinksim.graphs.connectivity import grouped
 from blinksim.machines import NOMINAL, MachineLike, as_topology
 from blinksim.nccl.tuner.tuner import Prediction
 from blinksim.results import Result, keyed
@@ -83,8 +86,10 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     if len(times) < 3:
         return None
     first, known = series[0].topology, series[0].topology.nccl_rates
+    # The name of the GPUs, as the machine's file says it.
     model = first.device(first.members[0]).attributes.get("model", f"GPUs of {first.name}")
     before = known or stand_in()
+    hardware = known.hardware if known is not None else str(model)
     found_there = _prediction(series[0], version)
     start = before.constants(2 * found_there.nchannels if found_there is not None else 0)
     # No protocol sends faster than the links allow: a rate beyond them is one that the times do not show.
@@ -93,15 +98,10 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     if found is None:
         return None
     error, constants, kept = _stated(found, times, {name: start[name] for name in start if not name.startswith(NVLS)})
-    rates = replace(
-        _with(before, {name: value for name, value in found.values.items() if value != start[name]}),
-        # The name of the GPUs, as the machine's file says it.
-        hardware=known.hardware if known is not None else str(model),
-        measured=Origin(source or "measured times"),
-        gpus=tuple(sorted({one.topology.ranks for one in series})),
-        version=version or "unknown",
-        error=error,
-    )
+    rates = _with(before, {name: value for name, value in found.values.items() if value != start[name]})
+    gpus, measured = tuple(sorted({one.topology.ranks for one in series})), Origin(source or "measured times")
+    rates = replace(rates, gpus=gpus, measured=measured, version=version or "unknown")
+    rates = replace(rates, error=error, hardware=hardware)
     return ConstantsFit(rates, constants, kept, error)
 
 
@@ -121,11 +121,8 @@ def _stated(
 
 def leaving(part: Topology) -> float:
     """Bytes/s of the links that leave a member, the most of all."""
-    total = dict.fromkeys(part.members, 0.0)
-    for link in part.links:
-        if link.src in total:
-            total[link.src] += float(link.bandwidth)
-    return max(total.values())
+    links = grouped((link.src, float(link.bandwidth)) for link in part.links)
+    return max(sum(links.get(member, ()), 0.0) for member in part.members)
 
 
 def stand_in() -> NcclRates:
@@ -149,16 +146,13 @@ def _times(one: Series, version: str) -> list[Timed]:
     if ranks > 2 and not any(device.kind == "switch" for device in one.topology.devices):
         return []
     ran = ((sample, prediction.best(name, sample.size)) for sample in one.samples)
-    return [
-        Timed(sample.time_s, addends(name, ranks, sample.size, best.protocol.lower()))
-        for sample, best in ran
-        if best.algorithm == "ring"
-    ]
+    rings = ((sample, best.protocol.lower()) for sample, best in ran if best.algorithm == "ring")
+    return [Timed(sample.time_s, addends(name, ranks, sample.size, protocol)) for sample, protocol in rings]
 
 
 def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
     """The constants with the fitted ones, seconds or seconds per byte by name, in place of the others."""
-    lines: dict[str, NcclLine] = {}
+    lines = dict[str, Any]()
     for name in LINES:
         line: NcclLine = getattr(rates, name)
         start_s, hop_s = fitted.get(f"{name}.start", line.start_s), fitted.get(f"{name}.hop", line.hop_s)
@@ -169,8 +163,7 @@ def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
         lines[name] = line
     turn = digits(1 / fitted["simple.turn"]) if "simple.turn" in fitted else rates.turn
     rooted = rounded(fitted.get("simple.rooted_start", rates.rooted_start_s))
-    ll, ll128, simple = (lines[name] for name in LINES)
-    return replace(rates, ll=ll, ll128=ll128, simple=simple, turn=turn, rooted_start_s=rooted)
+    return replace(rates, **lines, turn=turn, rooted_start_s=rooted)
 
 
 def rounded(seconds: float) -> float:
@@ -213,15 +206,13 @@ def nvls_sizes(one: Series) -> Series:
     """
     found = _prediction(one, multicast=True)
     assert found is not None
-    sizes = sorted({sample.size for sample in one.samples})
-    name = one.collective.name
+    name, sizes = one.collective.name, sorted({sample.size for sample in one.samples})
     least = next((size for size in sizes if found.best(name, size).algorithm == NVLS), sizes[-1])
     large = tuple(sample for sample in one.samples if sample.size >= least)
     if len(large) < 3:
-        raise InputError(
-            f"{one.collective} on {one.topology.ranks} ranks of {one.topology.name} ran as NVLS, where switches add, "
-            f"at {len(large)} of these sizes; a fit needs at least three, or measure rings with NCCL_NVLS_ENABLE=0"
-        )
+        where = f"{one.collective} on {one.topology.ranks} ranks of {one.topology.name}"
+        ran = f"{where} ran as NVLS, where switches add, at {len(large)} of these sizes"
+        raise InputError(f"{ran}; a fit needs at least three, or measure rings with NCCL_NVLS_ENABLE=0")
     return replace(one, samples=large)
 
 
@@ -247,14 +238,11 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
     found = fit_sums(times, start)
     if found is None:
         raise InputError("the measurements determine no constant of NVLS; are they of this machine?")
-    fitted = replace(
-        line,
-        start_s=rounded(found.values["nvls.start"]),
-        chunk_s=rounded(found.values["nvls.chunk"]) if "nvls.chunk" in start else line.chunk_s,
-        rate=digits(1 / found.values["nvls.byte"]),
-        source=f"from {source}" if source else "fitted to measured times",
-        gpus=max(one.topology.ranks for one in series),
-    )
+    values, gpus = found.values, max(one.topology.ranks for one in series)
+    chunk_s = rounded(values["nvls.chunk"]) if "nvls.chunk" in start else line.chunk_s
+    fitted = replace(line, source=f"from {source}" if source else "fitted to measured times", gpus=gpus)
+    start_s, rate = rounded(values["nvls.start"]), digits(1 / values["nvls.byte"])
+    fitted = replace(fitted, start_s=start_s, chunk_s=chunk_s, rate=rate)
     error, constants, kept = _stated(found, times, start)
     if nccl is not None:
         error, constants, kept = nccl.error, (*nccl.constants, *constants), (*nccl.kept, *kept)
@@ -269,12 +257,18 @@ _LEAST_OWN = 0.05
 # it is reported as wild: the times of a quiet machine scatter so little that two per cent are many deviations.
 WILD, FAR_OFF = 0.08, 0.05
 _START_ALPHA = 1e-6
+_OF_ALPHA = attrgetter("latency"), attrgetter("overhead")
 # The step of the factor on an alpha for its slope.
 _STEP = 1e-6
 # A fit that half of the times miss by more says nothing about links.
 WORST_FIT = 0.25
 # No lane carries more than its data sheet says, but for the digits of a log.
 _MOST_OF_LANE = 1.02
+
+
+def _every(series: Iterable[Series]) -> list[tuple[Series, Sample]]:
+    """Every sample and its series."""
+    return [(one, sample) for one in series for sample in one.samples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +338,7 @@ class Calibration(Result):
     def largest_error(self) -> float:
         """The largest |measured / fitted - 1| of a measurement that is not wild."""
         wild = {(id(one), sample) for one, sample, _ in self.wild}
-        every = ((id(one), sample) for one in self.series for sample in one.samples)
+        every = ((id(one), sample) for one, sample in _every(self.series))
         return max(abs(e) for key, e in zip(every, self.residuals, strict=True) if key not in wild)
 
     @property
@@ -364,29 +358,24 @@ class Calibration(Result):
         rows: dict[str, dict[str, Any]] = {}
         for kind in dict.fromkeys(p.kind for p in self.parameters):
             rows[kind] = {"class": kind}
-            for quantity, key, scale in (("bandwidth", "GBps", 1e-9), ("alpha", "s", 1.0)):
-                found = next((p for p in self.parameters if (p.kind, p.quantity) == (kind, quantity)), None)
-                for part in ("value", "low", "high"):
-                    name = quantity if part == "value" else f"{quantity}_{part}"
-                    rows[kind][f"{name}_{key}"] = None if found is None else getattr(found, part) * scale
+            for what, key, scale in (("bandwidth", "GBps", 1e-9), ("alpha", "s", 1.0)):
+                found = next((p for p in self.parameters if (p.kind, p.quantity) == (kind, what)), None)
+                for part, end in (("value", ""), ("low", "_low"), ("high", "_high")):
+                    rows[kind][f"{what}{end}_{key}"] = None if found is None else getattr(found, part) * scale
         return list(rows.values())
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        wild = [
-            {"collective": one.collective.name, **keyed(sample, "size_bytes=size time_s line"), "error": error}
-            for one, sample, error in self.wild
-        ]
+        each = "collective size_bytes=size time_s line error"
+        wild = [keyed(of, each, collective=one.collective.name, error=error) for one, of, error in self.wild]
         kept = [{"class": kind, "quantity": quantity} for kind, quantity in self.kept]
         keys = "name=table.name measurements rows median_error largest_error spread wild kept nccl?"
         values = {"measurements": len(self.residuals), "rows": self.rows(), "wild": wild, "kept": kept}
         return keyed(self, keys, **values, nccl=self.nccl and self.nccl.to_dict())
 
     def __repr__(self) -> str:
-        figures = ", ".join(
-            f"{p.kind} {format_rate(p.value)}" if p.quantity == "bandwidth" else f"{p.kind} {format_time(p.value)}"
-            for p in self.parameters
-        )
+        show = {"bandwidth": format_rate, "alpha": format_time}
+        figures = ", ".join(f"{p.kind} {show[p.quantity](p.value)}" for p in self.parameters)
         return f"<Calibration {self.table.name}: {figures}; median error {100 * self.median_error:.1f} %>"
 
 
@@ -448,7 +437,7 @@ def calibrate(
     given = tuple(one for one in asked if not (multicast and nvls_ran(one)))
     if added and not given:
         return _of_switches(added, name, machine, source)
-    seen = np.array([sample.time_s for one in given for sample in one.samples])
+    seen = np.array([sample.time_s for _, sample in _every(given)])
     if len(seen) < 3:
         raise InputError(f"{len(seen)} measurements; a fit needs at least three, of small and of large sizes")
     problem = _Problem(given)
@@ -468,25 +457,23 @@ def _of_switches(series: tuple[Series, ...], name: str, machine: MachineLike | N
     nccl = fit_nvls(series, source=source)
     line = nccl.rates.nvls
     assert line is not None
-    times = [(one, sample, line.time(one.topology.ranks, sample.size)) for one in series for sample in one.samples]
-    errors = [sample.time_s / time - 1 for _, sample, time in times]
-    wild = tuple((one, sample, e) for (one, sample, _), e in zip(times, errors, strict=True) if abs(e) > WORST_FIT)
+    every = ((one, at, line.time(one.topology.ranks, at.size)) for one, at in _every(series))
+    found = [(one, sample, sample.time_s / time_s - 1) for one, sample, time_s in every]
+    errors, wild = tuple(e for *_, e in found), tuple(row for row in found if abs(row[2]) > WORST_FIT)
     if float(np.median(np.abs(errors))) > WORST_FIT:
         off = f"half of them are {100 * WORST_FIT:.0f} % or more off the best fit"
         raise InputError(f"no constants of NVLS explain these times: {off}; is this the machine, and was it quiet?")
     table = RateTable(name, {}, as_topology(machine).name if machine else "", source, None, nccl.rates)
     kept = tuple((kind, what) for kind in series[0].topology.link_classes for what in ("alpha", "bandwidth"))
-    return Calibration(table, (), series, tuple(errors), wild, nccl.error.median, kept, nccl)
+    return Calibration(table, (), series, errors, wild, nccl.error.median, kept, nccl)
 
 
 def _check_fit(found: Calibration) -> None:
     """Raises `InputError` with the reason if the series were not of the rings that are fitted."""
     if found.median_error > WORST_FIT:
-        raise InputError(
-            f"no rates explain these times: half of them are {100 * found.median_error:.0f} % or more off the best "
-            f"fit of rings (at most {100 * WORST_FIT:.0f} %); is this the machine, with all its nodes, and did NCCL "
-            "run rings?"
-        )
+        off = f"half of them are {100 * found.median_error:.0f} % or more off the best fit of rings"
+        cure = "is this the machine, with all its nodes, and did NCCL run rings?"
+        raise InputError(f"no rates explain these times: {off} (at most {100 * WORST_FIT:.0f} %); {cure}")
     if any(one.topology.rates != NOMINAL for one in found.series):
         return
     for lane in found.parameters:
@@ -513,10 +500,8 @@ class _Problem:
 
     def predict(self, values: Mapping[Class, float], names: Sequence[Class]) -> tuple[Floats, Floats]:
         """Seconds of every sample, and the share of them that grows with each parameter."""
-        alphas, betas = (
-            {kind: value for (kind, quantity), value in values.items() if quantity == what}
-            for what in ("alpha", "bandwidth")
-        )
+        alphas = {kind: value for (kind, what), value in values.items() if what == "alpha"}
+        betas = {kind: value for (kind, what), value in values.items() if what == "bandwidth"}
         times, shares = list[Floats](), list[Floats]()
         for model, one in zip(self.models, self.series, strict=True):
             alpha, beta = model.terms(alphas, betas)
@@ -525,49 +510,40 @@ class _Problem:
             parts = list[Floats]()
             for kind, what in names:
                 # Seconds due to one class: the alpha of the model is homogeneous in all of them (Euler).
-                own = alpha if len(model.classes) == 1 else 0.0
+                own = alpha if model.classes == (kind,) else 0.0
                 if what == "alpha" and kind in model.classes and len(model.classes) > 1:
                     own = (model.terms({**alphas, kind: alphas[kind] * (1 + _STEP)}, {})[0] - alpha) / _STEP
-                elif kind not in model.classes:
-                    own = 0.0
                 parts.append(sizes * beta.get(kind, 0.0) if what == "bandwidth" else np.full(len(sizes), own))
             times.append(time)
             shares.append(np.array(parts).T / time[:, None])
         return np.concatenate(times), np.concatenate(shares)
 
     def result(self, found: Fit[Class], name: str, machine: str, source: str) -> Calibration:
-        parameters = []
-        classes: dict[str, dict[str, Any]] = {}
+        parameters, rates = [], defaultdict[str, dict[str, Any]](dict)
         for (kind, what), (low, high) in found.intervals.items():
             factor = found.values[kind, what]
             links = [link for model in self.models for link in model.topology.links if link.kind == kind]
-            row = classes.setdefault(kind, {})
             if what == "bandwidth":
                 if len({link.lane_bandwidth for link in links}) > 1:
-                    raise InputError(
-                        f"{kind} lanes of {self.models[0].topology.name} have several bandwidths, so no single rate "
-                        "fits them; write the machine as YAML with a link class for each"
-                    )
+                    lanes = f"{kind} lanes of {self.models[0].topology.name} have several bandwidths"
+                    cure = "write the machine as YAML with a link class for each"
+                    raise InputError(f"{lanes}, so no single rate fits them; {cure}")
                 rate = float(links[0].lane_bandwidth)
                 parameters.append(Parameter(kind, what, rate / factor, rate / high, rate / low, rate))
                 # To five digits: further ones are noise, and would stand in every exact answer.
-                row["bandwidth"] = Fraction(f"{rate / factor:.4e}")
+                rates[kind]["bandwidth"] = Fraction(f"{rate / factor:.4e}")
             else:
                 # The largest where links differ.
-                latency, overhead = max(link.latency for link in links), max(link.overhead for link in links)
+                latency, overhead = (max(map(part, links)) for part in _OF_ALPHA)
                 alpha = latency + overhead
                 own = [link for one in self.series for link in one.topology.links if link.kind == kind]
-                before = max(link.latency for link in own) + max(link.overhead for link in own)
+                before = sum(max(map(part, own)) for part in _OF_ALPHA)
                 parameters.append(Parameter(kind, what, alpha * factor, alpha * low, alpha * high, before))
-                row |= {"latency": rounded(latency * factor), "overhead": rounded(overhead * factor)}
-        every = [(one, sample) for one in self.series for sample in one.samples]
-        errors = np.exp(found.residual) - 1
-        wild = tuple(
-            (one, sample, float(error))
-            for (one, sample), error, weight in zip(every, errors, found.weight, strict=True)
-            if weight < WILD and abs(error) > FAR_OFF
-        )
-        table = RateTable(name, {kind: ClassRates(**row) for kind, row in classes.items()}, machine, source)
+                rates[kind] |= {"latency": rounded(latency * factor), "overhead": rounded(overhead * factor)}
+        every, errors = _every(self.series), np.exp(found.residual) - 1
+        off = np.flatnonzero((found.weight < WILD) & (np.abs(errors) > FAR_OFF))
+        wild = tuple((*every[at], float(errors[at])) for at in off.tolist())
+        table = RateTable(name, {kind: ClassRates(**row) for kind, row in rates.items()}, machine, source)
         kept = tuple(entry for entry in self.names if entry not in found.intervals)
         fitted, series, residuals = tuple(parameters), tuple(self.series), tuple(map(float, errors))
         return Calibration(table, fitted, series, residuals, wild, found.scale, kept)

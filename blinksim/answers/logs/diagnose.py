@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import takewhile
@@ -311,21 +311,17 @@ class Diagnosis(Result):
         """One row per size, with units in the keys."""
         keys = "size_bytes=size time_s algbw_GBps=algbw busbw_GBps model_time_s=expected.time_s model_algbw_GBps"
         keys += " model_choice=expected.choice bound_algbw_GBps model_rates bound_rates percent_of_model"
-        interval = "interval_low_s=expected.low_s interval_high_s=expected.high_s origin=expected.origin"
-        return [
-            keyed(
-                line,
-                f"{keys} percent_of_bound latency_bound behind wrong {interval}",
-                busbw_GBps=in_GBps(line.algbw * float(self.factor)),
-                model_algbw_GBps=in_GBps(line.size / line.expected.time_s),
-                bound_algbw_GBps=in_GBps(line.size / line.expected.least_s),
-                model_rates=self.expectation.rings.topology.rates,
-                bound_rates=self.part.rates,
-                percent_of_model=100 * line.of_model,
-                percent_of_bound=100 * self.of_bound(line),
-            )
-            for line in self.lines
-        ]
+        keys += " percent_of_bound latency_bound behind wrong interval_low_s=expected.low_s"
+        keys += " interval_high_s=expected.high_s origin=expected.origin"
+        rates = {"model_rates": self.expectation.rings.topology.rates, "bound_rates": self.part.rates}
+        rows = list[dict[str, Any]]()
+        for line in self.lines:
+            most = {"bound_algbw_GBps": in_GBps(line.size / line.expected.least_s)}
+            most["model_algbw_GBps"] = in_GBps(line.size / line.expected.time_s)
+            shares = {"percent_of_model": 100 * line.of_model, "percent_of_bound": 100 * self.of_bound(line)}
+            busbw = in_GBps(line.algbw * float(self.factor))
+            rows.append(keyed(line, keys, busbw_GBps=busbw, **most, **shares, **rates))
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -336,18 +332,14 @@ class Diagnosis(Result):
         keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal"
         keys += " first_behind_size_bytes=first_behind.size"
         keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
-        return keyed(
-            self,
-            f"{keys} model_lane_GBps resembles odd_size_bytes complete published other_gpus=strange",
-            published=published if line.expected.basis in ("measured", "between") else None,
-            bound_words=self.bound.certificate.words(self.part),
-            busbw_factor_exact=str(self.factor),
-            rows=self.rows(),
-            normal=self.as_expected and line in self.judged and not self.wrong,
-            lane_GBps=None if lane is None else in_GBps(lane[0]),
-            model_lane_GBps=None if lane is None else in_GBps(lane[1]),
-            odd_size_bytes=[line.size for line in self.odd],
-        )
+        keys += " model_lane_GBps resembles odd_size_bytes complete published other_gpus=strange"
+        seen, usual = map(in_GBps, lane[:2]) if lane else (None, None)
+        said: dict[str, Any] = {"lane_GBps": seen, "model_lane_GBps": usual}
+        said |= {"published": published if line.expected.basis in ("measured", "between") else None}
+        said |= {"normal": self.as_expected and line in self.judged and not self.wrong, "rows": self.rows()}
+        said |= {"bound_words": self.bound.certificate.words(self.part)}
+        said |= {"odd_size_bytes": [line.size for line in self.odd], "busbw_factor_exact": str(self.factor)}
+        return keyed(self, keys, **said)
 
 
 def diagnose(
@@ -446,18 +438,22 @@ def diagnose(
     ran = version or next((run.nccl for run in given if run.nccl), "")
     launched: str = set_up or next((run.set_up for run in given if run.set_up), "graph")
     expectation = Expectation(chosen, whole, tested, multicast, ran, rates, cast("SetUpName", launched))
-    every = sorted((row for run in given for row in run.rows if row.size), key=attrgetter("size"))
-    every, lines = [row for row in every if row.in_place == in_place] or every, list[Line]()
-    for bytes_, rows in grouped(every, attrgetter("size")):
-        wrong = max(row.wrong or 0.0 for row in rows)
-        # In a job most calls wait for a rank, or share the GPU with other kernels.
-        times = sorted(row.time_s for row in rows)
-        time_s = times[len(times) // 4] if first.group else median(times)
-        lines.append(Line(bytes_, time_s, expectation.taken(bytes_), wrong))
+    lines = tuple(_lines(given, in_place, expectation))
     if not lines:
         raise InputError(f"{first.path}: has no size above 0")
     more = all(run.complete for run in given), in_place, stated, other_gpus(first, whole)
-    return Diagnosis(chosen, tested, tuple(lines), expectation, expectation.bound, *more)
+    return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more)
+
+
+def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Iterator[Line]:
+    """Every size of the runs beside what is expected, ascending."""
+    size_of_row = attrgetter("size")
+    every = sorted((row for run in runs for row in run.rows if row.size), key=size_of_row)
+    for size, rows in grouped([row for row in every if row.in_place == in_place] or every, size_of_row):
+        times, wrong = sorted(row.time_s for row in rows), max(row.wrong or 0.0 for row in rows)
+        # In a job most calls wait for a rank, or share the GPU with other kernels.
+        time_s = times[len(times) // 4] if runs[0].group else median(times)
+        yield Line(size, time_s, expectation.taken(size), wrong)
 
 
 def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:

@@ -188,9 +188,8 @@ def of_one_job(runs: Iterable[Run]) -> list[Run]:
         paths = [run.path for run in same]
         sizes = {tuple(row.size for row in run.rows) for run in same}
         if not same[0].group or len(sizes) > 1 or len({*paths}) < len(paths):
-            raise InputError(
-                f"{' '.join(paths)}: not of the ranks of one job, as their calls differ; judge each log by itself"
-            )
+            why = "not of the ranks of one job, as their calls differ"
+            raise InputError(f"{' '.join(paths)}: {why}; judge each log by itself")
         own, rows = Collective(name), (run.rows for run in same)
         pick = max if own.personalized and own.rooted else min
         calls = tuple(pick(each, key=attrgetter("time_s")) for each in zip(*rows, strict=True))
@@ -205,12 +204,16 @@ def of_one_job(runs: Iterable[Run]) -> list[Run]:
 def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
     """The members of `machine` (all its nodes) that the test ran on, in rank order.
 
-    A log that does not list its ranks is assumed to cover all members. If it covers fewer, its device numbers
-    name them; they count the GPUs of a node in file order. Raises `InputError` where ranks, hosts or numbers
-    do not fit.
+    A job's log numbers them. A log that does not list its ranks is assumed to cover all members. If it covers
+    fewer, its device numbers name them; they count the GPUs of a node in file order. Raises `InputError`
+    where ranks, hosts or numbers do not fit.
     """
     if run.group and run.places:
-        return _by_number(run, machine)
+        numbers = [place.device for place in run.places]
+        if max(numbers) >= machine.ranks:
+            there = f"{machine.name} has {machine.ranks} GPUs"
+            raise InputError(f"{run.path}: names rank {max(numbers)}, but {there}; for a cluster give nodes=")
+        return tuple(machine.members[number] for number in numbers)
     ranks = run.ranks or machine.ranks
     hosts = list(dict.fromkeys(place.host for place in run.places))
     if len(hosts) > max(1, machine.nodes):
@@ -227,28 +230,15 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
     hint = f"{run.path}: comes from {ranks} of the {machine.ranks} GPUs of {machine.name}; name them with members="
     if len(run.places) != ranks:
         raise InputError(hint)
-    gpus = {host: list[str]() for host in hosts}
-    for device in machine.devices:
-        if device.holds and device.node >= 0:
-            gpus[hosts[device.node]].append(device.name)
-    chosen = []
-    for place in sorted(run.places, key=lambda place: place.rank):
-        node = gpus[place.host]
+    gpus, chosen = dict(grouped((x for x in machine.devices if x.holds), attrgetter("node"))), list[str]()
+    for place in sorted(run.places, key=attrgetter("rank")):
+        node = gpus.get(hosts.index(place.host), [])
         if place.device >= len(node):
             raise InputError(f"{hint}: there is no device {place.device} on a node")
-        chosen.append(node[place.device])
+        chosen.append(node[place.device].name)
     if len(set(chosen)) < len(chosen):
         raise InputError(f"{hint}: ranks share a device number")
     return tuple(chosen)
-
-
-def _by_number(run: Run, machine: Topology) -> tuple[str, ...]:
-    """The members whose numbers in the job are those of the ranks."""
-    numbers = [place.device for place in run.places]
-    if max(numbers) >= machine.ranks:
-        there = f"{machine.name} has {machine.ranks} GPUs"
-        raise InputError(f"{run.path}: names rank {max(numbers)}, but {there}; for a cluster give nodes=")
-    return tuple(machine.members[number] for number in numbers)
 
 
 def other_gpus(run: Run, machine: Topology) -> str:

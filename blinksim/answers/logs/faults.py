@@ -29,8 +29,12 @@ from blinksim.topology.symmetry import encoded, orbit_labels, searched
 
 ASKED, SIZE = Collective("allreduce"), 2**28
 ALL = "all"
+Gpus = tuple[int, ...]
+Words = tuple[str, ...]
+# The GPUs of each node.
+Job = Sequence[Sequence[int]]
 # GPUs of a node, and the adapters that it takes, none for all.
-Part = tuple[tuple[int, ...], tuple[str, ...]]
+Part = tuple[Gpus, Words]
 LINK, GPU, NODE, RAIL = "link", "gpu", "node", "rail"
 # Between shares that are nearer in the list times are interpolated, and where they grow by less than this share of
 # what is slow, or more than the rest of it.
@@ -127,10 +131,9 @@ class Faults:
         return name.removeprefix("n0.") if self.several else name
 
     def _targets(self) -> Iterator[Target]:
-        whole = self.cluster
         links: dict[str, list[tuple[str, str]]] = {}
-        for link in whole.links:
-            ends = whole.device(link.src), whole.device(link.dst)
+        for link in self.cluster.links:
+            ends = self.cluster.device(link.src), self.cluster.device(link.dst)
             pair = self._local(link.src), self._local(link.dst)
             first = not self.several or ends[0].node == 0
             listed = links.setdefault(_sort_of(*ends), [])
@@ -148,31 +151,25 @@ class Faults:
             if kind.at in (LINK, GPU) or len(pairs) > 1:
                 yield from (Target(kind, name, tuple(found)) for name, found in groups.items())
 
-    def edits(self, target: Target, share: float, nodes: Sequence[int] = ()) -> list[str]:
+    def edits(self, target: Target, share: float, nodes: Sequence[int] = ()) -> Words:
         """The fault as edits: of a node, or of these nodes of a cluster."""
         found = []
         for pair in target.pairs:
-            for node in nodes or (-1,):
-                before = f"n{node}." * (node >= 0)
+            for before in [f"n{node}." for node in nodes] or [""]:
                 names = [f"{before * (name in self.node.index)}{name}" for name in pair]
                 seen = [f"n0.{name}" if self.several and name in self.node.index else name for name in pair]
                 ends = self.cluster.links_between(*seen), self.cluster.links_between(*seen[::-1])
                 rate = min(link.lane_bandwidth for way in ends for link in way)
                 found.append(f"degrade {'-'.join(names)} bandwidth={float(rate) * share / 1e9:.6g}GB/s")
-        return found
+        return tuple(found)
 
-    def _without(self, nodes: int, nics: tuple[str, ...]) -> tuple[str, ...]:
+    def _without(self, nodes: int, nics: Words) -> tuple[str, ...]:
         """Edits that leave each of so many nodes no adapters but these."""
         gone = [name for name in self.nics if nics and name not in nics]
         return tuple(f"without n{node}.{name}" for node in range(nodes) for name in gone)
 
     def projection(
-        self,
-        local: Sequence[Sequence[int]],
-        collective: Collective,
-        size: int,
-        edits: Sequence[str] = (),
-        nics: tuple[str, ...] = (),
+        self, local: Job, collective: Collective, size: int, edits: Words = (), nics: Words = ()
     ) -> Projection:
         """What the library takes for a job on these GPUs of each node; kept where nothing is edited.
 
@@ -181,7 +178,7 @@ class Faults:
         key = tuple(map(tuple, local)), collective, size, nics
         if edits or key not in self._healthy:
             members = [node * self.gpus + gpu for node, gpus in enumerate(local) for gpu in gpus]
-            less = [*edits, *self._without(len(local), nics)]
+            less = *edits, *self._without(len(local), nics)
             asked = Question.of(self.machine, nodes=len(local), members=members, edits=less)
             model, where = Library().at(asked)
             found = model.times(where, collective, [size])[0]
@@ -199,7 +196,7 @@ class Faults:
             far = [(hops.get(int(at), math.inf), (gpu - turn) % self.gpus) for gpu, at in enumerate(gpus)]
             yield name, far.index(min(far))
 
-    def alike(self, local: tuple[int, ...], nics: tuple[str, ...] = ()) -> tuple[Part, Ints]:
+    def alike(self, local: Gpus, nics: Words = ()) -> tuple[Part, Ints]:
         """GPUs and adapters of a node that stand for these, and a symmetry of the node that takes those to these."""
         part = local, nics
         if part not in self._orbits:
@@ -219,11 +216,11 @@ class Faults:
 
     def effects(
         self,
-        local: tuple[int, ...],
-        other: tuple[int, ...] | None = None,
+        local: Gpus,
+        other: Gpus | None = None,
         collective: Collective = ASKED,
         size: int = SIZE,
-        nics: tuple[str, ...] = (),
+        nics: Words = (),
     ) -> Floats:
         """For each of `columns` (target and share) the logarithm of the time with the fault over that without.
 
@@ -232,7 +229,7 @@ class Faults:
         """
         identity, other = np.arange(len(self.node.devices)), local if other == local else other
         first, move = self.alike(local, nics) if other in (None, local) else ((local, nics), identity)
-        key = *first, first[0] if other == local else other, collective, size
+        key = first, first[0] if other == local else other, collective, size
         if key not in self._known:
             self._known[key] = self._effects(*key)
         return self._known[key][self._moved(move)]
@@ -252,14 +249,8 @@ class Faults:
         many = [len(target.kind.shares) for target in self.targets]
         return np.concatenate([starts[came[key]] + np.arange(n) for key, n in zip(own, many, strict=True)])
 
-    def _effects(
-        self,
-        local: tuple[int, ...],
-        nics: tuple[str, ...],
-        other: tuple[int, ...] | None,
-        collective: Collective,
-        size: int,
-    ) -> Floats:
+    def _effects(self, part: Part, other: Gpus | None, collective: Collective, size: int) -> Floats:
+        local, nics = part
         job = (local,) if other is None else (local, other)
         members = {self.node.members[gpu] for gpu in local}
         idle = {*self.node.members} - members | ({*self.nics}.difference(nics) if nics else set())
@@ -278,7 +269,7 @@ class Faults:
         return np.array([effect for row in found for effect in row])
 
     def _by_share(
-        self, target: Target, job: Sequence[tuple[int, ...]], collective: Collective, size: int, nics: tuple[str, ...]
+        self, target: Target, job: Sequence[Gpus], collective: Collective, size: int, nics: Words
     ) -> list[float]:
         """The effects of a fault by the share that is left: asked at the least one, at one half-way, and so on.
 
@@ -302,7 +293,7 @@ class Faults:
         found = np.interp(slow, [slow[at] * (at >= 0) for at in places], [known[at] for at in places])
         return [float(one) for one in found]
 
-    def _labels(self, job: Sequence[tuple[int, ...]], nics: tuple[str, ...]) -> dict[frozenset[str], int]:
+    def _labels(self, job: Sequence[Gpus], nics: Words) -> dict[frozenset[str], int]:
         """The pairs of linked devices by orbit, of what keeps the job's GPUs among themselves."""
         several = len(job) > 1
         whole = self.cluster if several else self.node

@@ -135,10 +135,8 @@ def fit(
             quantile = student_quantile(0.975, max(1, len(seen) - len(free)))
             errors = _errors(residual, shares, _left(residual, len(free)))
             reach = np.minimum(quantile * errors, _MOST_REACH)
-            intervals = {
-                name: (float(np.exp(at - width)), float(np.exp(at + width)))
-                for name, at, width in zip(free, phi, reach, strict=True)
-            }
+            ends = zip(free, phi - reach, phi + reach, strict=True)
+            intervals = {name: (float(np.exp(low)), float(np.exp(high))) for name, low, high in ends}
             return Fit(values, intervals, predicted, residual, _biweight(residual / scale), scale)
         free = still
     return None
@@ -171,20 +169,17 @@ def _determined(shares: Floats, names: Sequence[Name], least: float, least_own: 
 def _nearest(predict: Callable[[Floats], tuple[Floats, Floats]], seen: Floats, first: Floats) -> Floats:
     """Logarithms of the constants, from those of where they begin."""
     phi = first.copy()
-    for stage in ("absolute", "biweight"):
+    # The first stage only needs to come near.
+    for absolute, near in ((True, 1e-4), (False, 1e-9)):
         for _ in range(_ROUNDS):
             times, shares = predict(phi)
             residual = np.log(seen / times)
-            if stage == "absolute":
-                weight = 1 / np.maximum(np.abs(residual), 1e-6)
-            else:
-                weight = _biweight(residual / _spread(residual, len(phi)))
-            root = np.sqrt(weight)
+            weight = 1 / np.maximum(np.abs(residual), 1e-6)
+            root = np.sqrt(weight if absolute else _biweight(residual / _spread(residual, len(phi))))
             step = np.linalg.lstsq(shares * root[:, None], residual * root, rcond=1e-10)[0]
             step = np.clip(step, -1.5, 1.5)
             phi = np.clip(phi + step, first - _FARTHEST, first + _FARTHEST)
-            # The first stage only needs to come near.
-            if np.abs(step).max(initial=0.0) < (1e-4 if stage == "absolute" else 1e-9):
+            if np.abs(step).max(initial=0.0) < near:
                 break
     return phi
 

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from statistics import median
 from typing import Any, cast
 
@@ -197,8 +197,8 @@ class Located(Result):
         """The answer in one line."""
         head = f"{gpus_of(self.machine, self.nodes * self.gpus, self.nodes)}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
-            left = [f"about {100 * one.share:.0f} % of its rate left" for one in self.first]
-            first = [f"{x.kind.words} ({self._named(x)}), {more}" for x, more in zip(self.first, left, strict=True)]
+            known = [(x.kind.words, self._named(x), 100 * x.share) for x in self.first]
+            first = [f"{words} ({at}), about {share:.0f} % of its rate left" for words, at, share in known]
             places = sum(both[0].tied for both in self.pairs) or len(self.tied)
             among = f", or {places - 1} others that look alike" if places > 1 else ""
             return f"{head}: {'two faults explain all logs: ' * bool(self.pairs)}{'; '.join(first)}{among}"
@@ -257,10 +257,8 @@ class Located(Result):
         return keyed(self, said, rows=self.rows(), logs=logs, pairs=pairs)
 
 
-@lru_cache(maxsize=8)
-def _faults(machine: Hashable, several: bool) -> Faults:
-    """Kept, as every question of a machine asks for the same times."""
-    return Faults(cast("MachineLike", machine), several)
+# Kept, as every question of a machine asks for the same times.
+_faults = lru_cache(maxsize=8)(Faults)
 
 
 class Suspicion:
@@ -280,11 +278,12 @@ class Suspicion:
         # The place that each fault is at, whatever its share: by node and target.
         every = np.arange(nodes)[:, None] * len(faults.targets) + faults.places
         self.places: Ints = np.append(every.ravel(), nodes * len(faults.targets))
-        self.groups = self.places
-        if pairs is not None:
-            self.prior = self.prior[pairs].prod(axis=1)
-            ends = np.sort(self.places[pairs], axis=1)
-            self.groups = np.unique(ends[:, 0] * len(self.places) + ends[:, 1], return_inverse=True)[1].ravel()
+        # The faults of each case: one, or both of a pair.
+        self.ends: Ints = np.arange(len(self.prior))[:, None] if pairs is None else pairs
+        self.prior = self.prior[self.ends].prod(axis=1)
+        ends = np.sort(self.places[self.ends], axis=1)
+        key = ends[:, 0] * len(self.places) + ends[:, -1]
+        self.groups: Ints = np.unique(key, return_inverse=True)[1].ravel()
         self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
         self.wide = np.array([self.wide_of(one.healthy) for one in seen])
         alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
@@ -309,8 +308,7 @@ class Suspicion:
             other = others.most_common(1)[0][0] if others else None
             found[node] = self.faults.effects(gpus, other, job.collective, size, job.nics)
         found[0, self.rail] = found[:, self.rail].max(axis=0, initial=0.0)
-        every = np.append(found.ravel(), 0.0)
-        return every if self.pairs is None else every[self.pairs].max(axis=1)
+        return np.asarray(np.append(found.ravel(), 0.0)[self.ends].max(axis=1))
 
     @cached_property
     def effects(self) -> Floats:
@@ -373,8 +371,7 @@ class Suspicion:
         squared, wide = self._fits
         logs = -0.5 * ((_FREEDOM + len(self.seen)) * np.log1p(squared / _FREEDOM) + wide)
         weights = self.prior * np.exp(logs - logs.max())
-        found: Floats = weights / weights.sum()
-        return found
+        return np.asarray(weights / weights.sum())
 
     def by_place(self, values: Floats) -> Floats:
         """The sum over the shares of each place of `groups`."""
@@ -400,8 +397,7 @@ class Suspicion:
         """The faults that logs show, or the pairs of them, the likeliest first."""
         faults, weights = self.faults, self.posterior * self.shown
         share = np.append(np.tile(np.log([share for _, share in faults.columns]), self.nodes), 0)
-        ends = np.arange(len(share))[:, None] if self.pairs is None else self.pairs
-        ends = np.take_along_axis(ends, np.argsort(self.places[ends], axis=1), axis=1)
+        ends = np.take_along_axis(self.ends, np.argsort(self.places[self.ends], axis=1), axis=1)
         total = self.by_place(weights)
         means = [self.by_place(weights * share[end]) / np.maximum(total, 1e-300) for end in ends.T]
         at = dict(zip(self.groups.tolist(), self.places[ends].tolist(), strict=True))
@@ -419,7 +415,7 @@ class Suspicion:
         if target.kind.at == RAIL:
             at, name = list(range(self.nodes)), target.name
         edits = self.faults.edits(target, share, at if self.nodes > 1 else ())
-        return Candidate(target.kind, name, probability, share, tuple(edits), tied)
+        return Candidate(target.kind, name, probability, share, edits, tied)
 
     def informs(self, job: Job, beside: Job | None = None) -> float:
         """What the outcome of a run is expected to tell about which fault it is, in nats.
@@ -435,16 +431,14 @@ class Suspicion:
             pulls = np.linalg.solve(self.covariance, shared)
             values, variance = values + pulls @ self.misses, variance - float(pulls @ shared)
         weights = self.by_place(self.posterior)
-        sums = self.by_place(self.posterior * values)
-        means = sums / np.maximum(weights, 1e-300)
+        means = self.by_place(self.posterior * values) / np.maximum(weights, 1e-300)
         means = np.where(weights > 0, means, means[-1])
         return _spread(means, weights, math.sqrt(variance))
 
     def runs(self) -> Iterator[Job]:
         """The runs to choose from: of a node all GPUs, halves, pairs; of several all GPUs, or one of each."""
-        ends = self.places[:, None] if self.pairs is None else self.places[self.pairs]
-        likely = sum(np.bincount(end // len(self.faults.targets), self.posterior, self.nodes + 1) for end in ends.T)
-        likely = np.asarray(likely)[:-1]
+        at, last = self.places[self.ends.T] // len(self.faults.targets), self.nodes + 1
+        likely = np.sum([np.bincount(end, self.posterior, last) for end in at], axis=0)[:-1]
         first = np.argsort(-likely, kind="stable")[:_MOST_NODES].tolist()
         every, all_nodes = tuple(range(self.faults.gpus)), tuple(range(self.nodes))
         pairs = zip(every[::2], every[1::2], strict=False)
@@ -485,8 +479,7 @@ class Suspicion:
         for alike in grouped(((job.collective, self.kind(job)), job) for job in self.choices).values():
             for job in alike:
                 spots = {*job.gpus}
-                other = next((one for one in alike if spots.isdisjoint(one.gpus)), None)
-                if other is not None:
+                if other := next((one for one in alike if spots.isdisjoint(one.gpus)), None):
                     told[job] = max(told[job], self.informs(job, other) / 2)
         best = max(told, key=lambda job: (round(told[job], 6), len(job.gpus)), default=None)
         if best is not None and told[best] > _WORTH:
@@ -522,6 +515,20 @@ class _Rig:
     buses: dict[str, int]
     adapters: dict[str, str]
 
+    @classmethod
+    def of(cls, whole: Question, hosts: Sequence[str], tests: Sequence[Run]) -> _Rig:
+        """Of the hosts that are given, in their order, or of the tests; raises `InputError` for others."""
+        listed = [place.host for run in tests if not run.group for place in run.places]
+        known = list(dict.fromkeys((*(host.strip() for host in hosts), *listed)))
+        if hosts and len(known) > len(hosts):
+            raise InputError(f"host {known[len(hosts)]} is not among hosts={','.join(hosts)}")
+        if len(known) > whole.nodes:
+            cure = f"give nodes={len(known)}"
+            raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); {cure}")
+        faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1)
+        numbers, buses = {host: node for node, host in enumerate(known)}, _buses(tests, faults.gpus)
+        return cls(faults, whole, numbers, buses, _adapters(tests, faults))
+
     def spots(self, run: Run, given: Names | None) -> list[tuple[int, int]]:
         """Node and GPU of each rank: those given, else those that the head of the log lists, else all."""
         gpus, nodes, places = self.faults.gpus, self.whole.nodes, run.places
@@ -543,9 +550,8 @@ class _Rig:
         if not any(row.size and row.time_s for row in run.rows):
             raise InputError(f"{run.path}: has no size and time above 0")
         if run.collective in ROOTED:
-            raise InputError(
-                f"{run.path}: is of a {run.collective}, whose root counts; take runs of collectives without one"
-            )
+            cure = "take runs of collectives without one"
+            raise InputError(f"{run.path}: is of a {run.collective}, whose root counts; {cure}")
         spots, gpus, nodes = self.spots(run, given), self.faults.gpus, self.whole.nodes
         if run.ranks not in (0, len(spots)):
             raise InputError(f"{run.path}: has {run.ranks} ranks, and {len(spots)} GPUs are named")
@@ -555,8 +561,7 @@ class _Rig:
             there = f"{self.faults.node.name} has {count(gpus, 'GPU')} a node and {count(nodes, 'node')}"
             cure = "give nodes=, or name the GPUs behind the log, as in log.txt@0,1"
             raise InputError(f"{run.path}: its devices are not those of this machine ({there}); {cure}")
-        used = sorted({node for node, _ in spots})
-        local = tuple((node, tuple(sorted(x for at, x in spots if at == node))) for node in used)
+        local = tuple((node, tuple(sorted(own))) for node, own in sorted(grouped(spots).items()))
         return Job(local, Collective(run.collective), self.nics(run) if len(local) > 1 else ())
 
     def nics(self, run: Run) -> tuple[str, ...]:
@@ -570,9 +575,8 @@ class _Rig:
             known = {nic for at, nic in self.adapters.items() if at == name or (at.startswith(name) and not exact)}
             if not known:
                 cure = f"name those of the machine behind the log, as in log.txt:hca={own[0]}"
-                raise InputError(
-                    f"{run.path}: took adapter {name}, and a node has {names(list(self.adapters))}; {cure}"
-                )
+                took = f"took adapter {name}, and a node has {names(list(self.adapters))}"
+                raise InputError(f"{run.path}: {took}; {cure}")
             found |= known
         chosen = tuple(nic for nic in own if (nic in found) != run.adapters.startswith("^"))
         return chosen if len(chosen) < len(own) else ()
@@ -591,24 +595,22 @@ class _Rig:
 
     def command(self, job: Job) -> str:
         """The run as a command of nccl-tests."""
-        visible = VISIBLE.get(
-            self.faults.projection(job.locals, job.collective, SIZE, nics=job.nics).details["library"], ""
-        )
+        library = self.faults.projection(job.locals, job.collective, SIZE, nics=job.nics).details["library"]
+        visible = VISIBLE.get(library, VISIBLE["NCCL"])
         known = {node: host for host, node in self.hosts.items()}
         test = f"{PROGRAMS[job.collective.name]}_perf {_SIZES}"
         if self.whole.nodes == 1:
             [gpus] = job.locals
-            return f"{visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
+            return f"{visible}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
         taken = ""
         if job.nics:
             called = {nic: name for name, nic in self.adapters.items()}
             taken = f"-x {_chosen_by(self.faults)[0]}={','.join(called[nic] for nic in job.nics)} "
         named = ((gpus, f"{known.get(node, f'n{node}')}:{len(gpus)}") for node, gpus in job.gpus)
-        parts = (
-            f"-H {','.join(hosts)} -np {len(hosts) * len(gpus)} "
-            f"-x {visible or VISIBLE['NCCL']}={','.join(map(str, gpus))} {taken}{test} -g 1"
-            for gpus, hosts in grouped(named).items()
-        )
+        parts = list[str]()
+        for gpus, hosts in grouped(named).items():
+            ranks = f"-H {','.join(hosts)} -np {len(hosts) * len(gpus)}"
+            parts.append(f"{ranks} -x {visible}={','.join(map(str, gpus))} {taken}{test} -g 1")
         return f"mpirun {' : '.join(parts)}"
 
 
@@ -699,35 +701,23 @@ def locate(
     """
     many = max(whole(nodes, "nodes"), len(hosts))
     wanted = Collective.of(collective).name if collective else ""
-    runs = [found for log in logs for found in _read(log, wanted)]
+    runs = list(chain.from_iterable(_read(log, wanted) for log in logs))
     if logs and not runs:
         raise InputError(f"the logs hold no test of {collective}")
-    listed = [place.host for run, _ in runs if not run.group for place in run.places]
-    known = list(dict.fromkeys((*(host.strip() for host in hosts), *listed)))
-    if hosts and len(known) > len(hosts):
-        raise InputError(f"host {known[len(hosts)]} is not among hosts={','.join(hosts)}")
-    if len(known) > many:
-        raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); give nodes={len(known)}")
-    faults = _faults(cast("Hashable", machine), many > 1)
-    rig = _Rig(
-        faults,
-        Question(machine, nodes=many),
-        {host: node for node, host in enumerate(known)},
-        _buses([run for run, _ in runs], faults.gpus),
-        _adapters([run for run, _ in runs], faults),
-    )
+    rig = _Rig.of(Question(machine, nodes=many), hosts, [run for run, _ in runs])
+    faults = rig.faults
     seen = [rig.seen(run, given) for run, given in runs]
     single = Suspicion(faults, many, seen)
     suspicion = single if single.explained or not single.doubled.explained else single.doubled
     more = suspicion.next_run() if next_run else None
     planned = tuple(rig.command(job) for job in _plan(single)) if plan else ()
     found = suspicion.candidates() if seen else []
-    likely = {(one.kind.name, one.place): one for both in found[::-1] for one in both[::-1]}
+    likely = {(one.kind.name, one.place): one for one in reversed([*chain(*found)])}
     return Located(
         faults.node.name, many, faults.gpus, tuple(seen), tuple(likely.values())[::-1],
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
         rig.command(more) if more else "", planned,
-        suspicion.explained, tuple(known), tuple(both for both in found if len(both) > 1),
+        suspicion.explained, tuple(rig.hosts), tuple(both for both in found if len(both) > 1),
     )  # fmt: skip
 
 

@@ -40,9 +40,8 @@ def as_table(text: str, path: object) -> tuple[str, bool, dict[str, Fraction]]:
     found = dict(_PATHS.findall(text))
     rows = {gpu: {end: (rate, kind) for end, rate, kind in _PATH.findall(more)} for gpu, more in found.items()}
     if len(rows) > _MOST_GPUS or len(hosts) > 1 or any({*row} != {*rows} for row in rows.values()):
-        raise FileError(
-            str(path), f"paths of {len(rows)} GPUs are not those of one node ({', '.join(hosts)}); give one's"
-        )
+        where = f"are not those of one node ({', '.join(hosts)})"
+        raise FileError(str(path), f"paths of {len(rows)} GPUs {where}; give one's")
     cells, lane = _lanes({rate for row in rows.values() for rate, kind in row.values() if kind == "NVL"}, path)
     table = [" ".join((*(f"GPU{number}" for number in range(len(rows))), "CPU Affinity"))]
     for number, (gpu, row) in enumerate(rows.items()):

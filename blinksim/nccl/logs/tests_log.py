@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 
 from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError, InputError
@@ -92,16 +93,19 @@ class Run:
 
 
 _CLOCKS = ("time", "cputime")
-_HEAD = ("size", "count", "type", "redop", "root")
 # What the releases of 2017 call their columns; their times are milliseconds.
 _OLD = {"bytes": "size", "N": "count", "op": "redop", "res": "error"}
 _HALF = ("time", "cputime", "algbw", "busbw", "#wrong", "error", "i_min", "i_max", "i_p99", "i_cv%")
 # What rccl-tests adds behind both halves if it is told to: what RCCL takes, N/A where it does not say.
 _TAKEN = ("algo", "proto", "nchannels")
-_WHOLE = re.compile(r"[0-9]{1,19}")
+_TOOK = re.compile(r"(?:N/A|[A-Za-z][A-Za-z0-9_]{0,39}) \S+ (?:N/A|[0-9]{1,5})")
+_WHOLE = re.compile(r"[0-9]{1,19}"), "whole number"
+_WORD = re.compile(r"[A-Za-z0-9_]{1,40}"), "word"
+_ROOT = re.compile(r"-1|[0-9]{1,7}"), "rank or -1"
+# What each column of the head holds.
+_HEAD = {"size": _WHOLE, "count": _WHOLE, "type": _WORD, "redop": _WORD, "root": _ROOT}
 _DECIMAL = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,20}))?(?:[eE]([+-]?[0-9]{1,3}))?")
 _GAP = re.compile(r"\S {20,}\S")
-_WORD = re.compile(r"[A-Za-z0-9_]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +122,19 @@ class Number:
         if match is None:
             return None
         value = float(text)
-        last = int(match.group(3) or 0) - len(match.group(2) or "")
-        half = float(f"5e{last - 1}")
+        half = float(f"5e{int(match[3] or 0) - len(match[2] or '') - 1}")
         return cls(value, half) if math.isfinite(value) and math.isfinite(half) else None
 
 
+# Bytes, elements, data type, operation and root.
+Head = tuple[int, int, str, str, int]
 # Time in microseconds, algbw and busbw in GB/s.
 Numbers = tuple[Number, Number, Number]
 Measurement = tuple[Row, Numbers]
 
 
-def measurement(
-    head: tuple[int, int, str, str, int], in_place: bool, numbers: Numbers, wrong: float | None, line: int
-) -> Measurement:
-    """A row with its numbers as printed. head: bytes, elements, data type, operation and root."""
+def measurement(head: Head, in_place: bool, numbers: Numbers, wrong: float | None, line: int) -> Measurement:
+    """A row with its numbers as printed."""
     time, algbw, busbw = (number.value for number in numbers)
     return Row(*head, in_place, time / 1e6, algbw * 1e9, busbw * 1e9, wrong, line), numbers
 
@@ -171,9 +174,7 @@ class Columns:
                 raise FileError(path, text, number)
         if self.taken:
             # A row without what the library takes, such as ``RING SIMPLE 32``.
-            algorithm, _, channels = words[-3:] if len(words) > 3 else ("", "", "")
-            taken = re.fullmatch(r"N/A|[A-Za-z][A-Za-z0-9_]{0,39}", algorithm)
-            if not taken or not re.fullmatch("N/A|[0-9]{1,5}", channels):
+            if len(words) < 4 or not _TOOK.fullmatch(" ".join(words[-3:])):
                 wrong = "the row does not end with algorithm, protocol and channels, but the heading does"
                 raise FileError(path, f"{wrong}: {line[:80]!r}", number)
             words = words[:-3]
@@ -185,35 +186,27 @@ class Columns:
         if len(words) != need:
             columns = f"the row has {len(words)} columns, its heading {need}"
             raise FileError(path, f"{columns}; is the line whole? {line[:80]!r}", number)
-        given = dict(zip(self.head, words, strict=False))
-        for name, pattern, kind in (("size", _WHOLE, "whole number"), ("count", _WHOLE, "whole number"),
-                                    ("type", _WORD, "word"), ("redop", _WORD, "word")):  # fmt: skip
+        left, measured = iter(words), []
+        given = dict(zip(self.head, left, strict=False))
+        for name, (pattern, kind) in _HEAD.items():
             text = given.get(name, "0")
-            if not pattern.fullmatch(text) or (pattern is _WHOLE and int(text) >= 2**62):
+            if not pattern.fullmatch(text) or (kind == "whole number" and int(text) >= 2**62):
                 raise FileError(path, f"{name} must be a {kind}, not {text[:40]!r}", number)
-        root = given.get("root", "-1")
-        if not re.fullmatch(r"-1|[0-9]{1,7}", root):
-            raise FileError(path, f"root must be a rank or -1, not {root[:40]!r}", number)
-        size, count = int(given["size"]), int(given.get("count", 0))
-        head = size, count, given.get("type", ""), given.get("redop", "none"), int(root)
-        measured, start = [], len(self.head)
-        for place, names in enumerate(halves, start=len(self.halves) - len(halves)):
-            half = self._half(path, dict(zip(names, words[start:], strict=False)), number)
-            start += len(names)
-            if half is not None:
-                measured.append(measurement(head, place == 1 or self.only_in_place, *half, number))
+        size, count, root = int(given["size"]), int(given.get("count", 0)), int(given.get("root", -1))
+        head = size, count, given.get("type", ""), given.get("redop", "none"), root
+        for place, names in enumerate(halves, start=len(self.halves) - len(halves) + self.only_in_place):
+            if half := self._half(path, dict(zip(names, left, strict=False)), number):
+                measured.append(measurement(head, place == 1, *half, number))
         return measured
 
     def _half(self, path: str, given: dict[str, str], number: int) -> tuple[Numbers, float | None] | None:
         """The numbers of a half and what it found wrong (None if not checked); None if it was not run."""
         values: dict[str, Number] = {}
         for name, text in given.items():
-            if text == "N/A":
-                continue
-            parsed = Number.parse(text)
-            if parsed is None:
+            if (parsed := Number.parse(text)) is not None:
+                values[name] = parsed
+            elif text != "N/A":
                 raise FileError(path, f"{name} must be a number, not {text[:40]!r}", number)
-            values[name] = parsed
         clock = next(name for name in given if name in _CLOCKS)
         missing = [name for name in (clock, "algbw", "busbw") if name not in values]
         if len(missing) == 3:
@@ -233,29 +226,26 @@ def read_heading(path: str, line: str, number: int, above: str = "") -> Columns 
     above: the comment before it, which says out-of-place and in-place.
     """
     given = line.lstrip("#").split()
-    words = [_OLD.get(word, word) for word in given] if given[:1] == ["bytes"] else given
+    words = list(map(_OLD.get, given, given)) if given[:1] == ["bytes"] else given
     if words[:1] != ["size"] or not set(words) & set(_CLOCKS):
         return None
     stamped = words[-1] == "timestamp"
-    words = words[:-1] if stamped else words
+    words = words[: len(words) - stamped]
     taken = tuple(words[-3:]) == _TAKEN
-    words = words[:-3] if taken else words
+    words = words[: len(words) - 3 * taken]
     starts = [place for place, word in enumerate(words) if word in _CLOCKS]
-    head = tuple(words[: starts[0]])
-    halves = tuple(tuple(words[a:b]) for a, b in zip(starts, [*starts[1:], len(words)], strict=True))
-    strange = [word for word in head if word not in _HEAD]
-    strange += [word for half in halves for word in half if word not in _HALF]
-    if strange or len(halves) > 2 or len(set(head)) < len(head) or any(len(set(h)) < len(h) for h in halves):
+    head, *halves = parts = [tuple(words[a:b]) for a, b in pairwise((0, *starts, len(words)))]
+    known = (head, {*_HEAD}), (chain(*halves), {*_HALF})
+    strange = [word for part, columns in known for word in part if word not in columns]
+    if strange or len(halves) > 2 or any(len({*part}) < len(part) for part in parts):
         named = " ".join(strange) or line
-        shown = named if len(named) <= 80 else f"{named[:80]}…"
-        text = f"the heading has columns that nccl-tests does not print: {shown}"
-        raise FileError(path, text, number)
+        shown = f"{named[:80]}{'…' * (len(named) > 80)}"
+        raise FileError(path, f"the heading has columns that nccl-tests does not print: {shown}", number)
     for half in halves:
-        for name in ("algbw", "busbw"):
-            if name not in half:
-                raise FileError(path, f"the heading has no column {name}", number)
-    only_in_place = len(halves) == 1 and above.lstrip("#").split() == ["in-place"]
-    return Columns(head, halves, stamped, 1.0 if given[0] == "size" else 1000.0, taken, only_in_place)
+        if missing := sorted({"algbw", "busbw"} - {*half}):
+            raise FileError(path, f"the heading has no column {missing[0]}", number)
+    in_place = len(halves) == 1 and above.lstrip("#").split() == ["in-place"]
+    return Columns(head, tuple(halves), stamped, {"size": 1.0, "bytes": 1000.0}[given[0]], taken, in_place)
 
 
 def collective_of(program: str) -> str:
@@ -277,13 +267,9 @@ def inferred(run: Run) -> str:
     factor, first = factor_of(run.rows), run.rows[0]
     if factor is None or run.ranks < 2:
         return ""
-    fits = [
-        name
-        for name in COLLECTIVES
-        if abs(float(busbw_factor(name, run.ranks)) - factor) < 0.02
-        and (name in REDUCING) == (first.op != "none")
-        and (name in ROOTED) == (first.root >= 0)
-    ]
+    kind = first.op != "none", first.root >= 0
+    alike = [name for name in COLLECTIVES if (name in REDUCING, name in ROOTED) == kind]
+    fits = [name for name in alike if abs(float(busbw_factor(name, run.ranks)) - factor) < 0.02]
     return fits[0] if len(fits) == 1 else ""
 
 
@@ -307,27 +293,20 @@ def check(run: Run, numbers: Iterable[Numbers]) -> None:
     number of ranks, as in a mixture of logs.
     """
     for row, (time, algbw, _) in zip(run.rows, numbers, strict=True):
-        low, high = (
-            row.size / (time.value + sign * time.half) / 1e3 if time.value > time.half else math.inf for sign in (1, -1)
-        )
+        ends = (time.value + time.half, time.value - time.half) if time.value > time.half else (0.0, 0.0)
+        low, high = (row.size / end / 1e3 if end else math.inf for end in ends)
         if row.size and not low * 0.97 - algbw.half <= algbw.value <= high * 1.03 + algbw.half:
-            raise FileError(
-                run.path,
-                f"{row.size} bytes in {time.value:g} us are {row.size / time.value / 1e3:.4g} GB/s, "
-                f"but the row says algbw {algbw.value:g}",
-                row.line,
-            )
+            rate = f"{row.size / time.value / 1e3:.4g} GB/s"
+            wrong = f"{row.size} bytes in {time.value:g} us are {rate}"
+            raise FileError(run.path, f"{wrong}, but the row says algbw {algbw.value:g}", row.line)
     factor = factor_of(run.rows)
     if factor is None or run.ranks < 2:
         return
     expected = busbw_factor(run.collective, run.ranks)
     if abs(factor - float(expected)) > 0.03:
         shown = str(expected) if expected.denominator == 1 else f"{expected} = {float(expected):.3f}"
-        raise FileError(
-            run.path,
-            f"busbw / algbw is {factor:.3f}, but an {run.collective} on {run.ranks} ranks has {shown}; "
-            f"is this one log?",
-        )
+        own = f"an {run.collective} on {run.ranks} ranks has {shown}"
+        raise FileError(run.path, f"busbw / algbw is {factor:.3f}, but {own}; is this one log?")
 
 
 LIMIT = 64 * text_files.MIB
@@ -337,7 +316,8 @@ _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[\]{])")
 # What mpirun --tag-output, srun --label, Hydra's -l and Kubernetes put before every line, and before every piece of it.
 _RANK_TAG = r"\[(?:[\w.-]+@)?[0-9]+(?:,[0-9]+)?\](?:<std(?:out|err)>:)?"
 _STAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}(?:Z|[+-][0-9:]{4,6})(?: std(?:out|err) [FP])?"
-_TAG = re.compile(rf"^\s*(?:{_RANK_TAG}|{_STAMP}|[0-9]{{1,6}}:(?=\s|$))\s?", re.ASCII)
+# A stamp may stand before a tag.
+_TAGS = re.compile(rf"^(?:\s*(?:{_RANK_TAG}|{_STAMP}|[0-9]{{1,6}}:(?=\s|$))\s?){{1,3}}", re.ASCII)
 _INNER_TAG = re.compile(rf"{_RANK_TAG}|(?<![0-9:-])[0-9]{{1,6}}:(?=\s|$)", re.ASCII)
 # Comments that somebody's table or script took the # from.
 _BARE = re.compile(
@@ -346,10 +326,8 @@ _BARE = re.compile(
     r"|nccl-tests version"
 )
 _ROW = re.compile(r"[0-9]+\s+[0-9]+\s+[a-z]")
-_NOISE_TO_END = re.compile(
-    r"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b.*$"
-)
 _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
+_NOISE_TO_END = re.compile(rf"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?{_NOISE.pattern}.*$")
 _RANK = re.compile(
     r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?(?:Pid\s+[0-9]+\s+)?on\s+(\S+)\s+device\s+([0-9]{1,5})"
     r"\s+\[([^\]\s]{1,40})\]\s*(.*)"
@@ -358,9 +336,8 @@ _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
 _VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=([0-9]{4,6})\b)?")
 _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
 _LAUNCHED = re.compile(r"#\s*nThread:? *([0-9]{1,5}) +nGpus:? *([0-9]{1,5})(?: .*\bgraph: *([0-9]{1,5}))?")
-_ADAPTERS = re.compile(
-    r"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE)(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
-)
+_SET = r"(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
+_ADAPTERS = re.compile(rf"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE){_SET}")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
 # With which the next test of a log begins.
 _OPENS = ("nccl-tests version", "Collective test starting", "nThread ", "size ")
@@ -380,8 +357,7 @@ class _Draft:
     columns: Columns | None = None
     rows: list[Measurement] = field(default_factory=list)
     complete: bool = False
-    piece: str = ""
-    piece_line: int = 0
+    piece: tuple[str, int] | None = None
     above: str = ""
     set_up: str = ""
 
@@ -390,8 +366,7 @@ class _Draft:
         name = collective_of(self.program)
         run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.nccl, self.complete)
         run = replace(run, collective=name or inferred(run), set_up=self.set_up, adapters=self.adapters)
-        if not run.ranks:
-            run = replace(run, ranks=counted(run.collective, numbers))
+        run = replace(run, ranks=ranks or counted(run.collective, numbers))
         if run.collective in COLLECTIVES:
             check(run, numbers)
         return run
@@ -437,11 +412,7 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
 def _read_text(path: str, text: str) -> tuple[Run, ...]:
     drafts, draft, library, adapters = list[_Draft](), _Draft(), "", ""
     for number, raw in enumerate(text.split("\n"), start=1):
-        line = raw
-        # What was put before it; a stamp may stand before a tag.
-        for _ in range(3):
-            line = _TAG.sub("", line, count=1)
-        line = line.strip()
+        line = _TAGS.sub("", raw).strip()
         if match := _NCCL.search(line):
             draft.nccl = library = match.group(1)
         if match := _ADAPTERS.search(line):
@@ -450,8 +421,6 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns is not None and _ROW.match(line) else ""
-        if not line:
-            continue
         if _BARE.match(line):
             line = f"# {line}"
         if line.startswith("#"):
@@ -461,7 +430,7 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
                 drafts += [draft] if draft.rows else []
                 draft = _Draft(adapters=adapters)
             _comment(path, draft, line, number)
-        elif draft.columns is not None and not draft.complete:
+        elif line and draft.columns is not None and not draft.complete:
             _add_row(path, draft, line, number)
     drafts += [draft] if draft.rows else []
     if not drafts:
@@ -502,12 +471,12 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
 def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
     assert draft.columns is not None
     line = _INNER_TAG.sub(" ", line) if "[" in line or ":" in line else line
-    line, number = f"{draft.piece}{line}", draft.piece_line or number
-    draft.piece, draft.piece_line = "", 0
+    before, number = draft.piece or ("", number)
+    line, draft.piece = f"{before}{line}", None
     words = draft.columns.filled(line.split())
     if draft.columns.head and len(words) == len(draft.columns.head) and _ROW.match(line):
         # Head and numbers are printed one after the other, and something came between.
-        draft.piece, draft.piece_line = f"{line} ", number
+        draft.piece = f"{line} ", number
         return
     draft.rows += draft.columns.split(path, line, number)
     if len(draft.rows) > MOST_ROWS:
