@@ -53,10 +53,6 @@ def build(topology: Topology, collective: Collective) -> Schedule:
         raise InfeasibleError(f"rail_aligned needs {nodes}, and {switches}; take packed")
     if collective.routing is not None:
         return token_schedule(topology, collective, "rail_aligned")
-    if rails is None:
-        needs = "two or more nodes with members of the same names, and switches that join those of one name"
-        ways = "in different nodes over as many ways each"
-        raise InfeasibleError(f"rail_aligned needs {needs} {ways}; take packed")
     if through_others(rails):
         raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")
     return of_pieces(collective, rails, *pieces_of(collective, rails), "rail_aligned")
@@ -100,7 +96,7 @@ def exchange(topology: Topology, collective: Collective) -> Schedule | None:
     if paths > _MOST_PATHS:
         most = f"at most {_MOST_PATHS:,} are written out: those of {isqrt(_MOST_PATHS):,} ranks"
         more = f"{most}; of more, an alltoall over rails of nodes that are alike"
-        raise InfeasibleError(f"an exchange of {topology.ranks:,} ranks has {paths:,} paths, and {more}")
+        raise InfeasibleError(f"an exchange of {ranks:,} ranks has {paths:,} paths, and {more}")
     try:
         return replace(build(topology, collective), algorithm="packed")
     except InfeasibleError:

@@ -281,12 +281,6 @@ def _race(schedule: Schedule, first: int, second: int) -> str:
     return f"{describe(schedule, first)} and {describe(schedule, second)} {at_once}"
 
 
-def _absent(schedule: Schedule, send: int) -> str:
-    what = f"nothing of chunk {schedule.chunk[send]} before step {schedule.step[send]}"
-    has = f"{place(schedule, schedule.src[send])} has {what}"
-    return f"{describe(schedule, send)} sends what is not there: {has}"
-
-
 def _ranks(bits: int) -> str:
     ranks = [i for i, bit in enumerate(reversed(f"{bits:b}")) if bit == "1"]
     listed = ", ".join(map(str, ranks[:6])) + (f" and {len(ranks) - 6} more" if len(ranks) > 6 else "")
@@ -406,7 +400,7 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
         (m + order[behind], order[behind + slots]),
         (reader, 2 * m + np.searchsorted(both, read[reader])),
         (2 * m + np.searchsorted(both, written[writer]), m + writer),
-    )
+    ]
     before, after = (np.concatenate(ends).astype(np.int64) for ends in zip(*before_after, strict=True))
     stuck = np.ones(2 * m + len(both), dtype=np.bool_)
     for front in fronts(before, after, len(stuck)):

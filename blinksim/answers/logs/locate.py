@@ -180,8 +180,10 @@ class Located(Result):
     @property
     def status(self) -> int:
         """1 if there is a fault, 0 if there is none, 5 if logs do not say or nothing explains them all."""
-        sound = bool(self.seen) and self.healthy > _SOUND and not any(one.behind for one in self.seen)
-        return 5 if not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
+        behind = any(one.behind for one in self.seen)
+        sound = bool(self.seen) and self.healthy > _SOUND and not behind
+        # What is quicker than healthy machines has no fault to be explained.
+        return 5 if behind and not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
 
     @property
     def first(self) -> tuple[Candidate, ...]:
@@ -205,7 +207,7 @@ class Located(Result):
         if not self.seen:
             return f"{head}: nothing is known yet"
         told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
-        if not self.explained:
+        if self.status == 5 and not self.explained:
             told = "slower than a healthy machine, and neither a fault nor two explain all logs"
         elif any(one.behind for one in self.seen):
             told = "slower than a healthy machine, but these logs do not say whether by a fault"
