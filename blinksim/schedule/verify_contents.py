@@ -226,7 +226,8 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
     if not ends_at_every_rank(schedule):
         ends = {chunk: [members[rank]] for chunk, rank in zip(*(a.tolist() for a in end_ranks(schedule)), strict=True)}
     for chunk, (a, b) in enumerate(pairwise(bounds)):
-        fault = _follow(schedule, chunk, order[a:b], starts[chunk], (reduces, forgets), ends.get(chunk, ()))
+        begin = starts[chunk].copy()
+        fault = _follow(schedule, chunk, order[a:b], begin, (reduces, forgets), ends.get(chunk, ()))
         if fault:
             yield fault
 
@@ -234,7 +235,7 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
 def _follow(
     schedule: Schedule, chunk: int, sends: Ints, state: dict[int, int], able: Able, ends: Sequence[int]
 ) -> str | None:
-    """Carries out the sends of one chunk, from `state` on; the first fault."""
+    """Carries out the sends of one chunk on `state`; the first fault."""
     src, dst, op, step = (a[sends].tolist() for a in (schedule.src, schedule.dst, schedule.op, schedule.step))
     (reduces, forgets), full = able, sum(state.values())
     for _, of_step in groupby(range(len(sends)), step.__getitem__):
