@@ -61,7 +61,8 @@ def test_what_eight_h200_did_is_normal(tmp_path: Path, collective: str) -> None:
     # which the log says it did, 13 to 44.
     assert ("launching and waiting, not the links" in small_times(found)) == (collective == "reducescatter")
     graph = diagnose(tmp_path / "log.txt", load("hgx-h200"), multicast=False, set_up="graph")
-    assert "launching and waiting, not the links" in small_times(graph)
+    # Published sums of bytes, which NVLS does not serve, took as long at small sizes.
+    assert ("launching and waiting, not the links" in small_times(graph)) == (collective != "allreduce")
 
 
 @cache
@@ -341,7 +342,7 @@ def test_no_verdict_contradicts_the_interval_beside_it(name: str) -> None:
 
 
 def test_a_normal_figure_names_what_would_look_the_same() -> None:
-    found = bs.diagnose(None, "hgx-h100", size="256MiB", busbw=360)
+    found = bs.diagnose(None, "hgx-h100", size="256MiB", busbw=400)
     assert found.as_expected
     assert found.sentence().endswith("; NVLS off (NCCL_NVLS_ENABLE=0?) would look the same")
     assert bs.diagnose(None, "hgx-h100", size="8GiB", busbw=470).resembles == ""
