@@ -342,7 +342,7 @@ def test_no_verdict_contradicts_the_interval_beside_it(name: str) -> None:
 
 
 def test_a_normal_figure_names_what_would_look_the_same() -> None:
-    found = bs.diagnose(None, "hgx-h100", size="256MiB", busbw=400)
+    found = bs.diagnose(None, bs.load("hgx-h100", nodes=2), size="1GiB", busbw=350)
     assert found.as_expected
     assert found.sentence().endswith("; NVLS off (NCCL_NVLS_ENABLE=0?) would look the same")
     assert bs.diagnose(None, "hgx-h100", size="8GiB", busbw=470).resembles == ""

@@ -50,7 +50,8 @@ def test_a_healthy_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert "busbw       algbw x 7/4; algbw is size / time" in why
     assert "\n    1 KiB " in why
     assert out.splitlines()[-1].startswith("next: blinksim calibrate ")
-    assert max(len(line) for line in out.splitlines() if not line.startswith("next: ")) < 120
+    # A command is not broken, nor is what a figure comes from.
+    assert max(len(line) for line in out.splitlines() if not line.startswith(("next: ", "  expected "))) < 120
 
 
 def test_a_machine_without_its_nvlinks(capsys: pytest.CaptureFixture[str]) -> None:
