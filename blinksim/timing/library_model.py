@@ -353,8 +353,8 @@ class Library(TimingModel):
         lent.pop(self._name, None)
         if nearest >= 1 and lent:
             what, spreads = "lent", [self._spread(LENT, size, self._known_as)]
-            others = f" and {count(len(lent) - 1, 'other machine')}" if len(lent) > 1 else ""
-            origin = f"measured on {next(iter(lent))}{others} of the same links: {_sources(sets)}"
+            more = f" and {count(len(lent) - 1, 'other machine')}" if len(lent) > 1 else ""
+            origin = f"measured on {next(iter(lent))}{more} of the same links: {_sources(sets)}"
         elif nearest >= 1:
             said = {"measured": "measured at this point", "between": "between sizes that were measured"}
             what, spreads = "measured" if nearest > 1 else "between", [self._spread(AGAIN, size)]
