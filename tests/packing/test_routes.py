@@ -36,6 +36,7 @@ def circling(schedule: Schedule) -> list[list[str]]:
 ALIKE = st.sampled_from(["rails:2x2", "rails:3x2", "rails:9x1", "rails:10x2", "full:4"]).map(
     lambda name: machines.load(name).select()
 )
+MESHES = st.just("dgx1-p100").map(lambda name: machines.load(name, nodes=2).select())
 
 
 @pytest.mark.slow
@@ -44,7 +45,7 @@ def test_no_route_of_any_algorithm_passes_a_device_twice(name: str) -> None:
     built = Counter[str]()
 
     @settings(max_examples=25, deadline=None)
-    @given(st.one_of(ALIKE, topologies(max_devices=9, relays=True), clusters_with_nics()), st.data())
+    @given(st.one_of(ALIKE, MESHES, topologies(max_devices=9, relays=True), clusters_with_nics()), st.data())
     def passes_each_once(topology: Topology, data: st.DataObject) -> None:
         collective = data.draw(st.sampled_from(QUICK[name].collectives))
         try:
