@@ -35,8 +35,8 @@ def _jobs(machine: str) -> list[tuple[Library, list[tuple[Cell, bool]]]]:
     """The model of every job of a machine, with its cells and whether constants were fitted to them."""
     cells = [one for one in with_places(public_tables.cells(machine)) if "forced" not in one[0].set.algorithm]
     jobs = []
-    for (question, off), found in grouped(cells, lambda one: (question_of(machine, one[0]), one[0].nvls == "off")):
-        model = Library(multicast=not off).at(question)[0]
+    for (question, adds), found in grouped(cells, lambda one: (question_of(machine, one[0]), one[0].adds_in_switches)):
+        model = Library(multicast=adds).at(question)[0]
         # Copies share what is known by now: NCCL's plan and the published cells.
         assert model._cells is not None
         jobs.append((model, found))
