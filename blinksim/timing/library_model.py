@@ -369,7 +369,8 @@ class Library(TimingModel):
         projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
         projection = self._launched(projection, sets)
         # An allgather that was measured may well be above an allreduce.
-        no_more = (*_ROOTED, *_HALVES)[: None if nearest == 0 and model.what != EXPECTED else len(_ROOTED)]
+        guessed = what == "lent" or (nearest == 0 and model.what != EXPECTED)
+        no_more = (*_ROOTED, *_HALVES)[: None if guessed else len(_ROOTED)]
         return projection if what == "measured" else self._capped(projection, no_more)
 
     def _launched(self, found: Projection, sets: Sequence[public_tables.Set]) -> Projection:
@@ -514,6 +515,9 @@ class Library(TimingModel):
         if known is None:
             return None
         spread = self._spread(EXPECTED if known.owner == self._known_as else LENT, size, self._known_as)
+        if self.question.rates and (fit := self.machine.nccl_rates and self.machine.nccl_rates.error):
+            # Constants of a user's own are no surer than the times that they were fitted to.
+            spread = replace(spread, low=min(spread.low, 1 - fit.p90), high=max(spread.high, 1 + fit.p90))
         return _Modelled(known.time_s, known.terms, EXPECTED, known.origin, spread)
 
     def _by_models(self, collective: Collective, size: int) -> _Modelled:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
+from small_routings import Tokens, all_routings, routing_of
 from strategies import topologies
 
 import blinksim as bs
@@ -25,18 +25,6 @@ from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 GB = 10**9
-Tokens = list[tuple[int, frozenset[int]]]
-"""Where every token comes from, and the ranks that want it."""
-
-
-def routing_of(ranks: int, tokens: Tokens, size: int = 100) -> bs.Routing:
-    """Every rank holds one expert, its own."""
-    own = [[sorted(wanted) for source, wanted in tokens if source == rank] for rank in range(ranks)]
-    ids = np.full((ranks, max(map(len, own)), ranks), -1)
-    for rank, rows in enumerate(own):
-        for place, wanted in enumerate(rows):
-            ids[rank, place, : len(wanted)] = wanted
-    return bs.Routing(ids, ranks, token_size=size)
 
 
 def seconds(schedule: Schedule) -> Fraction:
@@ -88,13 +76,6 @@ def test_a_copy_a_node_crosses_once(machine: str, nodes: int, algorithm: str, na
     assert set(schedule.op[apart].tolist()) == {REDUCE if name == COMBINE else 1 - REDUCE}
     ran = bs.execute(schedule, routing.size // 100 * 4, op="sum", seed=3)
     assert ran.wrong == 0
-
-
-def all_routings(ranks: int, tokens: int) -> Iterator[Tokens]:
-    sets = [frozenset(found) for size in range(1, ranks + 1) for found in combinations(range(ranks), size)]
-    for chosen in product(sets, repeat=tokens):
-        if any(wanted - {token % ranks} for token, wanted in enumerate(chosen)):
-            yield [(token % ranks, wanted) for token, wanted in enumerate(chosen)]
 
 
 def test_every_routing_of_four_tokens_on_three_ranks() -> None:

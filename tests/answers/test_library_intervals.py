@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from left_out import without
+from left_out import asked, without
 
 import blinksim as bs
-from blinksim.answers.measurements.public import grouped, question_of, with_places
+from blinksim.answers.measurements.public import grouped, with_places
 from blinksim.answers.project import answer
 from blinksim.cli.main import run
 from blinksim.collective import Collective
@@ -35,8 +35,8 @@ def _jobs(machine: str) -> list[tuple[Library, list[tuple[Cell, bool]]]]:
     """The model of every job of a machine, with its cells and whether constants were fitted to them."""
     cells = [one for one in with_places(public_tables.cells(machine)) if "forced" not in one[0].set.algorithm]
     jobs = []
-    for (question, adds), found in grouped(cells, lambda one: (question_of(machine, one[0]), one[0].adds_in_switches)):
-        model = Library(multicast=adds).at(question)[0]
+    for (question, adds, launched), found in grouped(cells, lambda one: asked(machine, one[0])):
+        model = Library(multicast=adds, set_up=launched).at(question)[0]
         # Copies share what is known by now: NCCL's plan and the published cells.
         assert model._cells is not None
         jobs.append((model, found))
@@ -239,8 +239,8 @@ def test_a_file_of_rates_is_another_machine_with_another_bound(tmp_path: Path) -
     path = tmp_path / "fast.yaml"
     path.write_text("machine: dgx1-v100\nname: fast\nclasses:\n  nvlink: {bandwidth: 50GB/s}\n")
     [usual] = answer(bs.Question("dgx1-v100"), Collective("allreduce"), [2**30])
-    for asked in (bs.Question("dgx1-v100", rates=str(path)), bs.Question(bs.load("dgx1-v100", rates=path))):
-        [found] = answer(asked, Collective("allreduce"), [2**30])
+    for question in (bs.Question("dgx1-v100", rates=str(path)), bs.Question(bs.load("dgx1-v100", rates=path))):
+        [found] = answer(question, Collective("allreduce"), [2**30])
         assert found.least
         assert found.could
         assert usual.least

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations
 from math import prod
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
+from small_routings import Tokens, all_routings, routing_of
 from strategies import topologies
 
 import blinksim as bs
@@ -20,19 +20,6 @@ from blinksim.collective import COMBINE, DISPATCH
 from blinksim.topology.graph import Topology
 
 GB = 10**9
-Tokens = list[tuple[int, frozenset[int]]]
-"""Where every token comes from, and the ranks that want it."""
-
-
-def routing_of(ranks: int, tokens: Tokens, size: int = 100) -> bs.Routing:
-    """Every rank holds one expert, its own."""
-    own = [[sorted(wanted) for source, wanted in tokens if source == rank] for rank in range(ranks)]
-    most, widest = max(map(len, own)), max(len(wanted) for rows in own for wanted in rows)
-    ids = np.full((ranks, most, widest), -1)
-    for rank, rows in enumerate(own):
-        for place, wanted in enumerate(rows):
-            ids[rank, place, : len(wanted)] = wanted
-    return bs.Routing(ids, ranks, token_size=size)
 
 
 @st.composite
@@ -139,13 +126,6 @@ def test_no_coded_flow_is_quicker_and_most_are_as_quick(machine: str) -> None:
             assert floor <= optimum * (1 + 1e-6)
             equal += floor == pytest.approx(optimum, rel=1e-6)
     assert equal >= 6
-
-
-def all_routings(ranks: int, tokens: int) -> Iterator[Tokens]:
-    sets = [frozenset(found) for size in range(1, ranks + 1) for found in combinations(range(ranks), size)]
-    for chosen in product(sets, repeat=tokens):
-        if any(wanted - {token % ranks} for token, wanted in enumerate(chosen)):
-            yield [(token % ranks, wanted) for token, wanted in enumerate(chosen)]
 
 
 def test_every_routing_of_four_tokens_on_three_ranks() -> None:
