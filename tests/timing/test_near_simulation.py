@@ -44,7 +44,6 @@ def ratios(machine: str, nodes: int, collective: str, algorithm: str) -> list[fl
         ("hgx-h100", 1, "alltoall", "direct"),
         ("hgx-h100", 1, "allreduce", "two_shot"),
         ("hgx-h100", 2, "reducescatter", "hierarchical"),
-        pytest.param("hgx-h100", 4, "allgather", "hierarchical", marks=pytest.mark.slow),
         pytest.param("gb200-nvl72", 2, "allgather", "hierarchical", marks=pytest.mark.slow),
     ],
 )
@@ -58,6 +57,9 @@ def test_what_is_regular_takes_as_long_as_simulated(machine: str, nodes: int, co
         ("dgx1-v100", 1, "allreduce", "packed", 1.0, 1.16),
         ("hgx-h100", 1, "allreduce", "packed", 0.99, 1.08),
         ("hgx-h100", 2, "allreduce", "hierarchical", 0.999, 1.04),
+        # Pieces of several steps meet at the ports of a switch, which is as busy as the adapters.
+        pytest.param("hgx-h100", 4, "allgather", "hierarchical", 0.93, 1.01, marks=pytest.mark.slow),
+        pytest.param("hgx-h100", 8, "allgather", "hierarchical", 0.83, 1.01, marks=pytest.mark.slow),
         pytest.param("hgx-h100", 2, "alltoall", "rail_aligned", 0.9, 1.3, marks=pytest.mark.slow),
         pytest.param("hgx-h100", 2, "allreduce", "ring", 0.98, 1.13, marks=pytest.mark.slow),
         # Shards that come in by all ports at once overlap more than the sums say.
