@@ -11,7 +11,7 @@ from typing import cast
 from blinksim.answers.measurements.public import question_of
 from blinksim.machines import Question
 from blinksim.timing.library_model import Library
-from blinksim.timing.measured.public_tables import GRAPH, Cell, SetUpName
+from blinksim.timing.measured.public_tables import GRAPH, Cell, SetUpName, band_of
 
 LEFT_OUT: dict[str, Callable[[Cell], Hashable]] = {
     "other sizes": attrgetter("size"),
@@ -31,6 +31,11 @@ def _unlike(kept: str, figure: Hashable) -> Callable[[Cell], bool]:
 def asked(machine: str, cell: Cell) -> tuple[Question, bool, SetUpName]:
     """The GPUs of a published time, whether switches added for them, and how its calls were launched."""
     return question_of(machine, cell), cell.adds_in_switches, cast("SetUpName", cell.set.set_up or GRAPH)
+
+
+def sample_of(cell: Cell) -> Hashable:
+    """What counts once where shares are those of a sample: what a run takes of sizes that are near is alike."""
+    return cell.set.name, cell.collective, cell.nodes, cell.gpus, cell.dtype, band_of(cell.size)
 
 
 def without(model: Library, kept: str, cell: Cell) -> Library:

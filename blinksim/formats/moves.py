@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from math import gcd, inf, lcm
 from typing import Any
@@ -59,7 +60,9 @@ def units(schedule: Schedule) -> Units:
     totals = {ends: Fraction(sum(shares[chunk] for chunk in mine), den) for ends, mine in groups.items()}
     count = lcm(*(total.denominator for total in totals.values()))
     best: Units | None = None
-    slower, least = inf, _time(schedule)
+    # Plans send what a step sends as one.
+    timed = partial(cost, size=_LARGE, whole_messages=schedule.form == "steps")
+    slower, least = inf, timed(schedule).time_s
     # Numbers of parts, each twice the one before.
     while count <= MOST_UNITS and slower > _SLOWER:
         lengths = [share * count // den for share in shares]
@@ -69,18 +72,13 @@ def units(schedule: Schedule) -> Units:
             for chunk in sorted(mine, key=lambda chunk: -(shares[chunk] * count % den))[:left]:
                 lengths[chunk] += 1
         rounded = replace(schedule, share_num=np.array(lengths, dtype=np.int64), share_den=count)
-        slower = _time(rounded) / least - 1
+        slower = timed(rounded).time_s / least - 1
         best, count = Units(count, tuple(lengths), slower), 2 * count
     if best is None:
         why = f"the shares cut the vector into {exact} equal parts; plans hold {MOST_UNITS}"
         cure = "Build it with algorithm=chains or algorithm=rings, whose shares are simple"
         raise InfeasibleError(f"{why}. {cure}")
     return best
-
-
-def _time(schedule: Schedule) -> float:
-    """Of large messages in seconds. Plans send what a step sends as one."""
-    return cost(schedule, _LARGE, whole_messages=schedule.form == "steps").time_s
 
 
 INPUT, OUTPUT, SCRATCH = "i", "o", "s"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from left_out import asked, without
+from left_out import asked, sample_of, without
 from nccl_tests_logs import Point, as_json, text
 
 import blinksim as bs
@@ -69,15 +69,16 @@ def _floors(kept: str) -> list[tuple[str, Cell, bool]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", ["other sets", "other jobs"])
 def test_floors_alarm_no_more_often_than_stated(kept: str) -> None:
-    """1 in 10 is stated; of all and of every band of sizes, and of a machine as far as a sample of its cells says."""
+    """1 in 10 is stated; of all and of every band of sizes, and of a machine as far as a sample of its runs says."""
     found = _floors(kept)
     assert len(found) > 2000
     of_all = [alarm for _, _, alarm in found]
-    assert np.mean(of_all) <= 0.05
+    assert np.mean(of_all) <= 0.1
     for _, alike in grouped(found, lambda one: band_of(one[1].size)):
         assert np.mean([alarm for _, _, alarm in alike]) <= 0.1
     for machine, alike in grouped(found, lambda one: one[0]):
-        assert np.mean([alarm for _, _, alarm in alike]) <= 0.1 + 3 * (0.09 / len(alike)) ** 0.5, machine
+        samples = {sample_of(cell) for _, cell, _ in alike}
+        assert np.mean([alarm for _, _, alarm in alike]) <= 0.1 + 3 * (0.09 / len(samples)) ** 0.5, machine
 
 
 def ask(capsys: pytest.CaptureFixture[str], line: str, status: int = 0) -> tuple[str, str]:

@@ -53,7 +53,8 @@ def test_half_the_lanes_of_one_gpu() -> None:
     assert {one.place for one in found.tied} == {NVLINK, "gpu5"}
     assert found.candidates[0].share == pytest.approx(0.5, abs=0.05)
     assert len(found.text().splitlines()) <= 9
-    assert [one.behind for one in found.seen] == [True, False, True, True]
+    # The one without GPU 5 takes 7 % more than published runs do.
+    assert [one.ratio > 0.5 for one in found.seen] == [True, False, True, True]
 
 
 def test_the_same_edit_makes_the_same_times() -> None:

@@ -111,8 +111,13 @@ def spreads(found_of: Mapping[Rig, list[tuple[Where, float]]]) -> list[dict[str,
             guess = _pooled(_levels(ratios, where, kinds, kinds[machine]), 0.5, machine)
             errors[where][machine] = [ratio / guess for ratio in own]
     rows, order = list[dict[str, Any]](), [name for _, name in library_rates.SIZE_STEPS]
-    # What is not sure of more bytes is no surer of fewer.
     wide = defaultdict[tuple[str, str, str], tuple[float, float]](lambda: (1.0, 1.0))
+
+    def no_surer(of: tuple[str, str, str], low: float, high: float) -> tuple[float, float]:
+        """What is not sure of more bytes is no surer of fewer."""
+        wide[of] = low, high = min(low, wide[of][0]), max(high, wide[of][1])
+        return low, high
+
     for where in sorted(ratios, key=lambda where: -order.index(where[2])):
         (what, scope, _), told = where, ratios[where]
         each = {machine: _quantiles({machine: values}, ENDS) for machine, values in told.items() if what != AGAIN}
@@ -120,11 +125,14 @@ def spreads(found_of: Mapping[Rig, list[tuple[Where, float]]]) -> list[dict[str,
         # On one node the network says nothing.
         deep = 1 if scope == ONE_NODE else 2
         names = sorted({kinds[one][:count] for one in told for count in range(deep + 1)}, key=len)
+        if what == EXPECTED and scope != ONE_NODE:
+            for name, (low, middle, high) in found.items():
+                low, high = no_surer((what, scope, name), low, high)
+                found[name] = [low, middle, high]
         for kind in names if what in GUESSED else ():
             name = kind[-1] if kind else EVERY
             low, high = (_pooled(_levels(errors, where, kinds, kind), end) for end in ENDS[::2])
-            before = wide[what, scope, name]
-            low, high = wide[what, scope, name] = min(low, before[0]), max(high, before[1])
+            low, high = no_surer((what, scope, name), low, high)
             middle = _pooled(_levels(ratios, where, kinds, kind), 0.5)
             found[name] = [low * middle, middle, high * middle]
             for machine in each if kind else ():
@@ -200,11 +208,11 @@ def rigs() -> dict[Rig, list[tuple[Question, bool, SetUpName, list[Cell]]]]:
     for machine in public_tables.machines():
         chosen = [cell for cell in public_tables.cells(machine) if "forced" not in cell.set.algorithm]
         keyed = [
-            ((rig_of(cell.set), question_of(machine, cell), cell.nvls == "off", cell.set.set_up), cell)
+            ((rig_of(cell.set), question_of(machine, cell), cell.adds_in_switches, cell.set.set_up), cell)
             for cell in chosen
         ]
-        for (rig, question, off, launched), alike in connectivity.grouped(keyed).items():
-            found[rig].append((question, not off, cast("SetUpName", launched or GRAPH), alike))
+        for (rig, question, adds, launched), alike in connectivity.grouped(keyed).items():
+            found[rig].append((question, adds, cast("SetUpName", launched or GRAPH), alike))
     return found
 
 
@@ -258,9 +266,11 @@ def _of_a_question(question: Question, cells: list[Cell], **how: Any) -> Iterato
         name, job = plain._known_as, replace(plain.job, collective=cell.collective)
         timing = plain._choice(collective, cell.size)
         known = library_time.library_time(name, plain.machine.nccl_rates, job, cell.size, timing)
-        if known is not None:
+        lent = plain._nearest(collective, cell.size, plain._curves(collective, lent=True))[0] >= 1
+        # Where others lend their times, their constants are not asked.
+        if known is not None and (known.owner == name or not lent):
             yield (EXPECTED if known.owner == name else LENT, scope, sizes), cell.time_s / known.time_s
-        if plain._nearest(collective, cell.size, plain._curves(collective, lent=True))[0] >= 1:
+        if lent:
             apart = copy(plain)
             apart.published = _other_machines(cell.set.machine)
             yield (LENT, scope, sizes), cell.time_s / apart.times(plain.machine, collective, [cell.size])[0].time_s
