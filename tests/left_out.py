@@ -6,12 +6,9 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from functools import cache
 from operator import attrgetter
-from typing import cast
 
-from blinksim.answers.measurements.public import question_of
-from blinksim.machines import Question
 from blinksim.timing.library_model import Library
-from blinksim.timing.measured.public_tables import GRAPH, Cell, SetUpName, band_of
+from blinksim.timing.measured.public_tables import Cell, band_of
 
 LEFT_OUT: dict[str, Callable[[Cell], Hashable]] = {
     "other sizes": attrgetter("size"),
@@ -26,11 +23,6 @@ LEFT_OUT: dict[str, Callable[[Cell], Hashable]] = {
 def _unlike(kept: str, figure: Hashable) -> Callable[[Cell], bool]:
     """One function for all that are alike, as a model works out once what it says of the same knowledge."""
     return lambda one: LEFT_OUT[kept](one) != figure
-
-
-def asked(machine: str, cell: Cell) -> tuple[Question, bool, SetUpName]:
-    """The GPUs of a published time, whether switches added for them, and how its calls were launched."""
-    return question_of(machine, cell), cell.adds_in_switches, cast("SetUpName", cell.set.set_up or GRAPH)
 
 
 def sample_of(cell: Cell) -> Hashable:

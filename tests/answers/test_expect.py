@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from left_out import asked, sample_of, without
+from left_out import sample_of, without
 from nccl_tests_logs import Point, as_json, text
 
 import blinksim as bs
@@ -23,6 +23,7 @@ from blinksim.graphs import connectivity
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.public_tables import Cell, band_of
+from validate.recipes.usable_rates import asked
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "nccl_tests"
 HEALTHY, SLOW = str(LOGS / "h200x8-allreduce.txt"), str(LOGS / "dgx1v-without-nvlink.txt")

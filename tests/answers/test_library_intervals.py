@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from left_out import asked, sample_of, without
+from left_out import sample_of, without
 
 import blinksim as bs
 from blinksim.answers.measurements.public import grouped, with_places
@@ -25,7 +25,7 @@ from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_time import kin_of
 from blinksim.timing.measured.public_tables import Cell, band_of
-from validate.recipes.usable_rates import ENDS
+from validate.recipes.usable_rates import ENDS, asked
 
 # Below this many cells a share says nothing of an interval of 8 in 10.
 FEW = 20

@@ -202,17 +202,19 @@ def rig_of(one: Set) -> Rig:
     return one.machine, "/".join(one.source.split("/")[:3]) if one.source.startswith("github.com") else one.name
 
 
+def asked(machine: str, cell: Cell) -> tuple[Question, bool, SetUpName]:
+    """The GPUs of a published time, whether switches added for them, and how its calls were launched."""
+    return question_of(machine, cell), cell.adds_in_switches, cast("SetUpName", cell.set.set_up or GRAPH)
+
+
 def rigs() -> dict[Rig, list[tuple[Question, bool, SetUpName, list[Cell]]]]:
     """What every rig was asked: the GPUs, whether switches might add, how calls were launched, and the times."""
     found = defaultdict[Rig, list[tuple[Question, bool, SetUpName, list[Cell]]]](list)
     for machine in public_tables.machines():
         chosen = [cell for cell in public_tables.cells(machine) if "forced" not in cell.set.algorithm]
-        keyed = [
-            ((rig_of(cell.set), question_of(machine, cell), cell.adds_in_switches, cell.set.set_up), cell)
-            for cell in chosen
-        ]
+        keyed = (((rig_of(cell.set), *asked(machine, cell)), cell) for cell in chosen)
         for (rig, question, adds, launched), alike in connectivity.grouped(keyed).items():
-            found[rig].append((question, adds, cast("SetUpName", launched or GRAPH), alike))
+            found[rig].append((question, adds, launched, alike))
     return found
 
 
