@@ -352,7 +352,7 @@ def _described(
     if kind is _XML:
         machine = topo_read.read(name, at, like) if text is None else topo_read.read_text(text, name, at, like)
     else:
-        machine = nvidia_smi.read_text(text or text_files.read_text(name, what="nvidia-smi's text"), name, at)
+        machine = nvidia_smi.read_text(text or text_files.read_text(name, what="file of nvidia-smi"), name, at)
     return known_gpus.with_constants(machine, rates) if table is None else rate_tables.apply(machine, table)
 
 

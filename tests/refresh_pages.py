@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from difflib import SequenceMatcher
@@ -82,7 +83,11 @@ def programs_renewed(text: str) -> str:
 
 
 def main() -> None:
-    for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
+    pages = [Path(name).resolve() for name in sys.argv[1:]] or PAGES
+    # What the programs of one page register, those of another do not know.
+    for page in pages if len(pages) > 1 else ():
+        subprocess.run([sys.executable, __file__, str(page)], check=True)
+    for page in pages if len(pages) == 1 else ():
         with tempfile.TemporaryDirectory() as folder:
             page.write_text(programs_renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
             furnish(Path(folder), page.read_text(encoding="utf-8"))

@@ -28,7 +28,7 @@ from blinksim.timing import model_registry
 from blinksim.timing.contest import CandidateLike, Contest, each
 from blinksim.timing.library_model import SHARE, Library
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
-from blinksim.timing.projection_result import Projection, labelled, left_out_words, rates_words
+from blinksim.timing.projection_result import Projection, labelled, left_out_words, links_at, rates_words
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
@@ -190,7 +190,7 @@ class Comparison(Result):
         rate = f"{best[-1].algbw_GBps:.4g} GB/s at {format_size(best[-1].size)}"
         plain = {(one.model, one.rates) for one in best} == {("alpha-beta", NOMINAL)}
         how = ", at nominal (data-sheet) rates, without launches" if plain else ""
-        return f"{self.collective} on {self.topology.name}: {best[0].algorithm}{where}; {rate}{how}"
+        return f"{self.collective} on {self.topology.title}: {best[0].algorithm}{where}; {rate}{how}"
 
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
@@ -282,9 +282,10 @@ def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), ra
 
     rates: in words, where they are not the topology's.
     """
+    links = f"{', '.join(topology.link_classes)} at {rates}" if rates else links_at(topology)
     return [
         f"  ranks {topology.ranks}: {names(topology.members)}",
-        f"  links {', '.join(topology.link_classes)} at {rates or f'{topology.rates} rates'}{more}",
+        f"  links {links}{more}",
         *(f"  edited {edit}" for edit in edits),
     ]
 
@@ -442,7 +443,7 @@ class Models(Result):
 
     def sentence(self) -> str:
         """The subject of the comparison in one line."""
-        return f"{self.collective} on {self.topology.name}: the same algorithm by {', '.join(self.models)}"
+        return f"{self.collective} on {self.topology.title}: the same algorithm by {', '.join(self.models)}"
 
     def text(self, edits: Sequence[str] = ()) -> str:
         """One line per size and algorithm: algbw by each model, and the time over that of the first.

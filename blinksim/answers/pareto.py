@@ -25,7 +25,7 @@ from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.contest import CandidateLike, named
-from blinksim.timing.projection_result import Ceiling, labelled, left_out_words
+from blinksim.timing.projection_result import Ceiling, labelled, left_out_words, links_at
 from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 
@@ -158,7 +158,7 @@ class Pareto(Result):
         """The answer in one line."""
         first, last = self.points[0], max(self.points, key=lambda point: point.bandwidth)
         span = f"{format_time(first.latency_s)} ({first.name}) to {format_rate(last.bandwidth)} ({last.name})"
-        return f"{self.collective} on {self.topology.name}: {count(len(self.points), 'schedule')} from {span}"
+        return f"{self.collective} on {self.topology.title}: {count(len(self.points), 'schedule')} from {span}"
 
     def text(self) -> str:
         """The sentence, and the points as a table with their times for some sizes, the least ones marked."""
@@ -180,7 +180,7 @@ class Pareto(Result):
         facts = [
             ("at most", f"{format_rate(self.bound.rate)} algbw: {self.bound.words}"),
             ("ranks", f"{self.topology.ranks}: {names(self.topology.members)}"),
-            ("links", f"{', '.join(self.topology.link_classes)} at {self.topology.rates} rates"),
+            ("links", links_at(self.topology)),
             *([("bettered", names(self.dominated, "; "))] if self.dominated else []),
             *(("left out", words) for words in left_out_words(self.left_out)),
             *([("stopped", "before the search was done; these are the best so far")] if self.interrupted else []),

@@ -30,12 +30,13 @@ from blinksim.results import Result, Term, keyed
 from blinksim.textio.text_table import refused_words, table
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, with_least_time
-from blinksim.timing.library_model import Library
+from blinksim.timing.library_model import GUESSES, Library
 from blinksim.timing.measured_constants import uncovered
 from blinksim.timing.nccl_model import NcclTuner, weakest
 from blinksim.timing.projection_result import Projection, labelled, left_out_words, rates_of_links
 from blinksim.timing.timing_model import LARGE, ScheduleModel, TimingModel
 from blinksim.topology.cluster import nodes_of
+from blinksim.topology.elements import titled
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size_about, format_time, size_of
 
@@ -318,8 +319,6 @@ def with_file(library: Library, takes: Projection, file: GraphFile, picked: tupl
 
 # The share of the time that bytes take where bandwidth decides.
 _SENDS = 0.5
-# Nobody measured the job, nor anything like it: what relatives lend says little of which of two machines is quicker.
-_UNKNOWN = ("predicted", "links")
 UNKNOWN = "nobody has published a time of this"
 
 
@@ -382,8 +381,8 @@ class Answer(Projection):
 
     @property
     def known(self) -> bool:
-        """True if somebody measured the job, or others like it."""
-        return self.details["basis"] not in _UNKNOWN
+        """True if somebody measured the job or others like it; else it says little of which is quicker."""
+        return self.details["basis"] not in GUESSES
 
     @property
     def limited_by(self) -> str:
@@ -411,7 +410,9 @@ class Answer(Projection):
         keys = "interval_low_s=low_s interval_high_s=high_s could_take_s=could.best.time_s"
         keys += " cannot_take_less_s=least.time_s could_take_rates"
         keys += " cannot_take_less_rates=details.bound_rates library basis=details.basis"
-        at = rates_of_links(self.could.best.rates, self.could.best.links) if self.could else None
+        best, at = self.could.best if self.could else None, self.details["bound_rates"]
+        if best is None or best.rates != at.partition(" (")[0]:
+            at = best and rates_of_links(best.rates, best.links)
         return super().row() | keyed(self, keys, could_take_rates=at)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -480,9 +481,8 @@ _HELD_FOR = {
 
 
 def gpus_of(machine: str, ranks: int, nodes: int) -> str:
-    """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``; shapes that are clusters say their nodes themselves."""
-    several = nodes > 1 and not machine.startswith(("fattree:", "rails:"))
-    return f"{ranks} GPUs of {f'{nodes} x ' if several else ''}{machine}"
+    """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``."""
+    return f"{ranks} GPUs of {titled(machine, nodes)}"
 
 
 def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -224,7 +224,7 @@ class BoundResult(Rates, Result):
         best = self.in_network or self.headline
         switches = f", switches {best.switches_do}" if best.grants else ""
         most = f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}{switches})"
-        return f"{self.collective} on {self.topology.name}: at most {most}"
+        return f"{self.collective} on {self.topology.title}: at most {most}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON with the keys of the command line: those of the headline, then all bounds under ``bounds``."""

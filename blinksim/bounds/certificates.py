@@ -21,6 +21,7 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import keyed
 from blinksim.textio.text_table import count
+from blinksim.topology.elements import ON_NODE
 from blinksim.topology.graph import Link, Topology
 from blinksim.units import exact_GBps, format_rate, parse_exact
 
@@ -449,7 +450,6 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-_ON_NODE = re.compile(r"n([0-9]+)\.(.+)")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
 
 
@@ -476,7 +476,7 @@ def listed(names: Sequence[str], most: int = 6) -> str:
 
     At most `most` groups are written out.
     """
-    matches = ((_ON_NODE.fullmatch(name), name) for name in names)
+    matches = ((ON_NODE.fullmatch(name), name) for name in names)
     nodes = grouped((match[1], match[2]) if match else ("", name) for match, name in matches)
     # Nodes that contribute the same devices are merged.
     alike = grouped((", ".join(_grouped(inner)), int(node)) for node, inner in nodes.items() if node)

@@ -23,6 +23,7 @@ from blinksim.machines import mesh_groups
 from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
 from blinksim.timing.experts import routing_of
+from blinksim.timing.projection_result import links_at
 from blinksim.topology.elements import BRANCHING
 from blinksim.traffic import Traffic as Matrix
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
@@ -75,7 +76,7 @@ def bound(options: Bound) -> None:
     def text() -> None:
         # The machine as it is first: its switches do what they can.
         held = best.in_network or best.headline
-        click.echo(f"{best.collective} on {topology.name}: at most {_reach(best, held)}")
+        click.echo(f"{best.collective} on {topology.title}: at most {_reach(best, held)}")
         if held.grants:
             forwarding = f"if they only forward, {_reach(best, best.headline)}"
             click.echo(f"  with switches that {held.switches_do}; {forwarding}")
@@ -99,7 +100,7 @@ def bound(options: Bound) -> None:
         click.echo(f"\n  ranks {topology.ranks}: {names(topology.members)}")
         if topology.relays:
             click.echo(f"  relays {names(topology.relays)}")
-        click.echo(f"  links {', '.join(topology.link_classes)} at {topology.rates} rates")
+        click.echo(f"  links {links_at(topology)}")
         for edit in question.edits:
             click.echo(f"  edited {edit}")
         if was is not None:

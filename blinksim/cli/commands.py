@@ -411,8 +411,8 @@ class Compare(TableOptions, run="blinksim.cli.project:compare"):
           same algorithms.
       search: Also search so long, for each size, a schedule that is made for it, as synth --size does; all
           are simulated.
-      price: Of several machines, separated by commas: what a node costs an hour; the table
-          then has busbw over what a GPU costs an hour, in the currency of PRICE.
+      price: What a node of one of several machines costs an hour, once for each (--price p5=55 --price
+          p5en=63); the table then has busbw over what a GPU costs an hour, in the currency of PRICE.
       plot: Draw algbw against size as PNG, SVG or PDF: what the library takes, could take, and the bound.
 
     Examples:

@@ -323,7 +323,12 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
     with Working(f"predicting {options.machine}"):
         library = library_of(options.timing)
         found = compare_machines(questions, collective, options.sizes, prices=prices, library=library)
-    answer("compare", found.to_dict, lambda: click.echo(as_typed(found.text())), found.rows)
+    asked = replace(questions[0], machine=options.machine)
+    again = command_line(asked, options.collective, **vars(options.data))
+    again += f" --sizes {typed(options.sizes)}" if options.sizes else ""
+    text = as_typed(found.text())
+    text += "" if options.plot else f"\nnext: blinksim compare {again} --plot machines.png"
+    answer("compare", found.to_dict, lambda: click.echo(text), found.rows)
     drawn(options.plot, options.force, "compare_machines", found, y=options.plot_y)
 
 

@@ -42,6 +42,7 @@ from blinksim.machines import Question, this_machine
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_files import Exported, check_folder
 from blinksim.textio.text_table import count, table
+from blinksim.timing.projection_result import links_at
 from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
     click.echo(f"  verified  {'every rank ends with what it was promised' if found.verdict.ok else 'NOT correct'}")
     for reason in found.verdict.reasons:
         click.echo(f"            {reason}")
-    click.echo(f"  links     {', '.join(topology.link_classes)} at {topology.rates} rates")
+    click.echo(f"  links     {links_at(topology)}")
     for edit in question.edits:
         click.echo(f"  edited    {edit}")
     if found.interrupted:
@@ -211,8 +212,8 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     """The answer in one line, and with a size what the time is made of."""
     schedule, at = found.compact, found.at
     if at is None:
-        return [f"{schedule.collective} on {schedule.topology.name} by {schedule.algorithm}: {rate}\n"]
-    what = f"{schedule.collective} of {format_size(at.size)} on {schedule.topology.name} by {schedule.algorithm}"
+        return [f"{schedule.collective} on {schedule.topology.title} by {schedule.algorithm}: {rate}\n"]
+    what = f"{schedule.collective} of {format_size(at.size)} on {schedule.topology.title} by {schedule.algorithm}"
     first = at.alternatives[0].algorithm if at.alternatives else ""
     place = f"the quickest of {len(at.alternatives) + 1}" if at.quickest else f"{first} is quicker"
     place += f", but too long to write with {at.too_long[first]:,} sends" if first in at.too_long else ""

@@ -41,7 +41,7 @@ from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, 
 from blinksim.timing.measured.public_tables import SET_UPS, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
-from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of_links
+from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of
 from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE
@@ -150,7 +150,7 @@ class Library(TimingModel):
         self.question = Question()
         self.healthy: Library | None = None
         self._found: dict[tuple[object, ...], Any] = {}
-        self._beside: dict[int, Library] = {}
+        self._others: dict[tuple[int, int], Library] = {}
         self.contests: dict[tuple[Collective, tuple[str, ...]], Contest] = {}
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
         self.alone: dict[Collective, tuple[Topology, Fraction, tuple[str, ...]]] = {}
@@ -313,7 +313,7 @@ class Library(TimingModel):
         found = taken.raised(least.time_s, "what the links need at least")
         # What the bound raises keeps an interval as wide above it.
         ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
-        details = {**taken.details, **ends, "bound_rates": rates_of_links(part.rates, part.link_classes)}
+        details = {**taken.details, **ends, "bound_rates": rates_of(part)}
         return replace(found, details=details, least=least, bound=bound, grants=grants)
 
     def _risen(self, collective: Collective, size: int, asked: float = 0.0) -> Projection:
@@ -326,17 +326,32 @@ class Library(TimingModel):
         own = self.question.rates and not self.machine.edits and self.by_constants(collective, size)
         healthy = None if own else self.healthy
         found = self._edited(healthy, collective, size) if healthy else self._taken(collective, size)
+        if healthy or found.time_s * _FALLS < asked:
+            return found
+        for one, words in self._less(found, asked):
+            if found.details["basis"] != "measured":
+                found = found.raised(one.time_s, words)
+            low, high = (max(each.details[end] for each in (one, found)) for end in _ENDS)
+            details = {**found.details, **dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))}
+            found = replace(found, details=details)
+        return found
+
+    def _less(self, found: Projection, asked: float) -> Iterator[tuple[Projection, str]]:
+        """What takes no longer than a time: fewer bytes, and those on fewer nodes if nobody published it.
+
+        asked: seconds of more bytes, of which fewer nodes are asked.
+        """
+        collective, size, each = found.collective, found.size, self.ranks // self.nodes
         power = max(TURNS[0], 2 ** (max(1, size - 1).bit_length() - 1))
         near = self._neighbors(collective) if size <= TURNS[0] else ()
-        fewer = [s for one in (self, *near) for s in (power, *one._known(collective)) if s < size]
-        if healthy or not fewer or found.time_s * _FALLS < asked:
-            return found
-        less = self._risen(collective, max(fewer), max(asked, found.time_s))
-        if found.details["basis"] != "measured":
-            found = found.raised(less.time_s, "what fewer bytes take")
-        low, high = (max(one.details[end] for one in (less, found)) for end in _ENDS)
-        details = {**found.details, **dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))}
-        return replace(found, details=details)
+        if fewer := [s for one in (self, *near) for s in (power, *one._known(collective)) if s < size]:
+            yield self._risen(collective, max(fewer), max(asked, found.time_s)), "what fewer bytes take"
+        guessed = found.details["basis"] not in _PUBLISHED and collective.traffic is None
+        if self._name and self.nodes > 1 and guessed and not asked:
+            half = 2 ** ((self.nodes - 1).bit_length() - 1)
+            fewer_nodes = self._beside(half, each)._risen(collective, size) if half * each > 1 else found
+            if fewer_nodes.time_s > found.time_s:
+                yield fewer_nodes, f"what {count(half, 'node')} take"
 
     @_once
     def _taken(self, collective: Collective, size: int) -> Projection:
@@ -439,14 +454,16 @@ class Library(TimingModel):
         same = self.ranks == healthy.ranks and not self.question.rates
         if same and all(map(_LESSEN.match, self.machine.edits)):
             # Routes over fewer links may have fewer starts, and libraries do not find them.
-            factor = max(factor, 1.0)
+            lost = healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate
+            factor = max(factor, 1.0, float(lost))
         details, lacks = before.details, f"what it lacks of {healthy.machine.name}"
         cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
         change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"
         origin = f"{details['origin']}; {change} {cause}, by {by}"
         model = replace(self._modelled(collective, size), origin=origin)
         figures = [factor * figure for figure in (before.time_s, *(details[end] for end in _ENDS))]
-        basis = details["basis"] if factor == 1 else "scaled"
+        # What was guessed is a guess still.
+        basis = details["basis"] if factor == 1 or details["basis"] in GUESSES else "scaled"
         found = self._projection(collective, size, model, figures, basis)
         kept = {} if details["choice"] else {"choice": "", "nccl_expects_s": {}}
         return replace(found, details={**found.details, **kept})
@@ -500,12 +517,16 @@ class Library(TimingModel):
         below = sorted(ranks for ranks in jobs if ranks < self.ranks)
         above = sorted(ranks for ranks in jobs if ranks > self.ranks)
         for ranks in (*below[-1:], *above[:1]):
-            if ranks not in self._beside:
-                question = Question(self._name, nodes=jobs[ranks], ranks_per_node=ranks // jobs[ranks])
-                self._beside[ranks] = Library(**{of: getattr(self, of) for of in _SETTINGS}).at(question)[0]
-            neighbor = self._beside[ranks]
-            neighbor.published, neighbor.constants = self.published, self.constants
-            yield neighbor
+            yield self._beside(jobs[ranks], ranks // jobs[ranks])
+
+    def _beside(self, nodes: int, each: int) -> Library:
+        """The model of as many GPUs of each of other nodes of the machine; it knows what this one does."""
+        if (nodes, each) not in self._others:
+            question = Question(self._name, nodes=nodes, ranks_per_node=each)
+            self._others[nodes, each] = Library(**{of: getattr(self, of) for of in _SETTINGS}).at(question)[0]
+        other = self._others[nodes, each]
+        other.published, other.constants = self.published, self.constants
+        return other
 
     def by_constants(self, collective: Collective, size: int) -> _Modelled | None:
         if not self.constants or collective.traffic is not None:
@@ -695,6 +716,7 @@ def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:
     return ("direct",) * straight + ("rail_aligned",) * (rails is not None and rails.alike)
 
 
+_PUBLISHED, GUESSES = ("measured", "between"), ("predicted", "links")
 _BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links", SENDS: "links"}
 
 

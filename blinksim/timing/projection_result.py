@@ -12,10 +12,14 @@ from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Rates, Result, Term, keyed
+from blinksim.textio.link_rates import RATES
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology.cluster import on_every_node
+from blinksim.topology.elements import ON_NODE, titled
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
+
+_UNTOLD = {"nvidia-smi ": ("pcie", "cpu"), "NCCL topology file ": ("cpu",), "NCCL's debug log ": ("cpu",)}
 
 
 @dataclass(frozen=True)
@@ -215,10 +219,15 @@ class Projection(Rates, Result):
 
     @property
     def limit(self) -> tuple[str, float]:
-        """What sets the time, and for which share of it: a link class, or a term in which no link need be busy."""
+        """What sets the time, and for which share: link classes, or a term in which no link need be busy."""
         top, classes = max(self.terms, key=lambda term: term.time_s), self.details.get("busy_by_class")
         waits = top.limit in NO_LINKS and 2 * top.time_s > self.time_s
-        return next(iter(classes.items())) if classes and not waits else (top.name, top.time_s / self.time_s)
+        if not classes or waits:
+            return top.name, top.time_s / self.time_s
+        most = max(classes.values())
+        # Of as many per cent as are said.
+        tied = (kind for kind, share in classes.items() if round(100 * share) == round(100 * most))
+        return " and ".join(tied), most
 
     @property
     def bottleneck_words(self) -> str:
@@ -241,7 +250,8 @@ class Projection(Rates, Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        what = f"{self.collective} of {format_size_about(self.size)} on {self.machine}"
+        nodes = len({found[1] for name in self.members if (found := ON_NODE.match(name))})
+        what = f"{self.collective} of {format_size_about(self.size)} on {titled(self.machine, nodes)}"
         rates = f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)}"
         return f"{what} takes {format_time(self.time_s)}: {rates} ({self.algorithm}, {self.model})"
 
@@ -332,6 +342,20 @@ def rates_of_links(rates: str, links: Collection[str]) -> str:
     table, _, left_out = rates.removesuffix(": nominal)").partition(" (")
     nominal = [kind for kind in left_out.split(", ") if kind in links]
     return f"{table} ({', '.join(nominal)}: nominal)" if nominal else table
+
+
+def rates_of(part: Topology) -> str:
+    """As `rates_of_links`, and which are guessed: no file says how fast CPUs are joined, nvidia-smi not PCIe."""
+    untold = next((kinds for source, kinds in _UNTOLD.items() if part.source.startswith(source)), ())
+    guessed = [kind for kind in part.link_classes if kind in untold]
+    if guessed and part.rates in RATES:
+        return f"{part.rates} ({', '.join(guessed)}: guessed)"
+    return rates_of_links(part.rates, part.link_classes)
+
+
+def links_at(part: Topology) -> str:
+    """The links that take part, and at which rates."""
+    return f"{', '.join(part.link_classes)} at {rates_of(part)} rates"
 
 
 def of_part(part: Topology, nodes: int = 1, **more: Any) -> dict[str, Any]:

@@ -381,7 +381,7 @@ class Timeline(Rates, Result):
     def sentence(self) -> str:
         """The answer in one line."""
         schedule = self.schedule
-        what = f"{schedule.collective} of {format_size_about(self.size)} on {schedule.topology.name}"
+        what = f"{schedule.collective} of {format_size_about(self.size)} on {schedule.topology.title}"
         rates = f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)}"
         return f"{what} by {schedule.algorithm} takes {format_time(self.time_s)}: {rates}"
 

@@ -74,6 +74,15 @@ def machine_name(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:LONGEST_NAME].strip() or "machine"
 
 
+# A device of a node among several.
+ON_NODE = re.compile(r"n([0-9]+)\.(.+)")
+
+
+def titled(machine: str, nodes: int) -> str:
+    """A machine, and how many nodes: ``4 x p5.48xlarge``; shapes that are clusters say that themselves."""
+    return f"{nodes} x {machine}" if nodes > 1 and not machine.startswith(("fattree:", "rails:")) else machine
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A vertex of the link graph.

@@ -19,7 +19,16 @@ from blinksim.collective import Collective
 from blinksim.errors import unknown
 from blinksim.results import Tabular, keyed
 from blinksim.topology import edits, rules, selection, views
-from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, Device, Link, check_devices, check_links, check_roles
+from blinksim.topology.elements import (
+    ABILITIES,
+    DEVICE_KINDS,
+    Device,
+    Link,
+    check_devices,
+    check_links,
+    check_roles,
+    titled,
+)
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.selection import Names
 
@@ -171,6 +180,11 @@ class Topology(Tabular):
         from blinksim.topology.routes import Router
 
         return Router(self)
+
+    @property
+    def title(self) -> str:
+        """Its name, and how many nodes there are, such as ``4 x p5.48xlarge``."""
+        return titled(self.name, self.nodes)
 
     @cached_property
     def link_classes(self) -> tuple[str, ...]:

@@ -15,12 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import BUS_ID, DEFAULT_SM, Element
 from blinksim.textio import link_rates
 from blinksim.topology.elements import GPU_KINDS
 from blinksim.topology.graph import Device, Topology
+from blinksim.units import format_rate
 
 # The elements of a topology file that NCCL 2.21 and later have room for.
 MOST_ELEMENTS = 256
@@ -61,7 +63,7 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> Written:
     for position, cpu in enumerate(writer.cpus):
         facts = {key: str(value) for key, value in cpu.attributes.items()}
         if not {"arch", "vendor"} <= facts.keys():
-            facts = {"numaid": str(position), **_CPU} | facts
+            facts = {"numaid": str(position), **writer.cpu} | facts
         system.children.append(Element("cpu", facts, writer.children(cpu.name)))
     count = system.count()
     if count > MOST_ELEMENTS:
@@ -85,24 +87,24 @@ def pcie_tree(topology: Topology, cpus: Sequence[str], local: Fraction) -> Mappi
     seen, front = set(cpus), deque(cpus)
 
     def attach(name: str, parent: str) -> None:
-        seen.add(name)
-        front.append(name)
-        below[parent].append(name)
+        if name not in seen:
+            seen.add(name)
+            front.append(name)
+            below[parent].append(name)
 
-    # What no path leads to from a CPU goes below the first one, with everything that it leads to. Switches come first,
-    # because GPUs hang below them.
+    # What no path leads to from a CPU goes below the one that a link of another class joins to it, else the first one,
+    # with everything that it leads to. Switches come first, because GPUs hang below them.
+    own = {link.src: link.dst for link in topology.links if link.dst in seen}
     inside = [device for device in topology.devices if device.kind in _IN_TREE]
     unreached = deque(sorted(inside, key=lambda device: device.kind != "pcie"))
     while front or unreached:
         if not front:
             orphan = unreached.popleft().name
-            if orphan not in seen:
-                attach(orphan, cpus[0])
+            attach(orphan, own.get(orphan, cpus[0]))
             continue
         place = front.popleft()
         for name in near[place]:
-            if name not in seen:
-                attach(name, place)
+            attach(name, place)
     for children in below.values():
         children.sort(key=topology.index.__getitem__)
     return below
@@ -173,6 +175,18 @@ class _Writer:
 
     def note(self, text: str) -> None:
         self.notes.setdefault(text)
+
+    @cached_property
+    def cpu(self) -> dict[str, str]:
+        """A CPU that NCCL takes to be joined to its like as fast as those of the machine are, or next to it."""
+        names = {cpu.name for cpu in self.cpus}
+        joined = min((x.bandwidth for x in self.topology.links if {x.src, x.dst} <= names), default=Fraction(0))
+        known = ((rate, of) for rate, of in self.rates.cpus if of.get("vendor") == _CPU["vendor"])
+        rate, of = min(known, key=lambda row: (row[0] < joined, abs(row[0] - joined)))
+        if joined and rate != joined:
+            joins = f"they are joined at {format_rate(joined)}, and the CPUs of the file at {format_rate(rate)}"
+            self.note(f"which CPUs these are, the machine does not say: {joins}")
+        return _CPU | {"modelid": str(of.get("models_from", _CPU["modelid"]))}
 
     # --- the PCIe tree ------------------------------------------------------------------------------------------------
 

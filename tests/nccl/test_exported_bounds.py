@@ -1,0 +1,31 @@
+"""Topology files of machines of the catalogue: a bound by the file is that of the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import blinksim as bs
+from blinksim.nccl.files import topo_write
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "collective", "most"),
+    [
+        # GPUs hang below the CPU that C2C joins to them, and not all below the first one.
+        ("alps", 4, "allreduce", 1.001),
+        # No CPU that NCCL knows is joined at 62.4 GB/s; with the slowest the bound was 7 times as long.
+        ("l40s-pcie", 1, "alltoall", 1.1),
+        ("hgx-h200", 2, "alltoall", 1.001),
+    ],
+)
+def test_a_file_has_the_bound_of_its_machine(
+    tmp_path: Path, machine: str, nodes: int, collective: str, most: float
+) -> None:
+    written = topo_write.write(bs.load(machine))
+    assert ("the CPUs of the file at 40 GB/s" in "".join(written.notes)) == (machine == "l40s-pcie")
+    path = tmp_path / "file.xml"
+    path.write_text(written.text)
+    by_name, by_file = (bs.bound(bs.load(one, nodes=nodes), collective).rate for one in (machine, str(path)))
+    assert 1 / 1.001 <= by_name / by_file <= most
