@@ -350,8 +350,9 @@ class Library(TimingModel):
         if self._name and self.nodes > 1 and guessed and not asked:
             half = 2 ** ((self.nodes - 1).bit_length() - 1)
             fewer_nodes = self._beside(half, each)._risen(collective, size) if half * each > 1 else found
-            if fewer_nodes.time_s > found.time_s:
-                yield fewer_nodes, f"what {count(half, 'node')} take"
+            # They say how long it may take, not how short.
+            details = {**fewer_nodes.details, _ENDS[0]: found.details[_ENDS[0]]}
+            yield replace(fewer_nodes, details=details), f"what {count(half, 'node')} take"
 
     @_once
     def _taken(self, collective: Collective, size: int) -> Projection:
