@@ -137,6 +137,48 @@ def test_the_recipe_without_gpus(
     assert capsys.readouterr().out == "0 wrong elements\n"
 
 
+def sent_by_node(routing: bs.Routing, half: int) -> list[list[set[int]]]:
+    """The ranks that hold the experts of each token, by the node of the token."""
+    experts = len(routing.placement)
+    return [
+        [{expert * routing.ranks // experts for expert in token} for rank in node for token in routing.experts[rank]]
+        for node in (range(half), range(half, 2 * half))
+    ]
+
+
+def tokens_of_the_recipe() -> list[groups.Run]:
+    return [run for run in groups.runs([2**20]) if "nodes" in run.case]
+
+
+def test_the_recipe_sends_tokens_to_the_experts_of_two_nodes() -> None:
+    """Dispatch and combine lane by lane: right, and above the bound, which a copy a node over each rail attains."""
+    found = tokens_of_the_recipe()
+    assert [run.case for run in found] == [
+        f"{name}, two nodes of {half}" for half in (2, 4) for name in ("dispatch", "combine")
+    ]
+    for run in found:
+        entry = groups.measure(run, 2, "numpy", 1)
+        assert entry["wrong"] == 0
+        assert run.least <= entry["simulated_s"] < 1.25 * run.least
+        # Tokens of a node that experts of the other one want cross the lane of 5 GB/s of their rank.
+        assert isinstance(run.found, bs.Schedule)
+        routing, half = run.found.collective.routing, run.found.topology.ranks // 2
+        assert routing is not None
+        away = [
+            sum(bool({*to} & {*range(half * (node == 0), half * (node == 0) + half)}) for to in routing_to)
+            for node, routing_to in enumerate(sent_by_node(routing, half))
+        ]
+        assert run.least >= max(away) * routing.token_size / half / 5e9 * (1 - 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
+def test_the_kernel_sends_tokens_on_two_gpus(fake: object) -> None:
+    for run in tokens_of_the_recipe()[:2]:
+        entry = groups.measure(run, 2, "cupy", 1)
+        assert (entry["wrong"], len(entry["times_s"])) == (0, 1)
+
+
 def test_what_is_refused() -> None:
     found = together("pairs")
     with pytest.raises(bs.InputError, match="no element of every group"):

@@ -1,4 +1,6 @@
-"""Groups that share a machine, lane by lane on two GPUs or more: each alone, all at once, and what bounds say of both.
+"""Groups that share a machine, and tokens of experts, lane by lane on two GPUs or more, beside their bounds.
+
+Each group runs alone and all at once; tokens go to the experts of two nodes and back (dispatch and combine).
 
     PYTHONPATH=. python3 validate/recipes/groups.py --gpus 2 --out results
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import blinksim as bs
@@ -34,17 +36,25 @@ CASES = {
     "quads of an MI355X board": ("mi355x", "xgmi", (), QUADS),
     "a pair and six idle GPUs of an MI355X board": ("mi355x", "xgmi", (), ["0,1"]),
 }
+# Two nodes, the quads of a DGX-1V or pairs of them, with a lane from each GPU to its like; and experts a token.
+NODES = {"0,3,4,7": 8, "0-7": 2}
+RAILS = ("degrade gpu0-gpu4 lanes=1", "degrade gpu1-gpu5 lanes=1", f"replace nvlink bandwidth={LANE}GB/s")
 
 
 @dataclass(frozen=True)
 class Run:
-    """Schedules of groups for one size of each, and what to call them. what: the group that is alone, or all."""
+    """A schedule, bytes of a group or of the largest buffer and of what runs, and seconds of the bound.
+
+    what: the group that is alone, or all.
+    """
 
     case: str
     relays: str
     what: str
     size: int
-    found: bs.Together
+    found: bs.Together | bs.Schedule
+    total: int
+    least: float
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -52,7 +62,10 @@ class Run:
 
 
 def runs(sizes: list[int]) -> Iterator[Run]:
-    """Every case with and without relays: each group alone where there are several, and all at once."""
+    """Every case with and without relays: each group alone where there are several, and all at once; then experts.
+
+    A rank has as many tokens of 14 KiB as 16 KiB fit into a size.
+    """
     for case, (machine, kind, edits, groups) in CASES.items():
         slow = (*edits, f"replace {kind} bandwidth={LANE}GB/s")
         for relays in ("none", "others"):
@@ -61,21 +74,38 @@ def runs(sizes: list[int]) -> Iterator[Run]:
                 for some in [*([[group] for group in groups] if groups[1:] else []), groups]:
                     what = "all" if some == groups else some[0]
                     try:
-                        yield Run(case, relays, what, size, bs.together(question, some, size=size))
+                        found = bs.together(question, some, size=size)
                     except bs.InfeasibleError as error:
                         print(f"skipped {case}, {what}, relays {relays}: {error}")
+                        continue
+                    least = float(max(size / group.rate for group in found.groups))
+                    yield Run(case, relays, what, size, found, size * len(some), least)
+    for members, top in NODES.items():
+        part = bs.Question("dgx1-v100", members=members, edits=RAILS).part()
+        half = part.ranks // 2
+        devices = tuple(replace(device, node=place // half) for place, device in enumerate(part.devices))
+        nodes = replace(part, devices=devices)
+        for size in sizes:
+            routing = bs.draw_routing(
+                part.ranks, tokens=max(1, size >> 14), experts=8 * part.ranks, top_k=top, ranks_per_node=half
+            )
+            for name in ("dispatch", "combine"):
+                tokens = bs.Collective(name, routing=routing)
+                least = float(bs.bound(nodes, tokens).time(routing.size))
+                schedule = bs.synthesize(nodes, tokens, algorithm="packed").schedule
+                yield Run(f"{name}, two nodes of {half}", "none", "all", routing.size, schedule, routing.size, least)
 
 
 def measure(run: Run, gpus: int, executor: str, iterations: int) -> dict[str, Any]:
     """An entry of the results: seconds beside the least ones at this rate of a lane."""
-    groups, ranks = run.found.groups, run.found.machine.ranks
+    found = run.found
+    ranks = (found.topology if isinstance(found, bs.Schedule) else found.machine).ranks
     options: RunKeywords = {"lane_blocks": 1, "lane_rate": LANE * 1e9, "warmup": 2, "iterations": iterations}
     options |= {"gpus": [rank * gpus // ranks for rank in range(ranks)], "threads": THREADS, "apart": True}
     chosen: Any = executor
-    ran = bs.execute(run.found, run.size * len(groups), executor=chosen, **options)
-    least = max(run.size / group.rate for group in groups)
-    entry = {"bound_s": float(least), "wrong": ran.wrong, "time_s": ran.time_s, "times_s": list(ran.times_s)}
-    return run.keys | entry | {"lane_GBps": LANE, "simulated_s": bs.simulate(run.found, run.size * len(groups)).time_s}
+    ran = bs.execute(run.found, run.total, executor=chosen, **options)
+    entry = {"bound_s": run.least, "wrong": ran.wrong, "time_s": ran.time_s, "times_s": list(ran.times_s)}
+    return run.keys | entry | {"lane_GBps": LANE, "simulated_s": bs.simulate(run.found, run.total).time_s}
 
 
 def main() -> None:
