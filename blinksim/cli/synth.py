@@ -294,9 +294,8 @@ def _show_advice(found: Advice, was: Advice | None, question: Question, output: 
         _to_load(option, option.exported, output, f"{save}blinksim synth {line} --algorithm {option.algorithm}")
     elif output:
         click.echo(f"  not written: {output}, since nothing is worth loading")
-    tests = "rccl-tests" if takes.library == "RCCL" else "nccl-tests"
-    again = f"diagnose log.txt --machine {command_line(question)}{nvls}"
-    click.echo(f"{more}next: measure with {tests}, then {save}blinksim {again}")
+    again = f"expect {command_line(question)} --collective {collective}{nvls}"
+    click.echo(f"{more}next: {save}blinksim {again}")
 
 
 def _to_load(option: Option, exported: Exported, output: str | None, synth: str) -> None:

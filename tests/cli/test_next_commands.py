@@ -112,8 +112,10 @@ def test_the_next_commands_end_and_name_a_picture_for_each_machine(capsys: pytes
     words = following(capsys, "compare", "dgx1-v100", "allreduce", "--sizes", "64KiB", "--members", "0,3")
     assert words[0] == "advise"
     assert run(words) == 0
-    end = "next: measure with nccl-tests, then blinksim diagnose log.txt --machine dgx1-v100 --members 0,3"
-    assert capsys.readouterr().out.splitlines()[-1] == end
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("next: blinksim"))
+    assert words == ["expect", "dgx1-v100", "--members", "0,3", "--collective", "allreduce"]
+    assert run(words) == 0
+    assert "next: blinksim expect dgx1-v100 --members 0,3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
