@@ -138,7 +138,7 @@ def test_nccls_ring_and_tree_are_compared_and_drawn(capsys: pytest.CaptureFixtur
     picture = tmp_path / "ring-or-tree.svg"
     assert run([*words, "--algorithms", "ring,tree", "--plot", str(picture)]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("allreduce on p5.48xlarge: tree is quickest")
+    assert shown.startswith("allreduce on 8 x p5.48xlarge: tree is quickest")
     assert "model nccl-tuner" in shown
     assert picture.exists()
 
