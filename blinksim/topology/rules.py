@@ -388,8 +388,9 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
         rates = dict(zip(chosen, np.round(least[[place + 1 for place in chosen]]).tolist(), strict=True))
         most, others = max(Counter(rates.values()).items(), key=lambda row: row[::-1], default=(0, 0))
         few = [place for place in chosen if rates[place] < most]
-        # Half of many is a sort of its own, as every other GPU of Frontier.
-        if 0 < len(few) <= max(1, (len(chosen) - 1) // 2) and others == len(chosen) - len(few):
+        # Half of many, some in every node, is a sort of its own, as every other GPU of Frontier.
+        own = others > 1 and {*node[few].tolist()} == {*nodes}
+        if 0 < len(few) <= others - own and others == len(chosen) - len(few):
             names = [f"n{place}" if sort == "node" else topology.devices[place].name for place in few]
             less = format_rate(max(rates[place] for place in few))
             rest = f"the other {count(others, sort)} {format_rate(most)}"

@@ -252,6 +252,7 @@ def test_drawn_machines_have_no_errors(machine: Topology) -> None:
     ("edit", "first"),
     [
         ("without n3.nic[0-6]", "n3: 50 GB/s of ib, the other 3 nodes 400 GB/s"),
+        ("without n[0-1].nic0", "n0, n1: 350 GB/s of ib, the other 2 nodes 400 GB/s"),
         ("degrade n1.nic0-fabric0 bandwidth=1GB/s", "n1.nic0: 1 GB/s of ib, the other 31 adapters 50 GB/s"),
         ("degrade fabric0->n1.nic0 bandwidth=1GB/s", "n1.nic0: 1 GB/s of ib, the other 31 adapters 50 GB/s"),
         ("degrade n2.gpu5-n2.nvswitch lanes=9", "n2.gpu5: 225 GB/s of nvlink, the other 31 GPUs 450 GB/s"),
@@ -268,6 +269,18 @@ def test_what_is_behind_the_others_of_its_sort(edit: str, first: str) -> None:
     # Who takes no part is compared with nobody.
     apart = replace(whole, members=tuple(f"n{node}.gpu{gpu}" for node in (0, 1) for gpu in (0, 3)))
     assert [words for _, words in behind(apart) if "n2" in words or "n3" in words] == []
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "p5", "perlmutter", "alps", "gb200-nvl8"])
+@pytest.mark.parametrize(("damaged", "nodes"), [(1, 2), (1, 3), (2, 4), (3, 6), (4, 8)])
+def test_up_to_half_of_the_nodes_are_named_for_an_adapter_that_they_lack(
+    machine: str, damaged: int, nodes: int
+) -> None:
+    whole = machines.load(machine, nodes=nodes)
+    adapter = min(device.name for device in whole.devices if device.kind == "nic").removeprefix("n0.")
+    edits = [f"without n{node}.{adapter}" for node in range(damaged)]
+    named, _ = next(behind(machines.load(machine, nodes=nodes, edits=edits)))
+    assert named == [f"n{node}" for node in range(damaged)]
 
 
 def test_machines_of_the_catalogue_have_nothing_behind() -> None:
