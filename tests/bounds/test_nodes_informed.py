@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise, permutations
 
+import pytest
 from hypothesis import given, settings, strategies as st
+from strategies import topologies
 
 import blinksim as bs
-from blinksim.bounds.time.message_counts import Port, spread
+from blinksim.algorithms.registry import algorithm
+from blinksim.bounds.time.delays import delays, femtoseconds
+from blinksim.bounds.time.message_counts import Port, spread, spreading
+from blinksim.timing.contest import ceiling_of, least_time_of
 
 
 def test_two_nodes_of_eight_by_hand() -> None:
@@ -48,3 +55,42 @@ def ways(order: tuple[int, ...], ports: tuple[tuple[Port], tuple[Port]], inside:
                 more.append((then, busy))
         found = more
     return [heard for heard, _ in found]
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "p5", "l40s-pcie", "perlmutter", "dgx1-v100", "mi300x"])
+@pytest.mark.parametrize("collective", ["allreduce", "broadcast", "allgather", "alltoall"])
+def test_small_messages_take_no_less_on_more_nodes(machine: str, collective: str) -> None:
+    """On 2 to 64 nodes, up to 512 ranks; and binomial trees, one message after another, take no less than that."""
+    least = list[float]()
+    asked = bs.Collective(collective)
+    for nodes in (2, 4, 8, 9, 16, 17, 64):
+        part = bs.Question(machine, nodes=nodes).part()
+        least.append(least_time_of(part, asked, 64, ceiling_of(part, asked)).time_s)
+        if collective == "broadcast" and nodes in (8, 17):
+            took = bs.simulate(algorithm("binomial").build(part, asked), 64).time_s
+            assert least[-1] <= took
+    assert all(few <= more * (1 + 1e-9) for few, more in pairwise(least)), least
+    assert least[-1] > least[0]
+
+
+@settings(max_examples=50)
+@given(topologies(relays=True), st.data())
+def test_the_least_message_goes_along_a_route_without_circles(machine: bs.Topology, data: st.DataObject) -> None:
+    """Of all routes from one device that holds data to another, by walking every one."""
+    links = tuple(replace(x, latency=data.draw(st.integers(0, 9)) * 1e-6, overhead=data.draw(st.integers(0, 9)) * 1e-6)
+                  for x in machine.links)  # fmt: skip
+    drawn = replace(machine, links=links)
+    holders = {device.name for device in drawn.devices if device.holds}
+
+    def routes(way: tuple[str, ...]) -> Iterator[int]:
+        for link in links:
+            if link.src == way[-1] and link.dst not in way:
+                here = femtoseconds(link.latency) + (femtoseconds(link.overhead) if len(way) == 1 else 0)
+                if link.dst in holders:
+                    yield here
+                yield from (here + more for more in routes((*way, link.dst)))
+
+    least = min(time for name in holders for time in routes((name,)))
+    found = spreading(delays(drawn, bs.Collective("allreduce")))
+    assert found is not None
+    assert found.message == least

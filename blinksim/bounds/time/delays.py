@@ -57,8 +57,6 @@ class Delays:
         The device of every rank.
     owners, takers : set of int
         Devices where a rank has data that others need, and where one must get data of others.
-    passing : list of int or None
-        The earliest that data of another device's rank can pass a device, or arrive there; None for never.
     idle_for : dict
         By the id of a certificate of a rate: itself, the price of all links, and of those idle as long.
     """
@@ -85,12 +83,18 @@ class Delays:
         self.takers = root if to_root else {*self.ranks} - (root if from_root else set())
         # What symmetries must leave where it is: the root, and ranks with traffic of their own.
         self._fixed = self.ranks if collective.traffic else [*root]
-        self.passing = self._passing()
         self.idle_for: dict[int, tuple[Certificate, Fraction, tuple[tuple[int, Fraction], ...]]] = {}
         # The least latency from every device to one that must get data.
         self._left = self._reached([(0, device) for device in self.takers], back=True)
         # The least latency from a device to every one; `FAR` where there is no way.
         self.onward = cache(lambda device: self._reached([(0, device)]))
+
+    @cached_property
+    def passing(self) -> list[int | None]:
+        """The earliest that data of another device's rank can pass a device, or arrive there; None for never."""
+        first = ((owner, link) for owner in self.owners for link in self._out[owner])
+        starts = [(self.overhead[link] + self.latency[link], self.dst[link], owner) for owner, link in first]
+        return [other_than(device, here) for device, here in enumerate(self.two_nearest(starts))]
 
     @cached_property
     def apart(self) -> list[list[int]]:
@@ -116,33 +120,15 @@ class Delays:
         label = orbit_labels(len(things), images)
         return [int(first) for first in np.unique(label, return_index=True)[1][label]]
 
-    def beyond(self, link: int, within: Collection[int] | None = None, goals: Collection[int] = ()) -> list[int]:
-        """The least latency from the end of a link to every device, not back through its start; `FAR` for no way.
-
-        within: the devices that are passed; default: all. goals: the nearest of these is enough, if there are
-        any.
-        """
-        return self._reached([(0, self.dst[link])], self.src[link], within, goals=goals)
-
-    def _reached(
-        self,
-        first: list[tuple[int, int]],
-        but: int | None = None,
-        within: Collection[int] | None = None,
-        *,
-        back: bool = False,
-        goals: Collection[int] = (),
-    ) -> list[int]:
+    def _reached(self, first: list[tuple[int, int]], but: int | None = None, *, back: bool = False) -> list[int]:
         """When every device is reached by latencies from what is reached first; not through one of them."""
         along, ends = (self._into, self.src) if back else (self._out, self.dst)
         reached, least, queue = [FAR] * len(along), [FAR] * len(along), sorted(first)
         while queue:
             time, here = heappop(queue)
-            if reached[here] <= time or here == but or (within is not None and here not in within):
+            if reached[here] <= time or here == but:
                 continue
             reached[here] = time
-            if here in goals:
-                break
             for link in along[here]:
                 there, later = ends[link], time + self.latency[link]
                 if later < least[there]:
@@ -150,23 +136,29 @@ class Delays:
                     heappush(queue, (later, there))
         return reached
 
-    def _passing(self) -> list[int | None]:
-        """Shortest paths from the two nearest owners to every device: one of them is another than the device itself."""
-        first = ((owner, link) for owner in self.owners for link in self._out[owner])
-        queue = [(self.overhead[link] + self.latency[link], self.dst[link], owner) for owner, link in first]
-        heapify(queue)
-        found: list[dict[int, int]] = [{} for _ in self._out]
-        while queue:
-            time, device, owner = heappop(queue)
+    def two_nearest(
+        self, first: list[tuple[int, int, int]], within: Collection[int] | None = None, *, back: bool = False
+    ) -> list[dict[int, int]]:
+        """Of every device the two sources that reach it first by latencies, and when.
+
+        first: (time, device, source) of what is reached at first. within: the devices that are passed; default:
+        all. back: the two that every device reaches first, and a way ends at the first of them.
+        """
+        along, ends = (self._into, self.src) if back else (self._out, self.dst)
+        found: list[dict[int, int]] = [{} for _ in along]
+        heapify(first)
+        while first:
+            time, device, source = heappop(first)
             here = found[device]
-            if owner in here or owner == device or len(here) == 2:
+            ended = back and device in here
+            if ended or source in here or len(here) == 2 or (within is not None and device not in within):
                 continue
-            here[owner] = time
-            for link in self._out[device]:
-                # Most devices have heard of two owners already.
-                if len(found[self.dst[link]]) < 2:
-                    heappush(queue, (time + self.latency[link], self.dst[link], owner))
-        return [min(here.values(), default=None) for here in found]
+            here[source] = time
+            for link in along[device]:
+                # Most devices have two sources already.
+                if len(found[ends[link]]) < 2:
+                    heappush(first, (time + self.latency[link], ends[link], source))
+        return found
 
     def opens(self, link: int) -> int | None:
         """The earliest that a byte can be on the link; None if none ever is."""
@@ -211,6 +203,11 @@ class Delays:
     def block(self, size: int) -> int:
         """The bytes of one rank's block, in `units`."""
         return size * self.scale * SECOND
+
+
+def other_than(device: int, sources: dict[int, int]) -> int | None:
+    """When the first of the sources but the device itself; None if there is none."""
+    return min((time for source, time in sources.items() if source != device), default=None)
 
 
 @lru_cache(maxsize=_KEPT)

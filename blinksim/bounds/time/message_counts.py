@@ -18,10 +18,10 @@ import numpy as np
 
 from blinksim.bounds.certificates import listed
 from blinksim.bounds.time.certificates import Place, Theorem, amount, carried, in_words, microseconds
-from blinksim.bounds.time.delays import FAR, Delays
+from blinksim.bounds.time.delays import FAR, Delays, other_than
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
-from blinksim.graphs.connectivity import summed
+from blinksim.graphs.connectivity import grouped, summed
 
 # Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the
 # place.
@@ -197,12 +197,9 @@ def waits(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
 @lru_cache(maxsize=64)
 def _parts(facts: Delays) -> tuple[frozenset[int], ...]:
     """Parts of the machine: nodes, or as many ranks as can be, with the least bandwidth into them; one of a kind."""
-    devices, everyone = facts.topology.devices, frozenset(range(len(facts.topology.devices)))
-    hosts = {devices[rank].node for rank in facts.ranks}
-    if len(hosts) > 1:
-        hosted = [frozenset(d for d in everyone if devices[d].node == host) for host in sorted(hosts)]
-        return tuple(dict.fromkeys(hosted[first] for first in facts.alike([(part,) for part in hosted])))
-    relays, n = everyone - {*facts.ranks}, len(facts.ranks)
+    if nodes := _unlike_nodes(facts):
+        return nodes
+    relays, n = frozenset(range(len(facts.topology.devices))) - {*facts.ranks}, len(facts.ranks)
     found = list[frozenset[int]]()
     for count in (1, n - 1) if relays or n > _ANY else range(1, n):
         # Switches go with the larger part, so that the ports of the smaller one are what is crossed.
@@ -336,10 +333,6 @@ def under_way(ranks: tuple[int, ...], joined: frozenset[tuple[int, int]]) -> tup
     return tuple(row for row, worse in zip(rows, better.any(axis=0).tolist(), strict=True) if not worse)
 
 
-# Ranks up to which the ways from every port are looked for.
-_MOST_NODES = 64
-
-
 class Port(NamedTuple):
     """The least time between two starts, and that of a message to a rank of the node, and of the others."""
 
@@ -400,13 +393,11 @@ def spreading(facts: Delays, inside: frozenset[int] | None = None) -> Spreading 
     """Messages between devices that hold data, over links between those `inside` (all by default); None if none go."""
     devices = frozenset(range(len(facts.topology.devices))) if inside is None else inside
     holders = {device for device in devices if facts.topology.devices[device].holds}
+    near = facts.two_nearest([(0, one, one) for one in holders], devices, back=True)
     found = list[tuple[int, int, int]]()
     for link, (src, dst) in enumerate(zip(facts.src, facts.dst, strict=True)):
-        if src in holders and dst in devices:
-            reached = facts.beyond(link, devices, holders)
-            left = min((reached[device] for device in holders if device != src), default=FAR)
-            if left < FAR:
-                found.append((facts.overhead[link] + facts.latency[link] + left, facts.overhead[link], src))
+        if src in holders and (left := other_than(src, near[dst])) is not None:
+            found.append((facts.overhead[link] + facts.latency[link] + left, facts.overhead[link], src))
     if not found:
         return None
     times, starts, sources = zip(*found, strict=True)
@@ -428,6 +419,20 @@ def _unlike_sources(facts: Delays) -> list[str]:
             key = tuple(sorted((facts.rate[e], facts.overhead[e], facts.closes(e) or 0) for e in links))
             found.setdefault(key, name)
     return list(found.values())
+
+
+@lru_cache(maxsize=64)
+def _unlike_nodes(facts: Delays) -> tuple[frozenset[int], ...]:
+    """Of nodes with like links into their devices and as many ranks one; of a single node none."""
+    node, ranks = facts.topology.device_nodes.tolist(), {*facts.ranks}
+    links = grouped((node[end], at) for at, end in enumerate(facts.dst))
+    devices = grouped((owner, place) for place, owner in enumerate(node))
+    found = dict[object, frozenset[int]]()
+    for one in {node[rank]: None for rank in facts.ranks}:
+        rows = Counter((facts.rate[e], facts.overhead[e], facts.latency[e]) for e in links.get(one, ()))
+        part = frozenset(devices[one])
+        found.setdefault((frozenset(rows.items()), len(part & ranks), facts.owners <= part), part)
+    return (*found.values(),) if len({node[rank] for rank in ranks}) > 1 else ()
 
 
 class OneStep(Theorem):
@@ -520,14 +525,13 @@ class NodesInformed(Informed):
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         Theorem.__init__(self, facts, size, part)
         self.must, self.unit = self.n, 1
-        groups = tuple(tuple(one for one in facts.ranks if (one in part) == inside) for inside in (True, False))
-        if not all(groups) or facts.owners.isdisjoint(part):
+        if part.isdisjoint(facts.owners) or part.issuperset(facts.ranks):
             raise InputError("nodes-informed: the ranks are all on one side, or no rank there has anything to tell")
-        self.jumps = [*spread(tuple(_ports(facts, group, groups) for group in groups), tuple(map(len, groups)))]
+        self.jumps = [*_told(facts, part)]
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        return spreads(facts) and facts.topology.ranks <= _MOST_NODES and facts.only_ranks_hold
+        return spreads(facts) and facts.only_ranks_hold
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
@@ -546,20 +550,29 @@ class NodesInformed(Informed):
 
 
 @lru_cache(maxsize=64)
-def _ports(facts: Delays, group: tuple[int, ...], groups: tuple[tuple[int, ...], ...]) -> tuple[Port, ...]:
-    """The ports of each rank of a group; where they differ, as many as the most, each with the least of everything."""
-    found = set[tuple[Port, ...]]()
-    for device in group:
-        ports = []
-        for link in facts.first_hops(device):
-            away = [facts.overhead[link] + facts.latency[link] + far for far in facts.onward(facts.dst[link])]
-            near = (min((away[other] for other in one if other != device), default=FAR) for one in groups)
-            ports.append(Port(facts.overhead[link], *(min(far, FAR) for far in near)))
-        found.add(tuple(sorted(ports)))
-    if len(found) == 1:
-        return found.pop()
-    every = [port for ports in found for port in ports]
-    return (Port(*map(min, zip(*every, strict=True))),) * max(map(len, found))
+def _told(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
+    """When the ranks of a part and the others are informed at the earliest, as `spread` does.
+
+    Each rank has the ports of its own kind; where these differ, as many as the most, each with the least of
+    everything.
+    """
+    kinds = part.intersection(facts.ranks), frozenset(facts.ranks) - part
+    near = [facts.two_nearest([(0, one, one) for one in kind], back=True) for kind in kinds]
+    every = list[tuple[Port, ...]]()
+    for kind in kinds:
+        found = set[tuple[Port, ...]]()
+        for device in kind:
+            ports = []
+            for link in facts.first_hops(device):
+                sent, there = facts.overhead[link] + facts.latency[link], facts.dst[link]
+                left = (other_than(device, one[there]) for one in near)
+                ports.append(Port(facts.overhead[link], *(FAR if far is None else sent + far for far in left)))
+            found.add(tuple(sorted(ports)))
+        if len(found) > 1:
+            least = Port(*map(min, zip(*(port for ports in found for port in ports), strict=True)))
+            found = {(least,) * max(map(len, found))}
+        every.extend(found)
+    return spread(tuple(every), tuple(map(len, kinds)))
 
 
 class Coverage(Theorem):
@@ -598,15 +611,10 @@ class Coverage(Theorem):
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
         """All but one source, and nodes that the root is not in."""
-        topology, collective = facts.topology, facts.collective
-        names = [device.name for device in topology.devices]
+        names = [device.name for device in facts.topology.devices]
         found: list[Place] = [(tuple(name for name in names if name != one),) for one in _unlike_sources(facts)]
-        hosts = {topology.device(name).node for name in topology.members}
-        for host in sorted(hosts) if len(hosts) > 1 else ():
-            inside = tuple(device.name for device in topology.devices if device.node == host)
-            if collective.starts != ROOT or topology.members[collective.root] not in inside:
-                found.append((inside,))
-        return found
+        nodes = (part for part in _unlike_nodes(facts) if not facts.owners <= part)
+        return [*found, *((tuple(names[device] for device in sorted(part)),) for part in nodes)]
 
     def there(self, time: int) -> int:
         # Of each link the integral of how many are informed by what time is left.

@@ -417,8 +417,6 @@ class _Paths:
 
 
 THEOREMS: tuple[type[Theorem], ...] = (*message_counts.THEOREMS, *link_prices.THEOREMS)
-# Ranks up to which messages are counted: beyond, bandwidths and distances set the time.
-_COUNTED = 128
 _TIMES_KEPT = 4096
 
 
@@ -431,7 +429,7 @@ def best_time(
     says nothing.
     """
     best = min(_fluid(topology, collective, size, proofs), key=_order)
-    for theorem in () if grants or topology.ranks > _COUNTED else THEOREMS:
+    for theorem in () if grants else THEOREMS:
         best = _stated(theorem, topology, collective, size, best.time) or best
     return best
 
@@ -440,8 +438,7 @@ def all_times(
     topology: Topology, collective: Collective, size: int, proofs: Sequence[Certificate]
 ) -> tuple[TimeCertificate, ...]:
     """The certificate of the latest time of every kind, as `best_time` takes it: the latest first."""
-    theorems = THEOREMS if topology.ranks <= _COUNTED else ()
-    stated = (_stated(theorem, topology, collective, size, 0) for theorem in theorems)
+    stated = (_stated(theorem, topology, collective, size, 0) for theorem in THEOREMS)
     found = sorted((*_fluid(topology, collective, size, proofs), *filter(None, stated)), key=_order)
     return tuple(entries[0] for entries in grouped((entry.kind, entry) for entry in found).values())
 
