@@ -103,7 +103,10 @@ class Bound:
 
 @dataclass(frozen=True, repr=False)
 class BoundResult(Rates, Result):
-    """All bounds of one collective on one selected topology; the headline is the tightest.
+    """All bounds of one collective on one selected topology.
+
+    The headline is the tightest where switches only forward; `rate`, `busbw` and `scope` are its own. What the
+    command line says first is `leading`, with the rate `most`: there switches multicast and add as they can.
 
     Attributes
     ----------
@@ -126,6 +129,9 @@ class BoundResult(Rates, Result):
     >>> found = bs.bound("dgx1-v100", "allgather")
     >>> found.scope, found.trees_per_root
     ('cut', 6)
+    >>> adding = bs.bound("hgx-h100", "allreduce")
+    >>> float(adding.rate / 10**9), float(adding.most / 10**9), adding.leading.switches_do
+    (257.14285714285717, 400.0, 'add')
     >>> found.headline.check(found.topology, found.collective)  # reasons against the certificate
     []
     """
@@ -138,9 +144,10 @@ class BoundResult(Rates, Result):
     searched: bool = True
 
     def __repr__(self) -> str:
-        listed = ", ".join(f"{entry.scope} {exact_GBps(entry.rate)}" for entry in self.bounds)
-        words = self.headline.certificate.words(self.topology)
-        return f"<BoundResult {self.collective} on {self.topology.name}, GB/s: {listed}\n  {words}>"
+        shown = ((f" where switches {x.switches_do}" if x.grants else "", x) for x in self.bounds)
+        every = ", ".join(f"{x.scope} {exact_GBps(x.rate)}{where}" for where, x in shown)
+        words = self.leading.certificate.words(self.topology)
+        return f"<BoundResult {self.sentence()}\n  {words}\n  GB/s: {every}>"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per bound."""
@@ -177,14 +184,19 @@ class BoundResult(Rates, Result):
         return min(granted, key=lambda entry: (entry.rate, not entry.grants), default=self.headline)
 
     @property
+    def leading(self) -> Bound:
+        """The bound where switches do what they can: what the sentence and the command line say first."""
+        return self.in_network or self.headline
+
+    @property
     def rate(self) -> Fraction:
-        """algbw of the headline in bytes/s."""
+        """algbw of the headline in bytes/s, where switches only forward."""
         return self.headline.rate
 
     @property
     def most(self) -> Fraction:
-        """algbw in bytes/s where switches do what they can."""
-        return (self.in_network or self.headline).rate
+        """algbw of `leading` in bytes/s, where switches do what they can."""
+        return self.leading.rate
 
     @property
     def algbw(self) -> Fraction:
@@ -216,12 +228,12 @@ class BoundResult(Rates, Result):
         return next((entry for entry in self.bounds if entry.scope == scope), None)
 
     def time(self, size: int) -> float:
-        """The least time for `size` bytes in seconds."""
+        """The least time for `size` bytes in seconds, where switches only forward."""
         return float(size / self.rate)
 
     def sentence(self) -> str:
         """The answer in one line."""
-        best = self.in_network or self.headline
+        best = self.leading
         switches = f", switches {best.switches_do}" if best.grants else ""
         most = f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}{switches})"
         return f"{self.collective} on {self.topology.title}: at most {most}"

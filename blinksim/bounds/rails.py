@@ -175,7 +175,9 @@ class _Translation:
     def __init__(self, topology: Topology, groups: list[list[int]]) -> None:
         self.topology = topology
         numbers = [topology.device(topology.members[group[0]]).node for group in groups]
-        names = [[self._local(topology.members[rank]) for rank in group] for group in groups]
+        heads = [f"n{number}." for number in numbers]
+        named = [[topology.members[rank] for rank in group] for group in groups]
+        names = [[name.removeprefix(head) for name in row] for head, row in zip(heads, named, strict=True)]
         # The places are those of the fullest node; others may lack some.
         fullest = max(range(len(names)), key=lambda number: len(names[number]))
         place = {name: number for number, name in enumerate(names[fullest])}
@@ -191,9 +193,6 @@ class _Translation:
         links = grouped((number, link) for link, number in enumerate(owner))
         self.link_at = [links_by_name(topology, number, links.get(number, ())) for number in numbers]
         self.key_of = {link: key for known in self.link_at for key, link in known.items()}
-
-    def _local(self, name: str) -> str:
-        return name.removeprefix(f"n{self.topology.device(name).node}.")
 
     def _keys(self, route: Route) -> _LocalRoute:
         return tuple(self.key_of[link] for link in route)

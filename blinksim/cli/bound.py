@@ -75,7 +75,7 @@ def bound(options: Bound) -> None:
 
     def text() -> None:
         # The machine as it is first: its switches do what they can.
-        held = best.in_network or best.headline
+        held = best.leading
         click.echo(f"{best.collective} on {topology.title}: at most {_reach(best, held)}")
         if held.grants:
             forwarding = f"if they only forward, {_reach(best, best.headline)}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import blinksim as bs
 from blinksim import machines
 from blinksim.cli.main import run
 from blinksim.formats import machine_yaml
@@ -282,3 +284,19 @@ def test_ctrl_c_while_polishing_keeps_what_is_there(
     line = ["synth", "dgx1-v100", "allgather", "--polish", "60", "-o", str(file)]
     assert "this is the best so far" in answer(capsys, line, status=130)
     assert as_json(capsys, "verify", str(file))["gap_exact"] == "0"
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "hgx-b200", "dgx1-v100", "mi300x", "rtx-pro-6000-pcie"])
+@pytest.mark.parametrize("collective", ["allreduce", "allgather", "broadcast", "alltoall"])
+def test_python_leads_with_what_the_command_line_says_first(
+    machine: str, collective: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bound", machine, collective]) == 0
+    first, found = capsys.readouterr().out.splitlines()[0], bs.bound(machine, collective)
+    for text in (first, found.sentence(), repr(found).splitlines()[0]):
+        said = re.search(r"at most ([0-9./]+) GB/s", text)
+        assert said is not None
+        assert Fraction(said[1]) * 10**9 == found.most == found.leading.rate
+    # Switches that do more never allow less.
+    assert found.rate == found.headline.rate <= found.most
+    assert (found.most > found.rate) == bool(found.leading.grants)

@@ -16,7 +16,7 @@ sizes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -181,7 +181,11 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 def best_clock(topology: Topology, collective: Collective, size: int) -> Clock | None:
     """The latest time that clocks prove, of all sources and sinks that are tried; None for large machines."""
     flows = _flows(topology, collective)
-    looks = (_Flow.estimate, _PAIRS), (_Flow.time, _REFINED), (lambda f, size: f.refined(size)[0], _RAISED)
+    looks: tuple[tuple[Callable[[_Flow, int], float], int], ...] = (
+        (_Flow.estimate, _PAIRS),
+        (lambda flow, size: flow.clocks(flow.late, flow.needed(size))[0], _REFINED),
+        (lambda flow, size: flow.refined(size)[0], _RAISED),
+    )
     for look, most in looks:
         # Many pairs share a flow.
         later = {flow: -look(flow, size) for flow in {*flows}}
@@ -254,20 +258,16 @@ class _Flow:
         """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
         return float(self.needed(size)) / self._narrow + self._apart
 
-    def _clocks(self, late: frozenset[int], needed: Fraction) -> tuple[int, list[int]]:
+    def clocks(self, late: frozenset[int], needed: Fraction) -> tuple[int, list[int]]:
         if late not in self._found:
             self._found[late] = _Paths(self.facts, self.sources, {*self.sinks}, late)
         return self._found[late].clocks(needed)
-
-    def time(self, size: int) -> int:
-        """A time that clocks prove, found at once."""
-        return self._clocks(self.late, self.needed(size))[0]
 
     def refined(self, size: int) -> tuple[int, list[int]]:
         """A later time where there is one, and its clocks: with what is known of when data of others can pass."""
         facts, late, best = self.facts, self.late, (0, [0] * len(self.facts.topology.devices))
         for _ in range(_ROUNDS):
-            time, clocks = self._clocks(late, self.needed(size))
+            time, clocks = self.clocks(late, self.needed(size))
             best = max(best, (time, clocks), key=lambda found: found[0])
             passing = {device: facts.passing[device] for device in facts.ranks if device in facts.owners}
             late = frozenset(device for device, then in passing.items() if then is None or clocks[device] < then)
