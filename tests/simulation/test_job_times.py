@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -81,14 +82,27 @@ def test_the_quicker_one_of_two_programs_is_named(name: str, ranks: int) -> None
     part, graph = bs.load("hgx-h200").select([*range(ranks)]), bs.model("execution", calls="graph")
     apart = [row for row in rows(name) if abs(row["blinksim_us"] / row["nccl_us"] - 1) > 0.03][:: ranks - 1]
     named = 0
-    # As these runs: a process for each GPU. With threads of one process others published half of that for small sizes.
-    library = Library(published=lambda cell: cell.set.set_up != "threads")
     for row in apart:
-        [nccl] = answer(part, Collective(row["collective"]), [row["size_bytes"]], library=library)
+        [nccl] = answer(part, Collective(row["collective"]), [row["size_bytes"]])
         ours = bs.project(part, row["collective"], row["size_bytes"], model=graph)
         named += (ours.time_s < nccl.time_s) == (row["blinksim_us"] < row["nccl_us"])
     assert len(apart) > 14
     assert named >= 0.9 * len(apart)
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("training-job-2gpu", 2), ("training-job-4gpu", 4)])
+def test_nccl_times_of_small_calls_in_a_graph_are_near_measured_ones(name: str, ranks: int) -> None:
+    """A process launches them for each GPU: by threads of one process others published half of that."""
+    part = bs.load("hgx-h200").select([*range(ranks)])
+    small = [row for row in rows(name) if row["size_bytes"] <= 2**16]
+    ratios = {}
+    for set_up in ("graph", "threads"):
+        library = Library(set_up=set_up)
+        found = [answer(part, Collective(row["collective"]), [row["size_bytes"]], library=library)[0] for row in small]
+        ratios[set_up] = median(1e6 * one.time_s / row["nccl_us"] for one, row in zip(found, small, strict=True))
+    assert len(small) == 20
+    assert 0.8 < ratios["graph"] < 1.1
+    assert ratios["threads"] < 0.7
 
 
 def test_a_call_on_a_stream_and_one_from_the_host_take_longer() -> None:

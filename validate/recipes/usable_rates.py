@@ -47,7 +47,7 @@ from blinksim.timing.measured.library_rates import (
     scope_of,
 )
 from blinksim.timing.measured.library_time import LibraryTime
-from blinksim.timing.measured.public_tables import GRAPH, Cell, Set, SetUpName
+from blinksim.timing.measured.public_tables import GRAPH, THREADS, Cell, Set, SetUpName
 from validate.recipes import usable_fit
 from validate.recipes.how_wrong import Judged, Rig, left_out_tables, page
 from validate.recipes.usable_fit import constant_rows, fit_machine
@@ -252,7 +252,7 @@ def ratios_of(rig: Rig) -> list[tuple[Where, float]]:
     """What, scope and sizes, and published over predicted time, where no prediction knows the rig."""
     found, asked = list[tuple[Where, float]](), RIGS[rig]
     # What the host takes is no error of what is known of the GPUs.
-    told = [[cell for cell in cells if public_tables.holds_for(cell, GRAPH)] for *_, cells in asked]
+    told = [[cell for cell in cells if public_tables.holds_for(cell, THREADS)] for *_, cells in asked]
     with without(rig):
         for (question, adds, launched, _), counted in zip(asked, told, strict=True):
             with suppress(BlinksimError):

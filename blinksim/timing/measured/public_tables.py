@@ -130,26 +130,30 @@ def cells(machine: str) -> Sequence[Cell]:
 
 
 @cache
-def host_times() -> Mapping[str, float]:
-    """Seconds from call to call that the host takes, by the sets of one node that were launched from a stream.
+def host_times(set_up: str = STREAM) -> Mapping[str, float]:
+    """Seconds from call to call that the host takes, by the sets of one node that were launched in that way.
 
     That is the least time of such a set.
     """
-    streams = dict.fromkeys(one.machine for one in sets().values() if one.set_up == STREAM)
-    found = [cell for machine in streams for cell in cells(machine) if cell.set.set_up == STREAM and cell.nodes == 1]
+    alike = dict.fromkeys(one.machine for one in sets().values() if one.set_up == set_up)
+    found = [cell for machine in alike for cell in cells(machine) if cell.set.set_up == set_up and cell.nodes == 1]
     return {cell.set.name: cell.time_s for cell in sorted(found, key=lambda cell: -cell.time_s)}
 
 
 def holds_for(cell: Cell, set_up: str) -> bool:
-    """True if a published time is also that of calls launched in another way: the host was not what took so long."""
-    if cell.nodes > 1 or (cell.set.set_up == STREAM) == (set_up == STREAM):
+    """True if a published time is also that of calls launched in another way: the host was not what took so long.
+
+    Where nobody says how calls were launched, they count as those in a graph, and by threads.
+    """
+    said = cell.set.set_up
+    if cell.nodes > 1 or said == set_up or (said in ("", GRAPH) and set_up != STREAM):
         return True
-    return beyond_host(cell.time_s, cell.set.name if cell.set.set_up == STREAM else "")
+    return beyond_host(cell.time_s, None if set_up == STREAM else cell.set)
 
 
-def beyond_host(time_s: float, name: str = "") -> bool:
-    """True if the host that launched the calls of a set, or by default any, is no part of a time."""
-    host = host_times()[name] if name else max(host_times().values(), default=0.0)
+def beyond_host(time_s: float, one: Set | None = None) -> bool:
+    """True if the host that launched the calls of a set, or by default any from a stream, is no part of a time."""
+    host = host_times(one.set_up)[one.name] if one else max(host_times().values(), default=0.0)
     return time_s >= _BEYOND_HOST * host
 
 
