@@ -470,9 +470,13 @@ class Library(TimingModel):
         return replace(found, details={**found.details, **kept})
 
     @_once
-    def _modelled(self, collective: Collective, size: int) -> _Modelled:
-        """The time by the best model that is known, whatever was published of this very job."""
-        return self.by_constants(collective, size) or self._by_models(collective, size)
+    def _modelled(self, collective: Collective, size: int, what: str = EXPECTED) -> _Modelled:
+        """The time by the best model that is known, whatever was published of this very job.
+
+        what: by constants only if these are asked for, so that like is held against like.
+        """
+        known = self.by_constants(collective, size) if what == EXPECTED else None
+        return known or self._by_models(collective, size)
 
     def _scaled(self, collective: Collective, size: int) -> _Modelled:
         """The time by a model, times what published ones of jobs on fewer and on more nodes are above theirs.
@@ -483,9 +487,7 @@ class Library(TimingModel):
         model, at = self._modelled(collective, size), math.log(self.ranks)
         ratios, jobs = dict[float, float](), list[str]()
         for neighbor in self._neighbors(collective):
-            known = neighbor.by_constants(collective, size) if model.what == EXPECTED else None
-            base = known or neighbor._by_models(collective, size)
-            published = neighbor._taken(collective, size)
+            base, published = neighbor._modelled(collective, size, model.what), neighbor._taken(collective, size)
             ratios[math.log(neighbor.ranks)] = math.log(published.time_s / base.time_s)
             jobs.append(count(neighbor.nodes, "node") if self.nodes > 1 else count(neighbor.ranks, "GPU"))
         if ratios:
@@ -669,21 +671,22 @@ class Library(TimingModel):
 
         That is 2 where the size was published, 1 between published ones, and less elsewhere.
         """
+        model = self._modelled(collective, size)
         if size in times:
-            return times[size] / self._modelled(collective, size).time_s, 2.0
+            return times[size] / model.time_s, 2.0
         below, above = (max((s for s in times if s < size), default=0), min((s for s in times if s > size), default=0))
         part = math.log(size / below) / math.log(above / below) if below and above else 0.0
         if 0 < above <= _ADJACENT * below:
             # The model may jump between them, where NCCL changes its choice; times do not.
-            return times[below] ** (1 - part) * times[above] ** part / self._modelled(collective, size).time_s, 1.0
-        near = {s: times[s] / self._modelled(collective, s).time_s for s in (below, above) if s}
+            return times[below] ** (1 - part) * times[above] ** part / model.time_s, 1.0
+        near = {s: times[s] / self._modelled(collective, s, model.what).time_s for s in (below, above) if s}
         if 0 < above <= _NEIGHBORS * below:
             return near[below] ** (1 - part) * near[above] ** part, 1.0
         end = min(near, key=lambda s: abs(math.log(s / size)))
         weight = 1 - abs(math.log(end / size)) / math.log(_FADES)
         if not above:
             # Beyond all published sizes the rate of the largest stays.
-            return size / end * times[end] / self._modelled(collective, size).time_s, max(weight, 0.001)
+            return size / end * times[end] / model.time_s, max(weight, 0.001)
         return near[end] ** max(0.0, weight), max(0.0, weight)
 
     def _projection(

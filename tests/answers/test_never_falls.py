@@ -54,6 +54,19 @@ def test_more_bytes_take_no_less(machine: str, nodes: int, collective: str, size
     assert contradictions(bs.Question(machine, nodes=nodes), collective, [*sizes]) == []
 
 
+@pytest.mark.parametrize("nodes", [2, 8, 10, 16])
+@pytest.mark.parametrize("machine", ["hgx-h100", "p5", "bm.gpu.h100.8", "gb200-nvl8"])
+def test_twice_the_bytes_take_at_most_twice_as_long_where_nobody_measured(machine: str, nodes: int) -> None:
+    """Also at the least size that was published of a job, from where its times tell of fewer bytes and other nodes.
+
+    Ten nodes of H100 were published from 32 MiB on: 4 MiB took 2.8 times what 2 MiB did.
+    """
+    model, whole = Library().at(bs.Question(machine, nodes=nodes))
+    found = model.times(whole, Collective("allreduce"), [2**power for power in range(14, 31)])
+    pairs = [pair for pair in pairwise(found) if {one.details["basis"] for one in pair} != {"measured"}]
+    assert max((more.time_s / less.time_s for less, more in pairs), default=1.0) < 2.05
+
+
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 1), ("dgx-a100", 1), ("p5en", 1), ("p5", 8)])
 @pytest.mark.parametrize("collective", ["scatter", "alltoall", "allgather", "allreduce"])
 def test_few_bytes_take_no_more_than_many(machine: str, nodes: int, collective: str) -> None:

@@ -23,8 +23,6 @@ from blinksim.timing.measured_constants import NcclRates
 from blinksim.topology.graph import Topology
 
 NCCL = "NCCL"
-# Constants say nothing of messages by more than this factor smaller than those that were measured.
-_REACH_IN_SIZE = 8
 
 
 def catalogued(machine: Topology) -> str:
@@ -124,7 +122,8 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
     smallest = _smallest(name, scope, job.collective in EXCHANGES) if known else {}
     # Without a switch other numbers of GPUs of a node have other links.
     alike = job.switched or job.ranks // job.nodes in smallest
-    if not alike or size * _REACH_IN_SIZE < min(smallest.values(), default=0):
+    # Below the smallest message that was measured libraries take other algorithms.
+    if not alike or size < min(smallest.values(), default=0):
         return None
     for rates in known:
         least, most = rates.ranks
