@@ -179,8 +179,17 @@ class Library(TimingModel):
         return model, model.machine
 
     def _as_it_was(self, question: Question, changed: bool) -> Library | None:
-        """The model of the machine before it was edited, or of one of the catalogue that has what it says it lacks."""
+        """The model of the machine before it was edited, or of one of the catalogue that has what it says it lacks.
+
+        Or of switches that add, where they are set not to, and nobody published what jobs of several nodes take then.
+        """
         edited, whole = bool(question.edits) or changed, self.machine
+        if not edited and not self.multicast and self.nodes > 1 and whole.in_network:
+            name = catalogued(whole)
+            cells = public_tables.cells(name) if name in public_tables.machines() else ()
+            if all(one.adds_in_switches for one in cells if one.nodes > 1):
+                settings = {of: getattr(self, of) for of in _SETTINGS} | {"multicast": True}
+                return Library(**settings).at(question)[0]
         alone = not edited and self.nodes == 1 and question.links is None and whole.rates.startswith("nccl")
         twin = like(self.question.node()) if alone else None
         if not edited and (twin is None or not twin.edits):
@@ -452,12 +461,14 @@ class Library(TimingModel):
             names = min((sent_by(one.bounded(collective)[0], collective) for one in (self, healthy)), key=len)
             times, by = [one.links(collective, size, names).time_s for one in (self, healthy)], "the links"
         factor = times[0] / times[1]
-        same = self.ranks == healthy.ranks and not self.question.rates
+        alike = self.multicast == healthy.multicast
+        same = alike and self.ranks == healthy.ranks and not self.question.rates
         if same and all(map(_LESSEN.match, self.machine.edits)):
             # Routes over fewer links may have fewer starts, and libraries do not find them.
             lost = healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate
             factor = max(factor, 1.0, float(lost))
         details, lacks = before.details, f"what it lacks of {healthy.machine.name}"
+        lacks = lacks if alike else "switches set not to add"
         cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
         change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"
         origin = f"{details['origin']}; {change} {cause}, by {by}"

@@ -199,6 +199,23 @@ def test_switches_that_do_not_add_are_the_same_by_edit_and_by_setting(machine: s
         assert ends[0] == pytest.approx(ends[1])
 
 
+@pytest.mark.parametrize("collective", ["allreduce", "reducescatter"])
+@pytest.mark.parametrize("nodes", [2, 8, 10])
+@pytest.mark.parametrize("machine", ["hgx-h100", "p5", "a3-megagpu-8g", "hgx-b200"])
+def test_fewer_choices_are_no_quicker_where_nobody_published_that(machine: str, nodes: int, collective: str) -> None:
+    """NCCL takes the best by its own model; runs that do not say whether switches added tell as much of both."""
+    sizes = [2**power for power in range(10, 34, 2)]
+    models = [Library(multicast=adds).at(bs.Question(machine, nodes=nodes)) for adds in (True, False)]
+    found = [model.times(whole, Collective(collective), sizes) for model, whole in models]
+    for more, fewer in zip(*found, strict=True):
+        assert fewer.time_s >= more.time_s * (1 - 1e-9)
+        [stated, without] = [model.stated(more.collective, more.size) for model, _ in models]
+        assert stated is not None
+        assert without is not None
+        assert fewer.least is not None
+        assert fewer.time_s <= more.time_s * without.time_s / stated.time_s * 1.1 or fewer.time_s == fewer.least.time_s
+
+
 @pytest.mark.parametrize("collective", ["alltoall", "broadcast"])
 def test_switches_that_add_are_nothing_to_what_adds_nothing(collective: str) -> None:
     """The published time stays the figure where switches that add are taken away from what they do nothing for."""
