@@ -24,7 +24,7 @@ from blinksim.collective import Collective
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_time import kin_of
-from blinksim.timing.measured.public_tables import Cell, band_of
+from blinksim.timing.measured.public_tables import Cell, SetUpName, band_of
 from validate.recipes.usable_rates import ENDS, asked
 
 # Below this many cells a share says nothing of an interval of 8 in 10.
@@ -455,14 +455,17 @@ def test_the_host_holds_up_calls_from_a_stream_and_no_others() -> None:
 
 @pytest.mark.parametrize("launched", ["graph", "stream"])
 @pytest.mark.parametrize("machine", ["hgx-h100", "hgx-h200", "dgx-a100", "hgx-b200", "gb200-nvl4"])
-def test_times_of_calls_that_threads_launched_hold_for_others_beyond_the_host(machine: str, launched: str) -> None:
+def test_times_of_calls_that_threads_launched_hold_for_others_beyond_the_host(
+    machine: str, launched: SetUpName
+) -> None:
     """Published runs of one node by threads: at their least times they say nothing of other calls."""
     runs = [cell for cell in public_tables.cells(machine) if cell.set.set_up == "threads" and cell.nodes == 1]
     names = {cell.set.name for cell in runs}
     least, most = (end(runs, key=lambda cell: cell.time_s) for end in (min, max))
     for cell, holds in ((least, False), (most, True)):
         question, collective = bs.Question(machine, members=f"0-{cell.gpus - 1}"), Collective(cell.collective)
-        models = [Library(set_up=name).at(question) for name in (launched, "threads")]
+        ways: tuple[SetUpName, ...] = (launched, "threads")
+        models = [Library(set_up=name).at(question) for name in ways]
         found, own = (model.times(whole, collective, [cell.size])[0].details for model, whole in models)
         assert own["basis"] == "measured"
         assert any(name in own["origin"] for name in names)

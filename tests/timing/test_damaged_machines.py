@@ -63,7 +63,9 @@ def test_a_damaged_cluster_that_picks_otherwise_says_so_in_its_terms() -> None:
     ratio = min(expected[1].values()) / min(expected[0].values())
     # No nearer to the bound than the healthy machine.
     lost = Fraction(8, 7)
-    assert healthy.bound and damaged.bound and healthy.bound.rate / damaged.bound.rate == lost
+    assert healthy.bound is not None
+    assert damaged.bound is not None
+    assert healthy.bound.rate / damaged.bound.rate == lost
     assert ratio == pytest.approx(1.1365, rel=1e-4)
     assert damaged.time_s / healthy.time_s == pytest.approx(float(lost))
 
