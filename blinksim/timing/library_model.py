@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, wraps
@@ -184,12 +185,12 @@ class Library(TimingModel):
         Or of switches that add, where they are set not to, and nobody published what jobs of several nodes take then.
         """
         edited, whole = bool(question.edits) or changed, self.machine
-        if not edited and not self.multicast and self.nodes > 1 and whole.in_network:
-            name = catalogued(whole)
-            cells = public_tables.cells(name) if name in public_tables.machines() else ()
-            if all(one.adds_in_switches for one in cells if one.nodes > 1):
-                settings = {of: getattr(self, of) for of in _SETTINGS} | {"multicast": True}
-                return Library(**settings).at(question)[0]
+        if not (edited or self.multicast) and self.nodes > 1 and whole.in_network:
+            published = self._published_of(catalogued(whole))
+            if not any(one.nodes > 1 and not one.adds_in_switches for one in published):
+                adding = copy(self)
+                adding.multicast = True
+                return adding.at(question)[0]
         alone = not edited and self.nodes == 1 and question.links is None and whole.rates.startswith("nccl")
         twin = like(self.question.node()) if alone else None
         if not edited and (twin is None or not twin.edits):
@@ -462,14 +463,15 @@ class Library(TimingModel):
             times, by = [one.links(collective, size, names).time_s for one in (self, healthy)], "the links"
         factor = times[0] / times[1]
         alike = self.multicast == healthy.multicast
-        same = alike and self.ranks == healthy.ranks and not self.question.rates
-        if same and all(map(_LESSEN.match, self.machine.edits)):
+        other = not alike, self.ranks != healthy.ranks, self.question.rates
+        if not any(other) and all(map(_LESSEN.match, self.machine.edits)):
             # Routes over fewer links may have fewer starts, and libraries do not find them.
             lost = healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate
             factor = max(factor, 1.0, float(lost))
-        details, lacks = before.details, f"what it lacks of {healthy.machine.name}"
-        lacks = lacks if alike else "switches set not to add"
-        cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
+        details = before.details
+        lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
+        causes: dict[str, object] = {"the edits": self.machine.edits, "the rates": self.question.rates, lacks: True}
+        cause = next(words for words, so in causes.items() if so)
         change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"
         origin = f"{details['origin']}; {change} {cause}, by {by}"
         model = replace(self._modelled(collective, size), origin=origin)
@@ -537,7 +539,7 @@ class Library(TimingModel):
         """The model of as many GPUs of each of other nodes of the machine; it knows what this one does."""
         if (nodes, each) not in self._others:
             question = Question(self._name, nodes=nodes, ranks_per_node=each)
-            self._others[nodes, each] = Library(**{of: getattr(self, of) for of in _SETTINGS}).at(question)[0]
+            self._others[nodes, each] = self.at(question)[0]
         other = self._others[nodes, each]
         other.published, other.constants = self.published, self.constants
         return other
