@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
@@ -30,7 +31,7 @@ from blinksim.results import Result, Term, keyed
 from blinksim.textio.text_table import refused_words, table
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, with_least_time
-from blinksim.timing.library_model import GUESSES, Library
+from blinksim.timing.library_model import GUESSES, Library, sent_by
 from blinksim.timing.measured_constants import uncovered
 from blinksim.timing.nccl_model import NcclTuner, weakest
 from blinksim.timing.projection_result import Projection, labelled, left_out_words, rates_of_links
@@ -523,14 +524,22 @@ def answer(
     while healthy is not None and healthy.healthy is not None:
         healthy = healthy.healthy
     programs = {} if healthy is None else _launches(healthy.question, collective, sizes)
-    found, narrow = [], weakest(asked.machine)
+    found, narrow, sent = [], weakest(asked.machine), sent_by(part, collective)
     for size, takes in zip(sizes, asked.times(asked.machine, collective, sizes), strict=True):
-        best = _best(contest, size) if contest.candidates else None
-        if best is not None:
-            # What is measured of links is no bound: a program may exceed what others have measured.
-            longer = (p.longer(*programs.get(size, ())) for p in best.projections)
-            stated = (replace(p, bound=bound if p.grants else forwarding, least=None) for p in longer)
-            best = replace(best, projections=tuple(stated))
+        best, every = None, list[Projection]()
+        if contest.candidates:
+            best = _best(contest, size)
+            # What the library sends by, where no launches of programs are counted.
+            own = (*sent, takes.details["choice"].partition(" ")[0]) * (contest.on_links > bool(programs))
+            for one in best.projections:
+                # What is measured of links is no bound: a program may exceed what others have measured.
+                longer = one.longer(*programs.get(size, ()))
+                stated = replace(longer, bound=bound if one.grants else forwarding, least=None)
+                if one.algorithm in own and stated.time_s > takes.time_s:
+                    # The library sends in this way, so links reach what its time shows.
+                    stated = replace(stated, terms=takes.terms, rates=f"{asked.library}-reached")
+                every.append(stated)
+            best = replace(best, projections=tuple(sorted(every, key=attrgetter("time_s"))))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}
         found.append(Answer(**given, could=best, edits=asked.question.edits, beside=beside))
