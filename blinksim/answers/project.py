@@ -443,7 +443,9 @@ class Answer(Projection):
         origin = ("" if self.known else f"{UNKNOWN}: ") + details["origin"]
         launched = f" launched {_LAUNCHED[details['set_up']]}" if "set_up" in details else ""
         found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{launched}{choice}"), ("from", origin)]
-        found += [("projected", f"{format_time(one.time_s)} ({one.model})") for one in [self.projected] if one]
+        if one := self.projected:
+            apart = "" if self.low_s <= one.time_s <= self.high_s else "; outside the interval"
+            found.append(("projected", f"{format_time(one.time_s)} ({one.model}){apart}"))
         if self.could is not None:
             slower = f"; slower than {self.library}" if self.at_best != COULD_TAKE else ""
             found.append((self.at_best, self.could.runs_as(at.get(COULD_TAKE, "")) + slower))

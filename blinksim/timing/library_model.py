@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, wraps
@@ -156,9 +155,13 @@ class Library(TimingModel):
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
         self.alone: dict[Collective, tuple[Topology, Fraction, tuple[str, ...]]] = {}
 
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {of: getattr(self, of) for of in _SETTINGS}
+
     def at(self, question: Question) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it."""
-        model = Library(**{of: getattr(self, of) for of in _SETTINGS})
+        model = Library(**self._settings)
         named, machine = get_args(RatesName), question.machine
         name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
         own = isinstance(machine, Topology) and (machine.edits or machine.source.startswith(RECORDED))
@@ -185,12 +188,10 @@ class Library(TimingModel):
         Or of switches that add, where they are set not to, and nobody published what jobs of several nodes take then.
         """
         edited, whole = bool(question.edits) or changed, self.machine
-        if not (edited or self.multicast) and self.nodes > 1 and whole.in_network:
-            published = self._published_of(catalogued(whole))
-            if not any(one.nodes > 1 and not one.adds_in_switches for one in published):
-                adding = copy(self)
-                adding.multicast = True
-                return adding.at(question)[0]
+        if not edited and not self.multicast and self.nodes > 1 and whole.in_network:
+            told = {(one.collective, one.nodes > 1) for one in self._published_of(catalogued(whole))}
+            if ("allreduce", True) not in told:
+                return Library(**self._settings | {"multicast": True}).at(question)[0]
         alone = not edited and self.nodes == 1 and question.links is None and whole.rates.startswith("nccl")
         twin = like(self.question.node()) if alone else None
         if not edited and (twin is None or not twin.edits):
@@ -343,6 +344,7 @@ class Library(TimingModel):
                 found = found.raised(one.time_s, words)
             low, high = (max(each.details[end] for each in (one, found)) for end in _ENDS)
             details = {**found.details, **dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))}
+            details["origin"] += "; fewer bytes took longer" if one.time_s > found.time_s else ""
             found = replace(found, details=details)
         return found
 
@@ -488,8 +490,16 @@ class Library(TimingModel):
 
         what: by constants only if these are asked for, so that like is held against like.
         """
-        known = self.by_constants(collective, size) if what == EXPECTED else None
-        return known or self._by_models(collective, size)
+        if what == EXPECTED and (known := self.by_constants(collective, size)):
+            return known
+        stated = self.stated(collective, size)
+        kind = PREDICTED if stated else SENDS if collective.personalized else LINKS
+        base = stated or self.links(collective, size)
+        spread = self._spread(kind, size, self._name if self.constants else "")
+        middle, by = spread.middle, "NCCL's own model" if stated else f"{base.algorithm} on the links"
+        origin = f"{by}, and how {count(spread.cells, 'published time')} of other jobs compare with it"
+        about = replace(spread, low=spread.low / middle, middle=1.0, high=spread.high / middle)
+        return _Modelled(base.time_s, base.terms, kind, origin, about).times(middle)
 
     def _scaled(self, collective: Collective, size: int) -> _Modelled:
         """The time by a model, times what published ones of jobs on fewer and on more nodes are above theirs.
@@ -556,16 +566,6 @@ class Library(TimingModel):
             # Constants of a user's own are no surer than the times that they were fitted to.
             spread = replace(spread, low=min(spread.low, 1 - fit.p90), high=max(spread.high, 1 + fit.p90))
         return _Modelled(known.time_s, known.terms, EXPECTED, known.origin, spread)
-
-    def _by_models(self, collective: Collective, size: int) -> _Modelled:
-        stated = self.stated(collective, size)
-        what = PREDICTED if stated else SENDS if collective.personalized else LINKS
-        base = stated or self.links(collective, size)
-        spread = self._spread(what, size, self._name if self.constants else "")
-        middle, by = spread.middle, "NCCL's own model" if stated else f"{base.algorithm} on the links"
-        origin = f"{by}, and how {count(spread.cells, 'published time')} of other jobs compare with it"
-        about = replace(spread, low=spread.low / middle, middle=1.0, high=spread.high / middle)
-        return _Modelled(base.time_s, base.terms, what, origin, about).times(middle)
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:
         scope = library_rates.scope_of(self.nodes, self.ranks)

@@ -67,6 +67,15 @@ def test_twice_the_bytes_take_at_most_twice_as_long_where_nobody_measured(machin
     assert max((more.time_s / less.time_s for less, more in pairs), default=1.0) < 2.05
 
 
+@pytest.mark.parametrize("collective", ["allreduce", "allgather"])
+@pytest.mark.parametrize(("machine", "nodes"), [("alps", 4), ("polaris", 8), ("p5", 2), ("rtx-pro-6000-pcie", 1)])
+def test_a_published_time_below_that_of_fewer_bytes_says_so(machine: str, nodes: int, collective: str) -> None:
+    model, whole = Library().at(bs.Question(machine, nodes=nodes))
+    found = model.times(whole, Collective(collective), SIZES)
+    for less, more in pairwise(found):
+        assert (more.time_s < less.time_s) == more.details["origin"].endswith("; fewer bytes took longer")
+
+
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 1), ("dgx-a100", 1), ("p5en", 1), ("p5", 8)])
 @pytest.mark.parametrize("collective", ["scatter", "alltoall", "allgather", "allreduce"])
 def test_few_bytes_take_no_more_than_many(machine: str, nodes: int, collective: str) -> None:
