@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, wraps
@@ -155,13 +156,9 @@ class Library(TimingModel):
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
         self.alone: dict[Collective, tuple[Topology, Fraction, tuple[str, ...]]] = {}
 
-    @property
-    def _settings(self) -> dict[str, Any]:
-        return {of: getattr(self, of) for of in _SETTINGS}
-
     def at(self, question: Question) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it."""
-        model = Library(**self._settings)
+        model = Library(**{of: getattr(self, of) for of in _SETTINGS})
         named, machine = get_args(RatesName), question.machine
         name, table = (isinstance(machine, Topology) and machine.loaded_from) or ("", "")
         own = isinstance(machine, Topology) and (machine.edits or machine.source.startswith(RECORDED))
@@ -191,7 +188,9 @@ class Library(TimingModel):
         if not edited and not self.multicast and self.nodes > 1 and whole.in_network:
             told = {(one.collective, one.nodes > 1) for one in self._published_of(catalogued(whole))}
             if ("allreduce", True) not in told:
-                return Library(**self._settings | {"multicast": True}).at(question)[0]
+                adding = copy(self)
+                adding.multicast = True
+                return adding.at(question)[0]
         alone = not edited and self.nodes == 1 and question.links is None and whole.rates.startswith("nccl")
         twin = like(self.question.node()) if alone else None
         if not edited and (twin is None or not twin.edits):

@@ -29,3 +29,16 @@ def test_a_file_has_the_bound_of_its_machine(
     path.write_text(written.text)
     by_name, by_file = (bs.bound(bs.load(one, nodes=nodes), collective).rate for one in (machine, str(path)))
     assert 1 / 1.001 <= by_name / by_file <= most
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "alltoall"])
+@pytest.mark.parametrize(
+    "machine", ["hgx-h100", "hgx-h200", "dgx1-v100", "dgx2", "p5", "gb200-nvl4", "dgx-a100", "l40s-pcie"]
+)
+def test_a_file_takes_what_its_machine_does(tmp_path: Path, machine: str, collective: str) -> None:
+    """GPUs are numbered in the file, so that what is published of their like counts."""
+    path = tmp_path / "file.xml"
+    bs.write(bs.export(bs.load(machine), "nccl-topo"), path)
+    by_name, by_file = (bs.project(str(one), collective, "256MiB") for one in (machine, path))
+    near = 0.1 if machine == "l40s-pcie" else 1e-3
+    assert by_file.time_s == pytest.approx(by_name.time_s, rel=near)

@@ -106,6 +106,14 @@ def known_gpu(device: Device) -> KnownGpu | None:
     return next((gpu for gpu in known_gpus() if number in gpu.pci), None) if vendor == _NVIDIA else None
 
 
+def numbered(machine: Topology) -> Topology:
+    """A machine with the PCI numbers of its GPUs, by which NCCL's files name them, where their models are known."""
+    gpus = [known_gpu(device) or named(f"NVIDIA {model(device)}") for device in machine.devices]
+    numbers = [{"vendor": f"0x{_NVIDIA}", "device": f"0x{gpu.pci[0]}"} if gpu else {} for gpu in gpus]
+    pairs = zip(machine.devices, numbers, strict=True)
+    return replace(machine, devices=tuple(replace(one, attributes={**own, **one.attributes}) for one, own in pairs))
+
+
 def model(device: Device) -> str:
     """The model of a GPU as the catalogue has it, without form and memory: ``H100``."""
     known = known_gpu(device)
