@@ -93,12 +93,13 @@ def _diagnosed(
 
 def diagnose(options: Diagnose) -> None:
     """Whether the bandwidth of a log is normal."""
-    question = _question(options)
-    whole = question.whole()
+    if options.logs and (options.busbw or options.time or options.size):
+        cure = "leave one of both out (a machine is named by --machine)"
+        raise InputError(f"--busbw, --time and --size are a figure in place of a log; {cure}")
     if options.json and len(options.logs) > 1:
         raise InputError("--json takes one log; --csv has a column for the log")
-    if options.logs and (options.busbw or options.time or options.size):
-        raise InputError("--busbw, --time and --size are a figure in place of a log; leave one of both out")
+    question = _question(options)
+    whole = question.whole()
     runs = {log: _runs(log, options.collective) for log in options.logs}
     tested = options.collective or "allreduce"
     by_log = {log: _diagnosed(options, question, whole, runs.get(log), tested) for log in runs or ["figure"]}

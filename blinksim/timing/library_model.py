@@ -323,7 +323,8 @@ class Library(TimingModel):
         found = taken.raised(least.time_s, "what the links need at least")
         # What the bound raises keeps an interval as wide above it.
         ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
-        details = {**taken.details, **ends, "bound_rates": rates_of(part)}
+        origin = taken.details["origin"] + "; however calls are launched" * (self.set_up != "graph" and self.nodes > 1)
+        details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         return replace(found, details=details, least=least, bound=bound, grants=grants)
 
     def _risen(self, collective: Collective, size: int, asked: float = 0.0) -> Projection:
