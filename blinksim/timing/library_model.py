@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, wraps
@@ -188,9 +187,8 @@ class Library(TimingModel):
         if not edited and not self.multicast and self.nodes > 1 and whole.in_network:
             told = {(one.collective, one.nodes > 1) for one in self._published_of(catalogued(whole))}
             if ("allreduce", True) not in told:
-                adding = copy(self)
-                adding.multicast = True
-                return adding.at(question)[0]
+                settings = {of: getattr(self, of) for of in _SETTINGS} | {"multicast": True}
+                return Library(**settings).at(question)[0]
         alone = not edited and self.nodes == 1 and question.links is None and whole.rates.startswith("nccl")
         twin = like(self.question.node()) if alone else None
         if not edited and (twin is None or not twin.edits):
@@ -339,15 +337,15 @@ class Library(TimingModel):
         found = self._edited(healthy, collective, size) if healthy else self._taken(collective, size)
         if healthy or found.time_s * _FALLS < asked:
             return found
-        for one, words in self._less(found, asked):
+        for one, who in self._less(found, asked):
             # Published times stay what they are.
-            told = f"{words.removeprefix('what ').removesuffix(' take')} took longer", f"no less than {words}"
             guessed, less = found.details["basis"] != "measured", found.time_s < one.time_s * (1 - 1e-9)
-            found = found.raised(one.time_s, words) if guessed else found
+            told = f"no less than {who}" if guessed else "fewer bytes took longer"
+            found = found.raised(one.time_s, f"what it takes {who}") if guessed else found
             low, high = (max(each.details[end] for each in (one, found)) for end in _ENDS)
-            details = {**found.details, **dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))}
-            details["origin"] += f"; {told[guessed]}" if less else ""
-            found = replace(found, details=details)
+            origin = found.details["origin"] + f"; {told}" * less
+            ends = dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))
+            found = replace(found, details={**found.details, **ends, "origin": origin})
         return found
 
     def _less(self, found: Projection, asked: float) -> Iterator[tuple[Projection, str]]:
@@ -359,12 +357,12 @@ class Library(TimingModel):
         power = max(TURNS[0], 2 ** (max(1, size - 1).bit_length() - 1))
         near = self._neighbors(collective) if size <= TURNS[0] else ()
         if fewer := [s for one in (self, *near) for s in (power, *one._known(collective)) if s < size]:
-            yield self._risen(collective, max(fewer), max(asked, found.time_s)), "what fewer bytes take"
+            yield self._risen(collective, max(fewer), max(asked, found.time_s)), "with fewer bytes"
         guessed = found.details["basis"] not in _PUBLISHED and collective.traffic is None
         if self._name and self.nodes > 1 and guessed and not asked:
             half = 2 ** ((self.nodes - 1).bit_length() - 1)
             fewer_nodes = self._beside(half, each)._risen(collective, size) if half * each > 1 else found
-            yield fewer_nodes, f"what {count(half, 'node')} take"
+            yield fewer_nodes, f"on {count(half, 'node')}"
 
     @_once
     def _taken(self, collective: Collective, size: int) -> Projection:

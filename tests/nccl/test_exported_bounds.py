@@ -15,8 +15,8 @@ from blinksim.nccl.files import topo_write
     [
         # GPUs hang below the CPU that C2C joins to them, and not all below the first one.
         ("alps", 4, "allreduce", 1.001),
-        # No CPU that NCCL knows is joined at 62.4 GB/s; with the slowest the bound was 7 times as long.
-        ("l40s-pcie", 1, "alltoall", 1.1),
+        # With the slowest CPUs the bound was 7 times as long.
+        ("l40s-pcie", 1, "alltoall", 1.001),
         ("hgx-h200", 2, "alltoall", 1.001),
     ],
 )
@@ -24,7 +24,6 @@ def test_a_file_has_the_bound_of_its_machine(
     tmp_path: Path, machine: str, nodes: int, collective: str, most: float
 ) -> None:
     written = topo_write.write(bs.load(machine))
-    assert ("the CPUs of the file at 40 GB/s" in "".join(written.notes)) == (machine == "l40s-pcie")
     path = tmp_path / "file.xml"
     path.write_text(written.text)
     by_name, by_file = (bs.bound(bs.load(one, nodes=nodes), collective).rate for one in (machine, str(path)))
@@ -40,5 +39,4 @@ def test_a_file_takes_what_its_machine_does(tmp_path: Path, machine: str, collec
     path = tmp_path / "file.xml"
     bs.write(bs.export(bs.load(machine), "nccl-topo"), path)
     by_name, by_file = (bs.project(str(one), collective, "256MiB") for one in (machine, path))
-    near = 0.1 if machine == "l40s-pcie" else 1e-3
-    assert by_file.time_s == pytest.approx(by_name.time_s, rel=near)
+    assert by_file.time_s == pytest.approx(by_name.time_s, rel=1e-3)

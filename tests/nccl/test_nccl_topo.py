@@ -212,16 +212,16 @@ def test_facts_of_the_other_machines() -> None:
     # NVSwitches of Hopper add what a GPU reads, those of Ampere only forward.
     assert h100.device("nvswitch").in_network == {"multicast", "reduce_into_reader"}
     assert not a100.device("nvswitch").in_network
-    assert rate(h100, "cpu0", "cpu1", "cpu") == 22
+    assert rate(h100, "cpu0", "cpu1", "cpu") == 128
     assert rate(h100, "nic3", "net3", "nic") == 50
     dgx2 = machine("dgx-2")
-    assert (dgx2.ranks, rate(dgx2, "gpu15", "nvswitch", "nvlink"), rate(dgx2, "cpu1", "cpu0", "cpu")) == (16, 150, 10)
+    assert (dgx2.ranks, rate(dgx2, "gpu15", "nvswitch", "nvlink"), rate(dgx2, "cpu1", "cpu0", "cpu")) == (16, 150, 62.4)
     grace = machine("gh200x4")
     assert rate(grace, "gpu1", "cpu1", "c2c") == rate(grace, "cpu1", "gpu1", "c2c") == pytest.approx(447.12)
     assert rate(grace, "gpu0", "gpu3", "nvlink") == 150
     assert "c2c" in grace.inter_node_links
     assert rate(machine("vm-a100x4"), "gpu2", "nvswitch", "nvlink") == 300
-    for name, between in (("pcie8-2sw-amd", 16), ("pcie8-2sw-intel", 10), ("pcie8-4sw-intel", 22)):
+    for name, between in (("pcie8-2sw-amd", 16), ("pcie8-2sw-intel", 62.4), ("pcie8-4sw-intel", 128)):
         box = machine(name)
         assert box.collective_links == ("pcie", "cpu")
         assert rate(box, "cpu0", "cpu1", "cpu") == between
@@ -326,22 +326,24 @@ def test_nvlink_rates(sm: int, nominal: float, nccl: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "expected"),
+    ("cpu", "nominal", "nccl"),
     [
-        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="79"', 6),
-        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"', 10),
-        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"', 22),
-        ('arch="x86_64" vendor="GenuineIntel" familyid="0x6" modelid="0xcf"', 40),
-        ('arch="x86_64" vendor="AuthenticAMD" familyid="25" modelid="1"', 16),
-        ('arch="x86_64" vendor="  Shanghai  " familyid="7" modelid="91"', 9),
-        ('arch="x86_64" vendor="CentaurHauls" familyid="7" modelid="59"', 6),
-        ('arch="ppc64"', 32),
-        ('arch="arm64" vendor="ARM"', 6),
-        ('arch="x86_64" vendor="Other"', 5000),
+        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="79"', 6, 6),
+        # As many UPI links as a board may connect, of 20.8, 32 and 40 GB/s.
+        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"', 62.4, 10),
+        ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"', 4 * 32, 22),
+        ('arch="x86_64" vendor="GenuineIntel" familyid="0x6" modelid="0xcf"', 4 * 40, 40),
+        ('arch="x86_64" vendor="AuthenticAMD" familyid="25" modelid="1"', 16, 16),
+        ('arch="x86_64" vendor="  Shanghai  " familyid="7" modelid="91"', 9, 9),
+        ('arch="x86_64" vendor="CentaurHauls" familyid="7" modelid="59"', 6, 6),
+        ('arch="ppc64"', 32, 32),
+        ('arch="arm64" vendor="ARM"', 6, 6),
+        ('arch="x86_64" vendor="Other"', 5000, 5000),
     ],
 )
 @pytest.mark.parametrize("rates", link_rates.RATES)
-def test_cpu_rates(cpu: str, expected: float, rates: str) -> None:
+def test_cpu_rates(cpu: str, nominal: float, nccl: float, rates: str) -> None:
+    expected = nccl if rates == "nccl" else nominal
     second = gpu(1).replace("0000:11", "0000:21")
     text = f'<system version="1"><cpu numaid="0" {cpu}>{gpu(0)}</cpu><cpu numaid="1" {cpu}>{second}</cpu></system>'
     topology = read_text(text, "t.xml", rates)
