@@ -321,7 +321,8 @@ class Library(TimingModel):
         found = taken.raised(least.time_s, "what the links need at least")
         # What the bound raises keeps an interval as wide above it.
         ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
-        origin = taken.details["origin"] + "; however calls are launched" * (self.set_up != "graph" and self.nodes > 1)
+        alike = self.set_up != "graph" and self.nodes > 1
+        origin = taken.details["origin"] + "; however calls are launched" * alike
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         return replace(found, details=details, least=least, bound=bound, grants=grants)
 
@@ -470,8 +471,8 @@ class Library(TimingModel):
             factor = max(factor, 1.0, float(lost))
         details = before.details
         lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
-        causes: dict[str, object] = {"the edits": self.machine.edits, "the rates": self.question.rates, lacks: True}
-        cause = next(words for words, so in causes.items() if so)
+        causes = ("the edits", self.machine.edits), ("the rates", self.question.rates), (lacks, True)
+        cause = next(words for words, so in causes if so)
         change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"
         origin = f"{details['origin']}; {change} {cause}, by {by}"
         model = replace(self._modelled(collective, size), origin=origin)

@@ -107,11 +107,11 @@ def known_gpu(device: Device) -> KnownGpu | None:
 
 
 def numbered(machine: Topology) -> Topology:
-    """A machine with the PCI numbers of its GPUs, by which NCCL's files name them, where their models are known."""
+    """A machine with the PCI numbers of its GPUs, which NCCL's files have, where their models are known."""
     gpus = [known_gpu(device) or named(f"NVIDIA {model(device)}") for device in machine.devices]
     numbers = [{"vendor": f"0x{_NVIDIA}", "device": f"0x{gpu.pci[0]}"} if gpu else {} for gpu in gpus]
-    pairs = zip(machine.devices, numbers, strict=True)
-    return replace(machine, devices=tuple(replace(one, attributes={**own, **one.attributes}) for one, own in pairs))
+    every = zip(machine.devices, numbers, strict=True)
+    return replace(machine, devices=tuple(replace(x, attributes={**own, **x.attributes}) for x, own in every))
 
 
 def model(device: Device) -> str:
