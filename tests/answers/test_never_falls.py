@@ -54,6 +54,26 @@ def test_more_bytes_take_no_less(machine: str, nodes: int, collective: str, size
     assert contradictions(bs.Question(machine, nodes=nodes), collective, [*sizes]) == []
 
 
+@pytest.mark.parametrize(("machine", "size"), [("l40s-pcie", 2**33), ("a3-megagpu-8g", 2**24), ("aurora", 2**28)])
+def test_no_end_of_a_guess_falls_as_nodes_are_added_and_it_says_what_raised_it(machine: str, size: int) -> None:
+    found = [bs.project(bs.load(machine, nodes=nodes), "allreduce", size) for nodes in (1, 2, 4, 8, 16)]
+    guessed = [one for one in found if one.details["basis"] not in ("measured", "between")]
+    assert len(guessed) > 1
+    for fewer, more in pairwise(guessed):
+        assert all(fewer.details[end] <= more.details[end] * (1 + 1e-9) for end in ENDS)
+        raised = any(term.name.startswith("what it takes on") for term in more.terms)
+        assert raised == ("; no less than on " in more.details["origin"])
+
+
+def test_launches_on_several_nodes_are_not_told_apart_and_it_says_so() -> None:
+    allreduce, words = Collective("allreduce"), "; however calls are launched"
+    for nodes in (1, 2):
+        models = [Library(set_up=set_up).at(bs.Question("hgx-h100", nodes=nodes)) for set_up in ("graph", "stream")]
+        graph, stream = (model.times(whole, allreduce, [2**12])[0] for model, whole in models)
+        assert (graph.time_s == stream.time_s) == (nodes > 1) == stream.details["origin"].endswith(words)
+        assert words not in graph.details["origin"]
+
+
 @pytest.mark.parametrize("nodes", [2, 8, 10, 16])
 @pytest.mark.parametrize("machine", ["hgx-h100", "p5", "bm.gpu.h100.8", "gb200-nvl8"])
 def test_twice_the_bytes_take_at_most_twice_as_long_where_nobody_measured(machine: str, nodes: int) -> None:
