@@ -126,7 +126,7 @@ def test_this_computers_gpus(
     out, _ = ask(capsys, "--no-nvls")
     assert " on 8 GPUs of nvidia-smi: " in out
     assert out.splitlines()[-1].endswith(
-        "nvidia-smi topo -m > topo.txt && blinksim diagnose log.txt --machine topo.txt --no-nvls"
+        "nvidia-smi topo -m > topo.txt && blinksim expect topo.txt --collective allreduce --no-nvls"
     )
 
 
