@@ -774,9 +774,9 @@ class Buckets(Result):
         """The sentence, what one call takes, and from which size on buckets are as good."""
         one, whole = self.calls[0][0][1], self.calls[-1][0][1]
         good = f"buckets from {format_size(self.best.size)} on cost at most 10 % more than one call"
-        quickest = format_size(min(self.rows(), key=lambda row: row["time_s"])["bucket_bytes"])
-        if quickest != format_size(self.bytes):
-            good = f"buckets of {quickest} take least"
+        quickest = min(self.rows(), key=lambda row: row["time_s"])["bucket_bytes"]
+        if quickest != self.bytes:
+            good = f"buckets of {format_size(quickest)} take least"
         elif self.best.size == self.bytes:
             good = "none: buckets of every size cost over 10 % more than one call"
         took = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
