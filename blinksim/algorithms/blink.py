@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective

@@ -14,8 +14,7 @@ from itertools import chain, islice, pairwise, permutations, product
 from math import prod
 
 from blinksim.algorithms.blink import even_rate
-from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective

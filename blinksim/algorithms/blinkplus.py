@@ -14,8 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from blinksim.algorithms.blink import MOST_RANKS, trees_from
-from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective

@@ -14,8 +14,7 @@ from functools import wraps
 from math import ceil
 from typing import Any
 
-from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import COLLECTIVES, Collective

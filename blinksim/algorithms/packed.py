@@ -22,8 +22,7 @@ import numpy as np
 from blinksim.algorithms.blink import MOST_RANKS
 from blinksim.algorithms.blinkplus import helped_trees
 from blinksim.algorithms.building.branching_trees import shared_out
-from blinksim.algorithms.building.claims import LARGE, accepted_gap, in_two_phases, phases_lose, with_gap
-from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.plan import LARGE, Plan, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_trees, rooted_host_trees
 from blinksim.algorithms.building.token_sends import token_schedule
 from blinksim.algorithms.rail_aligned import exchange
@@ -40,7 +39,7 @@ from blinksim.graphs.network import Network, network, network_orbits
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
 from blinksim.packing import forest as forests
 from blinksim.packing.choose import Limits
-from blinksim.packing.spanning import pairs_of_links, undirected_trees
+from blinksim.packing.forest import pairs_of_links, undirected_trees
 from blinksim.schedule.loads import Edge, Tree, rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology

@@ -6,8 +6,7 @@ Where switches do not raise the rate, they only forward, as in `packed`.
 from __future__ import annotations
 
 from blinksim.algorithms.building.branching_trees import shared_out
-from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.plan import Moves, SwitchPlan
+from blinksim.algorithms.building.plan import Moves, SwitchPlan, with_gap
 from blinksim.algorithms.packed import build as build_packed
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound

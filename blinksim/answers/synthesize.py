@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blinksim.algorithms.building.claims import with_gap
+from blinksim.algorithms.building.plan import with_gap
 from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_packed
 from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName, algorithm as registered

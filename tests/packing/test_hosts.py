@@ -14,8 +14,8 @@ from blinksim.algorithms.building.symmetric_trees import add_host_trees
 from blinksim.algorithms.packed import build, from_hosts
 from blinksim.bounds import bound
 from blinksim.collective import Collective
+from blinksim.packing.forest import pairs_of_links
 from blinksim.packing.hosts import packed_host, read_hosts, spread, straight
-from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes

@@ -20,7 +20,7 @@ from blinksim.bounds.optimum import shortest_lengths
 from blinksim.bounds.together import Group, SharedLengths, Together
 from blinksim.errors import InfeasibleError
 from blinksim.packing.columns import Column, Mix, best_mix, hops_of_parts
-from blinksim.packing.spanning import pairs_of_links
+from blinksim.packing.forest import pairs_of_links
 from blinksim.packing.tree_columns import BOTH, TreeSearch
 from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology

@@ -15,8 +15,7 @@ from itertools import product
 from math import lcm
 from random import Random
 
-from blinksim.algorithms.building.claims import with_gap
-from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import Collective
 from blinksim.errors import InputError

@@ -20,14 +20,13 @@ from math import gcd, lcm
 
 import numpy as np
 
-from blinksim.algorithms.building.claims import accepted_gap
-from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.plan import Plan, accepted_gap
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
 from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import depths, from_parents, two_trees_from
-from blinksim.packing.forest import regular_group, trees_of_first
+from blinksim.packing.forest import pairs_of_links, regular_group, trees_of_first
 from blinksim.packing.hosts import (
     Hosts,
     LocalTree,
@@ -39,7 +38,6 @@ from blinksim.packing.hosts import (
     root_shares,
     rooted_pieces,
 )
-from blinksim.packing.spanning import pairs_of_links
 from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
