@@ -101,20 +101,6 @@ def distinct(values: npt.NDArray[Whole]) -> npt.NDArray[Whole]:
     return ordered[first]
 
 
-def among(values: npt.NDArray[Whole], others: npt.NDArray[Whole]) -> Bools:
-    """True where a value is one of the others.
-
-    >>> among(np.array([3, 1, 2]), np.array([1, 3])).tolist()
-    [True, True, False]
-    """
-    ordered = np.sort(others)
-    place = np.searchsorted(ordered, values)
-    found = np.zeros(len(values), dtype=np.bool_)
-    inside = place < len(ordered)
-    found[inside] = ordered[place[inside]] == values[inside]
-    return found
-
-
 def partners(tail: Ints, head: Ints, *alike: Ints) -> Ints | None:
     """For every arc one that goes back, each taken once, equal in the columns `alike`; None if one has none.
 

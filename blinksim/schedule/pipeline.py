@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Ints, among, distinct
+from blinksim.graphs.arrays import Ints, distinct
 from blinksim.schedule import verify_contents
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, Schedule
 
@@ -157,7 +157,7 @@ def stays(schedule: Schedule) -> tuple[Ints, Ints, Ints, Ints]:
     reads = schedule.chunk.astype(np.int64) * devices + schedule.src
     writes = schedule.chunk.astype(np.int64) * devices + schedule.dst
     passing = ~verify_contents.ends_with(schedule, schedule.dst, schedule.chunk)
-    mine = among(reads, writes[passing])
+    mine = np.isin(reads, writes[passing])
     step = schedule.step.astype(np.int64)
     place = np.concatenate((reads[mine], writes[passing]))
     when = np.concatenate((step[mine], step[passing]))

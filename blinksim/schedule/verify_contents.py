@@ -38,7 +38,7 @@ import numpy as np
 
 from blinksim.collective import EVERY, OWN, ROOT, SOME
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints, Ints32, among, distinct, fronts, occurrences
+from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, fronts, occurrences
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.switch_work import repeated_reads
 from blinksim.textio.text_table import count
@@ -308,7 +308,7 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
     arrived, when = into[fresh], step[fresh]
 
     out = schedule.chunk.astype(np.int64) * devices + schedule.src
-    ready, found = starts_with(schedule, schedule.src, schedule.chunk), among(out, arrived)
+    ready, found = starts_with(schedule, schedule.src, schedule.chunk), np.isin(out, arrived)
     ready[found] |= when[np.searchsorted(arrived, out[found])] < schedule.step[found]
     late = np.flatnonzero(~ready)
     _, first_of_chunk = np.unique(schedule.chunk[late], return_index=True)
@@ -324,7 +324,7 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
         ends_somewhere, rank = end_ranks(schedule)
         target = schedule.device_of[rank]
         there = starts_with(schedule, target, ends_somewhere.astype(np.int32))
-        there |= among(ends_somewhere * devices + target, arrived)
+        there |= np.isin(ends_somewhere * devices + target, arrived)
         short = distinct(ends_somewhere[~there])
     for number in short:
         ends = schedule.device_of if ends_at_every_rank(schedule) else target[ends_somewhere == number]
@@ -375,7 +375,7 @@ def passes_on(schedule: Schedule) -> bool:
     """True if a device sends a chunk in a step in which it receives it; without that nothing waits in a circle."""
     places = schedule.step.astype(np.int64) * schedule.chunks + schedule.chunk
     read, written = (places * len(schedule.topology.devices) + ends for ends in (schedule.src, schedule.dst))
-    return bool(among(read, written).any())
+    return bool(np.isin(read, written).any())
 
 
 def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> list[int]:
@@ -383,7 +383,7 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
     m, devices = len(sends), len(schedule.topology.devices)
     chunk = schedule.chunk[sends].astype(np.int64) * devices
     read, written = chunk + schedule.src[sends], chunk + schedule.dst[sends]
-    both = distinct(read[among(read, written)])
+    both = distinct(read[np.isin(read, written)])
     if not len(both):
         return []
     # Events: send k is put (k), taken (m + k); all reads of a place that is also written are done (2 m + its
@@ -392,7 +392,7 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
     mates = connection[order]
     next_one = np.flatnonzero(mates[1:] == mates[:-1])
     behind = np.flatnonzero(mates[slots:] == mates[:-slots])
-    reader, writer = np.flatnonzero(among(read, both)), np.flatnonzero(among(written, both))
+    reader, writer = np.flatnonzero(np.isin(read, both)), np.flatnonzero(np.isin(written, both))
     first, then, every = order[next_one], order[next_one + 1], np.arange(m)
     before_after = [
         (every, m + every),
