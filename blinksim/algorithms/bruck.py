@@ -22,7 +22,6 @@ ENTRY = Algorithm(
     sends=per_pair,
     source="Bruck et al., IEEE TPDS 1997",
     routes=True,
-    symmetric=True,
 )
 
 

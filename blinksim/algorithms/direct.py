@@ -28,7 +28,6 @@ ENTRY = Algorithm(
     every_pair=True,
     traffic=True,
     tokens=True,
-    outlined=True,
 )
 
 

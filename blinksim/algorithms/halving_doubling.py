@@ -18,7 +18,6 @@ ENTRY = Algorithm(
     "exchanges at halving, then doubling distances",
     sends=per_pair,
     source="Rabenseifner, ICCS 2004",
-    outlined=True,
 )
 
 

@@ -26,11 +26,7 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    SHARDED,
-    "direct inside nodes (or cards), rings between nodes",
-    sends=per_pair,
-    source="Jia et al., 2018",
-    outlined=True,
+    SHARDED, "direct inside nodes (or cards), rings between nodes", sends=per_pair, source="Jia et al., 2018"
 )
 
 

@@ -18,7 +18,6 @@ ENTRY = Algorithm(
     "direct inside nodes and between neighbours, halving and doubling between groups of these",
     sends=per_pair,
     source="Jia et al., 2018",
-    outlined=True,
 )
 fill = hierarchical.fill
 

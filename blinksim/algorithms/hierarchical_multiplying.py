@@ -20,7 +20,6 @@ ENTRY = Algorithm(
     "among few groups in every level, inside nodes and between them",
     sends=per_pair,
     source="Ruefenacht, Bull and Booth, Parallel Computing 2017",
-    outlined=True,
 )
 fill = hierarchical.fill
 

@@ -27,7 +27,6 @@ ENTRY = Algorithm(
     "trees inside nodes of a mesh, straight and by halving and doubling between them",
     sends=per_pair,
     source="Jia et al., 2018; Wang et al. (Blink), 2020",
-    outlined=True,
 )
 fill = hierarchical.fill
 

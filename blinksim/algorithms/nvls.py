@@ -18,12 +18,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    ON_TREES,
-    "switches add what GPUs read and multicast what they store",
-    solver=True,
-    source="NCCL 2.17",
-    routes=True,
-    in_network=True,
+    ON_TREES, "switches add what GPUs read and multicast what they store", source="NCCL 2.17", in_network=True
 )
 
 

@@ -14,18 +14,11 @@ from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ("allreduce",),
-    "every GPU reads the sum from the switches",
-    solver=True,
-    source="NCCL 2.27",
-    routes=True,
-    in_network=True,
-)
+ENTRY = Algorithm(("allreduce",), "every GPU reads the sum from the switches", source="NCCL 2.27", in_network=True)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule: a chunk for every switch; raises `InfeasibleError` without a switch that reduces into readers."""
+    """A chunk for every switch; raises `InfeasibleError` without a switch that reduces into readers."""
     plan = SwitchPlan(topology, collective, "nvls_one_shot")
     if len(plan.groups) > 1 and not plan.switches_of(plan.ranks, ("reduce_into_reader",)):
         raise InfeasibleError("nvls_one_shot is for GPUs on one switch; nvls_tree and sharp join the nodes as well")

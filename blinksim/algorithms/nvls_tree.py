@@ -18,17 +18,12 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    ("allreduce",),
-    "NVLS inside the nodes, a double binary tree between them",
-    solver=True,
-    source="NCCL 2.18",
-    routes=True,
-    in_network=True,
+    ("allreduce",), "NVLS inside the nodes, a double binary tree between them", source="NCCL 2.18", in_network=True
 )
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
-    """The schedule: two chunks for every place in the nodes; raises `InfeasibleError` without switches that do it."""
+    """Two chunks for every place in the nodes; raises `InfeasibleError` without switches that do it."""
     plan = SwitchPlan(topology, collective, "nvls_tree")
     local = min(map(len, plan.groups))
     switches = [sorted(plan.reading_switches(group)) if len(group) > 1 else [] for group in plan.groups]

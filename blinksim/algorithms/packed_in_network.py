@@ -18,14 +18,7 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ON_TREES,
-    "packed trees that may branch in switches",
-    solver=True,
-    source="Jain et al. 2003",
-    routes=True,
-    in_network=True,
-)
+ENTRY = Algorithm(ON_TREES, "packed trees that may branch in switches", source="Jain et al. 2003", in_network=True)
 
 
 def build(topology: Topology, collective: Collective, *, bound: BoundResult | None = None) -> Schedule:

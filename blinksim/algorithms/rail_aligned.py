@@ -33,7 +33,6 @@ ENTRY = Algorithm(
     routes=True,
     traffic=True,
     tokens=True,
-    symmetric=True,
 )
 
 

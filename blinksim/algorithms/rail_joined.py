@@ -23,7 +23,6 @@ ENTRY = Algorithm(
     source="Tutel, MLSys 2023",
     routes=True,
     traffic=True,
-    symmetric=True,
 )
 
 

@@ -24,7 +24,6 @@ ENTRY = Algorithm(
     "exchanges at doubling distances",
     sends=per_pair,
     source="Thakur, Rabenseifner and Gropp, IJHPCA 2005",
-    outlined=True,
 )
 
 

@@ -98,12 +98,12 @@ class Algorithm:
     schedule has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this
     many, its search takes too long. source: the publication that describes it. every_pair: every rank sends
     to every other. routes: it chooses the route of every send, which then is not divided among equals.
-    in_network: it needs switches that multicast or reduce, and runs only when named. traffic: it has
-    alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined: its
-    module tells the `rounds` of a schedule, alone or besides,
-    for `blinksim.schedule.step_loads`. symmetric: it has the `symmetric` form. hops: how many steps one after
-    another it has, 0 if that is not known before it is built. fill: what fills the plan of an algorithm from
-    outside. form: of schedules that a `fill` makes. home: the file that registered it.
+    in_network: it needs switches that multicast or reduce, runs only when named, and chooses routes. traffic:
+    it has alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined:
+    its module tells the `rounds` of a schedule, alone or besides, for `blinksim.schedule.step_loads`.
+    symmetric: it has the `symmetric` form. hops: how many steps one after another it has, 0 if that is not
+    known before it is built. fill: what fills the plan of an algorithm from outside. form: of schedules that a
+    `fill` makes. home: the file that registered it.
     """
 
     collectives: tuple[str, ...]
@@ -216,13 +216,19 @@ class Algorithm:
 
 
 def _entries() -> Iterator[Algorithm]:
-    """What the files of the package say of themselves as ``ENTRY = Algorithm(...)``, read without running them."""
+    """What files of the package say of themselves (``ENTRY = Algorithm(...)``), read without running them.
+
+    Which forms a schedule has they say by their functions.
+    """
     entry = re.compile(r"^ENTRY = (Algorithm\(.*?\))$", re.MULTILINE | re.DOTALL)
     for folder in import_module("blinksim.algorithms").__path__:
         for path in Path(folder).glob("*.py"):
-            said = entry.search(path.read_text(encoding="utf-8"))
-            if said is not None:
-                yield replace(eval(said[1], globals()), name=path.stem)
+            text = path.read_text(encoding="utf-8")
+            if (said := entry.search(text)) is not None:
+                own: Algorithm = eval(said[1], globals())
+                outlined, symmetric = (f"\ndef {form}(" in text for form in ("rounds", "symmetric"))
+                own = replace(own, name=path.stem, outlined=outlined, symmetric=symmetric)
+                yield replace(own, solver=True, routes=True) if own.in_network else own
 
 
 _PLACES = {name: place for place, name in enumerate(get_args(AlgorithmName))}

@@ -26,7 +26,6 @@ ENTRY = Algorithm(
     "one or more rings over the fastest links",
     sends=per_pair,
     source="Patarasu and Yuan, JPDC 2009",
-    outlined=True,
     hops=around,
 )
 

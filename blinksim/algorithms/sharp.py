@@ -23,12 +23,7 @@ from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    ON_TREES,
-    "switches between the nodes add and multicast",
-    solver=True,
-    source="Graham et al. 2016",
-    routes=True,
-    in_network=True,
+    ON_TREES, "switches between the nodes add and multicast", source="Graham et al. 2016", in_network=True
 )
 
 

@@ -10,9 +10,7 @@ from blinksim.schedule.model import COPY, REDUCE
 from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ("allreduce",), "direct reduce-scatter, then direct allgather", sends=per_pair, every_pair=True, outlined=True
-)
+ENTRY = Algorithm(("allreduce",), "direct reduce-scatter, then direct allgather", sends=per_pair, every_pair=True)
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
