@@ -472,9 +472,7 @@ def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collect
     one_by_one = _levels(trace, sent, waits | following)
     candidates += [] if one_by_one is None else [built(one_by_one)]
     candidates += [replace(candidates[0], form="forest")] if is_forest(candidates[0]) else []
-    return min(
-        map(Candidate.of, candidates), key=lambda one: round(cost(one.compact, _LARGE, spread=one.spread).time_s, 9)
-    )
+    return min(map(Candidate.of, candidates), key=lambda one: round(cost(one, _LARGE).time_s, 9))
 
 
 # --- steps ----------------------------------------------------------------------------------------------------------

@@ -82,22 +82,15 @@ _known: WeakKeyDictionary[Timed, dict[tuple[int, float, Spread | None, bool], Co
 _clocks: WeakKeyDictionary[Timed, dict[Spread | None, _Forest | _Steps]] = WeakKeyDictionary()
 
 
-def cost(
-    given: Candidate | Timed,
-    size: int,
-    gamma: float = 0.0,
-    spread: Spread | None = None,
-    *,
-    whole_messages: bool = False,
-) -> Cost:
+def cost(given: Candidate | Timed, size: int, gamma: float = 0.0, *, whole_messages: bool = False) -> Cost:
     """The alpha-beta time of a schedule for `size` bytes; gamma is seconds per byte that a rank reduces.
 
-    spread: the routes that the sends of a `Schedule` are divided among (`blinksim.schedule.loads`); the time
-    is that of the divided schedule. whole_messages: True if messages of steps are not cut into pieces, so
-    that no step begins before the one before it is over, as textbooks add them up. What is asked again is not
-    worked out again. Raises `InfeasibleError` for symmetric steps that reduce.
+    Of a candidate whose sends are divided among parallel routes, it is that of the divided schedule.
+    whole_messages: True if messages of steps are not cut into pieces, so that no step begins before the one
+    before it is over, as textbooks add them up. What is asked again is not worked out again. Raises
+    `InfeasibleError` for symmetric steps that reduce.
     """
-    timed, spread = (given.timed, given.parallel) if isinstance(given, Candidate) else (given, spread)
+    timed, spread = (given.timed, given.parallel) if isinstance(given, Candidate) else (given, None)
     known, key = _known.setdefault(timed, {}), (size, gamma, spread, whole_messages)
     if key not in known:
         known[key] = _clock(timed, spread).cost(size, gamma, whole_messages)

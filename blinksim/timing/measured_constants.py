@@ -51,7 +51,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -603,16 +603,6 @@ _KINDS = {
     "source": "text",
     **dict.fromkeys(("soft", "wire"), "number"),
 }
-# And those that are records of their own.
-_RECORDS: dict[str, Any] = {
-    **dict.fromkeys(LINES, NcclLine),
-    "nvls": NvlsLine,
-    "ports": PortRates,
-    "packets": PacketRates,
-    "flags": FlagRates,
-    "error": FitError,
-    "job": JobRates,
-}
 # How the fields of each kind are read, and how they are written.
 _FORMATS: dict[str, tuple[Callable[[Entry], float | str], Callable[[Any], Any]]] = {
     "rate": (lambda entry: float(entry.rate()), lambda rate: rate_text(Fraction(repr(rate)))),
@@ -676,6 +666,12 @@ def _key(field: Field[Any]) -> str:
     return field.name.removesuffix("_s").removesuffix("_bytes")
 
 
+def _record_in(field: Field[Any]) -> Any:
+    """The class of a field that holds a record of its own, such as ``NvlsLine | None``; None of others."""
+    named = globals().get(str(field.type).partition(" ")[0])
+    return named if is_dataclass(named) else None
+
+
 def _fields(entry: Entry, made: Any) -> Any:
     """The record in a mapping whose keys are the fields of `made`."""
     known = {_key(field): field for field in fields(made)}
@@ -687,7 +683,7 @@ def _record(given: Mapping[str, Entry], made: Any, **own: Any) -> Any:
     """The record of the entries for its fields, and of its `own` values."""
     for field in fields(made):
         if field.name not in own and _key(field) in given:
-            entry, kind = given[_key(field)], _RECORDS.get(field.name)
+            entry, kind = given[_key(field)], _record_in(field)
             own[field.name] = _fields(entry, kind) if kind else _FORMATS[_KINDS.get(field.name, "time")][0](entry)
     return made(**own)
 
@@ -725,5 +721,5 @@ def _texts(rates: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
         # What is 0 unless it was measured goes without saying.
         if field.name not in without and value is not None and (value or field.default != 0):
             _, written = _FORMATS[_KINDS.get(field.name, "time")]
-            texts[_key(field)] = _texts(value) if field.name in _RECORDS else written(value)
+            texts[_key(field)] = _texts(value) if _record_in(field) else written(value)
     return texts

@@ -64,7 +64,10 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
             outline = Outline(part, collective, name, module.rounds(part, collective))
             assert (outline.steps, outline.sends, outline.rate) == (full.compact.steps, full.compact.sends, full.rate)
             for size, gamma in ((2**10, 0.0), (2**30, 1e-12)):
-                brief, long = cost(outline.step_loads, size, gamma), cost(full.compact, size, gamma, full.spread)
+                brief, long = (
+                    cost(outline.step_loads, size, gamma),
+                    cost(Candidate(full.compact, full.spread), size, gamma),
+                )
                 assert [term.name for term in brief.terms] == [term.name for term in long.terms]
                 assert [term.time_s for term in brief.terms] == pytest.approx(
                     [term.time_s for term in long.terms], rel=1e-11, abs=1e-18
