@@ -14,7 +14,7 @@ from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.experts import write_routing
 from blinksim.bounds.optimum import abilities
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
-from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, unedited, wanted_of
+from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, typed_size, written
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
@@ -39,14 +39,14 @@ def bound(options: Bound) -> None:
     if typed_options(options.several):
         at_once(options, typed_options(options, "losses", "gains", "levels", "before"))
         return
-    question = question_of(options.machine, options.where)
-    earlier = unedited(question, options.before)
+    question = question_of(options.machine, options.where, options.before)
     size = parse_size(options.size) if options.size else None
     wanted = wanted_of(options, question)
     with Working(f"bounding {options.collective} on {options.machine}"):
         topology = question.part(collective=wanted)
         best = study.bound(topology, wanted)
-        was = None if earlier is None else study.bound(earlier.part(collective=wanted), wanted)
+        earlier = replace(question, edits=(), collective=wanted)
+        was = study.bound(earlier.part(), wanted) if options.before else None
         # A link of several lanes may lose one, which is what fails most often, or all.
         lost = [study.losses(topology, wanted, one_lane=lane) for lane in (False, True) if options.losses]
         less = sorted({row.what: row for rows in lost for row in rows}.values(), key=lambda row: row.after)

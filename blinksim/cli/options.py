@@ -15,7 +15,6 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from itertools import zip_longest
@@ -435,8 +434,8 @@ def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
     return read(schedule, question if question.machine or question.edits else None, root=where.root)
 
 
-def question_of(machine: str, where: MachineOptions) -> Question:
-    """The question that a command line asks.
+def question_of(machine: str, where: MachineOptions, before: bool = False) -> Question:
+    """The question that a command line asks; `before` also asks for the machine before its edits.
 
     What was assumed of a machine that is read from another tool's file is noted on stderr.
     """
@@ -451,14 +450,9 @@ def question_of(machine: str, where: MachineOptions) -> Question:
 
         for remark in remarks(question.node()):
             note(f"{machine}: {remark}")
-    return question
-
-
-def unedited(question: Question, before: bool) -> Question | None:
-    """The same question before the edits, None unless wanted; raises `InputError` if there are no edits."""
     if before and not question.edits:
         raise InputError("--before is about the machine before its edits; give one with --edit")
-    return replace(question, edits=()) if before else None
+    return question
 
 
 def left(was: float, now: float, timed: str = "") -> str:

@@ -18,16 +18,7 @@ from blinksim.answers.compare import Comparison, Models, across_models, buckets,
 from blinksim.answers.project import BEST, answer as three_figures, held_at, rank
 from blinksim.answers.sweep import Sweep as Study
 from blinksim.answers.worker_pool import Rows
-from blinksim.cli.options import (
-    collective_of,
-    command_line,
-    left,
-    of_tokens,
-    question_of,
-    typed_options,
-    unedited,
-    wanted_of,
-)
+from blinksim.cli.options import collective_of, command_line, left, of_tokens, question_of, typed_options, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -89,8 +80,7 @@ def project(options: Project) -> None:
         of_one = typed_options(options, "algorithm", "model", "bytes", "bucket", "reduction_rate", "what_if", "before")
         at_once(options, of_one + typed_options(options.timing), why=options.why)
         return
-    question = question_of(options.machine, options.where)
-    unedited(question, options.before)
+    question = question_of(options.machine, options.where, options.before)
     wanted = wanted_of(options, question)
     if options.bytes or options.bucket:
         # The time of many calls.

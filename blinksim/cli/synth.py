@@ -23,16 +23,7 @@ from blinksim.answers.advise import Advice, Option
 from blinksim.answers.synthesize import Synthesis, synthesize
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.budget import within
-from blinksim.cli.options import (
-    collective_of,
-    command_line,
-    left,
-    option_name,
-    question_of,
-    typed_options,
-    unedited,
-    wanted_of,
-)
+from blinksim.cli.options import collective_of, command_line, left, option_name, question_of, typed_options, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, proof_lines, typed, written
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
@@ -246,8 +237,8 @@ _SAVED = "topo.txt"
 def advise(options: Advise) -> None:
     """What the library takes, could take and cannot take less, and the file to load."""
     options.check_files()
-    question = replace(question_of(options.machine or "", options.where), machine=options.machine or _SAVED)
-    earlier = unedited(question, options.before)
+    question = question_of(options.machine or "", options.where, options.before)
+    question = replace(question, machine=options.machine or _SAVED)
     wanted = collective_of(options.collective or "allreduce", **vars(options.data))
     default = study.SIZE if wanted.traffic is None else wanted.traffic.size
     size = default if options.size is None else parse_size(options.size)
@@ -260,7 +251,7 @@ def advise(options: Advise) -> None:
         return study.advise(given, wanted, size, multicast=not options.no_nvls)
 
     advice = answered(question)
-    was = None if earlier is None else answered(earlier)
+    was = answered(replace(question, edits=())) if options.before else None
     option = advice.load or advice.alternative
     exported = None if option is None else option.exported
     save = exported and partial(write, exported, force=options.force)

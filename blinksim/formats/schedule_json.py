@@ -43,8 +43,8 @@ from blinksim.schedule.verify import verify
 from blinksim.textio import safe_xml
 from blinksim.textio.strict_json import Entry, compressed, decompressed, pack, parse, unpack
 from blinksim.textio.text_files import MIB, STDIN, read_bytes, standard_input, write_bytes
-from blinksim.topology.elements import copies
-from blinksim.topology.graph import ABILITIES, Device, Link, Topology
+from blinksim.topology.elements import ABILITIES, copies
+from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.group import CommutingGroup
 from blinksim.traffic import MOST_IDS, Routing, Traffic
 

@@ -19,16 +19,7 @@ from blinksim.collective import Collective
 from blinksim.errors import unknown
 from blinksim.results import Tabular, keyed
 from blinksim.topology import edits, rules, selection, views
-from blinksim.topology.elements import (
-    ABILITIES,
-    DEVICE_KINDS,
-    Device,
-    Link,
-    check_devices,
-    check_links,
-    check_roles,
-    titled,
-)
+from blinksim.topology.elements import Device, Link, check_devices, check_links, check_roles, titled
 from blinksim.topology.fabric import Fabric
 from blinksim.topology.selection import Names
 
@@ -40,7 +31,7 @@ if TYPE_CHECKING:
     from blinksim.topology.link_columns import LinkColumns
     from blinksim.topology.routes import Router
 
-__all__ = ["ABILITIES", "DEVICE_KINDS", "Device", "Link", "Topology"]
+__all__ = ["Device", "Link", "Topology"]
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,7 +20,8 @@ from strategies import topologies
 import blinksim as bs
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.topology import shapes
-from blinksim.topology.graph import ABILITIES, Device, Link, Topology
+from blinksim.topology.elements import ABILITIES
+from blinksim.topology.graph import Device, Link, Topology
 
 G = Fraction(10**9)
 
