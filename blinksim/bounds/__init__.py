@@ -11,14 +11,6 @@ from blinksim.bounds.compute import bound, in_flight
 from blinksim.bounds.lengths import Lengths
 
 __all__ = [
-    "Bound",
-    "BoundResult",
-    "Certificate",
-    "Cut",
-    "Lengths",
-    "Partition",
-    "Phases",
-    "bound",
-    "certificate_from_dict",
-    "in_flight",
-]
+    "Bound", "BoundResult", "Certificate", "Cut", "Lengths", "Partition", "Phases", "bound",
+    "certificate_from_dict", "in_flight",
+]  # fmt: skip

@@ -13,17 +13,9 @@ from fractions import Fraction
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
+from blinksim.bounds import certificates
 from blinksim.bounds.bound_result import Bound
-from blinksim.bounds.certificates import (
-    Certificate,
-    Cut,
-    Partition,
-    Phases,
-    check_shares,
-    contradiction,
-    differing,
-    shown,
-)
+from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, contradiction, differing, shown
 from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
@@ -57,7 +49,7 @@ def certificate_from_dict(
         raise InputError("certificate: shares is not a list of whole numbers")
     common = gcd(*stated_shares)
     blocks = () if len(set(stated_shares)) <= 1 else tuple(share // common for share in stated_shares)
-    if blocks != check_shares(collective, topology.ranks, shares):
+    if blocks != certificates.check_shares(collective, topology.ranks, shares):
         reasons.append(f"its shares {shown(own)} are those of another problem")
     if reasons:
         raise InputError("; ".join(reasons))

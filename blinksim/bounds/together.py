@@ -88,6 +88,10 @@ class Group:
         return float(self.rate / self.alone)
 
 
+# The algbw of groups that keep theirs, None for the others.
+Held = Sequence[Fraction | None]
+
+
 @dataclass(frozen=True)
 class SharedLengths:
     """Lengths by link name, as in `Lengths`; others are 0.
@@ -106,11 +110,7 @@ class SharedLengths:
 
     @classmethod
     def of(
-        cls,
-        machine: Topology,
-        groups: Sequence[Group],
-        lengths: Mapping[str, Fraction],
-        held: Sequence[Fraction | None],
+        cls, machine: Topology, groups: Sequence[Group], lengths: Mapping[str, Fraction], held: Held
     ) -> SharedLengths:
         """Theorem: the common rate is at most what held groups leave of `price` / sum of weights * distances.
 

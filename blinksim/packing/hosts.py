@@ -282,6 +282,39 @@ class Hosts:
         """The member that sends on what a tree got by its port, and the links to the port."""
         return self.shape.feeds[tree.port] if tree.out is None else (tree.root, tree.out)
 
+    def relayed(self, kind: int, rate: Fraction) -> Fraction:
+        """The part of its shards that each host of this kind sends to one other host, which forwards it.
+
+        Not 0 where an odd host cannot give out a copy of everything to every other host at `rate` (bytes/s a
+        shard).
+        """
+        if kind == 0 or self.count < 4:
+            return Fraction(0)
+        wanted = rate * len(self.shape.members) * (self.count - 1)
+        missing = wanted - sum(self.widths(self.kinds.index(kind)))
+        part = missing / (rate * len(self.shape.members) * (self.count - 2))
+        # Rounded up to keep the shares' denominators short.
+        return min(Fraction(1), Fraction(ceil(part * 1024), 1024)) if missing > 0 else Fraction(0)
+
+    def root_shares(self) -> list[Fraction] | None:
+        """The part of an allreduce's data whose root each member of a kind should be; None if equal parts are best.
+
+        A host with the part x of a rate r as root sends it to each of N - 1 others, and its part of what
+        these reduce: in all r + (N - 2) x over ports of bandwidth w. So all ports are full with
+        x = (w - r) / (N - 2).
+        """
+        kinds = self.kinds
+        wide = [sum(self.widths(kinds.index(kind)), start=Fraction(0)) for kind in range(max(kinds) + 1)]
+        others, many = self.count - 2, len(self.shape.members)
+        if len(set(wide)) < 2 or self.count < 4:
+            return None
+        rate = sum((wide[kind] for kind in kinds), start=Fraction(0)) / (2 * others + 2)
+        # Rounded to keep the denominators short; the most frequent kind has the rest.
+        parts = [Fraction(max(0, int((own - rate) / (others * rate * many) * 2**20)), 2**20) for own in wide]
+        rest = 1 - sum((parts[kind] * many for kind in kinds if kind), start=Fraction(0))
+        parts[0] = rest / (many * kinds.count(0))
+        return parts if parts[0] > 0 else None
+
     @property
     def lacking(self) -> bool:
         """True if a host lacks a device or a link."""
@@ -688,40 +721,6 @@ def all_pieces(hosts: Hosts, rate: Fraction) -> list[tuple[Piece, ...]] | None:
             return None
         trees.append(packed)
     return [spread(hosts, trees, kind) for kind in range(len(trees))]
-
-
-def relayed(hosts: Hosts, kind: int, rate: Fraction) -> Fraction:
-    """The part of its shards that each host of this kind sends to one other host, which forwards it.
-
-    Not 0 where an odd host cannot give out a copy of everything to every other host at `rate` (bytes/s a
-    shard).
-    """
-    if kind == 0 or hosts.count < 4:
-        return Fraction(0)
-    wanted = rate * len(hosts.shape.members) * (hosts.count - 1)
-    missing = wanted - sum(hosts.widths(hosts.kinds.index(kind)))
-    part = missing / (rate * len(hosts.shape.members) * (hosts.count - 2))
-    # Rounded up to keep the shares' denominators short.
-    return min(Fraction(1), Fraction(ceil(part * 1024), 1024)) if missing > 0 else Fraction(0)
-
-
-def root_shares(hosts: Hosts) -> list[Fraction] | None:
-    """The part of an allreduce's data whose root each member of a kind should be; None where an equal part is best.
-
-    A host with the part x of a rate r as root sends it to each of N - 1 others, and its part of what these
-    reduce: in all r + (N - 2) x over ports of bandwidth w. So all ports are full with x = (w - r) / (N - 2).
-    """
-    kinds = hosts.kinds
-    wide = [sum(hosts.widths(kinds.index(kind)), start=Fraction(0)) for kind in range(max(kinds) + 1)]
-    others, many = hosts.count - 2, len(hosts.shape.members)
-    if len(set(wide)) < 2 or hosts.count < 4:
-        return None
-    rate = sum((wide[kind] for kind in kinds), start=Fraction(0)) / (2 * others + 2)
-    # Rounded to keep the denominators short; the most frequent kind has the rest.
-    parts = [Fraction(max(0, int((own - rate) / (others * rate * many) * 2**20)), 2**20) for own in wide]
-    rest = 1 - sum((parts[kind] * many for kind in kinds if kind), start=Fraction(0))
-    parts[0] = rest / (many * kinds.count(0))
-    return parts if parts[0] > 0 else None
 
 
 def _dealt(shape: Shape, entering: Sequence[tuple[LocalTree, Fraction]]) -> dict[int, list[tuple[LocalTree, Fraction]]]:

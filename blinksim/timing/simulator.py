@@ -25,17 +25,11 @@ from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.pipeline import MOST_PIECES, climbed
 from blinksim.textio.text_table import count
+from blinksim.timing import simulation_options
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.event_graph import Run, ScheduleGraph, Ticks, Work, event_graph, timed
 from blinksim.timing.events import evaluated
-from blinksim.timing.simulation_options import (
-    MessagesName,
-    OfferName,
-    Options,
-    ProtocolName,
-    ServiceName,
-    SwitchingName,
-)
+from blinksim.timing.simulation_options import MessagesName, OfferName, Options, ProtocolName, ServiceName
 from blinksim.units import format_rate, format_size, format_size_about, format_time, size_of
 
 Whole = npt.NDArray[np.int64]
@@ -417,7 +411,7 @@ def simulate(
     protocol: ProtocolName = "simple",
     gamma: float = 0.0,
     launch: float = 0.0,
-    switching: SwitchingName = "cut-through",
+    switching: simulation_options.SwitchingName = "cut-through",
     messages: MessagesName = "joined",
     most_events: int | None = None,
 ) -> Timeline:

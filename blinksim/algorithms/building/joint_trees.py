@@ -17,7 +17,7 @@ from math import gcd, lcm
 from blinksim.algorithms.blinkplus import helper_trees, idle_helpers, tree_search
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.optimum import shortest_lengths
-from blinksim.bounds.together import Group, SharedLengths, Together
+from blinksim.bounds.together import Group, Held, SharedLengths, Together
 from blinksim.errors import InfeasibleError
 from blinksim.packing.columns import Column, Mix, best_mix, hops_of_parts
 from blinksim.packing.forest import pairs_of_links
@@ -57,11 +57,7 @@ def fair(machine: Topology, groups: Sequence[Group]) -> Together:
 
 
 def _proof(
-    machine: Topology,
-    groups: Sequence[Group],
-    mix: JointMix,
-    held: Sequence[Fraction | None],
-    pairs: Sequence[int] | None,
+    machine: Topology, groups: Sequence[Group], mix: JointMix, held: Held, pairs: Sequence[int] | None
 ) -> SharedLengths:
     """Lengths from the prices of a mix. pairs: the reverse of every link, where trees load both alike."""
     shared, capacity, values = resources(machine), mix.capacity, dict[str, float]()
@@ -102,10 +98,7 @@ class JointMix:
 
 
 def joint_mix(
-    searches: Sequence[TreeSearch],
-    weights: Sequence[Fraction],
-    held: Sequence[Fraction | None],
-    before: JointMix | None = None,
+    searches: Sequence[TreeSearch], weights: Sequence[Fraction], held: Held, before: JointMix | None = None
 ) -> JointMix:
     """The trees with which groups have the largest algbw at once, in the ratio of these weights.
 

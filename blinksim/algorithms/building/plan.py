@@ -481,7 +481,7 @@ Form = TypeVar("Form", Schedule, SymmetricSchedule)
 
 
 def with_gap(schedule: Form, bound: BoundResult, *, divided: bool = True) -> Form:
-    """The schedule with the headline of `bound` and `gap_exact`: 1 - rate/bound as "p/q", ``"0"`` at the bound.
+    """The schedule with the headline of `bound`, and `gap_exact`: 1 - rate/bound as "p/q".
 
     If it has switches multicast or reduce, with the bound that grants that instead.
 
@@ -500,7 +500,7 @@ def with_gap(schedule: Form, bound: BoundResult, *, divided: bool = True) -> For
 
 
 def in_two_phases(topology: Topology, collective: Collective, bound: BoundResult) -> bool:
-    """Whether the first trees that are packed for an allreduce are those of an allgather: one root for every rank.
+    """Whether an allreduce first packs the trees of an allgather: one root for every rank.
 
     How long these take can be stated before the network of thousands of ranks is cut.
     """

@@ -27,17 +27,7 @@ from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import depths, from_parents, two_trees_from
 from blinksim.packing.forest import pairs_of_links, regular_group, trees_of_first
-from blinksim.packing.hosts import (
-    Hosts,
-    LocalTree,
-    Path,
-    Piece,
-    all_pieces,
-    read_hosts,
-    relayed,
-    root_shares,
-    rooted_pieces,
-)
+from blinksim.packing.hosts import Hosts, LocalTree, Path, Piece, all_pieces, read_hosts, rooted_pieces
 from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
 from blinksim.schedule.symmetric import SymmetricSchedule
@@ -74,8 +64,8 @@ def add_host_trees(
     divisions = _divisions(hosts, whole=stands is not None, by_leaf=by_leaf)
     # A host that lacks a port cannot pass on by it.
     odd = {kind for kind in range(len(pieces)) if not all(hosts.widths(kinds.index(kind)))}
-    parts = [relayed(hosts, kind, rate) if odd <= {kind} else Fraction(0) for kind in range(len(pieces))]
-    shares = root_shares(hosts) if plan.collective.name == "allreduce" else None
+    parts = [hosts.relayed(kind, rate) if odd <= {kind} else Fraction(0) for kind in range(len(pieces))]
+    shares = hosts.root_shares() if plan.collective.name == "allreduce" else None
     if shares is None:
         shares = [Fraction(1, hosts.ranks)] * len(pieces)
     else:

@@ -28,18 +28,8 @@ from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, of_blocks
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.claims import as_list, as_object, names, proved
-from blinksim.bounds.time import link_prices, message_counts
-from blinksim.bounds.time.certificates import (
-    Stated,
-    Theorem,
-    TimeCertificate,
-    Windows,
-    amount,
-    from_microseconds,
-    in_words,
-    latest,
-    microseconds,
-)
+from blinksim.bounds.time import certificates, link_prices, message_counts
+from blinksim.bounds.time.certificates import Stated, Theorem, TimeCertificate, amount, in_words, latest
 from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.collective import EVERY, OWN, Collective
 from blinksim.errors import InputError, unknown
@@ -143,7 +133,7 @@ class Clock(TimeCertificate):
         return {
             "sources": list(self.sources),
             "sinks": list(self.sinks),
-            "clocks_us": {name: microseconds(value) for name, value in self.clocks},
+            "clocks_us": {name: certificates.microseconds(value) for name, value in self.clocks},
             "carried_bytes_exact": str(self.carried),
             "needed_bytes_exact": str(self.needed),
         }
@@ -457,9 +447,9 @@ def _fluid(
     if collective.routing is not None:
         unknown = f"what latencies add to the least time of a {collective} is not known"
         raise InputError(f"{unknown}; bound it without a size")
-    rates = [proof for proof in proofs if not isinstance(proof, Phases)]
-    clock = best_clock(topology, collective, size)
-    return [*(Windows.of(topology, collective, size, proof) for proof in rates), *([clock] if clock else [])]
+    rates = (proof for proof in proofs if not isinstance(proof, Phases))
+    windows = (certificates.Windows.of(topology, collective, size, proof) for proof in rates)
+    return [*windows, *filter(None, [best_clock(topology, collective, size)])]
 
 
 def _stated(theorem: type[Theorem], topology: Topology, collective: Collective, size: int, low: int) -> Stated | None:
@@ -493,13 +483,13 @@ def time_certificate_from_dict(entry: object, topology: Topology, collective: Co
     if kind not in KINDS:
         raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
     try:
-        time = from_microseconds(fields["time_us"], "time_us")
+        time = certificates.from_microseconds(fields["time_us"], "time_us")
         if kind == "windows":
             proof = proved(fields["proof"], topology, collective)
-            found: TimeCertificate = Windows.of(topology, collective, size, proof, time)
+            found: TimeCertificate = certificates.Windows.of(topology, collective, size, proof, time)
         elif kind == "clock":
-            clocks = as_object(fields["clocks_us"], "clocks_us")
-            shows = {str(name): from_microseconds(text, f"the clock of {name}") for name, text in clocks.items()}
+            clocks, read = as_object(fields["clocks_us"], "clocks_us"), certificates.from_microseconds
+            shows = {str(name): read(text, f"the clock of {name}") for name, text in clocks.items()}
             ends = names(fields["sources"], "sources"), names(fields["sinks"], "sinks")
             found = Clock.of(topology, collective, size, ends, shows, time)
         else:
@@ -563,9 +553,9 @@ class TimeBound(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per theorem."""
-        keys = "kind time_s time_us assumes words"
+        keys, exact = "kind time_s time_us assumes words", certificates.microseconds
         return [
-            keyed(e, keys, time_s=e.time / SECOND, time_us=microseconds(e.time), words=e.words(self.topology))
+            keyed(e, keys, time_s=e.time / SECOND, time_us=exact(e.time), words=e.words(self.topology))
             | {"assumes": of_blocks(e.assumes, self.collective)}
             for e in self.certificates
         ]

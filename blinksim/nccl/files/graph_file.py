@@ -19,16 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from blinksim.errors import FileError, InputError
-from blinksim.nccl.families import (
-    FAMILIES,
-    FAMILY_NAMES,
-    FILE_PATH_TYPES,
-    PATH_TYPES,
-    PORTABLE_PATH_TYPES,
-    RING,
-    TREE,
-    Element,
-)
+from blinksim.nccl import families
+from blinksim.nccl.families import FAMILIES, FAMILY_NAMES, FILE_PATH_TYPES, PATH_TYPES, RING, TREE, Element
 from blinksim.nccl.files.graph_rules import DEFAULT_RELEASE, CrashError, LoadError, Release, load_graphs
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import fault, integer, number, word
@@ -190,7 +182,7 @@ def to_text(file: GraphFile) -> str:
     root = Element("graphs", {"version": "1"})
     for family, graph in file.graphs:
         for kind in (graph.type_intra, graph.type_inter):
-            if kind not in PORTABLE_PATH_TYPES:
+            if kind not in families.PORTABLE_PATH_TYPES:
                 raise InputError(f"path type {kind!r} is not known to every NCCL since 2.8, so it is not written")
         facts = {"id": f"{family}", "pattern": f"{graph.pattern}", "crossnic": f"{graph.cross_nic}"}
         facts |= {"nchannels": f"{graph.nchannels}", "speedintra": f"{float(graph.bw_intra / _GIGA):.10g}"}
