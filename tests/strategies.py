@@ -9,7 +9,7 @@ import yaml
 from hypothesis import strategies as st
 
 from blinksim.topology.cluster import replicate
-from blinksim.topology.fabric import Fabric
+from blinksim.topology.elements import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9

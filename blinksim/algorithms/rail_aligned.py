@@ -21,8 +21,8 @@ from blinksim.bounds.rails import read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import Pieces
+from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

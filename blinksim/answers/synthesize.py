@@ -28,11 +28,10 @@ from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result, keyed
-from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule, as_schedule
 from blinksim.schedule.switch_work import abilities_used
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import Verdict, verify
 from blinksim.timing.alpha_beta import Paths
 from blinksim.timing.contest import Contest, said_once, with_least_time

@@ -33,9 +33,9 @@ from blinksim.formats.traffic_files import from_lines
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
 from blinksim.results import Result, keyed
+from blinksim.schedule.candidate import SymmetricSchedule, as_compact
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule, rebase
-from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.schedule.verify import Verdict, verify as verify_schedule
 from blinksim.textio.safe_xml import file_text, outermost
 from blinksim.textio.strict_json import parse, unpack

@@ -19,8 +19,8 @@ import numpy as np
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, per_topology
 from blinksim.graphs.connectivity import grouped
+from blinksim.schedule.candidate import Pool
 from blinksim.schedule.loads import Resources, RouteUses, Spread, resources
-from blinksim.schedule.symmetric import Pool
 from blinksim.topology.cluster import LinkName, links_by_name, nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup, node_automorphisms

@@ -27,8 +27,7 @@ from blinksim.results import keyed
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, decimal_text, dump, rate_text, time_text
 from blinksim.timing.measured_constants import read_section, write_section
-from blinksim.topology.elements import ABILITIES, DEVICE_KINDS
-from blinksim.topology.fabric import SHAPES, Fabric, Level
+from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 
 _Numbers = tuple[Fraction, float, float]

@@ -36,9 +36,8 @@ from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.registry import Format, GivenFile, taken
 from blinksim.formats.shipped import ready_schedules
 from blinksim.results import keyed
-from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.candidate import Candidate, SymmetricSchedule, as_compact
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
-from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.schedule.verify import verify
 from blinksim.textio import safe_xml
 from blinksim.textio.strict_json import Entry, compressed, decompressed, pack, parse, unpack

@@ -15,8 +15,8 @@ from matplotlib.patches import Patch
 
 from blinksim.graphs.connectivity import summed
 from blinksim.plots import style
+from blinksim.schedule.candidate import as_compact, carried
 from blinksim.schedule.model import ScheduleLike
-from blinksim.schedule.symmetric import as_compact, carried
 from blinksim.textio.name_ranges import natural
 from blinksim.textio.text_table import count
 from blinksim.timing.simulator import Spans, Timeline, Use

@@ -23,8 +23,8 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.plots import style
 from blinksim.plots.layout import Changes, Line, Point, View, changes, span, view
+from blinksim.schedule.candidate import SymmetricSchedule, as_compact
 from blinksim.schedule.model import COPY, Schedule, ScheduleLike
-from blinksim.schedule.symmetric import SymmetricSchedule, as_compact
 from blinksim.textio.name_ranges import natural
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import in_GBps

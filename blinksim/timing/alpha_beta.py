@@ -37,12 +37,11 @@ import numpy.typing as npt
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import expand, occurrences
 from blinksim.results import Term
-from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, resources, single_routes, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pipeline import best_pieces, climbed
 from blinksim.schedule.step_loads import Outline, StepLoads
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.textio.text_table import count as counted
 
 Floats = npt.NDArray[np.float64]

@@ -26,8 +26,7 @@ import numpy as np
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Ints, fixed
 from blinksim.graphs.connectivity import grouped
-from blinksim.topology.elements import Device, Link, copies, regarded
-from blinksim.topology.fabric import Fabric, Switch, join, switches
+from blinksim.topology.elements import Device, Fabric, Link, Switch, copies, join, regarded, switches
 from blinksim.topology.link_columns import LinkColumns
 from blinksim.topology.symmetry import block_generators
 from blinksim.units import whole

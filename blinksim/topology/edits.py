@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from blinksim.errors import InputError, in_runs, unknown
 from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import expand, has_range, paired
-from blinksim.topology.elements import ABILITIES, LINK_PROPERTIES, Link
-from blinksim.topology.fabric import FABRIC, Fabric, rewired
+from blinksim.topology.elements import ABILITIES, FABRIC, LINK_PROPERTIES, Fabric, Link, rewired
 from blinksim.units import format_rate, parse_rate, parse_time, whole
 
 if TYPE_CHECKING:

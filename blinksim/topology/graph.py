@@ -8,20 +8,23 @@ seconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
 from blinksim.errors import unknown
 from blinksim.results import Tabular, keyed
-from blinksim.topology import edits, rules, selection, views
-from blinksim.topology.elements import Device, Link, check_devices, check_links, check_roles, titled
-from blinksim.topology.fabric import Fabric
+from blinksim.textio.text_table import count
+from blinksim.topology import edits, elements, rules, selection
+from blinksim.topology.elements import Device, Fabric, Link
 from blinksim.topology.selection import Names
+from blinksim.units import exact_GBps, format_time
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -103,11 +106,11 @@ class Topology(Tabular):
     of_nominal: Mapping[str, Fraction] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        check_devices(self)
-        check_links(self)
+        elements.check_devices(self)
+        elements.check_links(self)
         if not self.members:
             object.__setattr__(self, "members", tuple(d.name for d in self.devices if d.holds))
-        check_roles(self)
+        elements.check_roles(self)
 
     def __hash__(self) -> int:
         return self._hash
@@ -175,7 +178,7 @@ class Topology(Tabular):
     @property
     def title(self) -> str:
         """Its name, and how many nodes there are, such as ``4 x p5.48xlarge``."""
-        return titled(self.name, self.nodes)
+        return elements.titled(self.name, self.nodes)
 
     @cached_property
     def link_classes(self) -> tuple[str, ...]:
@@ -212,10 +215,34 @@ class Topology(Tabular):
         return [keyed(link, f"{keys} latency_s=latency overhead_s=overhead bus") for link in self.links]
 
     def __repr__(self) -> str:
-        return views.headline(self)
+        counts = [f"{sum(d.kind == kind for d in self.devices)} {kind}" for kind in elements.DEVICE_KINDS]
+        present = ", ".join(text for text in counts if not text.startswith("0 "))
+        links = ", ".join(f"{sum(link.kind == kind for link in self.links)} {kind}" for kind in self.link_classes)
+        edited = "".join(f"\n  edited: {edit}" for edit in self.edits)
+        return (
+            f"<Topology {self.name}: {count(self.nodes, 'node')}, {count(self.ranks, 'member')}\n"
+            f"  devices: {present}\n"
+            f"  links (directed): {links or 'none'}; rates: {self.rates}{edited}>"
+        )
 
     def _repr_html_(self) -> str:
-        return views.html(self)
+        import pandas as pd
+
+        kinds = Counter(
+            (link.kind, link.lanes, link.bandwidth, link.latency, link.overhead, link.bus is not None)
+            for link in self.links
+        )
+        order = {kind: number for number, kind in enumerate(self.link_classes)}
+        columns = ("class", "links", "lanes", "GB/s", "latency", "overhead", "duplex")
+        rows = [
+            (kind, times, lanes, exact_GBps(rate), *map(format_time, seconds), "half" if half else "full")
+            for (kind, lanes, rate, *seconds, half), times in sorted(
+                kinds.items(), key=lambda entry: (order[entry[0][0]], -entry[0][2])
+            )
+        ]
+        most = 12
+        more = f"<p>… {count(len(rows) - most, 'more kind')}</p>" if len(rows) > most else ""
+        return f"<pre>{escape(repr(self))}</pre>{pd.DataFrame(rows[:most], columns=columns).to_html(index=False)}{more}"
 
     def default_links(self) -> tuple[str, ...]:
         """The classes that a collective uses by default."""
@@ -352,5 +379,31 @@ class Topology(Tabular):
         return routes.pair_rates(self)
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
-        """A graph for NetworkX: devices as nodes, links as edges, with their fields as attributes."""
-        return views.to_networkx(self)
+        """A graph for NetworkX: devices as nodes, links as edges, with every field as an attribute.
+
+        Nodes (device names): kind, node, can (sorted list), attributes, rank (None unless a member), relay,
+        capacity_exact ("p/q" in GB/s) and capacity_GBps (float), both None for no limit. Edges (keyed by
+        link class): bandwidth_exact ("p/q" in GB/s) and bandwidth_GBps (float) of all lanes together, lanes,
+        latency and overhead (s), bus, number (position in `Topology.links`). The graph: name, members, relays
+        and the other fields.
+        """
+        import networkx as nx
+
+        graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=self.name)
+        graph.graph.update({name: getattr(self, name) for name in machine_fields(self)})
+        rank_of = {name: rank for rank, name in enumerate(self.members)}
+        relays = set(self.relays)
+        for device in self.devices:
+            own = keyed(device, "kind node capacity_exact=capacity capacity_GBps=capacity")
+            role = {"can": sorted(device.can), "rank": rank_of.get(device.name), "relay": device.name in relays}
+            graph.add_node(device.name, **own, attributes=dict(device.attributes), **role)
+        for number, link in enumerate(self.links):
+            own = keyed(link, "bandwidth_exact=bandwidth bandwidth_GBps=bandwidth lanes latency overhead bus")
+            graph.add_edge(link.src, link.dst, key=link.kind, **own, number=number)
+        return graph
+
+
+def machine_fields(topology: Topology | type[Topology]) -> tuple[str, ...]:
+    """The fields that belong to the machine as a whole: attributes of the graph itself."""
+    own = ("name", "devices", "links")
+    return tuple(field.name for field in fields(topology) if field.compare and field.name not in own)

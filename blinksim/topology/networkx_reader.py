@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InputError, unknown
 from blinksim.topology.elements import Device, Link
-from blinksim.topology.graph import Topology
-from blinksim.topology.views import machine_fields
+from blinksim.topology.graph import Topology, machine_fields
 from blinksim.units import parse_number
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ import numpy as np
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Ints
 from blinksim.topology.cluster import replicate
-from blinksim.topology.elements import check_machine_name, regarded
-from blinksim.topology.fabric import Fabric
+from blinksim.topology.elements import Fabric, check_machine_name, regarded
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import block_generators
 from blinksim.units import format_rate, format_time, parse_rate, parse_time

@@ -23,9 +23,8 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import transport
 from blinksim.graphs.network import network, single_orbits
 from blinksim.graphs.programs import shared_capacities
-from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import resource_loads, resources
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.timing.alpha_beta import cost
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic

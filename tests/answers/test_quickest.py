@@ -21,8 +21,8 @@ from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.execution.emulate import lane_links
+from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.model import as_schedule
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.simulation_options import ServiceName

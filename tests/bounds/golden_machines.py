@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from blinksim.topology.cluster import replicate
-from blinksim.topology.fabric import Fabric
+from blinksim.topology.elements import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
 GOLDEN = Path(__file__).parents[1] / "golden"

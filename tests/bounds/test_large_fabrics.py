@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import blinksim as bs
-from blinksim.topology.fabric import Level
+from blinksim.topology.elements import Level
 from blinksim.topology.graph import Topology
 
 # A node of HGX H100: eight GPUs with 450 GB/s into the switch and an adapter of 50 GB/s each.

@@ -18,7 +18,7 @@ from blinksim.bounds import bound
 from blinksim.bounds.certificates import Partition
 from blinksim.bounds.quick import _cuts_and_partitions, quick_bound
 from blinksim.collective import COLLECTIVES, Collective
-from blinksim.topology.fabric import Level
+from blinksim.topology.elements import Level
 from blinksim.topology.graph import Topology
 
 GB = 10**9

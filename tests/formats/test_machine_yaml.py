@@ -19,7 +19,7 @@ from blinksim.formats import machine_yaml
 from blinksim.formats.rate_tables import LinkClass
 from blinksim.textio import name_ranges
 from blinksim.timing.measured_constants import SECTION_KEYS
-from blinksim.topology.fabric import SHAPES, Fabric, Level
+from blinksim.topology.elements import SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 
 GB = 10**9

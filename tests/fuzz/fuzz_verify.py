@@ -38,8 +38,8 @@ import blinksim as bs
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.schedule_json import columns_of, compact_from_document
+from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.model import ARRAYS, Schedule, as_schedule
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology import symmetry
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup

@@ -19,7 +19,7 @@ from blinksim.packing.hosts import packed_host, read_hosts, spread, straight
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.verify import verify
 from blinksim.topology import shapes
-from blinksim.topology.fabric import Level
+from blinksim.topology.elements import Level
 from blinksim.topology.graph import Topology
 
 GB = 10**9

@@ -20,9 +20,9 @@ from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats import schedule_json
 from blinksim.formats.schedule_json import packed
 from blinksim.schedule import loads, verify_contents
+from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import COPY
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import overwritten_in_place, verify, wrong_exchange
 from blinksim.timing.alpha_beta import cost
 from blinksim.topology.group import find_commuting_group

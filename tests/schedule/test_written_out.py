@@ -21,9 +21,9 @@ from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
 from blinksim.algorithms.packed import from_hosts
 from blinksim.collective import Collective
 from blinksim.formats import schedule_json
+from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.timing.simulator import exact_time
 
 COLLECTIVES = ["allgather", "reducescatter", "allreduce", "alltoall"]

@@ -19,7 +19,7 @@ from blinksim.machines import Question
 from blinksim.results import Term, total
 from blinksim.timing import projection
 from blinksim.timing.projection_result import Projection
-from blinksim.topology.fabric import Fabric
+from blinksim.topology.elements import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import format_size, parse_rate
 

@@ -13,7 +13,7 @@ from strategies import topologies
 
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.topology.cluster import nodes_of, place, replicate
-from blinksim.topology.fabric import SHAPES, Fabric, Level
+from blinksim.topology.elements import SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import is_automorphism, orbits
 

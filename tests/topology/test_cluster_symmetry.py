@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from blinksim.topology.fabric import Fabric
+from blinksim.topology.elements import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import is_automorphism
 

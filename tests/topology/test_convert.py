@@ -12,15 +12,14 @@ from strategies import topologies
 
 from blinksim.errors import InputError
 from blinksim.machines import load
-from blinksim.topology.fabric import Fabric
+from blinksim.topology.elements import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.networkx_reader import from_networkx
-from blinksim.topology.views import to_networkx
 
 
 @given(topologies(relays=True))
 def test_round_trip(machine: Topology) -> None:
-    assert from_networkx(to_networkx(machine)) == machine
+    assert from_networkx(machine.to_networkx()) == machine
 
 
 def test_round_trip_keeps_everything() -> None:
@@ -51,7 +50,7 @@ def test_round_trip_keeps_everything() -> None:
 @pytest.mark.parametrize("text", ["torus:3x2", "rails:2x2", "fattree:4x1"])
 def test_round_trip_of_generated_machines(text: str) -> None:
     machine = load(text)
-    assert from_networkx(to_networkx(machine)) == machine
+    assert from_networkx(machine.to_networkx()) == machine
 
 
 def test_the_graph_answers_peoples_questions() -> None:

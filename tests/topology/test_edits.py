@@ -12,7 +12,7 @@ from strategies import mutations, topologies
 from blinksim.errors import InputError
 from blinksim.machines import load
 from blinksim.topology import edits, shapes
-from blinksim.topology.fabric import Fabric
+from blinksim.topology.elements import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 
 G = Fraction(10**9)

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from blinksim import machines
 from blinksim.topology import shapes
-from blinksim.topology.fabric import Fabric, Level
+from blinksim.topology.elements import Fabric, Level
 from blinksim.topology.graph import Topology
 from blinksim.topology.routes import Neighbourhood, Router
 

@@ -17,7 +17,7 @@ from blinksim.formats.shipped.machine_names import catalogue_file, names
 from blinksim.machines import load
 from blinksim.timing.measured_constants import FitError
 from blinksim.topology import shapes
-from blinksim.topology.fabric import Fabric
+from blinksim.topology.elements import Fabric
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.rules import RULES, behind, check
 

@@ -28,12 +28,11 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parents
 from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
-from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Edge, Route, Tree, pruned
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule
 from blinksim.schedule.step_loads import Round, Whole, searched
 from blinksim.schedule.switch_work import abilities_used
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of

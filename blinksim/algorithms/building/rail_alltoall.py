@@ -28,11 +28,10 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, occurrences
 from blinksim.packing.rails import Pieces, Sums, choose_places, place_sums
-from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import RouteUses
 from blinksim.schedule.model import COPY, Schedule, of_sends
 from blinksim.schedule.step_loads import StepLoads
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 

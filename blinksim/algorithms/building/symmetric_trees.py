@@ -28,9 +28,9 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import depths, from_parents, two_trees_from
 from blinksim.packing.forest import pairs_of_links, regular_group, trees_of_first
 from blinksim.packing.hosts import Hosts, LocalTree, Path, Piece, all_pieces, read_hosts, rooted_pieces
+from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
-from blinksim.schedule.symmetric import SymmetricSchedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.group import CommutingGroup, commuting_group, find_commuting_group
 

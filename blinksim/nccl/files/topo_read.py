@@ -27,8 +27,7 @@ from blinksim.nccl.families import BUS_ID
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, number, word
 from blinksim.textio.text_table import count
-from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED, machine_name, nvswitch
-from blinksim.topology.fabric import Fabric
+from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED, Fabric, machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
 
 # What to do about a file that leaves things out.
