@@ -343,6 +343,17 @@ class Routing:
             away[rank] = (new & (columns != label[rank])).any(axis=0).sum()
         return counts, away
 
+    @lru_cache(maxsize=16)  # noqa: B019 - routings are few
+    def sets(self, label: tuple[int, ...]) -> dict[tuple[int, int], int]:
+        """How many tokens of a group other groups want, by the number of the group and the bits of these."""
+        group = np.array(label)
+        bit = np.append(1 << group, 0)
+        wanted = np.bitwise_or.reduce(bit[self._to], axis=1) & ~bit[:-1, None]
+        keys, tokens = np.unique((group[:, None] << max(label) + 1 | wanted).ravel(), return_counts=True)
+        own, bits = keys >> max(label) + 1, keys & (2 << max(label)) - 1
+        counted = zip(zip(own.tolist(), bits.tolist(), strict=True), tokens.tolist(), strict=True)
+        return {pair: many for pair, many in counted if pair[1]}
+
     @property
     def wanted(self) -> npt.NDArray[np.int16]:
         """The ranks that each token goes to, an entry for each of its experts, -1 for none; (ranks, tokens, k)."""

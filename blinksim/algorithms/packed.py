@@ -24,10 +24,11 @@ from blinksim.algorithms.blinkplus import helped_trees
 from blinksim.algorithms.building.branching_trees import shared_out
 from blinksim.algorithms.building.plan import LARGE, Plan, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_trees, rooted_host_trees
-from blinksim.algorithms.building.token_sends import token_schedule
+from blinksim.algorithms.building.token_sends import token_schedule, tree_schedule
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
+from blinksim.bounds.compute import APART
 from blinksim.bounds.cuts import tightest
 from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.bounds.optimum import Hop, best_trees
@@ -112,10 +113,13 @@ def build(
     known = bound or find_bound(topology, collective)
     if collective.routing is not None:
         found = token_schedule(topology, collective, "packed")
-        if topology.nodes > 1 and _gap(found, known):
-            with suppress(InfeasibleError):  # a few sends too many
-                even = token_schedule(topology, collective, "packed", even=True)
-                found = min(found, even, key=lambda one: _gap(one, known))
+        if _gap(found, known):
+            with suppress(InfeasibleError, InputError):  # sends or trees too many
+                if topology.nodes < 2 or topology.ranks <= APART:
+                    better = tree_schedule(known)
+                else:
+                    better = token_schedule(topology, collective, "packed", even=True)
+                found = min(found, better, key=lambda one: _gap(one, known))
         return with_gap(found, known, divided=False)
     schedule: Schedule | None = None
     if templates and trees is None:

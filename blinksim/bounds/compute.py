@@ -33,6 +33,8 @@ _CACHED = 64
 _PHASES = ("reducescatter", "allgather")
 # Searches of an allreduce, each as long as one for a tightest cut: cuts both ways, and partitions.
 _SEARCHES = 3
+# Ranks up to which trees of tokens are sought where all links limit them, not those of one node alone.
+APART = 9
 # Ranks up to which lengths are given beside a cut that is attained already.
 _LENGTHS = 64
 
@@ -285,7 +287,8 @@ class _Question:
             way, data = None, self.collective.routing
             with suppress(InfeasibleError):  # too many routes to look up
                 way = Way.of(self.topology, self.collective, A_NODE)
-            return [self.of(cut, data is not None and way is not None and way.time * cut.rate == data.size)]
+            found = self.of(cut, data is not None and way is not None and way.time * cut.rate == data.size)
+            return [found] if found.exact else self.with_trees([found])
         side, limits = tight_cut(self.topology, self.net, self.alike.first)
         cuts = [Cut.of(self.topology, self.collective, side, limits)]
         if self.topology.nodes > 1:
@@ -334,14 +337,16 @@ class _Question:
         reached: a rate that trees are known to attain.
         """
         best = min(entry.rate for entry in bounds)
-        # Trees between members suffice if devices without a rank only forward.
-        if more_than_forwards(self.topology):
+        # Trees between members suffice if devices without a rank only forward and all data goes to each rank.
+        if self.collective.routing or more_than_forwards(self.topology):
             from blinksim.bounds.optimum import best_bound
 
             certificate = min(bounds, key=attrgetter("rate")).certificate
-            guess = Lengths.like(certificate, self.topology, self.collective, self.shares)
-            lengths, exact = best_bound(self.topology, self.collective, self.shares, guess) or (None, False)
-            attained = lengths.rate if lengths is not None and exact else None
+            asked = self.topology, self.collective, self.shares
+            within = self.node_around(certificate) if self.collective.routing else frozenset[str]()
+            found = best_bound(*asked, Lengths.like(certificate, *asked), within=within)
+            lengths, exact = found or (None, False)
+            attained = lengths.rate if lengths is not None and exact and not within else None
         else:
             lengths, attained = self._trees(best, reached)
         if attained is not None:
@@ -349,6 +354,14 @@ class _Question:
         if lengths is not None and lengths.rate < best:
             bounds.append(self.of(lengths, lengths.rate == attained))
         return sorted(bounds, key=_order)
+
+    def node_around(self, certificate: Certificate) -> frozenset[str]:
+        """The devices of the node that a cut lies in, if all else is one point; none where all are points."""
+        every, side = self.topology.devices, set(certificate.side) if isinstance(certificate, Cut) else set()
+        smaller = [d for d in every if (d.name in side) == (2 * len(side) <= len(every))]
+        hosts = {device.node for device in smaller} - {-1}
+        one = self.topology.ranks > APART and len(hosts) == 1
+        return frozenset(device.name for device in every if one and device.node in hosts)
 
     def _trees(self, best: Fraction, reached: Fraction | None) -> tuple[Lengths | None, Fraction | None]:
         """Lengths that trees cannot beat, and the rate that trees attain; either may be unknown."""

@@ -51,6 +51,13 @@ def least_use(
     most_work: int | None = None,
 ) -> Fraction:
     """Length that any schedule uses per byte, where relays do what they can, and switches what is granted."""
+    if collective.routing is not None:
+        whole, common = whole_lengths(topology, lengths)
+        metric = Metric(topology, whole)
+        trees = branching(topology, metric, (), {}, most_work or MOST_WORK)[collective.collects]
+        moved = trees.carried(token_sets(topology, collective, metric, trees))
+        used = sum(many * (trees.cost[a][b] or 0) for (a, b), many in moved.items())
+        return Fraction(used * collective.routing.token_size, collective.routing.size * common)
     if grants or (more_than_forwards(topology) and not collective.personalized):
         return least_branching(topology, collective, lengths, shares, grants, most_work or MOST_WORK)
     # Shortest paths, or trees in the metric of shortest paths, as devices without a rank only pass bytes on.
@@ -471,18 +478,43 @@ class Branching:
 
     def _least_by_sets(self, root: int) -> tuple[int, Choice] | None:
         """As `least`, by the least trees from every vertex to every set of ranks, where none of them is a switch."""
-        vertices, far, forked, best = self._sets
+        vertices, _, _, best = self._sets
         every, at = len(best) - 1, vertices.index(root)
         if best[every][at] > self._longest * len(vertices):
             return None
         used, stack = {root}, [(every, at)]
         for ranks, v in stack:
-            u = min(range(len(vertices)), key=lambda u: far[v][u] + forked[ranks][u])
+            u, both = self.fork(ranks, v)
             used.add(vertices[u])
-            fork = ((part, ranks ^ part) for part in _halves(ranks))
-            both = next((two for two in fork if sum(best[part][u] for part in two) == forked[ranks][u]), ())
             stack += [(part, u) for part in both]
         return best[every][at], Choice(tuple(sorted(v for v in used if v >= self.ranks and v != root)), ())
+
+    def fork(self, ranks: int, v: int) -> tuple[int, tuple[int, ...]]:
+        """Where the least tree from a vertex to a set of ranks forks, and into which parts of the set."""
+        vertices, far, forked, best = self._sets
+        u = min(range(len(vertices)), key=lambda u: far[v][u] + forked[ranks][u])
+        fork = ((part, ranks ^ part) for part in _halves(ranks))
+        return u, next((two for two in fork if sum(best[part][u] for part in two) == forked[ranks][u]), ())
+
+    def carried(self, amounts: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+        """What goes from point to point along least trees, by what goes from each to sets of ranks, as bits.
+
+        Raises `InputError` where no tree reaches them.
+        """
+        vertices, _, _, best = self._sets
+        due, found = [Counter[int]() for _ in best], Counter[tuple[int, int]]()
+        for (start, ranks), amount in amounts.items():
+            due[ranks][vertices.index(start)] += amount
+        for ranks in range(len(best) - 1, 0, -1):
+            for v, amount in due[ranks].items():
+                u, both = self.fork(ranks, v)
+                found[vertices[v], vertices[u]] += amount * (u != v)
+                for part in both:
+                    due[part][u] += amount
+        moved = {pair: amount for pair, amount in found.items() if amount}
+        if any(self.cost[a][b] is None for a, b in moved):
+            raise InputError("no tree reaches all ranks that want a token")
+        return moved
 
     @cached_property
     def _sets(self) -> tuple[list[int], Matrix, Matrix, Matrix]:
@@ -651,6 +683,19 @@ def branching(
         added = {point: length for point, length in points if inward and point in others}
         sides.append(Branching(every, cost, len(metric.ends), others, switches, readers, added, most_work))
     return sides[0], sides[1]
+
+
+def token_sets(
+    topology: Topology, collective: Collective, metric: Metric, side: Branching
+) -> dict[tuple[int, int], int]:
+    """The tokens of a dispatch or combine by the point that has them, and the bits of those that want them.
+
+    Raises `InputError` for too many points.
+    """
+    _refuse(3**side.ranks * (side.ranks + len(side.others)) > side.most_work)
+    place = {point: number for number, point in enumerate(side.points)}
+    label = tuple(place[metric.place[topology.index[name]]] for name in topology.members)
+    return collective.routed.sets(label)
 
 
 def least_branching(

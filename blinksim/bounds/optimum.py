@@ -14,7 +14,7 @@ so far (column generation: Gilmore and Gomory 1961; Steiner trees: Jain, Mahdian
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from blinksim.bounds.lengths import SUMS, Lengths, Metric, branching, interchangeable, root_lengths
+from blinksim.bounds.lengths import SUMS, Lengths, Metric, branching, interchangeable, root_lengths, token_sets
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs import programs
@@ -172,12 +172,14 @@ class TreeSet:
     """How an element moves: the trees of every rank that holds a part of the data, or of the one root chosen.
 
     links: how often each link is used, in sizes of the vector, own copies included. sums: how much each
-    switch adds.
+    switch adds. hops: of tokens, from rank to rank, by the rank that has them and the bits of those that want
+    them.
     """
 
     links: Mapping[int, Fraction]
     sums: Mapping[int, Fraction]
     trees: tuple[BranchingTrees, ...]
+    hops: Callable[[int, int], Sequence[tuple[int, int]]] | None = None
 
 
 def abilities(topology: Topology) -> tuple[str, ...]:
@@ -192,16 +194,17 @@ def best_bound(
     guess: Lengths | None,
     grants: Sequence[str] = (),
     least: Fraction = Fraction(0),
+    within: frozenset[str] = frozenset(),
 ) -> tuple[Lengths, bool] | None:
     """The tightest lengths found for trees that branch, and if schedules attain them; None without any.
 
-    grants: what switches do beside forwarding; relays do what they can. guess, grants: as in `best_trees`.
-    least: a rate that schedules attain anyway; lengths of that rate are not improved on.
+    grants: what switches do beside forwarding; relays do what they can. guess, grants, within: as in
+    `best_trees`. least: a rate that schedules attain anyway; lengths of that rate are not improved on.
     """
     if guess is not None and guess.rate <= least:
         return guess, True
     try:
-        lengths, _, exact = best_trees(topology, collective, shares, guess, grants)
+        lengths, _, exact = best_trees(topology, collective, shares, guess, grants, within)
     except (InputError, InfeasibleError):
         # Too many switches differ, or the solver gave up; obvious lengths stand, as an upper bound.
         return (guess, False) if guess else None
@@ -217,22 +220,26 @@ def best_trees(
     shares: Sequence[int] = (),
     guess: Lengths | None = None,
     grants: Sequence[str] = (),
+    within: frozenset[str] = frozenset(),
 ) -> tuple[Lengths, list[tuple[float, TreeSet]], bool]:
     """Lengths that no schedule beats, the trees that attain their rate, with their bytes/s, and if they do.
 
     guess: lengths that may be the best, which saves the search once trees attain them. grants: what switches
-    do beside forwarding, of what they can. Raises `InputError` where too many switches or relays differ, and
+    do beside forwarding, of what they can. within: devices; only their links limit anything. Default: all. A
+    dispatch or combine has a tree for all tokens that go alike, and `TreeSet.trees` is empty. Raises
+    `InputError` where too many switches or relays differ, and
     `InfeasibleError` if the solver finds no optimum.
     """
     hosts = {topology.device(name).node for name in topology.members}
-    if topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
+    if not within and topology.ranks > (_MOST_RANKS if len(hosts) == 1 else _MOST_RANKS_OF_HOSTS):
         raise InfeasibleError(f"the best trees that branch in switches are not sought on {topology.ranks} ranks")
     # One step costs half a second there; where the first ones do not attain a guess, hundreds would not soon.
-    most_sets = _FEW_SETS if len(hosts) > 1 and topology.ranks > _FEW_RANKS else _MOST_SETS
-    net, plain = network(topology), not collective.rooted and not shares
+    large = not within and len(hosts) > 1 and topology.ranks > _FEW_RANKS
+    most_sets = _FEW_SETS if large else _MOST_SETS
+    net, plain = network(topology), not collective.rooted and not shares and collective.data is None
     # Where one set stands for its images under symmetries, its loads are those of orbits.
     part = with_name_rotations(topology) if plain else topology
-    capacities = _Capacities(part, net, plain)
+    capacities = _Capacities(part, net, plain, within)
     scale = float(net.capacity.max())
     # The dual: lengths of least price at which every set has a length of 1.
     program = Program()
@@ -275,25 +282,30 @@ class _Capacities:
     onto it.
     """
 
-    def __init__(self, topology: Topology, net: Network, plain: bool) -> None:
+    def __init__(self, topology: Topology, net: Network, plain: bool, within: frozenset[str]) -> None:
         self.topology = topology
         self.names, shared, adders = programs.with_adders(topology, net)
+        beside = {link.name for link in topology.links if not within.isdisjoint((link.src, link.dst))}
         self._place = {name: arc for arc, name in enumerate(self.names)}
-        orbits = network_orbits(topology, net) if plain else single_orbits(net)
-        alike = device_orbits(topology) if plain else [(device,) for device in range(len(topology.devices))]
+        if plain:
+            orbits, alike = network_orbits(topology, net), device_orbits(topology)
+        else:
+            orbits, alike = single_orbits(net), tuple((device,) for device in range(len(topology.devices)))
         self.first = {device: group[0] for group in alike for device in group}
         orbit = [*orbits.arc.tolist(), *(-1 - self.first[device] for device in adders.values())]
         numbers: dict[tuple[int, ...], int] = {}
-        self._leading: list[list[int]] = []
+        leading = dict[int, list[int]]()
         self._group, self._part = np.zeros(len(self.names), dtype=np.int64), np.zeros(len(self.names))
         every = list[tuple[int, float]]()
         for capacity in shared:
             arcs = [arc for arc, _ in capacity.uses]
+            if within and beside.isdisjoint(self.names[arc] for arc in arcs):
+                continue
             number = numbers.setdefault(tuple(sorted(orbit[arc] for arc in arcs)), len(numbers))
-            if number == len(self._leading):
-                self._leading.append(arcs)
+            leading.setdefault(number, arcs)
             every.append((number, float(capacity.capacity)))
             self._group[arcs], self._part[arcs] = number, [part for _, part in capacity.uses]
+        self._leading = [*leading.values()]
         own, count = dict(reversed(every)), Counter(number for number, _ in every)
         self.cost = [own[number] * count[number] for number in range(len(numbers))]
 
@@ -305,7 +317,9 @@ class _Capacities:
         return np.array([max(length, 1e-3) for length in own])
 
     def by_name(self, lengths: Floats) -> dict[str, float]:
-        return dict(zip(self.names, (lengths[self._group] * self._part).tolist(), strict=True))
+        """Of all that limit anything."""
+        named = zip(self.names, (lengths[self._group] * self._part).tolist(), self._part, strict=True)
+        return {name: length for name, length, part in named if part}
 
     def loads(self, trees: TreeSet) -> Floats:
         """How much of each group these trees take."""
@@ -339,8 +353,9 @@ def least_trees(
     adding = ((place, one) for place, one in enumerate(topology.devices) if one.reduction_rate is not None)
     adders = {place: lengths.get(f"{one.name} {SUMS}", 0.0) for place, one in adding}
     most = max(*far, *adders.values()) or 1.0
-    # Every link has some length, so that devices stay apart, and no tree makes a detour for nothing.
-    whole = [int(length / most * _UNITS) + 1024 for length in far]
+    # Links that limit have some length, so that devices stay apart, and no tree makes a detour for nothing.
+    limits = [link.name in lengths for link in topology.links]
+    whole = [(int(x / most * _UNITS) + 1024) * limit for x, limit in zip(far, limits, strict=True)]
     sums = {place: int(length / most * _UNITS) for place, length in adders.items()}
     trees = _Trees(topology, whole, grants, sums)
     points = trees.sides[0].points
@@ -349,6 +364,17 @@ def least_trees(
         away = trees.tree(0, v) if collective.ends == EVERY else ()
         return BranchingTrees(points[v], part, away, trees.tree(1, v) if collective.starts == EVERY else ())
 
+    if collective.routing is not None:
+        side = trees.sides[collective.collects]
+        tokens = token_sets(topology, collective, trees.metric, side)
+        size, used = (
+            Fraction(collective.routing.token_size, collective.routing.size),
+            defaultdict[int, Fraction](Fraction),
+        )
+        for (a, b), many in side.carried(tokens).items():
+            for x, y in pairwise(trees.path(collective.collects, side.points[a], side.points[b])):
+                used[trees.links[(y, x) if collective.collects else (x, y)]] += size * many
+        return [TreeSet(used, {}, (), partial(trees.hops, collective.collects))], side.spent
     if collective.name == "allreduce":
         # Any root will do, so lengths that are alike suffice; machines need not be.
         leader = interchangeable(topology, whole, sums)
@@ -383,20 +409,33 @@ class _Trees:
     ) -> None:
         import networkx as nx
 
-        self.sides = branching(topology, Metric(topology, whole), grants, sums, _MOST_WORK)
+        self.metric = Metric(topology, whole)
+        self.sides = branching(topology, self.metric, grants, sums, _MOST_WORK)
         self.place = {device: number for number, device in enumerate(self.sides[0].points)}
         least: dict[tuple[int, int], int] = {}
         for number, link in enumerate(topology.links):
             ends = topology.index[link.src], topology.index[link.dst]
             if ends not in least or whole[number] < whole[least[ends]]:
                 least[ends] = number
-        self._least = least
+        self.links = least
         self._edges: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self._graphs: tuple[nx.DiGraph[int], nx.DiGraph[int]] = nx.DiGraph(), nx.DiGraph()
         for (a, b), number in least.items():
             self._graphs[0].add_edge(a, b, weight=whole[number])
             self._graphs[1].add_edge(b, a, weight=whole[number])
-        self._path = cache(lambda inward, a, b: nx.dijkstra_path(self._graphs[inward], a, b))
+        self.path = cache(lambda inward, a, b: nx.dijkstra_path(self._graphs[inward], a, b))
+
+    def hops(self, inward: int, root: int, ranks: int) -> tuple[tuple[int, int], ...]:
+        """From rank to rank the least tree from one to a set of them, as bits, where each is a point."""
+        side, parents, stack = self.sides[inward], dict[int, int](), [(root, ranks)]
+        rank = {device: number for number, device in enumerate(side.points[: side.ranks])}
+        while stack:
+            v, those = stack.pop()
+            u, both = side.fork(those, v)
+            passed = [rank[x] for x in self.path(inward, side.points[v], side.points[u]) if x in rank]
+            parents |= {b: a for a, b in pairwise(passed)}
+            stack += [(u, part) for part in both]
+        return from_parents(parents, root)
 
     def tree(self, inward: int, root: int) -> tuple[Hop, ...]:
         """The hops of the least tree from a point (inward: to it)."""
@@ -419,9 +458,9 @@ class _Trees:
         for sort, *ends in self._edges[inward, leader]:
             a, b = (swapped.get(end, end) for end in ends)
             # Where the owner begins, its own copy passes as well.
-            steps = list(pairwise(self._path(inward, a, b))) if sort == PATH else [(a, b)]
+            steps = list(pairwise(self.path(inward, a, b))) if sort == PATH else [(a, b)]
             steps += [(b, a)] if sort == OWN else []
-            links = [self._least[(y, x) if inward else (x, y)] for x, y in steps]
+            links = [self.links[(y, x) if inward else (x, y)] for x, y in steps]
             # A path to the root is walked from its other end.
             hops.append(Hop(sort, a, b, tuple(reversed(links) if inward and sort == PATH else links)))
         return tuple(hops)

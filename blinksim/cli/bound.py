@@ -149,10 +149,13 @@ def at_once(options: Bound | Project, of_one: str, *, why: bool = True) -> None:
     answer(f"{command} groups", lambda: said, lambda: click.echo(as_typed(text)), found.rows)
 
 
+_TOKENS = "the tightest cut around GPUs, NICs, nodes, switches, or trees among up to nine GPUs, or of one node"
+
+
 def _switch_lines(found: BoundResult) -> Iterator[str]:
     """What else the bound is of: copies, and what the machine's switches might do beside what they do."""
     if found.collective.data is not None:
-        yield "the tightest cut around GPUs, NICs, nodes, switches" if found.collective.routing else COPIES
+        yield _TOKENS if found.collective.routing else COPIES
     if not found.searched:
         yield BY_SUMS
     if found.in_network is not None:
