@@ -440,11 +440,15 @@ class Library(TimingModel):
             with suppress(InfeasibleError):
                 # Its published times may fall as the size grows; no others do.
                 caps += [self._risen(whole, s) for s in (size, *(s for s in self._known(whole) if s > size))]
+        if self.nodes > 1 and found.details["basis"] in GUESSES:
+            caps += [one._taken(collective, size) for one in self._lesser(collective)]
         for most in caps:
             details = {**found.details, **{end: min(found.details[end], most.details[end]) for end in _ENDS}}
-            if most.time_s < found.time_s and most.collective != collective:
+            other = most.machine != found.machine
+            if most.time_s < found.time_s and (other or most.collective != collective):
                 # The library's own choice is not what takes so long.
-                origin = f"no more than an {most.collective} takes: {most.details['origin']}"
+                what = most.machine if other else f"an {most.collective}"
+                origin = f"no more than {what} takes: {most.details['origin']}"
                 details |= {"origin": origin, "choice": "", "nccl_expects_s": {}}
             shorter = min(found, most, key=lambda one: one.time_s)
             found = replace(found, terms=shorter.terms, bottleneck=shorter.bottleneck, details=details)
@@ -543,6 +547,22 @@ class Library(TimingModel):
         above = sorted(ranks for ranks in jobs if ranks > self.ranks)
         for ranks in (*below[-1:], *above[:1]):
             yield self._beside(jobs[ranks], ranks // jobs[ranks])
+
+    @_once
+    def _lesser(self, collective: Collective) -> list[Library]:
+        """Machines with such nodes that send no more to others, if times were published of these, not of this one."""
+
+        def told(name: str) -> bool:
+            return any(one.nodes > 1 and self.published(one) for one in self._published_of(name))
+
+        found = list[Library]()
+        for name in filter(told, kin_of(self._name) if self._name and not told(self._name) else ()):
+            question = Question(name, nodes=self.nodes, ranks_per_node=self.ranks // self.nodes)
+            other = self.at(question)[0]
+            other.published, other.constants = self.published, self.constants
+            widths = [one.bounded(collective)[2].rate for one in (other, self)]
+            found += [other] * (other._network == self._network and widths[0] <= widths[1])
+        return found
 
     def _beside(self, nodes: int, each: int) -> Library:
         """The model of as many GPUs of each of other nodes of the machine; it knows what this one does."""

@@ -134,3 +134,26 @@ def test_functions_say_where_nodes_go(name: str) -> None:
     takes = {"machine": "p5", "part": "p5", "collective": "allreduce"}
     with pytest.raises(bs.InputError, match=r"takes no edits=; load the machine with it: bs.load\(name, edits="):
         getattr(bs, name)(*takes.values(), edits=["without gpu0"])
+
+
+def test_what_older_hardware_was_published_to_take_is_enough_for_newer() -> None:
+    new, old = (_taken(name, 2, [2**24])["allreduce"][0] for name in ("p5en.48xlarge", "p5.48xlarge"))
+    assert new.time_s == old.time_s
+    assert "no more than p5.48xlarge takes: measured at this point" in new.details["origin"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("better", "poorer"), [("p5en.48xlarge", "p5.48xlarge"), ("hgx-h200", "hgx-h100"), ("nd-h200-v5", "nd-h100-v5")]
+)
+def test_newer_hardware_takes_no_longer_than_what_was_published_of_older(better: str, poorer: str) -> None:
+    """On several nodes with the same network, where nobody published times of the newer; but for jumps of these."""
+    above, cells = 0, 0
+    for nodes in (2, 8):
+        times = zip(*(_taken(name, nodes, SIZES[::2]).values() for name in (better, poorer)), strict=True)
+        for new, old in times:
+            for one, other in zip(new, old, strict=True):
+                cells += 1
+                above += one.time_s > other.time_s * (1 + 1e-9)
+                assert one.time_s <= 1.2 * other.time_s, (one.collective, nodes, one.size)
+    assert above <= cells // 20
