@@ -21,8 +21,7 @@ from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, OutdatedWarning
 from blinksim.machines import MachineLike, Question, as_topology, group_of
 from blinksim.schedule.loads import link_loads, moves_along_trees, rate
-from blinksim.schedule.model import Schedule
-from blinksim.schedule.switch_work import abilities_used, own_copies
+from blinksim.schedule.model import Schedule, abilities_used, own_copies
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import ALL, IDLE

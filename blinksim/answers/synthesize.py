@@ -30,8 +30,7 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result, keyed
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import rate
-from blinksim.schedule.model import COPY, REDUCE, Schedule, as_schedule
-from blinksim.schedule.switch_work import abilities_used
+from blinksim.schedule.model import COPY, REDUCE, Schedule, abilities_used, as_schedule
 from blinksim.schedule.verify import Verdict, verify
 from blinksim.timing.alpha_beta import Paths
 from blinksim.timing.contest import Contest, said_once, with_least_time

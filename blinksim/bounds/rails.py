@@ -23,7 +23,7 @@ from blinksim.schedule.candidate import Pool
 from blinksim.schedule.loads import Resources, RouteUses, Spread, resources
 from blinksim.topology.cluster import LinkName, links_by_name, nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import CommutingGroup, node_automorphisms
+from blinksim.topology.symmetry import CommutingGroup, node_automorphisms
 
 Route = tuple[int, ...]
 

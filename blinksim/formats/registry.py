@@ -52,7 +52,7 @@ class Format:
         Raises `InfeasibleError` for what the format cannot say, and `InputError` for a limit that it does not have.
         """
         from blinksim.errors import InfeasibleError
-        from blinksim.schedule.switch_work import refuse
+        from blinksim.schedule.model import refuse
 
         refuse(schedule, f"no {self.name} that blinksim writes says that; its own files and the NumPy executor can")
         if self.write is None:

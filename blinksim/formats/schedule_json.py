@@ -44,7 +44,7 @@ from blinksim.textio.strict_json import Entry, compressed, decompressed, pack, p
 from blinksim.textio.text_files import MIB, STDIN, read_bytes, standard_input, write_bytes
 from blinksim.topology.elements import ABILITIES, copies
 from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.group import CommutingGroup
+from blinksim.topology.symmetry import CommutingGroup
 from blinksim.traffic import MOST_IDS, Routing, Traffic
 
 _MOST = 2**31 - 1

@@ -52,11 +52,10 @@ from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.network import Flow, Network, NetworkOrbits, guard, single_orbits, whole
 from blinksim.graphs.programs import MOST_ROUNDS, Rounding, SharedCapacity, agree, roundings, solve_trees, widest
 from blinksim.graphs.rooted_trees import RootedTree, centre, height, hung_from
-from blinksim.packing.arborescences import longest, lowered, pack
-from blinksim.packing.splitting import RoutedTree, Routes, split_off, usual_sets
+from blinksim.packing.arborescences import RoutedTree, Routes, longest, lowered, pack, split_off, usual_sets
 from blinksim.schedule.loads import Tree
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import commuting_group
+from blinksim.topology.symmetry import commuting_group
 
 # Numbers of trees tried below the one that is known to work.
 _FEWER_TREES = 8

@@ -2,8 +2,8 @@
 
 A schedule of 32,768 GPUs has a tree for every GPU, with as many sends each; on a symmetric machine the trees
 are images of one tree. So `base` has one chunk of each sort, and `group` the commuting symmetries of the
-machine (`blinksim.topology.group`). The schedule is the images of every chunk of `base` under the elements of
-the group; a generator that takes all sends of a chunk to sends of the same chunk makes no further image of
+machine (`blinksim.topology.symmetry`). The schedule is the images of every chunk of `base` under the elements
+of the group; a generator that takes all sends of a chunk to sends of the same chunk makes no further image of
 it.
 
 A symmetry takes links to equal links, so one image stands for all. The load of all follows from orbits: the
@@ -34,8 +34,7 @@ from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_sch
 from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import CommutingGroup
-from blinksim.topology.symmetry import orbit_labels
+from blinksim.topology.symmetry import CommutingGroup, orbit_labels
 
 
 @dataclass(frozen=True, eq=False)

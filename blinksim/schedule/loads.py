@@ -23,12 +23,11 @@ import numpy.typing as npt
 
 from blinksim.graphs.arrays import Floats, Ints, Ints32, distinct, expand, per_topology, places
 from blinksim.graphs.rooted_trees import height
-from blinksim.schedule.model import COPY, Schedule, of_sends
-from blinksim.schedule.switch_work import sums_at
+from blinksim.schedule.model import COPY, Schedule, of_sends, sums_at
 from blinksim.topology.elements import Link
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import Group, alike_nodes
 from blinksim.topology.link_columns import LinkColumns
+from blinksim.topology.symmetry import Group, alike_nodes
 
 
 @dataclass(frozen=True, eq=False)

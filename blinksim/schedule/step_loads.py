@@ -25,7 +25,7 @@ from blinksim.graphs.arrays import Floats, Ints, distinct, expand, round_robin
 from blinksim.schedule.loads import Resources, Spread, alternatives_of, resources
 from blinksim.schedule.model import REDUCE
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import NodeGroup, Pairs, node_group
+from blinksim.topology.symmetry import NodeGroup, Pairs, node_group
 
 Whole = npt.NDArray[np.integer[Any]]
 Rows = Floats | Sequence[Floats]

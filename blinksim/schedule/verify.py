@@ -29,9 +29,8 @@ from blinksim.graphs.arrays import Bools, Ints32, side_by_side
 from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
 from blinksim.schedule.candidate import SymmetricSchedule, carried
-from blinksim.schedule.model import ARRAYS, PER_SEND, Schedule
+from blinksim.schedule.model import ARRAYS, PER_SEND, Schedule, wrong_operations
 from blinksim.schedule.pipeline import Scratch, scratch
-from blinksim.schedule.switch_work import wrong_operations
 from blinksim.schedule.verify_contents import Blocks, crowd, deadlock, describe, passes_on, place
 from blinksim.units import format_rate, in_GBps
 

@@ -39,8 +39,7 @@ import numpy as np
 from blinksim.collective import EVERY, OWN, ROOT, SOME
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, fronts, occurrences
-from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.switch_work import repeated_reads
+from blinksim.schedule.model import COPY, REDUCE, Schedule, repeated_reads
 from blinksim.textio.text_table import count
 
 

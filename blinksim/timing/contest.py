@@ -48,9 +48,8 @@ from blinksim.timing.alpha_beta import cost, least_of_forest
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import BRANCHING, Link, copies
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import alike_nodes
 from blinksim.topology.selection import unserved
-from blinksim.topology.symmetry import alike_nodes_of, encoded, node_generators
+from blinksim.topology.symmetry import alike_nodes, alike_nodes_of, encoded, node_generators
 
 if TYPE_CHECKING:
     from blinksim.timing.timing_model import ScheduleModel

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from blinksim.collective import CALLED
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.results import Term, keyed, total
-from blinksim.schedule.switch_work import refuse
+from blinksim.schedule.model import refuse
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.measured_constants import NVLS, NcclRates, uncovered
 from blinksim.timing.projection_result import Projection

@@ -19,7 +19,7 @@ from blinksim.bounds.time.delays import SECOND
 from blinksim.bounds.time.time_bound import all_times, best_time, least_time, time_certificate_from_dict
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError
-from blinksim.schedule.switch_work import abilities_used
+from blinksim.schedule.model import abilities_used
 from blinksim.timing.simulator import simulate
 from blinksim.topology import shapes
 from blinksim.topology.elements import BRANCHING, Device

@@ -42,7 +42,7 @@ from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.model import ARRAYS, Schedule, as_schedule
 from blinksim.topology import symmetry
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import CommutingGroup
+from blinksim.topology.symmetry import CommutingGroup
 from blinksim.units import exact_GBps
 
 Plain = dict[str, Any]

@@ -19,9 +19,8 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.network import Network
 from blinksim.graphs.rooted_trees import RootedTree
-from blinksim.packing.arborescences import grown_by_flows, pack
+from blinksim.packing.arborescences import RoutedTree, Routes, Split, grown_by_flows, pack, split_off, usual_sets
 from blinksim.packing.forest import fewest, pack_forest, pack_spanning, trimmed
-from blinksim.packing.splitting import RoutedTree, Routes, Split, split_off, usual_sets
 
 SETTINGS = settings(max_examples=40)
 Edges = list[tuple[int, int, int]]

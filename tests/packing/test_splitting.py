@@ -7,7 +7,7 @@ from random import Random
 import networkx as nx
 
 from blinksim.graphs.digraph import CutPool, Digraph
-from blinksim.packing.splitting import split_off, usual_sets
+from blinksim.packing.arborescences import split_off, usual_sets
 
 # A random machine of 55 GPUs below five switches. Every GPU sends its own 3341 trees on, and must receive all others.
 OWN, GPUS = 3341, 55

@@ -16,7 +16,7 @@ from blinksim.schedule import step_loads
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import cost
-from blinksim.topology import group
+from blinksim.topology import symmetry
 
 OUTLINED = [entry.name for entry in REGISTRY.values() if entry.outlined]
 
@@ -47,7 +47,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
     """On links that cost their senders time for every message, and ranks that take time to reduce."""
     part = PARTS[machine]
     if by_symmetry:
-        monkeypatch.setattr(group, "_MANY_PAIRS", 0)
+        monkeypatch.setattr(symmetry, "_MANY_PAIRS", 0)
         monkeypatch.setattr(step_loads, "_MOST_PAIRS", 0)
     seen = 0
     for name in OUTLINED:

@@ -25,7 +25,7 @@ from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import COPY
 from blinksim.schedule.verify import overwritten_in_place, verify, wrong_exchange
 from blinksim.timing.alpha_beta import cost
-from blinksim.topology.group import find_commuting_group
+from blinksim.topology.symmetry import find_commuting_group
 
 SLOW = "degrade n2.nic3-fabric3 bandwidth=20GB/s"
 

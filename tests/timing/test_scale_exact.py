@@ -16,7 +16,7 @@ from blinksim.bounds import best_known, compute, quick
 from blinksim.collective import Collective
 from blinksim.schedule import candidate, loads
 from blinksim.timing.contest import ceiling_of
-from blinksim.topology import group
+from blinksim.topology import symmetry
 from blinksim.topology.graph import Topology
 
 ALGORITHMS = ("ring", "chain", "chain_tree", "double_binary", "halving_doubling", "hierarchical", "packed")
@@ -34,7 +34,7 @@ ODD = {
 def one_by_one() -> Iterator[None]:
     """No table of a cluster from those of a node, no route and no way from those of another pair."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group, "_MANY_PAIRS", NEVER)
+        patch.setattr(symmetry, "_MANY_PAIRS", NEVER)
         patch.setattr(loads, "_MANY_ROUTES", NEVER)
         yield
 
@@ -43,7 +43,7 @@ def one_by_one() -> Iterator[None]:
 def by_symmetry() -> Iterator[None]:
     """All of these from two pairs on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group, "_MANY_PAIRS", 1)
+        patch.setattr(symmetry, "_MANY_PAIRS", 1)
         patch.setattr(loads, "_MANY_ROUTES", 1)
         yield
 

@@ -18,14 +18,16 @@ from blinksim.errors import InputError
 from blinksim.schedule import loads as sums
 from blinksim.schedule.candidate import forget
 from blinksim.schedule.loads import resources
-from blinksim.topology import group
-from blinksim.topology.group import CommutingGroup, find_commuting_group, order
+from blinksim.topology import symmetry
 from blinksim.topology.symmetry import (
+    CommutingGroup,
     alike_nodes_of,
     encoded,
+    find_commuting_group,
     is_automorphism,
     node_generators,
     orbit_labels,
+    order,
 )
 
 MACHINES = ("torus:3x4", "torus:4x4x2", "ring:6", "hypercube:3")
@@ -109,7 +111,7 @@ def test_routes_by_symmetry_carry_what_those_of_every_pair_do(
         pytest.skip("a matter of seconds")
     loads: list[list[Fraction]] = []
     for many in (10**9, 0):
-        monkeypatch.setattr(group, "_MANY_PAIRS", many)
+        monkeypatch.setattr(symmetry, "_MANY_PAIRS", many)
         monkeypatch.setattr(sums, "_MANY_ROUTES", many)
         forget()
         found = algorithm(name).parallel(part, Collective("allreduce"))

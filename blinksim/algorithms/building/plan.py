@@ -30,14 +30,13 @@ from blinksim.packing.hamiltonian import Order
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Edge, Route, Tree, pruned
-from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule
+from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule, abilities_used
 from blinksim.schedule.step_loads import Round, Whole, searched
-from blinksim.schedule.switch_work import abilities_used
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import Pairs
+from blinksim.topology.symmetry import Pairs
 
 _OPS = {"copy": COPY, "reduce": REDUCE}
 # Sends of one call: more of them would take gigabytes before anything could end the call.

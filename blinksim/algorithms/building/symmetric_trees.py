@@ -32,7 +32,7 @@ from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
 from blinksim.topology.graph import Topology
-from blinksim.topology.group import CommutingGroup, commuting_group, find_commuting_group
+from blinksim.topology.symmetry import CommutingGroup, commuting_group, find_commuting_group
 
 # The trees in hosts of a kind, and which hosts.
 Away = list[tuple[tuple[LocalTree, ...], Ints]]

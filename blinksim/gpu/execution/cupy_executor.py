@@ -25,8 +25,7 @@ from blinksim.gpu.programs.fit import fit, quicker_protocol, worth_staging
 from blinksim.gpu.programs.program import INBOX, ExecutionError, Program
 from blinksim.gpu.programs.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
 from blinksim.graphs.connectivity import summed
-from blinksim.schedule.model import Schedule
-from blinksim.schedule.switch_work import refuse
+from blinksim.schedule.model import Schedule, refuse
 from blinksim.timing.execution_model import MOST_SENDS, Executed
 from blinksim.timing.measured_constants import uncovered
 from blinksim.units import format_size

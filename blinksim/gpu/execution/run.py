@@ -16,8 +16,7 @@ from blinksim.gpu.execution.gpu_devices import require_cupy
 from blinksim.gpu.execution.task import Outcome, RunKeywords, RunOptions, Task
 from blinksim.gpu.programs.dtypes import DtypeName, ReductionName, element_type
 from blinksim.results import Result, keyed
-from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
-from blinksim.schedule.switch_work import refuse
+from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule, refuse
 from blinksim.timing.projection_result import of_part
 from blinksim.units import in_GBps, size_of
 

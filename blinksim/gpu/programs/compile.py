@@ -27,8 +27,7 @@ from blinksim.gpu.programs import program
 from blinksim.gpu.programs.dtypes import ElementType
 from blinksim.gpu.programs.program import BY_KEY, INBOX, SCRATCH, WAVES, Layout, Longs, Place, Program, Tenant
 from blinksim.graphs.connectivity import grouped
-from blinksim.schedule.model import COPY, Schedule
-from blinksim.schedule.switch_work import repeated_reads
+from blinksim.schedule.model import COPY, Schedule, repeated_reads
 
 # The CUDA kernel keeps the sources of an op in registers, 16 bytes of each at a time.
 MOST_SOURCES = 8
