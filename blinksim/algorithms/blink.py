@@ -62,12 +62,12 @@ def build(
     plan = Plan(topology, collective, "blink", "forest")
     known = bound or find_bound(topology, collective)
     if collective.name in ("gather", "scatter"):
-        from blinksim.algorithms.building import path_plan
+        from blinksim.algorithms.building.branching_trees import add_paths
         from blinksim.graphs.network import network
         from blinksim.graphs.programs import shared_capacities
 
         net = network(topology)
-        path_plan.add_paths(plan, net, shared_capacities(topology, net), known)
+        add_paths(plan, net, shared_capacities(topology, net), known)
         return with_gap(plan.finish(rounded=True), known)
     hops, use = find_hops(topology), use_of(collective)
     members = hops.vertices

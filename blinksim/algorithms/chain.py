@@ -10,8 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from itertools import pairwise
 
-from blinksim.algorithms.building.orders import chain_order
-from blinksim.algorithms.building.plan import Plan, add_rank_trees
+from blinksim.algorithms.building.plan import Plan, add_rank_trees, chain_order
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, around
 from blinksim.packing.hamiltonian import Order
 

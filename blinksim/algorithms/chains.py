@@ -12,8 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from blinksim.algorithms.blink import even_rate
-from blinksim.algorithms.building.orders import chain_order
-from blinksim.algorithms.building.plan import Plan, add_chains, with_gap
+from blinksim.algorithms.building.plan import Plan, add_chains, chain_order, with_gap
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms import hierarchical
-from blinksim.algorithms.building.orders import lanes_between
+from blinksim.algorithms.building.plan import lanes_between
 from blinksim.algorithms.hierarchical_direct import radices
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective

@@ -21,7 +21,7 @@ import numpy as np
 
 from blinksim.algorithms.blink import MOST_RANKS
 from blinksim.algorithms.blinkplus import helped_trees
-from blinksim.algorithms.building.branching_trees import shared_out
+from blinksim.algorithms.building.branching_trees import add_paths, shared_out
 from blinksim.algorithms.building.plan import LARGE, Plan, accepted_gap, in_two_phases, phases_lose, with_gap
 from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_trees, rooted_host_trees
 from blinksim.algorithms.building.token_sends import token_schedule, tree_schedule
@@ -198,9 +198,7 @@ class _Builder:
 
     def build(self) -> Schedule:
         if self.collective.personalized:
-            from blinksim.algorithms.building import path_plan
-
-            path_plan.add_paths(self.plan, self.net, self.shared, self.bound)
+            add_paths(self.plan, self.net, self.shared, self.bound)
         else:
             methods = [self.allreduce if self.collective.name == "allreduce" else self.one_direction]
             if self.trees is None and more_than_forwards(self.topology):

@@ -12,8 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.building.orders import ring_orders
-from blinksim.algorithms.building.plan import Plan
+from blinksim.algorithms.building.plan import Plan, ring_orders
 from blinksim.algorithms.registry import SHARDED, Algorithm, around, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.packing.hamiltonian import Order

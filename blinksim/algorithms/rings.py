@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from blinksim.algorithms import ring
-from blinksim.algorithms.building.orders import ring_orders
-from blinksim.algorithms.building.plan import Plan, add_chains, with_gap
+from blinksim.algorithms.building.plan import Plan, add_chains, ring_orders, with_gap
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective

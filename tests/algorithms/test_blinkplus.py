@@ -21,8 +21,8 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.execution.numpy_executor import interpret
 from blinksim.gpu.execution.reference import Reference
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
+from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.graphs.rooted_trees import longest_path
 from blinksim.machines import load
 from blinksim.packing import tree_columns

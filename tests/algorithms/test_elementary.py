@@ -18,7 +18,7 @@ from textbook import CLOSED_FORMS, Postal
 
 from blinksim import machines
 from blinksim.algorithms import hierarchical
-from blinksim.algorithms.building import orders
+from blinksim.algorithms.building import plan as plans
 from blinksim.algorithms.hierarchical_trees import low_trees
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
 from blinksim.bounds import bound
@@ -223,7 +223,7 @@ def test_pairs_that_do_not_exist_are_refused() -> None:
 def test_dgx1v_rings_are_those_of_the_hardware() -> None:
     """Three bidirectional rings on the whole DGX-1V, which reach 24/7 lanes of algbw (Blink, section 2)."""
     topology = full_duplex(DGX1V, 8)
-    rings = orders.ring_orders(topology)
+    rings = plans.ring_orders(topology)
     assert len(rings) == 6
     assert rate(REGISTRY["ring"].build(topology, Collective("allreduce"))) == Fraction(24 * GB, 7)
 
@@ -412,7 +412,7 @@ def test_hierarchical_needs_equal_nodes() -> None:
 def test_rings_stay_on_their_rails_for_any_number_of_nodes(machine: str, nodes: int) -> None:
     """NICs on rails: a hop between nodes that joins GPUs of different numbers would cross a second NIC."""
     topology = machines.load(machine, nodes=nodes).select()
-    rings = orders.ring_orders(topology)
+    rings = plans.ring_orders(topology)
     between: Counter[tuple[int, int, int]] = Counter()
     for ring in rings:
         assert sorted(ring) == list(range(topology.ranks))
@@ -424,4 +424,4 @@ def test_rings_stay_on_their_rails_for_any_number_of_nodes(machine: str, nodes: 
     assert set(between.values()) == {1}
     assert len(between) == 8 * nodes
     even = machines.load(machine, nodes=2).select()
-    assert orders.ring_rate(topology, rings) == orders.ring_rate(even, orders.ring_orders(even))
+    assert plans.ring_rate(topology, rings) == plans.ring_rate(even, plans.ring_orders(even))

@@ -14,9 +14,9 @@ from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import InputError
 from blinksim.gpu.execution.numpy_executor import interpret
 from blinksim.gpu.execution.reference import Reference
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues
+from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import ExecutionError, Program, lay_out, slice_bounds
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology

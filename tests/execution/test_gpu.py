@@ -11,9 +11,9 @@ from blinksim.gpu.execution.cupy_executor import Kernels, Runner
 from blinksim.gpu.execution.gpu_devices import map_devices, require_cupy
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.execution.run import execute
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, REDUCTIONS
 from blinksim.gpu.programs.fit import fit
+from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import ExecutionError
 from blinksim.gpu.programs.tables import HEAD_WORDS
 from blinksim.schedule.model import Schedule

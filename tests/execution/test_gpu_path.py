@@ -31,9 +31,9 @@ from blinksim.gpu.execution.numpy_executor import interpret
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.execution.run import Execution, execute
 from blinksim.gpu.execution.task import RunKeywords
-from blinksim.gpu.programs.compile import MOST_SOURCES, MOST_TARGETS, compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
+from blinksim.gpu.programs.of_calls import MOST_SOURCES, MOST_TARGETS, compile_schedule
 from blinksim.gpu.programs.program import PACKET_BYTES, ExecutionError, Program, ProtocolName, receivers
 from blinksim.gpu.programs.tables import (
     ERROR_WORDS,

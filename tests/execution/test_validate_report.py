@@ -356,9 +356,9 @@ def test_slices_and_pieces_follow_the_scans(gpus: int) -> None:
     """What `fit` takes on a GPU with 132 blocks is, where it was scanned, within 6 % of the best of its protocol."""
     from blinksim.algorithms.registry import REGISTRY
     from blinksim.collective import Collective
-    from blinksim.gpu.programs.compile import compile_schedule
     from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
     from blinksim.gpu.programs.fit import fit, worth_staging
+    from blinksim.gpu.programs.of_calls import compile_schedule
     from blinksim.topology.shapes import one_switch
 
     scan = json.loads((RESULTS / f"full-speed-{gpus}gpu-tuning.json").read_text())["tuning"]

@@ -16,9 +16,8 @@ from blinksim.errors import InputError
 from blinksim.formats.schedule_json import write_schedule
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule, signature_of
 from blinksim.gpu.jobs.launches import Planner
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
-from blinksim.gpu.programs.of_calls import Call, Segment, without_unread
+from blinksim.gpu.programs.of_calls import Call, Segment, compile_schedule, without_unread
 from blinksim.gpu.programs.program import SCRATCH
 from blinksim.topology.shapes import one_switch
 

@@ -14,9 +14,9 @@ from blinksim.answers.measurements.execution_fit import with_values
 from blinksim.errors import InputError
 from blinksim.gpu.program_time.program_shape import round_bytes
 from blinksim.gpu.program_time.simulate_blocks import Blocks, Launches, SlowerError, busiest_port, forget, run_time
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, worth_staging
+from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import READY, WAVES, ExecutionError, Program
 from blinksim.machines import load
 from validate.recipes import execution_times, few_points

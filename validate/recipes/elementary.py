@@ -26,9 +26,9 @@ from blinksim.gpu.execution.cupy_executor import Kernels, Runner
 from blinksim.gpu.execution.gpu_devices import Nccl, Stopwatch, map_devices, measure_pairs, require_cupy
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.execution.run import execute
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit
+from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import PROTOCOLS, ExecutionError
 from blinksim.schedule.model import Schedule
 from blinksim.topology.shapes import one_switch

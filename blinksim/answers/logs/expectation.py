@@ -27,8 +27,7 @@ from typing import get_args
 import numpy as np
 
 from blinksim.algorithms import ring
-from blinksim.algorithms.building.orders import ring_orders
-from blinksim.algorithms.building.plan import Plan, add_chains
+from blinksim.algorithms.building.plan import Plan, add_chains, ring_orders
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.measurements.public import grouped
 from blinksim.answers.project import gpus_of

@@ -35,9 +35,9 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import RateTable
 from blinksim.gpu.program_time.simulate_blocks import run_time
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
+from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import Program
 from blinksim.machines import load
 from blinksim.results import Result, keyed

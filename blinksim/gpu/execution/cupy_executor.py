@@ -19,9 +19,9 @@ from blinksim.formats.shipped.known_gpus import execution_rates
 from blinksim.gpu.execution import gpu_devices
 from blinksim.gpu.execution.reference import AnyReference
 from blinksim.gpu.execution.task import Outcome, Task
-from blinksim.gpu.programs.compile import MOST_TARGETS
 from blinksim.gpu.programs.dtypes import POISON_BYTE
 from blinksim.gpu.programs.fit import fit, quicker_protocol, worth_staging
+from blinksim.gpu.programs.of_calls import MOST_TARGETS
 from blinksim.gpu.programs.program import INBOX, ExecutionError, Program
 from blinksim.gpu.programs.tables import ERROR_WORDS, STRIDE, buffer_bytes, kernel_source, pack
 from blinksim.graphs.connectivity import summed

@@ -23,8 +23,8 @@ from math import gcd, lcm
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ElementType
+from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import READY, SCRATCH, Longs, Program, Tenant, rows_of, starts
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Builder, Schedule
@@ -135,7 +135,7 @@ def emulate(
     """A program that has `blocks` thread blocks for every lane of every link, and the schedule that it follows.
 
     schedule: any that sends over single links. count: elements of the vector, or groups. piece_bytes: what a wire sends
-    at once, at most. in_place, staged: as for `blinksim.gpu.programs.compile.compile_schedule`. most_blocks:
+    at once, at most. in_place, staged: as for `blinksim.gpu.programs.of_calls.compile_schedule`. most_blocks:
     of a GPU, those that compute included. The schedule returned has a link for every lane
     (`blinksim.gpu.execution.emulate.lanes_apart`); queues of the program that stand for a wire are called
     like its link. Raises `InfeasibleError` for sends over several links and for too few blocks, and

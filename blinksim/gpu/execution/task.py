@@ -16,8 +16,8 @@ from blinksim.bounds.together import Group
 from blinksim.errors import InputError, unknown
 from blinksim.gpu.execution.emulate import WIRE_PIECE, emulate
 from blinksim.gpu.execution.reference import AnyReference, Reference, References
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ElementType, check_reduction
+from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import PROTOCOLS, Program, ProtocolName, Tenant, lay_out_tenants
 from blinksim.schedule.model import Schedule
 

@@ -24,9 +24,9 @@ from weakref import WeakKeyDictionary
 from blinksim.gpu.program_time import simulate_blocks as timing
 from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, wire
 from blinksim.gpu.programs import of_calls
-from blinksim.gpu.programs.compile import compile_schedule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
+from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.measured_constants import ExecutionRates
