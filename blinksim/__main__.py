@@ -10,7 +10,7 @@ import sys
 # Net new objects between two searches for circles of unused ones: of the hundreds of thousands of parts of a
 # cluster all stay, and Python's own numbers cost a tenth of the time. Sweeps make such circles, so the
 # searches do not end.
-_COLLECTED = 50_000, 5, 2
+_COLLECTED = 200_000, 5, 2
 
 
 def main() -> None:

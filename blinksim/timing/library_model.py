@@ -220,7 +220,7 @@ class Library(TimingModel):
             return tuner.prediction(whole)
         return None
 
-    @property
+    @cached_property
     def nodes(self) -> int:
         """Nodes that take part; NCCL's model plans for one where all are alike."""
         return self._planned[0].nodes or len(set(self.machine.device_nodes[self.machine.member_places].tolist()))
@@ -326,6 +326,7 @@ class Library(TimingModel):
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         return replace(found, details=details, least=least, bound=bound, grants=grants)
 
+    @_once
     def _risen(self, collective: Collective, size: int, asked: float = 0.0) -> Projection:
         """The time, no less than of fewer bytes unless it was published; the ends of its interval do not fall.
 
@@ -533,7 +534,8 @@ class Library(TimingModel):
         least = least_time_of(part, collective, size, bound, grants)
         return model.times(1 + (1 / model.time_s - 1 / stated.time_s) * least.time_s)
 
-    def _neighbors(self, collective: Collective) -> Iterator[Library]:
+    @_once
+    def _neighbors(self, collective: Collective) -> list[Library]:
         """The models of the nearest smaller and the nearest larger job that times were published of.
 
         They have another number of nodes with as many GPUs each, or of GPUs in one node.
@@ -545,8 +547,7 @@ class Library(TimingModel):
         jobs = {one.gpus: one.nodes for one in alike}
         below = sorted(ranks for ranks in jobs if ranks < self.ranks)
         above = sorted(ranks for ranks in jobs if ranks > self.ranks)
-        for ranks in (*below[-1:], *above[:1]):
-            yield self._beside(jobs[ranks], ranks // jobs[ranks])
+        return [self._beside(jobs[ranks], ranks // jobs[ranks]) for ranks in (*below[-1:], *above[:1])]
 
     @_once
     def _lesser(self, collective: Collective) -> list[Library]:
@@ -692,6 +693,7 @@ class Library(TimingModel):
                 curves.setdefault(key, (cell.set, {}))[1][cell.size] = cell.time_s
         return list(curves.values())
 
+    @_once
     def _known(self, collective: Collective) -> dict[int, float]:
         """The published times by size, the median of several."""
         curves = [times for _, times in self._curves(collective)]

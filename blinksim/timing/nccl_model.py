@@ -176,10 +176,11 @@ class NcclTuner(TimingModel):
         whole, found = self.machine or topology, self.prediction(topology)
         answers: list[Projection] = []
         for size in sizes:
-            timed = [self._finished(one, found, whole) for one in projections(found, whole, collective, size)]
+            timed = projections(found, whole, collective, size)
             if algorithms is not None:
                 timed = [self._named(name, timed, found) for name in algorithms]
-            answers += sorted(timed, key=lambda projection: projection.time_s)
+            finished = (self._finished(one, found, whole) for one in timed)
+            answers += sorted(finished, key=lambda projection: projection.time_s)
         if self.channels is not None and not any("measured_time_s" in one.details for one in answers):
             takes = ", ".join(dict.fromkeys(one.details["nccl_algorithm"] for one in answers))
             only = f"channels={self.channels} changes times by measured constants only"
