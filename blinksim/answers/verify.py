@@ -173,7 +173,7 @@ def verify(
     common = lcm(*(Fraction(share).denominator for share in shares or ()))
     facts, rate = verdict.facts, verdict.facts.rate
     parts = tuple(int(share * common) for share in shares or ())
-    told = base.bound, base.topology, base.collective, rate
+    told = _claims(base.bound), base.topology, base.collective, rate
     claim = judge_schedule(*told, keeps=lambda assumed: verdict.ok and keeps(base, assumed), shares=parts)
     if claim.bound is not None and rate is not None and claim.bound.rate:
         facts = replace(facts, bound=claim.bound.rate, gap=1 - rate / claim.bound.rate)
@@ -181,11 +181,18 @@ def verify(
     return Verdict(not reasons, reasons, facts, claim.unproved)
 
 
+def _claims(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file states, without its sentences."""
+    return {key: value for key, value in told.items() if key not in _SENTENCES}
+
+
 # --- files -------------------------------------------------------------------------------------------------
 
 # Seconds that a schedule may take which shows that a bound is attained.
 _PATIENCE = 20.0
 _NAMES = ("members", "relays", "links", "edits")
+# For people: no claim, as another version may put them otherwise.
+_SENTENCES = "assumes", "words"
 # What only puts the question, beside these.
 _ASKED = "source", "nodes", "rates_source", "relays_reduce", "routing"
 
@@ -359,6 +366,7 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
         lines.append(f"loads allow {exact_GBps(facts.rate)} GB/s algbw ({format_rate(facts.rate)}): {busy}")
     if facts.bound is not None:
         lines.append(f"bound {exact_GBps(facts.bound)} GB/s, gap {facts.gap}")
+        lines += _reworded(schedule)
     elif verdict.ok:
         lines.append(unknown_bound(facts.rate))
     if facts.scratch:
@@ -372,6 +380,15 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
     gap = None if facts.gap is None else str(facts.gap)
     details = keyed(facts, "rate_exact=rate bound_exact=bound gap_exact", gap_exact=gap)
     return FileVerdict(verdict.ok, summary, verdict.reasons, tuple(lines), about, details, verdict.unproved)
+
+
+def _reworded(schedule: Schedule | SymmetricSchedule) -> list[str]:
+    """What a bound is in the words of this version, where its file has others."""
+    part, said = schedule.topology, schedule.bound
+    here = bound_here(said, part, schedule.collective)
+    now = here.to_dict(part, schedule.collective) if here else dict[str, Any]()
+    same = all(said.get(key) in (None, now[key]) for key in _SENTENCES if key in now)
+    return [] if same else [f"its bound in words of now: {now['words']}; it assumes {now['assumes']}"]
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
@@ -429,7 +446,7 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
     late = f"building one for these {topology.ranks:,} ranks would take about {budget.words(takes)}"
     why = late if long else "none was found that does"
     for entry in entries:
-        found = judge(entry, topology, wanted, shares)
+        found = judge(_claims(entry), topology, wanted, shares)
         if found.bound is None:
             findings.add(shown(entry["scope"]).strip("'"), found.wrong, found.unproved)
             continue
@@ -489,7 +506,7 @@ def _groups(file: str, document: dict[str, Any], question: Question) -> FileVerd
         of = "project groups" if document.get("command") == "project groups" else "bound groups"
         own = {"schema_version": 1, "command": of, **Together(machine, groups, tuple(proofs)).to_dict()}
         own |= {key: document[key] for key in (*_ASKED, *_NAMES, "simulated_s") if key in document}
-        wrong, unproved = map(list, compare(document, own))
+        wrong, unproved = map(list, compare(_claims(document), own))
         if min(group.rate / group.weight for group in groups) > proofs[0].rate:
             wrong.append("the groups have more than the first certificate allows")
     if not wrong and not _together_attain(machine, groups):
@@ -628,7 +645,7 @@ def _judge_times(
             findings.add(name, [str(error)])
             continue
         words = f"at least {in_words(found.time)} on the links alone; {found.words(topology)}"
-        findings.add(name, *compare(entry, stated(found, topology, collective)), words)
+        findings.add(name, *compare(_claims(entry), stated(found, topology, collective)), words)
         latest = latest or found.time
     return {"size_bytes": size, "time_bound_s": latest / SECOND}
 
