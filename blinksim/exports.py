@@ -164,7 +164,7 @@ def export(
     Raises
     ------
     InputError
-        For an unknown format, or a limit that it does not have.
+        For an unknown format, a limit that it does not have, or a schedule that does not do its collective.
     InfeasibleError
         If the format cannot express the schedule or the machine.
 
@@ -196,4 +196,9 @@ def export(
         )
     if bus_ids is not None:
         raise InputError("bus_ids= is for machines; leave it out for a schedule")
-    return find(name).export(as_schedule(thing), channels)
+    from blinksim.schedule.verify import verify
+
+    form, schedule = find(name), as_schedule(thing)
+    if not (verdict := verify(schedule)).ok:
+        raise InputError(f"the schedule is wrong and is not exported: {verdict.reasons[0]}")
+    return form.export(schedule, channels)

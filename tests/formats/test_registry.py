@@ -69,6 +69,16 @@ def test_without_the_file_there_is_none(tmp_path: Path) -> None:
         bs.export(bs.synthesize("full:4", "allgather", "ring").schedule, "by_name")
 
 
+@pytest.mark.parametrize("name", [*FORMATS])
+def test_a_wrong_schedule_is_exported_in_no_format(name: str) -> None:
+    from dataclasses import replace
+
+    ring = bs.synthesize("dgx1-v100", "allreduce", "ring").schedule
+    # Its rings are those of a right one, but nobody adds.
+    with pytest.raises(InputError, match="the schedule is wrong and is not exported: gpu0"):
+        bs.export(replace(ring, op=0 * ring.op, bound={}), name)
+
+
 def test_a_format_may_be_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
