@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from email import message_from_string
 from pathlib import Path
 
 import pytest
@@ -95,9 +96,13 @@ def test_the_wheel_carries_code_and_data_as_they_are_here(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
         licences = [name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
+        (said,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
     assert sorted(packed) == sorted(expected)
     assert [name for name, path in expected.items() if packed[name] != path.read_bytes()] == []
     assert len(licences) == 1
+    told = message_from_string(said)
+    assert (told["Metadata-Version"], told["License-Expression"]) == ("2.4", "Apache-2.0")
+    assert {"gpu-cuda12", "gpu-cuda13", "torch", "cluster"} <= {*told.get_all("Provides-Extra", [])}
     assert wheel.stat().st_size < MAX_BYTES
 
 
