@@ -109,6 +109,19 @@ def test_every_statement_of_the_sources_names_tests_that_exist() -> None:
         assert re.search(rf"^def {test}\b", (ROOT / "tests" / file).read_text(), re.MULTILINE), f"{file}::{test}"
 
 
+def test_the_first_page_answers_three_questions_with_a_picture_each() -> None:
+    text = (ROOT / "docs" / "index.md").read_text().partition("## Three questions")[2].partition("\n## ")[0]
+    answers = text.split("### ")[1:]
+    assert [answer.partition("\n")[0][-1] for answer in answers] == ["?"] * 3
+    found = [re.findall(r"^!\[.{20,}\]\(pictures/([\w-]+\.png)\)", answer, re.MULTILINE) for answer in answers]
+    assert found == [["two_machines.png"], ["start-narrow.png"], ["start-chains.png"]]
+    assert all((ROOT / "docs" / "pictures" / name).is_file() for [name] in found)
+    drawn = runpy.run_path(str(ROOT / "docs" / "pictures" / "start.py"))
+    # As many as the command has NCCL take: NCCL_MAX_NCHANNELS=5.
+    assert len([axes for axes in drawn["chains"]().axes if axes.get_title()]) == 5
+    assert "4 copies of the data must cross" in drawn["narrow"]().axes[0].get_title(loc="left")
+
+
 def test_the_pictures_of_an_allreduce_end_with_the_sum_everywhere() -> None:
     """In the ring every quarter of every GPU ends with what four GPUs added, and no step adds or copies twice."""
     drawn = runpy.run_path(str(ROOT / "docs" / "pictures" / "allreduce.py"))
