@@ -75,6 +75,17 @@ def test_intervals_of_rigs_that_were_left_out_hold_8_in_10() -> None:
     assert {where: share for where, share in shares.items() if not 75 <= share <= 85} == {}
 
 
+def test_the_page_on_accuracy_has_these_figures_and_none_better() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("## By size")[2].partition("The width is")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if " %" in line]
+    text = (PAGE.parents[1] / "how-accurate.md").read_text(encoding="utf-8")
+    shown = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    wanted = [[row[0].split()[0], row[1], row[4], row[5], row[7], row[8]] for row in rows if row[0] != "all"]
+    assert shown[1:] == wanted
+    times = sum(int(row[3].replace(",", "")) for row in rows if row[0] == "all")
+    assert f"{times:,} of 47 rigs" in text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("machine", "owner"), [("hgx-h200", "ai-dynamo"), ("p4d.24xlarge", "aws-efa-eks")])
 def test_a_rig_is_left_out_as_the_page_says(machine: str, owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
