@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def code(path: Path) -> ast.Module:
 
 def test_all_are_listed() -> None:
     text = (ROOT / "notebooks" / "README.md").read_text()
-    assert len(NOTEBOOKS) == 9
+    assert len(NOTEBOOKS) == 10
     assert [path.name for path in NOTEBOOKS] == re.findall(r"\]\((\d[^)]*\.ipynb)\)", text)
 
 
@@ -78,7 +79,23 @@ def test_it_runs(path: Path) -> None:
             assert printed(cell.outputs) == printed(before), cell.source
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_sliders_are_shown_where_they_can_be(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    (sliders,) = (cell for cell in cells(NOTEBOOKS[-1], "code") if "ipywidgets" in cell)
+    if there:
+        pytest.importorskip("ipywidgets")
+    else:
+        monkeypatch.setitem(sys.modules, "ipywidgets", None)
+
+    def picture(nodes: int, size: str, broken: str) -> None: ...
+
+    names: dict[str, Any] = {"picture": picture, "HURT": {"nothing": "", "an adapter": "without n0.nic0"}}
+    exec(sliders, names)
+    controls = names["board"].children if there else ()
+    assert [control.description for control in controls[:3]] == ["nodes", "size", "broken"] * there
+
+
 def printed(outputs: list[Any]) -> str:
     """The text of outputs without pictures; none says how long the work took."""
     texts = [entry.get("text") or entry.get("data", {}).get("text/plain", "") for entry in outputs]
-    return "".join(text for text in texts if not text.startswith("<Figure"))
+    return "".join(text for text in texts if not text.startswith(("<Figure", "interactive(")))
