@@ -3,7 +3,7 @@
 >>> import blinksim as bs
 >>> answer = bs.project("hgx-h100", "allreduce", "256MiB")
 >>> print(answer.sentence())
-allreduce of 256 MiB on 8 GPUs of hgx-h100: 1.092 ms with NCCL, busbw 430.1 GB/s
+allreduce of 256 MiB on 8 GPUs of hgx-h100: 1.09 ms with NCCL, busbw 430.9 GB/s
 
 ``print(answer)`` says more. A machine is a name, a file, or what `load` returns, such as
 ``bs.load("hgx-h100", nodes=2)`` or ``bs.load("hgx-h100").select([0, 1, 2, 3])``. `bound` gives the limit,

@@ -29,6 +29,12 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
     assert name in dir(bs)
 
 
+def test_what_help_says_of_the_package_is_so() -> None:
+    assert bs.__doc__
+    test = doctest.DocTestParser().get_doctest(bs.__doc__, {}, "blinksim", None, None)
+    assert doctest.DocTestRunner(optionflags=OPTIONS).run(test) == (0, 3)
+
+
 def test_editors_and_python_read_the_same_table() -> None:
     tree = ast.parse(Path(bs.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     seen = {
