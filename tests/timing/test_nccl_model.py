@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from blinksim.errors import InputError
 from blinksim.nccl.files import graph_file, topo_read
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.timing import nccl_model as study
+from blinksim.timing.contest import ceiling_of
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 
@@ -138,3 +140,20 @@ def test_a_comparison_says_what_nccl_takes_at_every_size() -> None:
     plain = comparison.compare(machine, "allreduce", ["1KiB"], ["two_shot"])
     assert "nccl_takes" not in plain.rows()[0]
     assert "NCCL takes" not in plain.text()
+
+
+def test_bounds_are_asked_only_of_what_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[object]()
+
+    def counted(*part: Any) -> Any:
+        asked.append(part)
+        return ceiling_of(*part)
+
+    monkeypatch.setattr(study, "ceiling_of", counted)
+    model, whole = study.NcclTuner().at(machines.Question("hgx-h100"))
+    [best] = model.times(whole, ALLREDUCE, [2**28], ["nccl"])
+    assert len(asked) == 1
+    every = model.times(whole, ALLREDUCE, [2**28])
+    # With switches that add, and without.
+    assert len(asked) == 2
+    assert (best.time_s, best.bound) == (every[0].time_s, every[0].bound)
