@@ -375,8 +375,11 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
         lines.append(f"{most} needs scratch for {facts.scratch[most].share} of the size{among}")
     lines += [f"in place: {'possible' if facts.in_place else 'not possible'}", f"all at {part.rates} rates"]
     lines += [f"edited {edit}" for edit in question.edits]
-    promise = f"{schedule.algorithm} {schedule.collective} on {part.name}, {part.ranks} ranks"
+    base = schedule.base if isinstance(schedule, SymmetricSchedule) else schedule
+    promise = f"{base.does if base.groups else f'{base.algorithm} {base.does}'}"
+    promise += f" on {part.name}, {part.ranks} ranks"
     summary, about = f"{'right' if verdict.ok else 'wrong'}: {promise}", about_part(part, schedule.collective)
+    about |= {"groups": [*map(str, base.groups)]} if base.groups else {}
     gap = None if facts.gap is None else str(facts.gap)
     details = keyed(facts, "rate_exact=rate bound_exact=bound gap_exact", gap_exact=gap)
     return FileVerdict(verdict.ok, summary, verdict.reasons, tuple(lines), about, details, verdict.unproved)
@@ -503,9 +506,10 @@ def _groups(file: str, document: dict[str, Any], question: Question) -> FileVerd
             wrong.append(str(error))
     unproved, facts = list[str](), tuple(proof.words(groups) for proof in proofs)
     if not wrong:
-        of = "project groups" if document.get("command") == "project groups" else "bound groups"
+        of = document.get("command")
+        of = of if of in ("project groups", "synth groups") else "bound groups"
         own = {"schema_version": 1, "command": of, **Together(machine, groups, tuple(proofs)).to_dict()}
-        own |= {key: document[key] for key in (*_ASKED, *_NAMES, "simulated_s") if key in document}
+        own |= {key: document[key] for key in (*_ASKED, *_NAMES, "simulated_s", "output") if key in document}
         wrong, unproved = map(list, compare(_claims(document), own))
         if min(group.rate / group.weight for group in groups) > proofs[0].rate:
             wrong.append("the groups have more than the first certificate allows")

@@ -29,7 +29,7 @@ from blinksim.traffic import Traffic as Matrix
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
-    from blinksim.cli.commands import Bound, Place, Project, Traffic
+    from blinksim.cli.commands import Bound, Place, Project, Synth, Traffic
 
 COPIES = "tokens that are copied or summed on their way cross less often: their floor is lower"
 
@@ -118,11 +118,20 @@ def bound(options: Bound) -> None:
     answer("bound", said, text, rows)
 
 
-def at_once(options: Bound | Project, of_one: str, *, why: bool = True) -> None:
-    """How fast several groups can be at once.
+def at_once(
+    options: Bound | Project | Synth,
+    of_one: str,
+    *,
+    why: bool = True,
+    output: str | None = None,
+    force: bool = False,
+) -> None:
+    """How fast several groups can be at once; by synth their schedules too, verified.
 
     of_one: options that are about a single collective, as typed. why: also the proof, and what it assumes.
+    output, force: where to write the schedules, and whether to replace what is there.
     """
+    from blinksim.exports import write
     from blinksim.timing.simulator import simulate
 
     asked, size = options.several, options.size
@@ -130,7 +139,7 @@ def at_once(options: Bound | Project, of_one: str, *, why: bool = True) -> None:
         raise InputError(f"{given.split()[0]} is of a single collective; leave it out for groups")
     if bool(asked.groups) == bool(asked.mesh) or (asked.axis is not None and not asked.mesh):
         raise InputError("give --group, such as 0,1:allreduce:64MiB, or --mesh, such as 2x4, with or without --axis")
-    question, wanted = question_of(options.machine, options.where), options.collective or "allreduce"
+    question, wanted = question_of(options.machine or "", options.where), options.collective or "allreduce"
     with Working(f"bounding groups on {options.machine}"):
         mesh = mesh_groups(asked.mesh, question.whole().ranks, asked.axis) if asked.mesh else []
         found = study.together(question, [*asked.groups, *mesh], wanted, size)
@@ -140,13 +149,25 @@ def at_once(options: Bound | Project, of_one: str, *, why: bool = True) -> None:
     if command == "project" and not sized:
         raise InputError("the time of groups is of a size; give SIZE, or one to each, as in 0,1:allreduce:64MiB")
     helped = replace(question, relays=study.OTHERS, relays_reduce=True) if question.relays is None else question
-    of_each = "" if size is None else f" {size}" if command == "project" else f" --size {size}"
+    # Once relays are named, the schedules are what is left to ask for.
+    following, saved = (command, "") if helped is not question else ("synth", " -o schedule.json")
+    of_each = "" if size is None else f" {size}" if following == "project" else f" --size {size}"
     again = command_line(helped, options.collective or "") + of_each + typed_options(asked)
-    text = found.why() if why else found.text()
-    text += "" if time_s is None else f"\n  simulated side by side, their schedules take {format_time(time_s)}"
-    text += "" if helped is question else f"\nnext: blinksim {command} {again}"
+    lines, faults = [found.why() if why else found.text()], found.faults() if command == "synth" else []
+    if time_s is not None:
+        lines.append(f"  simulated side by side, their schedules take {format_time(time_s)}")
+    if command == "synth":
+        verdict = "NOT correct" if faults else "right, each by itself and all at once"
+        lines += [f"  verified {verdict}", *faults]
     said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
-    answer(f"{command} groups", lambda: said, lambda: click.echo(as_typed(text)), found.rows)
+    with written(output, lambda target: write(found, target, force)) as there:
+        lines += [f"  written {there}"] if there else []
+        said |= {"output": there} if command == "synth" else {}
+        last = f"verify {typed(there)}" if there else f"{following} {again}{saved}"
+        text = "\n".join((*map(as_typed, lines), f"next: blinksim {last}"))
+        answer(f"{command} groups", lambda: said, lambda: click.echo(text), found.rows)
+    if faults:
+        click.get_current_context().exit(1)
 
 
 _TOKENS = "the tightest cut around GPUs, NICs, nodes, switches, or trees among up to nine GPUs, or of one node"

@@ -506,6 +506,7 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
           quickest]
       size: Build what is quickest for this many bytes, such as 1MiB, and say how long it takes: of what
           project considers, by the model that it takes; where that is alpha-beta, the quickest are simulated.
+          Of groups: of each that names none.
       messages: With --size: count what a connection sends in a step as one message, or every chunk as one, as
           programs of MSCCL and emulated lanes send it.  [default: joined]
       time_limit: Seconds after which the search ends.
@@ -531,12 +532,14 @@ class Synth(TextOptions, run="blinksim.cli.synth:synth"):
       blinksim synth dgx1-v100 allgather --algorithm few_steps --chunks-per-rank 2 --steps 2
       blinksim synth dgx1-v100 allgather --pareto --plot front.png -o front
       blinksim synth hgx-h100 dispatch --nodes 2 --tokens 128 -o dispatch.json
+      blinksim synth dgx1-v100 --group 0,1 --group 2,3 --relays others --relays-reduce -o groups.json
     """
 
     machine: str | None = argument()
     collective: str | None = argument()
     where: MachineOptions = group(MachineOptions, "nominal")
     data: DataOptions = group(DataOptions)
+    several: GroupOptions = group(GroupOptions)
     algorithm: str | None = option()
     size: str | None = option(metavar="SIZE")
     messages: MessagesName | None = choice("joined single", rare=True)

@@ -202,15 +202,20 @@ def run(options: Run) -> None:
 
 
 def _show_run(ran: Execution, options: Run) -> None:
-    what = f"{ran.algorithm} {ran.collective} of {format_size(ran.used_bytes)} on {len(ran.members)} ranks"
+    does, size = f"{ran.algorithm} {ran.collective} of", format_size(ran.used_bytes)
+    does, size = (f"{'; '.join(ran.groups)}:", f"{size} in all") if ran.groups else (does, size)
+    what = f"{does} {size} on {len(ran.members)} ranks"
     state = "not checked" if ran.wrong is None else "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
-    click.echo(f"{what}, {ran.executor}, {ran.dtype}{' ' + ran.op if ran.collective.reduces else ''}: {state}")
+    click.echo(
+        f"{what}, {ran.executor}, {ran.dtype}{' ' + ran.op if ran.collective.reduces or ran.groups else ''}: {state}"
+    )
     if ran.rounding:
         click.echo(f"  {ran.rounding}")
     if ran.wrong is not None:
         click.echo(f"  largest error {ran.max_error:g} (tolerance: {ran.tolerance})")
-    if ran.time_s is not None and ran.algbw is not None and ran.busbw is not None:
-        rates = f"algbw {format_rate(ran.algbw)}, busbw {format_rate(ran.busbw)}"
+    if ran.time_s is not None and ran.algbw is not None:
+        rates = f"algbw {format_rate(ran.algbw)}"
+        rates += "" if ran.busbw is None else f", busbw {format_rate(ran.busbw)}"
         span = f"{format_time(min(ran.times_s))} to {format_time(max(ran.times_s))}"
         click.echo(f"  median of {len(ran.times_s)}: {format_time(ran.time_s)}, {rates}; {span}")
         cut = f"{ran.slices} slices, pieces of {format_size_about(ran.piece_bytes)}"

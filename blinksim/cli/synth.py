@@ -23,7 +23,16 @@ from blinksim.answers.advise import Advice, Option
 from blinksim.answers.synthesize import Synthesis, synthesize
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.budget import within
-from blinksim.cli.options import collective_of, command_line, left, option_name, question_of, typed_options, wanted_of
+from blinksim.cli.bound import at_once
+from blinksim.cli.options import (
+    collective_of,
+    command_line,
+    left,
+    option_name,
+    question_of,
+    typed_options,
+    wanted_of,
+)
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, proof_lines, typed, written
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
@@ -58,6 +67,11 @@ def synth(options: Synth) -> None:
             few = len(algo.collectives) < 8
             rows.append((algo.name, algo.summary, " ".join(algo.collectives) if few else "all collectives"))
         click.echo(table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2)))
+        return
+    if options.machine is not None and typed_options(options.several):
+        of_one = typed_options(options, "algorithm", "messages", "polish", "pareto", "plot", *_GIVEN)
+        options.check_files()
+        at_once(options, of_one, output=options.output, force=options.force)
         return
     if options.machine is None or options.collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")

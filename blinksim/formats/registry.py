@@ -55,6 +55,8 @@ class Format:
         from blinksim.schedule.model import refuse
 
         refuse(schedule, f"no {self.name} that blinksim writes says that; its own files and the NumPy executor can")
+        if schedule.groups:
+            raise InfeasibleError(f"{self.name} holds one collective, not {schedule.does}; take one of them")
         if self.write is None:
             raise InfeasibleError(f"{self.name} is only read")
         return self.write(schedule, channels)

@@ -2,7 +2,8 @@
 
 docs/schedule-file.md describes every key. In version 1 arrays are plain lists while they are short; longer ones
 are base64 of their little-endian bytes, so that a million sends take a minute rather than an hour of reading
-digits. Version 2 holds a schedule by symmetry: base chunks, the generators, and a machine in columns.
+digits. Version 2 holds a schedule by symmetry: base chunks, the generators, and a machine in columns. Version
+3 is version 1 with several groups in place of the collective.
 
 The machine is complete in itself, with exact rates: bandwidths and capacities are bytes/s as exact text,
 latencies and overheads seconds. What only helps to make further machines (symmetries, the fabric that joined
@@ -37,7 +38,16 @@ from blinksim.formats.registry import Format, GivenFile, taken
 from blinksim.formats.shipped import ready_schedules
 from blinksim.results import keyed
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule, as_compact
-from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule, rebase
+from blinksim.schedule.model import (
+    ARRAYS,
+    FORMS,
+    MOST_DENOMINATOR,
+    Schedule,
+    ScheduleLike,
+    Tenant,
+    as_schedule,
+    rebase,
+)
 from blinksim.schedule.verify import verify
 from blinksim.textio import safe_xml
 from blinksim.textio.strict_json import Entry, compressed, decompressed, pack, parse, unpack
@@ -234,12 +244,12 @@ def from_columns(entry: Entry) -> Topology:
         )
 
 
-FORMAT, VERSION, SYMMETRIC_VERSION = "blinksim-schedule", 1, 2
+FORMAT, VERSION, SYMMETRIC_VERSION, GROUPS_VERSION = "blinksim-schedule", 1, 2, 3
 MOST_BYTES = 256 * MIB
 LONGEST_LIST = 4096
 # Sends up to which a schedule by symmetry is written out, for readers of version 1: a file of about 1 MB.
 MOST_WRITTEN_OUT = 24_000
-_KEYS = ("format", "version", "algorithm", "form", "collective", "machine", "share_den", *ARRAYS, "bound")
+_KEYS = ("format", "version", "algorithm", "form", "machine", "share_den", *ARRAYS, "bound")
 _CERTIFICATE = "certificate"
 _ROUTING = "ranks", "tokens", "top_k"
 
@@ -312,10 +322,19 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
     if isinstance(schedule, SymmetricSchedule):
         whole = schedule if schedule.sends > MOST_WRITTEN_OUT else None
         schedule = schedule.schedule if whole is None else schedule.base
+    if schedule.share_den > MOST_DENOMINATOR:
+        raise InputError(f"{schedule.does}: no file holds shares with the denominator {schedule.share_den}, above 2^40")
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION if whole is None else SYMMETRIC_VERSION}
     machine = (machine_to_json if whole is None else columns_of)(schedule.topology)
-    parts = {"collective": collective_to_json(schedule.collective), "machine": machine}
-    document |= keyed(schedule, "algorithm form collective machine share_den", **parts)
+    parts: dict[str, Any] = {"collective": collective_to_json(schedule.collective), "machine": machine}
+    what = "collective"
+    if schedule.groups:
+        document["version"], what, keys = GROUPS_VERSION, "groups", "members relays relays_reduce"
+        parts["groups"] = [
+            keyed(one, keys) | {"collective": collective_to_json(one.collective), "share": str(one.share)}
+            for one in schedule.groups
+        ]
+    document |= keyed(schedule, f"algorithm form {what} machine share_den", **parts)
     document |= {name: (_encode if whole is None else packed)(getattr(schedule, name)) for name in ARRAYS}
     bound = dict(schedule.bound)
     try:
@@ -368,17 +387,19 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise whole.wrong(f'is no schedule: it must be an object with "format": "{FORMAT}"')
     version = document.get("version")
-    if type(version) is not int or version not in (VERSION, SYMMETRIC_VERSION):
-        reads = f"this blinksim reads versions {VERSION} and {SYMMETRIC_VERSION}"
+    if type(version) is not int or version not in (VERSION, SYMMETRIC_VERSION, GROUPS_VERSION):
+        reads = f"this blinksim reads versions {VERSION} to {GROUPS_VERSION}"
         raise whole.wrong(f"has version {str(version)[:20]}; {reads}")
-    symmetric = version == SYMMETRIC_VERSION
-    fields = whole.fields((*_KEYS, "generators"), {_CERTIFICATE: None}) if symmetric else whole.fields(_KEYS)
+    symmetric, what = version == SYMMETRIC_VERSION, "groups" if version == GROUPS_VERSION else "collective"
+    keys = *_KEYS, what
+    fields = whole.fields((*keys, "generators"), {_CERTIFICATE: None}) if symmetric else whole.fields(keys)
     form = fields["form"].text()
     if form not in FORMS:
         raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")
     arrays = {name: (unpacked if symmetric else _decode)(fields[name], dtype) for name, dtype in ARRAYS.items()}
     topology = (from_columns if symmetric else machine_from_json)(fields["machine"])
-    collective = _collective(fields["collective"])
+    groups = _groups(fields[what]) if what == "groups" else ()
+    collective = groups[0].collective if groups else _collective(fields[what])
     algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, MOST_DENOMINATOR)
     bound = dict(fields["bound"].a(dict, "an object {…}"))
     if bool((arrays["route_start"][1:] == arrays["route_start"][:-1]).any()):
@@ -389,7 +410,8 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
         if fields[_CERTIFICATE].value is not None:
             bound[_CERTIFICATE] = parse(whole.path, unpacked_text(fields[_CERTIFICATE]), "certificate")
     with blamed_on(whole.wrong):
-        schedule = Schedule(topology, collective, algorithm, form, share_den=share_den, bound=bound, **arrays)
+        given: dict[str, Any] = {**arrays, "share_den": share_den, "bound": bound, "groups": groups}
+        schedule = Schedule(topology, collective, algorithm, form, **given)
         return SymmetricSchedule(schedule, CommutingGroup.of(topology, generators)) if symmetric else schedule
 
 
@@ -419,6 +441,18 @@ def _collective(entry: Entry) -> Collective:
     if fields["root"].value is not None:
         raise fields["root"].wrong(f"{name} has no root; leave it out")
     return Collective(name)
+
+
+def _groups(entry: Entry) -> tuple[Tenant, ...]:
+    found = list[Tenant]()
+    for item in entry.items():
+        fields = item.fields(("members", "relays", "relays_reduce", "collective", "share"))
+        members, relays = (tuple(x.text() for x in fields[key].items()) for key in ("members", "relays"))
+        reduces, share = fields["relays_reduce"].a(bool, "true or false"), fields["share"].fraction()
+        found.append(Tenant(members, relays, reduces, _collective(fields["collective"]), share))
+    if not found:
+        raise entry.wrong("names no group")
+    return tuple(found)
 
 
 def _routing(entry: Entry) -> Routing:
@@ -548,8 +582,8 @@ def candidate(source: Schedule | str | os.PathLike[str], part: Topology, collect
     else:
         label = os.fspath(source)
         found = read(source, part, collective.root)
-    if found.compact.collective != collective:
-        raise InputError(f"{label} is of {found.compact.collective}, not of {collective}")
+    if found.compact.groups or found.compact.collective != collective:
+        raise InputError(f"{label} is of {found.compact.does}, not of {collective}")
     verdict = verify(found.compact)
     if not verdict.ok:
         raise InputError(f"{label} is wrong: {verdict.reasons[0]}")

@@ -34,7 +34,7 @@ from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, places
 from blinksim.results import Tabular
-from blinksim.textio.text_table import count
+from blinksim.textio.text_table import count, names
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.units import parse_exact
@@ -53,6 +53,24 @@ PER_SEND = ("chunk", "src", "dst", "op", "step", "route", "channel")
 """Those of them that have an entry for each send."""
 FORMS = ("forest", "steps")
 Like = npt.ArrayLike
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One of several groups whose schedules stand side by side in one.
+
+    members: in rank order. relays: other devices that it may use, relays_reduce: also to reduce and
+    multicast. share: what it has of the size of all.
+    """
+
+    members: tuple[str, ...]
+    relays: tuple[str, ...]
+    relays_reduce: bool
+    collective: Collective
+    share: Fraction
+
+    def __str__(self) -> str:
+        return f"{self.collective} of {names(self.members)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,6 +108,10 @@ class Schedule(Tabular):
         Route r is the links route_links[route_start[r]:route_start[r + 1]].
     bound : mapping
         What the synthesis claims, as the command line prints it (scope, rate_exact, certificate …), or empty.
+    groups : tuple of Tenant
+        The groups whose schedules stand side by side here, if these are several: the chunks of the first,
+        those of the second … The members are then all devices of these groups, and the collective is that of
+        the first.
 
     Raises
     ------
@@ -124,6 +146,7 @@ class Schedule(Tabular):
     route_start: Ints32
     route_links: Ints32
     bound: Mapping[str, Any] = field(default_factory=dict)
+    groups: tuple[Tenant, ...] = ()
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
@@ -182,6 +205,35 @@ class Schedule(Tabular):
         ends = self.origin.astype(np.int64), self.target.astype(np.int64)
         return self.collective.routed.classes.number(*ends[:: 1 if self.collective.starts == OWN else -1])
 
+    @property
+    def does(self) -> str:
+        """What it does, in words: its collective, or that of every group beside those of the others."""
+        return names([*map(str, self.groups)], " beside ", 4) or str(self.collective)
+
+    def alone(self, number: int) -> Schedule:
+        """The schedule of one of its groups by itself, on the links of all.
+
+        Raises `InputError` as `Schedule` does, and for shares of groups that do not add up to 1.
+        """
+        one, topology, parts = self.groups[number], self.topology, [other.share for other in self.groups]
+        begin, end = (sum(parts[:stop], Fraction(0)) * self.share_den for stop in (number, number + 1))
+        whole = sum(parts) == 1 and sum(self.share_num.tolist()) == self.share_den
+        if not whole or begin.denominator > 1 or end.denominator > 1:
+            raise InputError("the shares of a schedule's groups, and those of its chunks, must add up to 1")
+        if strangers := {*one.members} - {*topology.members}:
+            raise InputError(f"the schedule's machine has no member {min(strangers)}, which a group names")
+        first, last = np.searchsorted(np.cumsum(self.share_num), [int(begin), int(end)], "right")
+        can = frozenset(("forward", "multicast", "reduce") if one.relays_reduce else ("forward",))
+        relaying = {name for name in one.relays if topology.device(name).holds}
+        devices = tuple(replace(d, can=can) if d.name in relaying else d for d in topology.devices)
+        part = replace(topology, devices=devices, members=one.members, relays=one.relays, symmetries=())
+        mine = (self.chunk >= first) & (self.chunk < last)
+        per_chunk = "share_num", "origin", "target"
+        own: dict[str, Any] = {name: getattr(self, name)[first:last] for name in per_chunk}
+        own |= {name: getattr(self, name)[mine] for name in PER_SEND}
+        own |= {"chunk": own["chunk"] - np.int32(first), "share_den": int(end - begin)}
+        return replace(self, topology=part, collective=one.collective, bound={}, groups=(), **own)
+
     def share(self, chunk: int) -> Fraction:
         """The exact share of one chunk."""
         return Fraction(int(self.share_num[chunk]), self.share_den)
@@ -235,7 +287,7 @@ class Schedule(Tabular):
         return replace(self, bound=dict(bound))
 
     def __repr__(self) -> str:
-        what = f"{self.algorithm}: {self.collective} on {self.topology.name}, {self.topology.ranks} ranks"
+        what = f"{self.algorithm}: {self.does} on {self.topology.name}, {self.topology.ranks} ranks"
         steps = f"{count(self.sends, 'send')} in {count(self.steps, 'step')} ({self.form} form)"
         ways = len(self.route_start) - 1, int(self.channel.max(initial=0)) + 1
         routes, channels = map(count, ways, ("route", "channel"))
@@ -421,7 +473,7 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
 
 
 def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machine: Topology) -> Schedule:
-    """Schedules of groups that share a machine as one, which can be simulated but is no collective to verify.
+    """Schedules of groups that share a machine as one (`Schedule.groups`).
 
     parts: of the size of all, what each group has of it. Raises `InputError` if the machine lacks a link or
     device of theirs, or if no common denominator of their shares has 62 bits.
@@ -430,10 +482,13 @@ def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machi
     if den >> 62:
         raise InputError("the sizes of these groups have no common measure; give rounder ones")
     columns = {name: [np.zeros(1 if name == "route_start" else 0, dtype=kind)] for name, kind in ARRAYS.items()}
-    before = dict.fromkeys(("chunk", "channel", "route"), 0)
+    before, groups = dict.fromkeys(("chunk", "channel", "route"), 0), list[Tenant]()
     for schedule, part in zip(schedules, parts, strict=True):
         if isinstance(placed := rebase(schedule, machine), tuple):
             raise InputError("; ".join(placed))
+        there, relays = placed.topology, placed.topology.relays
+        reduces = any(machine.device(name).holds and "reduce" in there.device(name).can for name in relays)
+        groups.append(Tenant(there.members, relays, reduces, schedule.collective, part))
         own = {name: getattr(placed, name) + before.get(name, 0) for name in ARRAYS}
         own["share_num"] = placed.share_num * int(part * den / placed.share_den)
         own["route_start"] = placed.route_start[1:] + len(np.concatenate(columns["route_links"]))
@@ -445,7 +500,8 @@ def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machi
     order = np.argsort(whole["step"], kind="stable")
     whole |= {name: whole[name][order] for name in PER_SEND}
     first = schedules[0]
-    return Schedule(machine, first.collective, "side by side", first.form, share_den=den, **whole)
+    whole |= {"share_den": den, "groups": tuple(groups)}
+    return Schedule(machine, first.collective, "side by side", first.form, **whole)
 
 
 def _users(sends: Ints) -> str:

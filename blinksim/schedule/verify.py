@@ -129,9 +129,9 @@ def verify(
 
     slots: buffers of each connection (`contents`). in_place: true if input and output are one buffer. shares:
     the part of the size in the block of each rank, if not 1/n (`verify_contents.wrong_chunks`). One by
-    symmetry is verified in time and memory of its `base`. Raises `InputError` for slots below 1, shares that
-    do not fit the ranks, and a share denominator too large to add loads up exactly; every fault of the
-    schedule itself is in the verdict.
+    symmetry is verified in time and memory of its `base`; those of several groups are one after another.
+    Raises `InputError` for slots below 1, shares that do not fit the ranks, and a share denominator too large
+    to add loads up exactly; every fault of the schedule itself is in the verdict.
     """
     if slots < 1:
         raise InputError(f"{slots} slots: a connection needs at least 1")
@@ -140,6 +140,8 @@ def verify(
     longest = int(np.diff(base.route_start).max(initial=0))
     if whole is None and int(base.share_num.max(initial=0)) * base.sends * longest >= 2**61:
         raise InputError(f"{base.algorithm}: loads with the denominator {base.share_den} do not fit in 63 bits")
+    if base.groups:
+        return _side_by_side(base, slots, in_place)
     aliased = overwritten_in_place(schedule)
     # In a forest every image has channels of its own; in steps they join, and may wait if any chunk could.
     if whole is None or base.form == "forest":
@@ -165,6 +167,20 @@ def verify(
     return Verdict(not reasons, tuple(reasons[:MOST_REASONS]), facts)
 
 
+def _side_by_side(schedule: Schedule, slots: int, in_place: bool) -> Verdict:
+    """The verdict on the schedules of several groups, each of which must be right by itself."""
+    reasons = ["groups do not run in place: a GPU may be in several"] if in_place else []
+    for number, one in enumerate(schedule.groups):
+        try:
+            reasons += [f"{one}: {reason}" for reason in verify(schedule.alone(number), slots=slots).reasons]
+        except InputError as error:
+            reasons.append(f"{one}: {error}")
+    # Groups of a file may share a connection, and so wait for each other.
+    stuck = deadlock(schedule, slots)
+    reasons += [stuck] if stuck and not reasons else []
+    return Verdict(not reasons, tuple(reasons[:MOST_REASONS]), _facts(schedule, None, slots, False))
+
+
 def _facts(base: Schedule, whole: SymmetricSchedule | None, slots: int, in_place: bool) -> Facts:
     """What is counted; of a schedule by symmetry an orbit of resources or devices at a time."""
     shared, loads, size = carried(whole or base)
@@ -173,7 +189,8 @@ def _facts(base: Schedule, whole: SymmetricSchedule | None, slots: int, in_place
     load = (shared.name(worst), loads[worst] / size[worst]) if busy else ("", Fraction(0))
     alike = sum(size[number] for other, number in busy if other == rate)
     if whole is None:
-        return Facts(rate, *load, alike, crowd(base)[0], slots, scratch(base), in_place)
+        kept = {} if base.groups else scratch(base)
+        return Facts(rate, *load, alike, crowd(base)[0], slots, kept, in_place)
     kept = scratch(base, times=whole.times, orbit=whole.group.orbit)
     return Facts(rate, *load, alike, most_in_flight(whole), slots, kept, in_place)
 

@@ -363,7 +363,9 @@ class Timeline(Rates, Result):
         keys = "size_bytes=size algorithm=schedule.algorithm time_s algbw_GBps=algbw busbw_GBps=busbw"
         keys += " bound_time_s=bound_s pieces piece_bytes service offer slots protocol=options.protocol"
         keys += " switching=options.switching messages engine transfers=transfer_count"
-        own = {"offer": self.options.offer, "slots": None, "messages": self.options.sent(form)}
+        own: dict[str, Any] = {"offer": self.options.offer, "slots": None, "messages": self.options.sent(form)}
+        if self.schedule.groups:
+            found["groups"], own["busbw_GBps"] = [*map(str, self.schedule.groups)], None
         found |= keyed(self, keys, **own, **({} if self.time_s else {"algbw_GBps": None}))
         path = [keyed(leg, "place class=kind start_s time_s pieces travel_s") for leg in self.critical_path]
         return found | {"utilisation": self.rows(), "critical_path": path}
@@ -374,10 +376,12 @@ class Timeline(Rates, Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        schedule = self.schedule
-        what = f"{schedule.collective} of {format_size_about(self.size)} on {schedule.topology.title}"
-        rates = f"algbw {format_rate(self.algbw)}, busbw {format_rate(self.busbw)}"
-        return f"{what} by {schedule.algorithm} takes {format_time(self.time_s)}: {rates}"
+        schedule, size, where = self.schedule, format_size_about(self.size), self.schedule.topology.title
+        takes, rates = f"takes {format_time(self.time_s)}", f"algbw {format_rate(self.algbw)}"
+        if schedule.groups:
+            return f"{schedule.does}, {size} in all, on {where} {takes}: {rates}"
+        what = f"{schedule.collective} of {size} on {where} by {schedule.algorithm}"
+        return f"{what} {takes}: {rates}, busbw {format_rate(self.busbw)}"
 
     def __repr__(self) -> str:
         over = self.time_s / self.bound_s - 1 if self.bound_s else 0.0

@@ -19,7 +19,7 @@ from schedule_mutants import STRICTER, mutants
 import blinksim as bs
 from blinksim.bounds.together import Together
 from blinksim.errors import BlinksimError
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.model import PER_SEND, Schedule, rebase
 
 GROUPS = {
     "pairs": ("full:8@50GB/s", ["0,1", "2,3", "4,5", "6,7"]),
@@ -83,6 +83,57 @@ def test_mutants_are_refused_or_right(name: str, tmp_path: Path) -> None:
             refused += 1
     assert refused > right
     assert refused + right == EACH
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_mutants_of_a_file_of_several_groups_are_refused_or_right(name: str, tmp_path: Path) -> None:
+    """All schedules in one file; the second opinion looks at each group's, cut out of the file anew."""
+    machine, groups = GROUPS[name]
+    path = tmp_path / "groups.json"
+    bs.write(bs.together(bs.Question(machine, relays="others", relays_reduce=True), groups), path)
+    document, luck, refused, right = json.loads(path.read_text()), random.Random(name), 0, 0
+    assert document["version"] == 3
+    assert bs.verify_file(path).proved
+    for _ in range(EACH):
+        path.write_text(changed(document, luck))
+        try:
+            schedule = bs.read_schedule(path)
+            believed = bs.verify_file(path).ok
+        except BlinksimError:
+            refused += 1
+            continue
+        if believed:
+            assert [fault for one in apart(schedule) for fault in check(one)] == []
+            assert bs.execute(schedule, 4000 * len(groups), dtype="int32", op="prod").ok
+            right += 1
+        else:
+            refused += 1
+    assert refused > right > 0
+
+
+def apart(schedule: Schedule) -> list[Schedule]:
+    """The schedules of groups by the definition of the file: whose chunks they are says the order of the shares."""
+    chunks = iter(range(schedule.chunks))
+    found = []
+    for group in schedule.groups:
+        mine, left = list[int](), group.share
+        while left > 0:
+            mine.append(next(chunks))
+            left -= schedule.share(mine[-1])
+        assert left == 0
+        sends = [send for send in range(schedule.sends) if schedule.chunk[send] in mine]
+        columns = {key: getattr(schedule, key)[sends] for key in PER_SEND}
+        columns["chunk"] = columns["chunk"] - mine[0]
+        columns |= {key: getattr(schedule, key)[mine] for key in ("share_num", "origin", "target")}
+        part = schedule.topology.select(
+            group.members, group.relays, relays_reduce=group.relays_reduce, links="all", connected=False
+        )
+        whole = replace(schedule.topology, members=part.members, relays=part.relays)
+        given = {"topology": whole, "collective": group.collective, "share_den": sum(columns["share_num"].tolist())}
+        placed = rebase(replace(schedule, groups=(), **columns, **given), part)
+        assert isinstance(placed, Schedule), placed
+        found.append(replace(placed, topology=part))
+    return found
 
 
 def overloaded(found: Together) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from blinksim.cli.main import run
@@ -98,3 +99,118 @@ def test_each_group_has_its_time_alone_and_beside_the_others(capsys: pytest.Capt
     assert first["at_once_s"] == second["at_once_s"] == pytest.approx(2**30 / 62.5e9)
     assert run([*words, *groups]) == 0
     assert "100, 10.74 ms" in capsys.readouterr().out
+
+
+TENANTS = [
+    "dgx1-v100",
+    "--edit",
+    "without gpu[4-7]",
+    "--group",
+    "0,1:allreduce:64MiB",
+    "--group",
+    "2,3:allgather:32MiB",
+]
+OTHERS = ["--relays", "others", "--relays-reduce"]
+
+
+@pytest.fixture
+def file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The schedules of two tenants that forward for each other, written by the command that bound names."""
+    assert run(["bound", *TENANTS, *OTHERS]) == 0
+    following = capsys.readouterr().out.splitlines()[-1]
+    assert following.startswith(
+        "next: blinksim synth dgx1-v100 --relays others --relays-reduce --edit 'without gpu[4-7]' "
+    )
+    assert following.endswith(" -o schedule.json")
+    path = str(tmp_path / "groups.json")
+    assert run(["synth", *TENANTS, *OTHERS, "-o", path]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[-3:] == [
+        "  verified right, each by itself and all at once",
+        f"  written {path}",
+        f"next: blinksim verify {path}",
+    ]
+    return path
+
+
+def test_a_file_of_several_groups(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `verify`, `simulate` and `run` say of it, on NumPy: sizes are those of both together."""
+    assert run(["verify", file]) == 0
+    assert (
+        f"{file}: right: allreduce of gpu0 gpu1 beside allgather of gpu2 gpu3 on dgx1-v100, 4 ranks"
+        in capsys.readouterr().out
+    )
+    assert run(["simulate", file, "96MiB", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["groups"] == ["allreduce of gpu0 gpu1", "allgather of gpu2 gpu3"]
+    assert found["busbw_GBps"] is None
+    assert run(["bound", *TENANTS, *OTHERS, "--json"]) == 0
+    bound = json.loads(capsys.readouterr().out)
+    assert bound["least_time_s"] <= found["time_s"] == bound["simulated_s"]
+    assert run(["simulate", file, "96MiB"]) == 0
+    assert (
+        "allreduce of gpu0 gpu1 beside allgather of gpu2 gpu3, 96 MiB in all, on dgx1-v100 takes"
+        in capsys.readouterr().out
+    )
+    for more in (
+        [],
+        ["--dtype", "int32", "--op", "prod"],
+        ["--lane-blocks", "1"],
+        ["--protocol", "ll128", "--seed", "3"],
+    ):
+        assert run(["run", file, "96KiB", "--executor", "numpy", *more]) == 0
+        assert "GPUs 0-1 allreduce; GPUs 2-3 allgather: 96 KiB in all on 4 ranks, numpy, " in capsys.readouterr().out
+    assert run(["run", file, "96KiB", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["groups"] == ["GPUs 0-1 allreduce", "GPUs 2-3 allgather"]
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_run_checks_the_data_of_each_group(file: str, group: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a send that only one of them needs, in the file: wrong, and `verify` says whose it is."""
+    document = json.loads(Path(file).read_text())
+    ends = np.cumsum(document["share_num"]) * 3 <= document["share_den"] * 2
+    send = [number for number, chunk in enumerate(document["chunk"]) if bool(ends[chunk]) == (group == 0)][-1]
+    for key in ("chunk", "src", "dst", "op", "step", "route", "channel"):
+        del document[key][send]
+    Path(file).write_text(json.dumps(document))
+    assert run(["run", file, "96KiB", "--executor", "numpy"]) == 1
+    assert "elements differ" in capsys.readouterr().out
+    assert run(["verify", file]) == 1
+    reasons = capsys.readouterr().out.splitlines()[1:]
+    named = ["allreduce of gpu0 gpu1: ", "allgather of gpu2 gpu3: "]
+    assert any(named[group] in reason for reason in reasons)
+    assert not any(named[1 - group] in reason for reason in reasons)
+
+
+def test_what_a_file_of_groups_is_not_for(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    does = "allreduce of gpu0 gpu1 beside allgather of gpu2 gpu3"
+    cases = [
+        (["run", file, "1MiB", "--in-place"], 2, "groups run out of place"),
+        (["run", file, "4"], 2, "4 bytes hold no element of every group"),
+        (["export", file, "--format", "msccl-xml"], 3, f"msccl-xml holds one collective, not {does}"),
+        (["compare", "dgx1-v100", "allreduce", "--edit", "without gpu[4-7]", "--algorithms", file], 2, f"is of {does}"),
+        (["verify", file, "--edit", "without gpu2-gpu3"], 1, ""),
+        (["synth", *TENANTS, "--algorithm", "ring"], 2, "--algorithm is of a single collective"),
+        (["synth", *TENANTS, "-o", file], 2, "exists"),
+        (["synth", *TENANTS, "-o", "groups.xml"], 2, "a schedule file ends in .json or .json.gz"),
+    ]
+    for words, status, reason in cases:
+        assert run(words) == status, words
+        error = capsys.readouterr().err
+        assert reason in error
+        assert len(error.splitlines()) <= 1
+    assert run(["verify", file, "--in-place"]) == 1
+    assert "groups do not run in place" in capsys.readouterr().out
+
+
+def test_synth_says_of_groups_what_bound_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for command in ("bound", "synth"):
+        assert run([command, "full:8@50GB/s", "--mesh", "2x4", "--size", "1MiB", "--json"]) == 0
+        (tmp_path / "answer.json").write_text(capsys.readouterr().out)
+        assert run(["verify", str(tmp_path / "answer.json")]) == 0
+        capsys.readouterr()
+        answers.append(json.loads((tmp_path / "answer.json").read_text()))
+        assert answers[-1].pop("command") == f"{command} groups"
+    assert answers[1].pop("output") is None
+    assert answers[0] == answers[1]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import blinksim as bs
+from blinksim.cli.main import run as run_command
 from blinksim.gpu.execution import gpu_devices
 from blinksim.gpu.execution.numpy_executor import interpret
 from blinksim.gpu.execution.task import RunOptions, Task
@@ -56,8 +57,8 @@ def test_all_groups_are_right(name: str, way: str) -> None:
 def test_data_are_those_of_a_direct_computation() -> None:
     """Without the references that the executor compares with: sums and copies by NumPy, group by group."""
     found, kind = together("overlapping"), ELEMENT_TYPES["int32"]
-    task = Task(found.schedule, 80_000, kind, "sum", False, RunOptions(), found.groups)
-    pair, three, four = (tenant.count for tenant in task.tenants)
+    task = Task(found.schedule, 80_000, kind, "sum", False, RunOptions())
+    pair, three, four = task.counts
     assert [pair, three, four] == [4_000, 12_000, 4_000]
     program, random = task.program("simple"), np.random.default_rng(1)
     places = {name: place for place, name in enumerate(program.devices)}
@@ -89,7 +90,7 @@ def test_a_fault_of_one_group_is_found(number: int) -> None:
     keep = np.delete(np.arange(schedule.sends), mine[-1])
     columns = ("chunk", "src", "dst", "op", "step", "route", "channel")
     broken = replace(schedule, **{name: getattr(schedule, name)[keep] for name in columns})
-    task = Task(broken, 100_000, ELEMENT_TYPES["int32"], "sum", False, RunOptions(), found.groups)
+    task = Task(broken, 100_000, ELEMENT_TYPES["int32"], "sum", False, RunOptions())
     reference = task.reference
     outputs = interpret(task.program("simple"), map(reference.inputs, range(reference.ranks)))
     wrong = {rank for rank, output in enumerate(outputs) if reference.compare(rank, output)[0]}
@@ -100,7 +101,7 @@ def test_a_fault_of_one_group_is_found(number: int) -> None:
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     monkeypatch.setattr(gpu_devices, "native_atomics", lambda gpu, peer: True)
-    with fake_cupy.installed(monkeypatch, tmp_path, gpus=2, blocks=256) as module:
+    with fake_cupy.installed(monkeypatch, tmp_path, gpus=4, blocks=256) as module:
         yield module
 
 
@@ -117,6 +118,23 @@ def test_the_kernel_runs_them_on_two_gpus(fake: object, name: str) -> None:
         assert ran.wrong == 0
         assert ran.time_s is not None
         assert ran.busbw is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(fake_cupy.COMPILER is None, reason="no C++ compiler to build kernels.cu with")
+def test_the_command_runs_them_on_gpus(fake: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of two tenants that forward for each other, on as many stand-ins as it has devices."""
+    groups = ["--group", "0,1", "--group", "2,3:allgather", "--relays", "others", "--relays-reduce"]
+    file = str(tmp_path / "groups.json")
+    assert run_command(["synth", "full:4@50GB/s", *groups, "-o", file]) == 0
+    words = ["run", file, "12000", "--executor", "cupy", "--warmup", "0", "--iterations", "1"]
+    for more in ([], ["--lane-blocks", "1"]):
+        capsys.readouterr()
+        assert run_command([*words, *more]) == 0
+        out = capsys.readouterr().out
+        assert "GPUs 0-1 allreduce; GPUs 2-3 allgather: 12 kB in all on 4 ranks, cupy, float32 sum: correct" in out
+        assert "algbw" in out
+        assert "busbw" not in out
 
 
 def test_the_recipe_without_gpus(

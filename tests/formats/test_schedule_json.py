@@ -181,7 +181,8 @@ def test_every_key_of_the_machine_is_needed(part: str) -> None:
     ("damage", "says"),
     [
         (put("format", value="other"), "is no schedule"),
-        (put("version", value=3), "has version 3; this blinksim reads versions 1 and 2"),
+        (put("version", value=4), "has version 4; this blinksim reads versions 1 to 3"),
+        (put("version", value=3), "unknown key 'collective'"),
         (put("version", value=True), "has version True"),
         (put("extra", value=1), "unknown key 'extra'"),
         (put("chnk", value=1), "did you mean 'chunk'"),

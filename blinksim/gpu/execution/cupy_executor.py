@@ -227,9 +227,9 @@ def compiled(task: Task) -> Program:
     if options.lane_blocks is not None:
         return task.program("simple")
     # What is expected of times is about one collective.
-    wanted = options.wanted or ("simple" if task.groups else None)
+    wanted = options.wanted or ("simple" if task.counts else None)
     protocol = protocol_for(task.schedule, task.size_bytes, gpus, wanted)
-    free = options.staged is None and not task.groups and protocol == "simple"
+    free = options.staged is None and not task.counts and protocol == "simple"
     if free and worth_staging(task.schedule, task.size_bytes):
         program = task.program(protocol, staged=True)
         # If the free memory of the GPUs holds the buffers, with a tenth to spare; missing GPUs count as free:

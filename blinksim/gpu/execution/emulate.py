@@ -25,7 +25,7 @@ import numpy as np
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.programs.dtypes import ElementType
 from blinksim.gpu.programs.of_calls import compile_schedule
-from blinksim.gpu.programs.program import READY, SCRATCH, Longs, Program, Tenant, rows_of, starts
+from blinksim.gpu.programs.program import READY, SCRATCH, Longs, Program, rows_of, starts
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Builder, Schedule
 from blinksim.topology.graph import Link, Topology
@@ -88,7 +88,7 @@ def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
             load[link][lane] += int(schedule.share_num[chunk])
             route = builder.add_route([lanes[link][lane]])
             builder.add_sends(chunk=part, src=src, dst=dst, op=op, step=step, route=route, channel=channel)
-    return builder.finish()
+    return replace(builder.finish(), groups=schedule.groups)
 
 
 # Most ops of one wire: what kernels.cu keeps count of.
@@ -123,7 +123,7 @@ class _Op:
 
 def emulate(
     schedule: Schedule,
-    count: int | Sequence[Tenant],
+    count: int | Sequence[int],
     kind: ElementType,
     blocks: int = 1,
     piece_bytes: int = WIRE_PIECE,
@@ -134,9 +134,9 @@ def emulate(
 ) -> tuple[Program, Schedule]:
     """A program that has `blocks` thread blocks for every lane of every link, and the schedule that it follows.
 
-    schedule: any that sends over single links. count: elements of the vector, or groups. piece_bytes: what a wire sends
-    at once, at most. in_place, staged: as for `blinksim.gpu.programs.of_calls.compile_schedule`. most_blocks:
-    of a GPU, those that compute included. The schedule returned has a link for every lane
+    schedule: any that sends over single links. count: elements of the vector, or of each group's. piece_bytes:
+    what a wire sends at once, at most. in_place, staged: as for `blinksim.gpu.programs.of_calls.compile_schedule`.
+    most_blocks: of a GPU, those that compute included. The schedule returned has a link for every lane
     (`blinksim.gpu.execution.emulate.lanes_apart`); queues of the program that stand for a wire are called
     like its link. Raises `InfeasibleError` for sends over several links and for too few blocks, and
     `InputError` for too many sends on one lane.
@@ -144,7 +144,7 @@ def emulate(
     if blocks < 1:
         raise InputError("a lane needs at least one thread block")
     # Parts shorter than a piece would cost more than they gain, as every piece does.
-    every = count if isinstance(count, int) else sum(tenant.count for tenant in count)
+    every = count if isinstance(count, int) else sum(count)
     apart = lanes_apart(schedule, max(1, min(PARTS, -(-every * kind.itemsize // max(1, piece_bytes)))))
     computing = COMPUTING
     if most_blocks is not None:

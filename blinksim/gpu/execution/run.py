@@ -9,7 +9,6 @@ from statistics import mean, median, pstdev
 from typing import Any, Literal, Unpack, get_args
 
 from blinksim.bounds.certificates import listed
-from blinksim.bounds.together import Together
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError, unknown
 from blinksim.gpu.execution.gpu_devices import require_cupy
@@ -101,9 +100,8 @@ def execute(
         executor = executor_for(as_schedule(schedule))
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
-    groups = schedule.groups if isinstance(schedule, Together) else ()
     given = as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options)
-    task = Task(*given, groups)
+    task = Task(*given)
     program, outcome = import_module(EXECUTORS[executor]).run(task, check)
     carried, kind = task.schedule, task.kind
     asked: dict[str, Any] = {"collective": carried.collective, "algorithm": carried.algorithm, "op": op}
@@ -113,7 +111,7 @@ def execute(
     asked |= {name: getattr(program, name) for name in ("ops", "slices", "staged")}
     asked["piece_bytes"] = program.piece_units * program.unit * kind.itemsize
     asked["protocol"] = "ll128" if program.packets else "simple"
-    asked["groups"] = tuple(f"{listed(group.part.members)} {group.collective}" for group in groups)
+    asked["groups"] = tuple(f"{listed(one.members)} {one.collective}" for one in carried.groups)
     return Execution(**of_part(carried.topology, **asked), **asdict(outcome))
 
 
@@ -240,7 +238,7 @@ class Execution(Outcome, Result):
         keys += " tolerance time_s algbw_GBps=algbw busbw_GBps=busbw groups?"
         what, finite = self.collective, self.max_error is not None and isfinite(self.max_error)
         more: dict[str, Any] = {"collective": what.name, "root": what.root if what.rooted else None}
-        more |= {"op": self.op if what.reduces else None, "rounding": self.rounding or None}
+        more |= {"op": self.op if what.reduces or self.groups else None, "rounding": self.rounding or None}
         more |= {"groups": list(self.groups) or None, "checked": self.wrong is not None}
         return keyed(self, keys, **more, max_error=self.max_error if finite else None) | spread
 

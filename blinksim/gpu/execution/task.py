@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from fractions import Fraction
 from functools import cached_property
 from typing import TypedDict, Unpack
 
-from blinksim.bounds.together import Group
 from blinksim.errors import InputError, unknown
 from blinksim.gpu.execution.emulate import WIRE_PIECE, emulate
 from blinksim.gpu.execution.reference import AnyReference, Reference, References
 from blinksim.gpu.programs.dtypes import ElementType, check_reduction
 from blinksim.gpu.programs.of_calls import compile_schedule
-from blinksim.gpu.programs.program import PROTOCOLS, Program, ProtocolName, Tenant, lay_out_tenants
+from blinksim.gpu.programs.program import PROTOCOLS, Program, ProtocolName, lay_out_side_by_side
 from blinksim.schedule.model import Schedule
 
 MOST_LANE_BLOCKS = 1024
@@ -144,8 +142,8 @@ class RunOptions:
 class Task:
     """A schedule for a vector of `size_bytes`, rounded down to whole elements, and how to run it.
 
-    groups: whose schedules they are, if these stand side by side; each has its rate's part of the size. Raises
-    `InputError` for an unknown reduction, for a size below one element, and for options that exclude each other.
+    Of several groups each has its share of the size. Raises `InputError` for an unknown reduction, for a size
+    below one element, and for options that exclude each other.
     """
 
     schedule: Schedule
@@ -154,43 +152,36 @@ class Task:
     op: str
     in_place: bool
     options: RunOptions
-    groups: tuple[Group, ...] = ()
 
     def __post_init__(self) -> None:
         check_reduction(self.op)
-        if self.count < 1 or any(tenant.count < 1 for tenant in self.tenants):
-            empty = f"{self.size_bytes} bytes hold no element{' of every group' if self.groups else ''}"
+        if self.count < 1 or any(count < 1 for count in self.counts):
+            empty = f"{self.size_bytes} bytes hold no element{' of every group' if self.counts else ''}"
             raise InputError(f"{empty} of {self.kind.name}, which has {self.kind.itemsize}")
-        if self.in_place and self.groups:
+        if self.in_place and self.counts:
             raise InputError("groups run out of place: a GPU may be in several")
         if self.in_place and self.options.lane_blocks is not None:
             raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
 
     @cached_property
-    def tenants(self) -> tuple[Tenant, ...]:
-        """The groups, with their elements of the size."""
-        amounts = [Fraction(group.size or group.rate) for group in self.groups]
-        shares = [amount / sum(amounts) for amount in amounts]
-        return tuple(
-            Tenant(group.part, group.collective, share, int(self.size_bytes * share) // self.kind.itemsize)
-            for group, share in zip(self.groups, shares, strict=True)
-        )
+    def counts(self) -> tuple[int, ...]:
+        """Elements of each group's vector; none of a single collective."""
+        return tuple(int(self.size_bytes * one.share) // self.kind.itemsize for one in self.schedule.groups)
 
     @property
     def count(self) -> int:
         """Elements of the vector, or of those of all groups."""
-        own = [tenant.count for tenant in self.tenants]
-        return sum(own) if own else self.size_bytes // self.kind.itemsize
+        return sum(self.counts) if self.counts else self.size_bytes // self.kind.itemsize
 
     @cached_property
     def reference(self) -> AnyReference:
         """What every rank starts with, and what it must end with."""
         schedule = self.schedule
-        if self.groups:
-            layout, places = lay_out_tenants(schedule, self.tenants, self.kind.itemsize)
+        if self.counts:
+            layout, places = lay_out_side_by_side(schedule, self.counts, self.kind.itemsize)
             each = [
-                Reference(one.collective, one.topology.ranks, one.count, self.kind, self.op, seed)
-                for seed, one in enumerate(self.tenants, 1)
+                Reference(one.collective, len(one.members), count, self.kind, self.op, seed)
+                for seed, (one, count) in enumerate(zip(schedule.groups, self.counts, strict=True), 1)
             ]
             return References(tuple(each), places, tuple(size for size, _ in layout.sizes))
         return Reference(schedule.collective, schedule.topology.ranks, self.count, self.kind, self.op)
@@ -200,9 +191,9 @@ class Task:
         blocks, piece_bytes = self.options.lane_blocks, self.options.piece_bytes
         if blocks is not None:
             piece_bytes = WIRE_PIECE if piece_bytes is None else piece_bytes
-            return emulate(self.schedule, self.tenants or self.count, self.kind, blocks, piece_bytes)[0]
+            return emulate(self.schedule, self.counts or self.count, self.kind, blocks, piece_bytes)[0]
         how = {"in_place": self.in_place, "packets": protocol == "ll128", "staged": staged}
-        return compile_schedule(self.schedule, self.tenants or self.count, self.kind, **how)
+        return compile_schedule(self.schedule, self.counts or self.count, self.kind, **how)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,10 @@ class Rule:
             raise unknown("algorithm", self.what, REGISTRY)
         if isinstance(self.what, Schedule) and self.what.collective.name != self.collective:
             raise InputError(f"its schedule is for {self.what.collective.name}, not {self.collective}")
+        if isinstance(self.what, Schedule) and self.what.groups:
+            raise InputError(
+                f"its schedule is of several groups ({self.what.does}); blinksim.torch.new_groups takes it"
+            )
         if self.protocol not in PROTOCOLS:
             raise unknown("protocol", self.protocol, PROTOCOLS)
         alone = isinstance(self.what, Schedule) and self.protocol == "simple"

@@ -31,7 +31,7 @@ from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.gpu.programs import program
 from blinksim.gpu.programs.dtypes import ElementType, check_reduction
 from blinksim.gpu.programs.fit import fit
-from blinksim.gpu.programs.program import BY_KEY, INBOX, READY, SCRATCH, WAVES, Layout, Longs, Place, Program, Tenant
+from blinksim.gpu.programs.program import BY_KEY, INBOX, READY, SCRATCH, WAVES, Layout, Longs, Place, Program
 from blinksim.gpu.programs.tables import CACHE_WORDS, OP_WORDS, inbox_bytes
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, Schedule, repeated_reads
@@ -329,7 +329,7 @@ class _Op:
 
 def compile_schedule(
     schedule: Schedule,
-    count: int | Sequence[Tenant],
+    count: int | Sequence[int],
     kind: ElementType,
     *,
     in_place: bool = False,
@@ -340,7 +340,7 @@ def compile_schedule(
     """The program of a schedule for a vector of `count` elements, on request of packets or staged
     (`blinksim.gpu.programs.program`; packets are always staged).
 
-    count: of schedules of several groups side by side, these groups; they do not run in place.
+    count: of schedules of several groups side by side, of each group's vector; they do not run in place.
 
     It has one slice and pieces of 256 KiB; `Program.cut` changes both. Raises `InputError` for shares that do
     not fill the vector and for an alltoall in place. A schedule that sends what a device does not have still
@@ -351,7 +351,7 @@ def compile_schedule(
     if isinstance(count, int):
         layout = program.lay_out(schedule, count, kind.itemsize, in_place)
     else:
-        layout, _ = program.lay_out_tenants(schedule, count, kind.itemsize)
+        layout, _ = program.lay_out_side_by_side(schedule, count, kind.itemsize)
     return _Compiler(schedule, layout, kind, packets, staged, most_sources).program()
 
 

@@ -42,12 +42,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.collective import EVERY, OWN, ROOT, Collective
+from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.programs.dtypes import ElementType
 from blinksim.graphs.connectivity import grouped
-from blinksim.schedule.model import Builder, Schedule
-from blinksim.topology.graph import Topology
+from blinksim.schedule.model import Schedule
 from blinksim.traffic import block_bounds, class_bounds
 
 INPUT, OUTPUT, SCRATCH, INBOX = 0, 1, 2, 3
@@ -132,37 +131,21 @@ def lay_out(schedule: Schedule, count: int, itemsize: int, in_place: bool = Fals
     return Layout(count, tuple(length), source, result, tuple(sizes), tuple(inputs), tuple(outputs), in_place)
 
 
-@dataclass(frozen=True)
-class Tenant:
-    """One of several groups that run side by side. share: of the size of all. count: elements of its vector."""
-
-    topology: Topology
-    collective: Collective
-    share: Fraction
-    count: int
-
-
-def lay_out_tenants(
-    schedule: Schedule, tenants: Sequence[Tenant], itemsize: int
+def lay_out_side_by_side(
+    schedule: Schedule, counts: Sequence[int], itemsize: int
 ) -> tuple[Layout, list[list[tuple[int, int, int, int, int]]]]:
-    """The buffers of schedules side by side (`blinksim.schedule.model.side_by_side`), the data of each device together.
+    """The buffers of schedules side by side (`Schedule.groups`), the data of each device together.
 
-    Also, for every rank of every tenant: its number among all, and where its input begins and how long it is, and its
-    output. Raises `InputError` as `lay_out`.
+    counts: elements of each group's vector. Also, for every rank of every group: its number among all, and
+    where its input begins and how long it is, and its output. Raises `InputError` as `lay_out`.
     """
     number = {name: place for place, name in enumerate(schedule.topology.members)}
     sizes, line = np.zeros((len(number), 2), dtype=np.int64), LINE_BYTES // itemsize
     length, places = list[int](), list[list[tuple[int, int, int, int, int]]]()
     source, result = dict[tuple[int, int], Place](), dict[tuple[int, int], Place]()
-    ends, before = np.cumsum(schedule.share_num), Fraction(0)
-    for one in tenants:
-        both = (int(x * schedule.share_den) for x in (before, before + one.share))
-        first, last = (int(np.searchsorted(ends, x, "right")) for x in both)
-        before += one.share
-        labels = {name: getattr(schedule, name)[first:last] for name in ("origin", "target", "share_num")}
-        builder = Builder(one.topology, one.collective, schedule.algorithm, schedule.form)
-        whole = int(labels["share_num"].sum())
-        own = lay_out(replace(builder.finish(), **labels, share_den=whole), one.count, itemsize)
+    for group, count in enumerate(counts):
+        one = schedule.alone(group)
+        own, first = lay_out(one, count, itemsize), len(length)
         ranks = [number[name] for name in one.topology.members]
         for found, joint in ((own.source, source), (own.result, result)):
             for (rank, chunk), (buffer, offset) in found.items():
@@ -173,8 +156,7 @@ def lay_out_tenants(
         length += own.length
     pairs = [(int(a), int(b)) for a, b in sizes]
     inputs, outputs = (tuple((buffer, 0, row[buffer]) for row in pairs) for buffer in (INPUT, OUTPUT))
-    count = sum(tenant.count for tenant in tenants)
-    return Layout(count, tuple(length), source, result, tuple(pairs), inputs, outputs, False), places
+    return Layout(sum(counts), tuple(length), source, result, tuple(pairs), inputs, outputs, False), places
 
 
 def _chunks_of(number: npt.NDArray[Any], parts: int, lacks: str) -> list[list[int]]:
