@@ -31,6 +31,7 @@ LINES = {
     "project, experts": "project hgx-h100 dispatch --nodes 8 --tokens 8",
     "bound, of experts": "bound switch:8 combine --tokens 8",
     "bound groups": "bound dgx1-v100 --group 0,1:allreduce:1MiB --group 2,3:allgather:2MiB",
+    "synth groups": "synth dgx1-v100 --mesh 2x4 --axis 1",
     "project groups": "project dgx1-v100 allreduce 1MiB --mesh 2x4",
     "traffic": "traffic --ranks 8 --tokens 64",
     "place": "place dgx1-v100 2",
