@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
-from blinksim.gpu.torch import BlinksimProcessGroup as BlinksimProcessGroup, GroupError as GroupError
+from blinksim.gpu.torch import (
+    BlinksimProcessGroup as BlinksimProcessGroup,
+    GroupError as GroupError,
+    new_groups as new_groups,
+)

@@ -19,7 +19,7 @@ RANKS = 3
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch: pip install torch")
 
 
-def run(case: str, folder: Path) -> list[tuple[int, dict[str, Any], str]]:
+def run(case: str, folder: Path, ranks: int = RANKS) -> list[tuple[int, dict[str, Any], str]]:
     """(exit status, what it printed, its messages) of every rank."""
     environment = {
         **os.environ,
@@ -28,18 +28,18 @@ def run(case: str, folder: Path) -> list[tuple[int, dict[str, Any], str]]:
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "OMP_NUM_THREADS": "1",
     }
-    ranks = [
+    processes = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), case, str(rank), str(RANKS), str(folder)],
+            [sys.executable, str(SCRIPT), case, str(rank), str(ranks), str(folder)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
         )
-        for rank in range(RANKS)
+        for rank in range(ranks)
     ]
     found = []
-    for process in ranks:
+    for process in processes:
         out, messages = process.communicate(timeout=120)
         found.append((process.returncode, json.loads(out) if out else {}, messages))
     return found
@@ -111,6 +111,31 @@ def test_rules_come_from_a_model_of_this_machine(tmp_path: Path) -> None:
         assert found["right"]
     assert "blinksim: group of 3 ranks by the model auto of dgx1-v100" in ranks[0][2]
     assert "broadcast of 300000 float32, root 1 (1.2 MB): " in ranks[0][2]
+
+
+@needs_torch
+@pytest.mark.slow
+def test_groups_send_through_ranks_that_are_in_none_of_them(tmp_path: Path) -> None:
+    """A relay makes no call; and every process ends, though none destroys its groups."""
+    ranks = run("tenants", tmp_path, 4)
+    for status, good, messages in ranks:
+        assert status == 0, messages
+        assert [name for name, fine in good.items() if not fine] == []
+        assert "Traceback" not in messages
+    log = ranks[0][2]
+    assert "group of 2 ranks and 2 relays by the schedule of allreduce of gpu0 gpu1, " in log
+    assert "allreduce of 300001 int64, sum (2.4 MB): packed by simple, " in log
+    assert "allgather of 4 float32 (16 bytes): " in log
+
+
+@needs_torch
+@pytest.mark.slow
+def test_ranks_whose_relay_is_killed_get_an_error(tmp_path: Path) -> None:
+    *living, dead = run("tenant_killed", tmp_path, 4)
+    assert dead[0] == -9
+    for rank, (status, found, messages) in enumerate(living):
+        assert status == 0, messages
+        assert bool(found["message"]) == (rank < 2), found
 
 
 @needs_torch

@@ -9,13 +9,16 @@ import json
 import os
 import signal
 import sys
+import time
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-import blinksim.torch  # noqa: F401 - registers the backends
+import blinksim as bs
+import blinksim.torch
 from blinksim import machines
 from blinksim.gpu.jobs import group
 
@@ -265,6 +268,65 @@ def several_hosts(rank: int, ranks: int) -> dict[str, Any]:
     return good
 
 
+TENANTS = bs.Question("dgx1-v100", edits=("without gpu[4-7]",), relays="others", relays_reduce=True)
+
+
+def tenants(rank: int, ranks: int) -> dict[str, Any]:
+    """Two pairs, each of which sends through both ranks of the other one."""
+    found = bs.together(TENANTS, ["0,1", "2,3:broadcast"])
+    groups = blinksim.torch.new_groups(found, device="cpu")
+    good = {"members": [one is not dist.GroupMember.NON_GROUP_MEMBER for one in groups] == [rank < 2, rank > 1]}
+    pair, other = groups
+    # One pair makes three calls while the other makes one: relays follow the calls of each by themselves.
+    for turn, count in enumerate((1, 1000, 300_001)):
+        values, sent = torch.full((count,), rank + 1, dtype=torch.int64), torch.full((count,), float(rank + turn))
+        for _ in range(3 if rank < 2 else 0):
+            dist.all_reduce(values, group=pair)
+        if rank > 1:
+            dist.broadcast(sent, 2, group=other)
+        good[f"sum of {count}"] = bool((values == (12 if rank < 2 else rank + 1)).all())
+        good[f"copy of {count}"] = rank < 2 or bool((sent == 2 + turn).all())
+    # Calls that the schedules are not for, and of the whole job.
+    if rank < 2:
+        whole = torch.zeros(4)
+        dist.all_gather_into_tensor(whole, torch.full((2,), float(rank)), group=pair)
+        good["gathered"] = whole.tolist() == [0, 0, 1, 1]
+        dist.barrier(group=pair)
+    values = torch.full((9,), float(rank))
+    dist.all_reduce(values)
+    good["all"] = bool((values == sum(range(ranks))).all())
+    pairs = bs.together("full:4@50GB/s", ["0,1", "2,3"])
+    wrong: dict[str, Any] = {
+        "is of one group": "dgx1-v100-8-allreduce",
+        "share 8 GPUs": bs.together("dgx1-v100", ["0-3", "4-7"]),
+    }
+    wrong["the share"] = replace(pairs.schedule, share_num=pairs.schedule.share_num // 2)
+    for words, schedule in wrong.items():
+        try:
+            blinksim.torch.new_groups(schedule, device="cpu")
+        except bs.InputError as error:
+            good[words] = words in str(error)
+        else:
+            good[words] = False
+    return good
+
+
+def tenant_killed(rank: int, ranks: int) -> dict[str, Any]:
+    """A process that relays for a pair is killed: both ranks of the pair get an error in time."""
+    pair, _ = blinksim.torch.new_groups(bs.together(TENANTS, ["0,1", "2,3"]), device="cpu")
+    values, message = torch.ones(1000), ""
+    dist.barrier()
+    if rank == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.2)
+    try:
+        for _ in range(3 if rank < 2 else 0):
+            dist.all_reduce(values, group=pair)
+    except blinksim.torch.GroupError as error:
+        message = str(error)
+    return {"message": message}
+
+
 if __name__ == "__main__":
     case, rank, ranks, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     os.environ["BLINKSIM_LOG"] = "1"
@@ -286,9 +348,11 @@ if __name__ == "__main__":
                 "predicted": predicted,
                 "killed": killed,
                 "several_hosts": several_hosts,
+                "tenants": tenants,
+                "tenant_killed": tenant_killed,
             }[case](rank, ranks)
         )
     )
-    if case != "killed":
+    if case not in ("killed", "tenants", "tenant_killed"):
         dist.destroy_process_group()
     sys.stdout.flush()

@@ -61,12 +61,13 @@ class SharedMemoryBackend:
     """This process's rank: it allocates and shares its segment, and runs launches over the segments of all.
 
     name: for people. packets: True if the links of this rank keep packets whole. blocks: most blocks of a
-    launch. `launch` takes one-dimensional arrays and returns when the call is done.
+    launch. capturing: True while launches go into a CUDA graph. `launch` takes one-dimensional arrays and
+    returns when the call is done.
 
     folder: where the segments are; default, the computer's shared memory.
     """
 
-    name, packets, blocks = "CPU", True, _BLOCKS
+    name, packets, blocks, capturing = "CPU", True, _BLOCKS, False
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = Path(folder) if folder else _SHARED if _SHARED.is_dir() else Path(tempfile.gettempdir())
@@ -435,6 +436,10 @@ class GpuBackend:
                 runtime.eventRecord(self.done.ptr, last)
             runtime.streamWaitEvent(stream, self.done.ptr)
         self.at = stream
+
+    @property
+    def capturing(self) -> bool:
+        return self._captured(self.at)
 
     def _captured(self, stream: int) -> bool:
         return bool(self.runtime.streamIsCapturing(stream))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -23,9 +25,11 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.jobs.backend import Backend, Words
 from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, Launch, Planner
+from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.of_calls import Call, Segment
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import parse
+from blinksim.textio.text_table import count
 from blinksim.units import format_size_about
 
 
@@ -186,7 +190,8 @@ class Group:
     store : Store
         Seen by all ranks of this group and used by it alone (torch's `PrefixStore` makes a part of one).
     rank : int
-        This process, from 0.
+        This process, from 0; behind the ranks of the plan come its relays, whose processes call `relay` and
+        nothing else.
     plan : JobPlan
         Which schedule runs for which call; it also says how many ranks there are.
     backend : Backend
@@ -241,11 +246,12 @@ class Group:
         timeout_s: float = TIMEOUT_S,
         report: Callable[[str], object] | None = None,
     ) -> None:
-        if not 0 <= rank < plan.ranks <= MOST_RANKS:
-            raise InputError(f"rank {rank} of {plan.ranks}: ranks count from 0, and a group has at most {MOST_RANKS}")
+        places = plan.ranks + len(plan.relays)
+        if not 0 <= rank < places <= MOST_RANKS:
+            raise InputError(f"rank {rank} of {places}: ranks count from 0, and a group has at most {MOST_RANKS}")
         if not timeout_s > 0:
             raise InputError(f"timeout_s is more than 0, not {timeout_s}")
-        self.store, self.rank, self.ranks, self.backend = store, rank, plan.ranks, backend
+        self.store, self.rank, self.ranks, self.backend = store, rank, places, backend
         self.segment = segment or Segment()
         self.timeout_s = timeout_s
         self._say = report or (lambda line: None)
@@ -258,6 +264,11 @@ class Group:
         same |= {"segment": repr(self.segment), "backend": type(backend).__name__}
         handle = backend.allocate(self.segment)
         mine = {"same": same, "packets": backend.packets, "blocks": backend.blocks, "handle": handle}
+        # Relays hear of calls by pipes, which the first rank writes to; where it closes one or dies, the pipe ends.
+        if rank >= plan.ranks:
+            pipe = os.path.join(tempfile.mkdtemp(prefix="blinksim-"), "calls")
+            os.mkfifo(pipe)
+            self._heard, mine["pipe"] = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), pipe
         store.set(f"member/{rank}", json.dumps(mine))
         members = [parse(f"member {other}", store.get(f"member/{other}")) for other in range(self.ranks)]
         for other, member in enumerate(members):
@@ -268,10 +279,16 @@ class Group:
         packets, blocks = (min(member[key] for member in members) for key in ("packets", "blocks"))
         self.planner = Planner(plan, rank, self.segment, int(blocks), bool(packets))
         backend.connect(rank, [str(member["handle"]) for member in members])
+        pipes = [str(member["pipe"]) for member in members[plan.ranks :]]
+        self.relayed, self._told = bool(pipes), [os.open(pipe, os.O_WRONLY) for pipe in pipes if rank == 0]
         self._meet("connected")
         backend.settle()
+        if rank >= plan.ranks:
+            os.set_blocking(self._heard, True)
+            shutil.rmtree(os.path.dirname(pipe))
         memory = f"{format_size_about(self.segment.total)} on {backend.name}"
-        self._say(f"group of {self.ranks} ranks by {plan.origin}, {memory}")
+        relays = f" and {count(len(pipes), 'relay')}" if pipes else ""
+        self._say(f"group of {plan.ranks} ranks{relays} by {plan.origin}, {memory}")
 
     def _meet(self, what: str, timeout_s: float | None = None) -> None:
         """Returns when all ranks are here; raises `GroupError` after a while, by default that of the store."""
@@ -292,8 +309,34 @@ class Group:
         is then spoilt, NaN or -1.
         """
         self.check()
-        for launch in self.prepare(call):
+        launches = self.prepare(call)
+        if self.relayed and self.backend.capturing:
+            raise InputError(f"{call}: relays do not see that a CUDA graph is replayed; call it outside of the graph")
+        try:
+            for pipe in self._told:
+                told = call.collective, call.count, call.kind.name, call.op, call.root
+                os.write(pipe, f"{json.dumps(told)}\n".encode())
+        except OSError:
+            raise GroupError("a process that relays for the group has ended; create the group again") from None
+        for launch in launches:
             self.backend.launch(launch, call.op, source, target, self.timeout_s)
+
+    def relay(self, nothing: Any) -> None:
+        """Does a relay's part in every call, until the first rank closes the group or ends.
+
+        nothing: as `run` takes vectors, one without elements. What fails is told by the ranks.
+        """
+        with open(self._heard) as pipe:
+            for line in pipe:
+                collective, elements, kind, op, root = json.loads(line)
+                with suppress(GroupError):
+                    self.run(Call(collective, elements, ELEMENT_TYPES[kind], op, root), nothing, nothing)
+        self.close()
+
+    def dismiss(self) -> None:
+        """Lets the relays close the group as well."""
+        while self._told:
+            os.close(self._told.pop())
 
     def choose_by(self, plan: JobPlan) -> None:
         """Takes other rules from now on, on all ranks alike."""
@@ -355,6 +398,7 @@ class Group:
             return
         self.closed = True
         self.backend.finish()  # what runs gives up in time
+        self.dismiss()
         everyone = self._all_have("closed")
         self.backend.disconnect()
         if everyone and self._all_have("left"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 from blinksim import data_files
@@ -19,6 +19,7 @@ from blinksim.gpu.programs.program import PROTOCOLS
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import Entry, parse
+from blinksim.textio.text_table import names
 from blinksim.timing.execution_model import Auto, Executed
 from blinksim.timing.measured_constants import uncovered
 from blinksim.topology.graph import Topology
@@ -129,6 +130,15 @@ class JobPlan:
     def ranks(self) -> int:
         return self.topology.ranks
 
+    @cached_property
+    def relays(self) -> tuple[str, ...]:
+        """The devices beside the ranks that its schedules use. Their processes take part in every call."""
+        found = dict[str, None]()
+        for schedule in (rule.what for rule in self.rules if isinstance(rule.what, Schedule)):
+            others = {*schedule.src.tolist(), *schedule.dst.tolist()} - {*schedule.device_of.tolist()}
+            found |= dict.fromkeys(schedule.topology.devices[place].name for place in sorted(others))
+        return tuple(found)
+
     @property
     def fingerprint(self) -> str:
         """Equal for plans that choose the same."""
@@ -201,7 +211,11 @@ class JobPlan:
         for rule in rules:
             if isinstance(rule.what, Schedule) and (there := rule.what.topology.ranks) != topology.ranks:
                 raise FileError(place, f"a schedule for {rule.collective} is for {there} ranks, not {topology.ranks}")
-        return cls(topology, (*rules, *_switch_rules(topology.ranks)), f"{place}")
+        plan = cls(topology, (*rules, *_switch_rules(topology.ranks)), f"{place}")
+        if plan.relays:
+            what = f"a schedule relays through {names(plan.relays)}, which are no ranks of the group"
+            raise FileError(place, f"{what}; blinksim.torch.new_groups makes groups that have relays")
+        return plan
 
     @classmethod
     def read(cls, topology: Topology, path: str | Path) -> JobPlan:

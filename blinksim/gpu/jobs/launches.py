@@ -75,6 +75,14 @@ class Planner:
                 written = (parts, moved * size, whole * size)
             elif (call.collective, self.rank == call.root) in (("reduce", False), ("broadcast", True)):
                 written = (0, 0, 0)
+            if self.rank >= self.plan.ranks:
+                written = (0, 0, 0)  # by a relay
+            if len(program.devices) < self.plan.ranks + len(self.plan.relays):
+                # Relays have nothing to do in it, and count it.
+                idle = np.zeros((len(self.plan.relays), 4), dtype=np.int64)
+                sizes, flags = np.concatenate([program.sizes, idle]), np.append(program.flags, idle[:, 0])
+                devices = (*program.devices, *self.plan.relays)
+                program = replace(program, devices=devices, sizes=sizes, flags=flags)
             by = f"{choice.schedule.algorithm} by {'ll128' if program.packets else 'simple'}"
             if choice.lane_blocks is not None:
                 by = f"{choice.schedule.algorithm} on lanes of {count(choice.lane_blocks, 'block')}"

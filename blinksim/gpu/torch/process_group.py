@@ -17,16 +17,19 @@ its first call. The environment sets the groups of a job, and must be the same o
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import threading
 import time
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial, wraps
+from itertools import chain, count
 from types import FunctionType
 from typing import Any
 
@@ -37,11 +40,14 @@ from torch.distributed.distributed_c10d import AllgatherOptions, _world
 
 from blinksim import machines
 from blinksim.errors import InputError
+from blinksim.formats.schedule_json import read_schedule
 from blinksim.gpu.jobs.backend import Backend, GpuBackend, SharedMemoryBackend
 from blinksim.gpu.jobs.group import TIMEOUT_S, Group, Hosts
-from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.gpu.jobs.job_plan import JobPlan, Rule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
 from blinksim.gpu.programs.of_calls import Call, Segment, call_of
+from blinksim.schedule.model import ScheduleLike, as_schedule
+from blinksim.schedule.verify import verify
 from blinksim.topology.shapes import one_switch
 from blinksim.units import size_of
 
@@ -744,16 +750,109 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             plan = JobPlan.read(one_switch(self.ranks).select(), settings.plan)
         else:
             plan = JobPlan.for_switch(self.ranks)
-        backend: Backend = SharedMemoryBackend()
-        if not self.cpu:
-            self.stream = torch.cuda.Stream(device, priority=-1)
-            backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)
-        timeout_s = min(settings.timeout_s, self.timeout.total_seconds())
-        store = dist.PrefixStore("group", self.store)
-        report = partial(print, "blinksim:", file=sys.stderr, flush=True) if settings.log and self.place == 0 else None
-        self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
-        self.device, self.gpu, self.backend = device, device.index or 0, backend
+        self.join(device, plan, dist.PrefixStore("group", self.store))
+        assert self.group is not None
         return self.group
+
+    def join(self, device: torch.device, plan: JobPlan, store: Any, at_once: int = 2) -> None:
+        """Makes the group; all its ranks do, and its relays as `joined`."""
+        timeout_s = min(self.settings.timeout_s, self.timeout.total_seconds())
+        settings = replace(self.settings, timeout_s=timeout_s)
+        self.group, self.stream = joined(store, self.place, device, plan, settings, at_once)
+        self.device, self.gpu, self.backend = device, device.index or 0, self.group.backend
+
+
+def joined(
+    store: Any, place: int, device: torch.device, plan: JobPlan, settings: Settings, at_once: int = 2
+) -> tuple[Group, Any]:
+    """A rank or relay of a group, and the stream of its launches; of so many groups launches run at once on a GPU."""
+    backend: Backend = SharedMemoryBackend()
+    stream = None
+    if device.type == "cuda":
+        stream = torch.cuda.Stream(device, priority=-1)
+        backend = GpuBackend(device.index, stream.cuda_stream, settings.blocks)
+        backend.blocks = max(1, 2 * backend.blocks // max(2, at_once))
+    report = partial(print, "blinksim:", file=sys.stderr, flush=True) if settings.log and place == 0 else None
+    return Group(store, place, plan, backend, settings.segment, settings.timeout_s, report), stream
+
+
+# Calls of `new_groups`, which all ranks of a job make in the same order.
+_MADE = count()
+
+
+def new_groups(
+    schedule: ScheduleLike | str | os.PathLike[str],
+    *,
+    device: torch.device | str | None = None,
+    lane_blocks: int | None = None,
+) -> list[Any]:
+    """Make process groups whose schedules share the links of a machine, and forward for each other.
+
+    Every rank of the job calls it. Rank r runs as the r-th member of the schedule's machine. Where a schedule goes
+    through a GPU whose rank is not in the group, that rank's process does its part there, on a thread and a stream
+    of its own: no rank calls a collective of a group that it is not in.
+
+    Parameters
+    ----------
+    schedule : Schedule, Together, str or path
+        Of several groups, as `blinksim.together` finds them or ``blinksim synth --group`` writes them; the
+        same on all ranks.
+    device : torch.device, optional
+        This rank's GPU; default: the current one. ``"cpu"`` moves CPU tensors through shared memory.
+    lane_blocks : int, optional
+        So many thread blocks for every lane of the schedule's machine, and no other way out of a GPU. Default: as
+        many as are quickest.
+
+    Returns
+    -------
+    list
+        As of `torch.distributed.new_group`, for every group of the schedule: a process group, or
+        ``GroupMember.NON_GROUP_MEMBER`` where this rank is not in it.
+
+    Raises
+    ------
+    InputError
+        For a schedule that is wrong, or for other than one rank for each of its GPUs on one host.
+    MissingError
+        Without enough memory, or access to that of another GPU.
+    """
+    found = read_schedule(schedule) if isinstance(schedule, str | os.PathLike) else as_schedule(schedule)
+    rank, ranks, members = dist.get_rank(), dist.get_world_size(), found.topology.members
+    if not found.groups:
+        raise InputError(f"a schedule of {found.does} is of one group; BLINKSIM_PLAN takes it for any group")
+    if len(members) != ranks:
+        raise InputError(f"{found.does}: the schedules share {len(members)} GPUs, and the job has {ranks} ranks")
+    if not (verdict := verify(found)).ok:
+        raise InputError(f"{found.does}: {verdict.reasons[0]}")
+    store = dist.PrefixStore(f"blinksim groups {next(_MADE)}", dist.distributed_c10d._get_default_store())
+    if several := Hosts(dist.PrefixStore("host", store), rank, ranks).several:
+        raise InputError(several)
+    chosen = torch.device("cuda", torch.cuda.current_device()) if device is None else torch.device(device)
+    plans, places = list[JobPlan](), list[list[int]]()
+    for number, one in enumerate(found.groups):
+        rule = Rule(one.collective.name, None, found.alone(number), "simple", lane_blocks)
+        plans.append(JobPlan.for_switch(len(one.members)).with_rules([rule], f"the schedule of {one}"))
+        places.append([members.index(name) for name in (*one.members, *plans[-1].relays)])
+    at_once = max(Counter(chain.from_iterable(places)).values())
+    made, ranks_first, relaying = list[Any](), list[Group](), list[threading.Thread]()
+    for number, (plan, parts) in enumerate(zip(plans, places, strict=True)):
+        backend = "cpu:blinksim_numpy" if chosen.type == "cpu" else "cuda:blinksim"
+        made.append(dist.new_group(parts[: plan.ranks], backend=backend))
+        own = dist.PrefixStore(f"{number}", store)
+        if rank in parts[: plan.ranks]:
+            made[-1].join(chosen, plan, own, at_once)
+            ranks_first.append(made[-1].group)
+        elif rank in parts:
+            group, stream = joined(own, parts.index(rank), chosen, plan, Settings.read(), at_once)
+            nothing = np.empty(0, dtype=np.uint8) if stream is None else 0
+            relaying.append(threading.Thread(target=group.relay, args=(nothing,), daemon=True))
+            relaying[-1].start()
+    # A process ends once all groups for which it relays have ended; the last that is registered here goes first.
+    for thread in relaying:
+        atexit.register(thread.join)
+    for group in ranks_first:
+        atexit.register(group.dismiss)
+    return made
 
 
 def create(given: Any, options: Any, cpu: bool) -> BlinksimProcessGroup:
