@@ -499,9 +499,9 @@ def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machi
     whole: dict[str, Any] = {name: np.concatenate(values).astype(ARRAYS[name]) for name, values in columns.items()}
     order = np.argsort(whole["step"], kind="stable")
     whole |= {name: whole[name][order] for name in PER_SEND}
-    first = schedules[0]
+    first, how = schedules[0], ", ".join(dict.fromkeys(schedule.algorithm for schedule in schedules))
     whole |= {"share_den": den, "groups": tuple(groups)}
-    return Schedule(machine, first.collective, "side by side", first.form, **whole)
+    return Schedule(machine, first.collective, how, first.form, **whole)
 
 
 def _users(sends: Ints) -> str:

@@ -129,8 +129,9 @@ class Stream:
                 before.join()
             work()
 
-        self.last = threading.Thread(target=run)
-        self.last.start()
+        begun = threading.Thread(target=run)
+        begun.start()
+        self.last = begun  # which another thread may join at once
 
     def is_capturing(self) -> bool:
         return False
@@ -139,9 +140,10 @@ class Stream:
         self.queue(event.recorded.wait)
 
     def synchronize(self) -> None:
-        if self.last is not None:
-            self.last.join()
-            self.last = None
+        last = self.last
+        if last is not None:
+            last.join()
+            self.last = None if self.last is last else self.last
 
 
 class Event:

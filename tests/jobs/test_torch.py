@@ -124,8 +124,8 @@ def test_groups_send_through_ranks_that_are_in_none_of_them(tmp_path: Path) -> N
         assert "Traceback" not in messages
     log = ranks[0][2]
     assert "group of 2 ranks and 2 relays by the schedule of allreduce of gpu0 gpu1, " in log
-    assert "allreduce of 300001 int64, sum (2.4 MB): packed by simple, " in log
-    assert "allgather of 4 float32 (16 bytes): " in log
+    assert "allreduce of 300001 int64, sum (2.29 MiB): packed by simple, " in log
+    assert "allgather of 4 float32 (16 B): direct by ll128, " in log
 
 
 @needs_torch
