@@ -132,6 +132,9 @@ class SharedMemoryBackend:
     def _notes(self, rank: int) -> Words:
         return self.maps[rank][:NOTES_BYTES].view(np.uint64)
 
+    def load(self, launch: Launch, op: str) -> None:
+        """Has all that a launch needs ready, which may take until other launches have ended."""
+
     def launch(self, launch: Launch, op: str, source: Array, target: Array, timeout_s: float) -> None:
         """Runs a launch. source, target: the caller's vectors, as this backend addresses memory."""
         try:
@@ -384,22 +387,26 @@ class GpuBackend:
         """Nothing on GPUs is named."""
 
     @_there
+    def load(self, launch: Launch, op: str) -> None:
+        if len(self.tables) >= _MOST_TABLES:
+            self.finish()  # its memory may be in use
+            self.tables.popitem(last=False)
+        words = call_table(launch, self.rank, self.segments, self.own, self.segment)
+        kernel = load_kernel(self.gpu, call_source(launch.program.kind, op, launch.program.packets), "run_call")
+        self.tables[id(launch)] = _Prepared(self, launch, words, kernel)
+
+    @_there
     def launch(self, launch: Launch, op: str, source: int, target: int, timeout_s: float) -> None:
         at = self.at
         given = source + launch.at, target + launch.at, int(timeout_s * 1e9)
         # A launch's table on the GPU, and the kernel that runs it; both are made once.
         key, capturing = id(launch), self._captured(self.at)
         self.in_graph = capturing
-        entry = self.tables.get(key)
-        if entry is None:
+        if key not in self.tables:
             if capturing:
                 raise InputError(f"run {launch.says} once before you capture it in a CUDA graph")
-            if len(self.tables) >= _MOST_TABLES:
-                self.finish()  # its memory may be in use
-                self.tables.popitem(last=False)
-            words = call_table(launch, self.rank, self.segments, self.own, self.segment)
-            kernel = load_kernel(self.gpu, call_source(launch.program.kind, op, launch.program.packets), "run_call")
-            entry = self.tables[key] = _Prepared(self, launch, words, kernel)
+            self.load(launch, op)
+        entry = self.tables[key]
         self.tables.move_to_end(key)
         if capturing:
             # A graph may be replayed at any time.

@@ -257,6 +257,7 @@ class Group:
         self._say = report or (lambda line: None)
         self.failure = ""
         self.closed = False
+        self._loaded = 0
         self._names: dict[int, str] = {}
         self._calls: OrderedDict[Call, list[Launch]] = OrderedDict()
         # Whether packets can be used and how many blocks, as all ranks can; and everyone's handle.
@@ -309,15 +310,15 @@ class Group:
         is then spoilt, NaN or -1.
         """
         self.check()
-        launches = self.prepare(call)
         if self.relayed and self.backend.capturing:
             raise InputError(f"{call}: relays do not see that a CUDA graph is replayed; call it outside of the graph")
+        told = json.dumps((call.collective, call.count, call.kind.name, call.op, call.root))
         try:
             for pipe in self._told:
-                told = call.collective, call.count, call.kind.name, call.op, call.root
-                os.write(pipe, f"{json.dumps(told)}\n".encode())
+                os.write(pipe, f"{told}\n".encode())
         except OSError:
             raise GroupError("a process that relays for the group has ended; create the group again") from None
+        launches = self.prepare(call)
         for launch in launches:
             self.backend.launch(launch, call.op, source, target, self.timeout_s)
 
@@ -329,7 +330,7 @@ class Group:
         with open(self._heard) as pipe:
             for line in pipe:
                 collective, elements, kind, op, root = json.loads(line)
-                with suppress(GroupError):
+                with suppress(BlinksimError):
                     self.run(Call(collective, elements, ELEMENT_TYPES[kind], op, root), nothing, nothing)
         self.close()
 
@@ -354,6 +355,12 @@ class Group:
                     self._names[launch.signature] = launch.says
                     with suppress(*_STORE_GONE):
                         self.store.set(f"call/{self.rank}/{launch.signature}", launch.says)
+            if self.relayed:
+                # What is loaded may wait for launches of other groups, and these for what this process relays.
+                for launch in launches:
+                    self.backend.load(launch, call.op)
+                self._loaded += 1
+                self._meet(f"loaded call {self._loaded}", self.timeout_s)
             self._calls[call] = launches
             blocks = max(1, len(launches[0].program.queues_of(self.rank)) * launches[0].program.slices)
             times = f"{len(launches)} launch{'es' * (len(launches) > 1)} of {blocks} block{'s' * (blocks > 1)}"
