@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -138,6 +141,28 @@ def test_relays_see_no_graph_replayed(tmp_path: Path, monkeypatch: pytest.Monkey
 
         with ThreadPoolExecutor(GPUS) as threads:
             assert sum("allreduce of 10 float32" in said for said in threads.map(work, range(GPUS))) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch: pip install torch")
+def test_the_recipe_without_gpus(tmp_path: Path) -> None:
+    """Both ways to run them, with and without relays: right, and one pair by itself too."""
+    root = Path(__file__).parents[2]
+    recipe = [str(root / "validate" / "recipes" / "group_jobs.py"), "--device", "cpu", "--sizes", "64KiB"]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "BLINKSIM_BUFFER": "4MiB"}
+    done = subprocess.run([sys.executable, *recipe, "--out", str(tmp_path)], env=environment, check=False)
+    assert done.returncode == 0
+    found = json.loads((tmp_path / "group-jobs-4gpu.json").read_text())
+    rows = [(part, row["relays"], row["groups"], row["lanes"]) for part in ("commands", "job") for row in found[part]]
+    lanes = {("none", "all"): 1, ("none", "0,1"): 1, ("none", "2,3"): 2}
+    expected = [("commands", relays, "all", lanes.get((relays, "all"), 2.5)) for relays in ("none", "others")]
+    expected += [
+        ("job", relays, who, lanes.get((relays, who), 2.5))
+        for relays in ("none", "others")
+        for who in ("all", "0,1", "2,3")
+    ]
+    assert sorted(rows) == sorted(expected)
+    assert not any(row["wrong"] for part in ("commands", "job") for row in found[part])
 
 
 def test_a_plan_has_no_relays(tmp_path: Path) -> None:
