@@ -2,8 +2,5 @@
 
 from __future__ import annotations
 
-from blinksim.gpu.torch import (
-    BlinksimProcessGroup as BlinksimProcessGroup,
-    GroupError as GroupError,
-    new_groups as new_groups,
-)
+from blinksim.gpu.torch import BlinksimProcessGroup as BlinksimProcessGroup, GroupError as GroupError
+from blinksim.gpu.torch.process_group import new_groups as new_groups

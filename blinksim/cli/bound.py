@@ -118,18 +118,11 @@ def bound(options: Bound) -> None:
     answer("bound", said, text, rows)
 
 
-def at_once(
-    options: Bound | Project | Synth,
-    of_one: str,
-    *,
-    why: bool = True,
-    output: str | None = None,
-    force: bool = False,
-) -> None:
+def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, output: str | None = None) -> None:
     """How fast several groups can be at once; by synth their schedules too, verified.
 
     of_one: options that are about a single collective, as typed. why: also the proof, and what it assumes.
-    output, force: where to write the schedules, and whether to replace what is there.
+    output: where to write the schedules, if the options allow it (`Options.check_files`).
     """
     from blinksim.exports import write
     from blinksim.timing.simulator import simulate
@@ -154,13 +147,11 @@ def at_once(
     of_each = "" if size is None else f" {size}" if following == "project" else f" --size {size}"
     again = command_line(helped, options.collective or "") + of_each + typed_options(asked)
     lines, faults = [found.why() if why else found.text()], found.faults() if command == "synth" else []
-    if time_s is not None:
-        lines.append(f"  simulated side by side, their schedules take {format_time(time_s)}")
-    if command == "synth":
-        verdict = "NOT correct" if faults else "right, each by itself and all at once"
-        lines += [f"  verified {verdict}", *faults]
+    lines += [f"  simulated side by side, their schedules take {format_time(time_s)}"] if time_s is not None else []
+    verdict = "NOT correct" if faults else "right, each by itself and all at once"
+    lines += [f"  verified {verdict}", *faults] if command == "synth" else []
     said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
-    with written(output, lambda target: write(found, target, force)) as there:
+    with written(output, lambda target: write(found, target, force=True)) as there:
         lines += [f"  written {there}"] if there else []
         said |= {"output": there} if command == "synth" else {}
         last = f"verify {typed(there)}" if there else f"{following} {again}{saved}"

@@ -203,12 +203,11 @@ def run(options: Run) -> None:
 
 def _show_run(ran: Execution, options: Run) -> None:
     does, size = f"{ran.algorithm} {ran.collective} of", format_size(ran.used_bytes)
-    does, size = (f"{'; '.join(ran.groups)}:", f"{size} in all") if ran.groups else (does, size)
+    does, size = (f"{' beside '.join(ran.groups)},", f"{size} in all,") if ran.groups else (does, size)
     what = f"{does} {size} on {len(ran.members)} ranks"
     state = "not checked" if ran.wrong is None else "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
-    click.echo(
-        f"{what}, {ran.executor}, {ran.dtype}{' ' + ran.op if ran.collective.reduces or ran.groups else ''}: {state}"
-    )
+    how = f"{ran.executor}, {ran.dtype}{' ' + ran.op if ran.collective.reduces or ran.groups else ''}"
+    click.echo(f"{what}, {how}: {state}")
     if ran.rounding:
         click.echo(f"  {ran.rounding}")
     if ran.wrong is not None:

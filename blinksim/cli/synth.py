@@ -71,7 +71,7 @@ def synth(options: Synth) -> None:
     if options.machine is not None and typed_options(options.several):
         of_one = typed_options(options, "algorithm", "messages", "polish", "pareto", "plot", *_GIVEN)
         options.check_files()
-        at_once(options, of_one, output=options.output, force=options.force)
+        at_once(options, of_one, output=options.output)
         return
     if options.machine is None or options.collective is None:
         raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")

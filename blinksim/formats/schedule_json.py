@@ -26,7 +26,7 @@ import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from math import isqrt, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,16 +38,7 @@ from blinksim.formats.registry import Format, GivenFile, taken
 from blinksim.formats.shipped import ready_schedules
 from blinksim.results import keyed
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule, as_compact
-from blinksim.schedule.model import (
-    ARRAYS,
-    FORMS,
-    MOST_DENOMINATOR,
-    Schedule,
-    ScheduleLike,
-    Tenant,
-    as_schedule,
-    rebase,
-)
+from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, Tenant, as_schedule, rebase
 from blinksim.schedule.verify import verify
 from blinksim.textio import safe_xml
 from blinksim.textio.strict_json import Entry, compressed, decompressed, pack, parse, unpack
@@ -56,6 +47,9 @@ from blinksim.topology.elements import ABILITIES, copies
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import CommutingGroup
 from blinksim.traffic import MOST_IDS, Routing, Traffic
+
+if TYPE_CHECKING:
+    from blinksim.schedule.model import ScheduleLike
 
 _MOST = 2**31 - 1
 _TEXTS = ("name", "source", "rates")
@@ -329,11 +323,10 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
     parts: dict[str, Any] = {"collective": collective_to_json(schedule.collective), "machine": machine}
     what = "collective"
     if schedule.groups:
-        document["version"], what, keys = GROUPS_VERSION, "groups", "members relays relays_reduce"
-        parts["groups"] = [
-            keyed(one, keys) | {"collective": collective_to_json(one.collective), "share": str(one.share)}
-            for one in schedule.groups
-        ]
+        document["version"], what, of = GROUPS_VERSION, "groups", collective_to_json
+        keys = "members relays relays_reduce collective share"
+        both = [(one, {"collective": of(one.collective), "share": str(one.share)}) for one in schedule.groups]
+        parts["groups"] = [keyed(one, keys, **own) for one, own in both]
     document |= keyed(schedule, f"algorithm form {what} machine share_den", **parts)
     document |= {name: (_encode if whole is None else packed)(getattr(schedule, name)) for name in ARRAYS}
     bound = dict(schedule.bound)
@@ -398,7 +391,9 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
         raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")
     arrays = {name: (unpacked if symmetric else _decode)(fields[name], dtype) for name, dtype in ARRAYS.items()}
     topology = (from_columns if symmetric else machine_from_json)(fields["machine"])
-    groups = _groups(fields[what]) if what == "groups" else ()
+    groups = tuple(map(_tenant, fields[what].items())) if what == "groups" else ()
+    if what == "groups" and not groups:
+        raise fields[what].wrong("names no group")
     collective = groups[0].collective if groups else _collective(fields[what])
     algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, MOST_DENOMINATOR)
     bound = dict(fields["bound"].a(dict, "an object {…}"))
@@ -443,16 +438,11 @@ def _collective(entry: Entry) -> Collective:
     return Collective(name)
 
 
-def _groups(entry: Entry) -> tuple[Tenant, ...]:
-    found = list[Tenant]()
-    for item in entry.items():
-        fields = item.fields(("members", "relays", "relays_reduce", "collective", "share"))
-        members, relays = (tuple(x.text() for x in fields[key].items()) for key in ("members", "relays"))
-        reduces, share = fields["relays_reduce"].a(bool, "true or false"), fields["share"].fraction()
-        found.append(Tenant(members, relays, reduces, _collective(fields["collective"]), share))
-    if not found:
-        raise entry.wrong("names no group")
-    return tuple(found)
+def _tenant(entry: Entry) -> Tenant:
+    fields = entry.fields(("members", "relays", "relays_reduce", "collective", "share"))
+    members, relays = (tuple(x.text() for x in fields[key].items()) for key in ("members", "relays"))
+    reduces, share = fields["relays_reduce"].a(bool, "true or false"), fields["share"].fraction()
+    return Tenant(members, relays, reduces, _collective(fields["collective"]), share)
 
 
 def _routing(entry: Entry) -> Routing:

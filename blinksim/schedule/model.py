@@ -217,15 +217,13 @@ class Schedule(Tabular):
         """
         one, topology, parts = self.groups[number], self.topology, [other.share for other in self.groups]
         begin, end = (sum(parts[:stop], Fraction(0)) * self.share_den for stop in (number, number + 1))
-        whole = sum(parts) == 1 and sum(self.share_num.tolist()) == self.share_den
-        if not whole or begin.denominator > 1 or end.denominator > 1:
+        if sum(parts) != 1 or end.denominator > 1 or sum(self.share_num.tolist()) != self.share_den:
             raise InputError("the shares of a schedule's groups, and those of its chunks, must add up to 1")
         if strangers := {*one.members} - {*topology.members}:
             raise InputError(f"the schedule's machine has no member {min(strangers)}, which a group names")
         first, last = np.searchsorted(np.cumsum(self.share_num), [int(begin), int(end)], "right")
         can = frozenset(("forward", "multicast", "reduce") if one.relays_reduce else ("forward",))
-        relaying = {name for name in one.relays if topology.device(name).holds}
-        devices = tuple(replace(d, can=can) if d.name in relaying else d for d in topology.devices)
+        devices = tuple(replace(d, can=can) if d.name in one.relays and d.holds else d for d in topology.devices)
         part = replace(topology, devices=devices, members=one.members, relays=one.relays, symmetries=())
         mine = (self.chunk >= first) & (self.chunk < last)
         per_chunk = "share_num", "origin", "target"

@@ -159,9 +159,12 @@ def test_a_file_of_several_groups(file: str, capsys: pytest.CaptureFixture[str])
         ["--protocol", "ll128", "--seed", "3"],
     ):
         assert run(["run", file, "96KiB", "--executor", "numpy", *more]) == 0
-        assert "GPUs 0-1 allreduce; GPUs 2-3 allgather: 96 KiB in all on 4 ranks, numpy, " in capsys.readouterr().out
+        assert (
+            "allreduce of gpu0 gpu1 beside allgather of gpu2 gpu3, 96 KiB in all, on 4 ranks, numpy, "
+            in capsys.readouterr().out
+        )
     assert run(["run", file, "96KiB", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["groups"] == ["GPUs 0-1 allreduce", "GPUs 2-3 allgather"]
+    assert json.loads(capsys.readouterr().out)["groups"] == ["allreduce of gpu0 gpu1", "allgather of gpu2 gpu3"]
 
 
 @pytest.mark.parametrize("group", [0, 1])

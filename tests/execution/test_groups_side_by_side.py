@@ -132,7 +132,10 @@ def test_the_command_runs_them_on_gpus(fake: object, tmp_path: Path, capsys: pyt
         capsys.readouterr()
         assert run_command([*words, *more]) == 0
         out = capsys.readouterr().out
-        assert "GPUs 0-1 allreduce; GPUs 2-3 allgather: 12 kB in all on 4 ranks, cupy, float32 sum: correct" in out
+        assert (
+            "allreduce of gpu0 gpu1 beside allgather of gpu2 gpu3, 12 kB in all, on 4 ranks, cupy, float32 sum: correct"
+            in out
+        )
         assert "algbw" in out
         assert "busbw" not in out
 

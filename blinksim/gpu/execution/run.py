@@ -8,7 +8,6 @@ from math import isfinite
 from statistics import mean, median, pstdev
 from typing import Any, Literal, Unpack, get_args
 
-from blinksim.bounds.certificates import listed
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError, unknown
 from blinksim.gpu.execution.gpu_devices import require_cupy
@@ -111,7 +110,7 @@ def execute(
     asked |= {name: getattr(program, name) for name in ("ops", "slices", "staged")}
     asked["piece_bytes"] = program.piece_units * program.unit * kind.itemsize
     asked["protocol"] = "ll128" if program.packets else "simple"
-    asked["groups"] = tuple(f"{listed(one.members)} {one.collective}" for one in carried.groups)
+    asked["groups"] = tuple(map(str, carried.groups))
     return Execution(**of_part(carried.topology, **asked), **asdict(outcome))
 
 
@@ -142,7 +141,7 @@ class Execution(Outcome, Result):
     tolerance : str
         What counts as right.
     groups : tuple of str
-        Members and collective of each, if several run side by side.
+        Collective and members of each, if several run side by side.
     times_s : tuple of float
         Seconds of each timed iteration on GPUs; empty for NumPy, whose time says nothing about a machine.
     hardware : tuple of str
@@ -254,6 +253,6 @@ class Execution(Outcome, Result):
             busbw = "" if self.busbw is None else f", busbw {self.busbw / 1e9:.1f} GB/s"
             timed = f", {self.time_s * 1e6:.1f} us{busbw}"
         what = f"{self.algorithm} {self.collective} on {self.machine}, {len(self.members)} ranks"
-        what = f"{'; '.join(self.groups)} on {self.machine}" if self.groups else what
+        what = f"{' beside '.join(self.groups)} on {self.machine}" if self.groups else what
         data = f"{self.used_bytes} bytes of {self.dtype}{', in place' if self.in_place else ''}"
         return f"<Execution {self.executor}: {what}\n  {data}: {checked}{timed}>"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -25,7 +24,6 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.jobs.backend import Backend, Words
 from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, Launch, Planner
-from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.of_calls import Call, Segment
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import parse
@@ -265,11 +263,10 @@ class Group:
         same |= {"segment": repr(self.segment), "backend": type(backend).__name__}
         handle = backend.allocate(self.segment)
         mine = {"same": same, "packets": backend.packets, "blocks": backend.blocks, "handle": handle}
-        # Relays hear of calls by pipes, which the first rank writes to; where it closes one or dies, the pipe ends.
         if rank >= plan.ranks:
-            pipe = os.path.join(tempfile.mkdtemp(prefix="blinksim-"), "calls")
-            os.mkfifo(pipe)
-            self._heard, mine["pipe"] = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), pipe
+            # Relays are told of calls by the first rank; where it closes a connection or dies, this ends.
+            self._calls_here = Listener(family="AF_UNIX")
+            mine["calls"] = self._calls_here.address
         store.set(f"member/{rank}", json.dumps(mine))
         members = [parse(f"member {other}", store.get(f"member/{other}")) for other in range(self.ranks)]
         for other, member in enumerate(members):
@@ -280,16 +277,13 @@ class Group:
         packets, blocks = (min(member[key] for member in members) for key in ("packets", "blocks"))
         self.planner = Planner(plan, rank, self.segment, int(blocks), bool(packets))
         backend.connect(rank, [str(member["handle"]) for member in members])
-        pipes = [str(member["pipe"]) for member in members[plan.ranks :]]
-        self.relayed, self._told = bool(pipes), [os.open(pipe, os.O_WRONLY) for pipe in pipes if rank == 0]
+        relays = members[plan.ranks :]
+        self.relayed, self._told = bool(relays), [Client(str(one["calls"])) for one in relays if rank == 0]
         self._meet("connected")
         backend.settle()
-        if rank >= plan.ranks:
-            os.set_blocking(self._heard, True)
-            shutil.rmtree(os.path.dirname(pipe))
         memory = f"{format_size_about(self.segment.total)} on {backend.name}"
-        relays = f" and {count(len(pipes), 'relay')}" if pipes else ""
-        self._say(f"group of {plan.ranks} ranks{relays} by {plan.origin}, {memory}")
+        through = f" and {count(len(relays), 'relay')}" if relays else ""
+        self._say(f"group of {plan.ranks} ranks{through} by {plan.origin}, {memory}")
 
     def _meet(self, what: str, timeout_s: float | None = None) -> None:
         """Returns when all ranks are here; raises `GroupError` after a while, by default that of the store."""
@@ -312,14 +306,12 @@ class Group:
         self.check()
         if self.relayed and self.backend.capturing:
             raise InputError(f"{call}: relays do not see that a CUDA graph is replayed; call it outside of the graph")
-        told = json.dumps((call.collective, call.count, call.kind.name, call.op, call.root))
         try:
-            for pipe in self._told:
-                os.write(pipe, f"{told}\n".encode())
+            for relay in self._told:
+                relay.send(call)
         except OSError:
             raise GroupError("a process that relays for the group has ended; create the group again") from None
-        launches = self.prepare(call)
-        for launch in launches:
+        for launch in self.prepare(call):
             self.backend.launch(launch, call.op, source, target, self.timeout_s)
 
     def relay(self, nothing: Any) -> None:
@@ -327,17 +319,17 @@ class Group:
 
         nothing: as `run` takes vectors, one without elements. What fails is told by the ranks.
         """
-        with open(self._heard) as pipe:
-            for line in pipe:
-                collective, elements, kind, op, root = json.loads(line)
+        with self._calls_here, self._calls_here.accept() as calls, suppress(EOFError, OSError):
+            while True:
+                call = calls.recv()
                 with suppress(BlinksimError):
-                    self.run(Call(collective, elements, ELEMENT_TYPES[kind], op, root), nothing, nothing)
+                    self.run(call, nothing, nothing)
         self.close()
 
     def dismiss(self) -> None:
         """Lets the relays close the group as well."""
         while self._told:
-            os.close(self._told.pop())
+            self._told.pop().close()
 
     def choose_by(self, plan: JobPlan) -> None:
         """Takes other rules from now on, on all ranks alike."""

@@ -70,9 +70,7 @@ class Rule:
         if isinstance(self.what, Schedule) and self.what.collective.name != self.collective:
             raise InputError(f"its schedule is for {self.what.collective.name}, not {self.collective}")
         if isinstance(self.what, Schedule) and self.what.groups:
-            raise InputError(
-                f"its schedule is of several groups ({self.what.does}); blinksim.torch.new_groups takes it"
-            )
+            raise InputError("its schedule is of several groups, which blinksim.torch.new_groups makes of it")
         if self.protocol not in PROTOCOLS:
             raise unknown("protocol", self.protocol, PROTOCOLS)
         alone = isinstance(self.what, Schedule) and self.protocol == "simple"
@@ -214,7 +212,7 @@ class JobPlan:
         plan = cls(topology, (*rules, *_switch_rules(topology.ranks)), f"{place}")
         if plan.relays:
             what = f"a schedule relays through {names(plan.relays)}, which are no ranks of the group"
-            raise FileError(place, f"{what}; blinksim.torch.new_groups makes groups that have relays")
+            raise FileError(place, f"{what}; groups of blinksim.torch.new_groups have relays")
         return plan
 
     @classmethod

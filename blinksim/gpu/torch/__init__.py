@@ -22,12 +22,7 @@ except ImportError:
     raise MissingError("blinksim.torch needs PyTorch: pip install 'blinksim[torch]'") from None
 
 from blinksim.gpu.jobs.group import GroupError as GroupError
-from blinksim.gpu.torch.process_group import (
-    BlinksimProcessGroup as BlinksimProcessGroup,
-    batched,
-    create,
-    new_groups as new_groups,
-)
+from blinksim.gpu.torch.process_group import BlinksimProcessGroup as BlinksimProcessGroup, batched, create
 
 _dist.Backend.register_backend("blinksim", _partial(create, cpu=False), extended_api=True, devices=["cuda"])
 _dist.Backend.register_backend("blinksim_numpy", _partial(create, cpu=True), extended_api=True, devices=["cpu"])

@@ -23,13 +23,13 @@ import sys
 import threading
 import time
 import warnings
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial, wraps
-from itertools import chain, count
+from itertools import count
 from types import FunctionType
 from typing import Any
 
@@ -750,34 +750,25 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             plan = JobPlan.read(one_switch(self.ranks).select(), settings.plan)
         else:
             plan = JobPlan.for_switch(self.ranks)
-        self.join(device, plan, dist.PrefixStore("group", self.store))
-        assert self.group is not None
+        return self.join(device, plan, dist.PrefixStore("group", self.store))
+
+    def join(self, device: torch.device, plan: JobPlan, store: Any, at_once: int = 2) -> Group:
+        """Makes the group, as all its ranks and relays do. at_once: groups whose launches run at once on a GPU."""
+        settings = self.settings
+        backend: Backend = SharedMemoryBackend()
+        if not self.cpu:
+            self.stream = torch.cuda.Stream(device, priority=-1)
+            backend = GpuBackend(device.index, self.stream.cuda_stream, settings.blocks)
+            backend.blocks = max(1, 2 * backend.blocks // max(2, at_once))
+        timeout_s = min(settings.timeout_s, self.timeout.total_seconds())
+        report = partial(print, "blinksim:", file=sys.stderr, flush=True) if settings.log and self.place == 0 else None
+        self.group = Group(store, self.place, plan, backend, settings.segment, timeout_s, report)
+        self.device, self.gpu, self.backend = device, device.index or 0, backend
         return self.group
 
-    def join(self, device: torch.device, plan: JobPlan, store: Any, at_once: int = 2) -> None:
-        """Makes the group; all its ranks do, and its relays as `joined`."""
-        timeout_s = min(self.settings.timeout_s, self.timeout.total_seconds())
-        settings = replace(self.settings, timeout_s=timeout_s)
-        self.group, self.stream = joined(store, self.place, device, plan, settings, at_once)
-        self.device, self.gpu, self.backend = device, device.index or 0, self.group.backend
 
-
-def joined(
-    store: Any, place: int, device: torch.device, plan: JobPlan, settings: Settings, at_once: int = 2
-) -> tuple[Group, Any]:
-    """A rank or relay of a group, and the stream of its launches; of so many groups launches run at once on a GPU."""
-    backend: Backend = SharedMemoryBackend()
-    stream = None
-    if device.type == "cuda":
-        stream = torch.cuda.Stream(device, priority=-1)
-        backend = GpuBackend(device.index, stream.cuda_stream, settings.blocks)
-        backend.blocks = max(1, 2 * backend.blocks // max(2, at_once))
-    report = partial(print, "blinksim:", file=sys.stderr, flush=True) if settings.log and place == 0 else None
-    return Group(store, place, plan, backend, settings.segment, settings.timeout_s, report), stream
-
-
-# Calls of `new_groups`, which all ranks of a job make in the same order.
-_MADE = count()
+# Calls of `new_groups`, which all ranks of a job make in the same order; and a timeout beyond that of any group.
+_MADE, _LONG = count(), timedelta(days=1)
 
 
 def new_groups(
@@ -828,30 +819,24 @@ def new_groups(
     if several := Hosts(dist.PrefixStore("host", store), rank, ranks).several:
         raise InputError(several)
     chosen = torch.device("cuda", torch.cuda.current_device()) if device is None else torch.device(device)
-    plans, places = list[JobPlan](), list[list[int]]()
+    made, cpu = list[Any](), chosen.type == "cpu"
     for number, one in enumerate(found.groups):
         rule = Rule(one.collective.name, None, found.alone(number), "simple", lane_blocks)
-        plans.append(JobPlan.for_switch(len(one.members)).with_rules([rule], f"the schedule of {one}"))
-        places.append([members.index(name) for name in (*one.members, *plans[-1].relays)])
-    at_once = max(Counter(chain.from_iterable(places)).values())
-    made, ranks_first, relaying = list[Any](), list[Group](), list[threading.Thread]()
-    for number, (plan, parts) in enumerate(zip(plans, places, strict=True)):
-        backend = "cpu:blinksim_numpy" if chosen.type == "cpu" else "cuda:blinksim"
-        made.append(dist.new_group(parts[: plan.ranks], backend=backend))
-        own = dist.PrefixStore(f"{number}", store)
-        if rank in parts[: plan.ranks]:
-            made[-1].join(chosen, plan, own, at_once)
-            ranks_first.append(made[-1].group)
-        elif rank in parts:
-            group, stream = joined(own, parts.index(rank), chosen, plan, Settings.read(), at_once)
-            nothing = np.empty(0, dtype=np.uint8) if stream is None else 0
-            relaying.append(threading.Thread(target=group.relay, args=(nothing,), daemon=True))
-            relaying[-1].start()
-    # A process ends once all groups for which it relays have ended; the last that is registered here goes first.
-    for thread in relaying:
-        atexit.register(thread.join)
-    for group in ranks_first:
-        atexit.register(group.dismiss)
+        plan = JobPlan.for_switch(len(one.members)).with_rules([rule], f"the schedule of {one}")
+        places = [members.index(name) for name in (*one.members, *plan.relays)]
+        made.append(dist.new_group(places[: plan.ranks], backend="cpu:blinksim_numpy" if cpu else "cuda:blinksim"))
+        if rank not in places:
+            continue
+        own, place = dist.PrefixStore(f"{number}", store), places.index(rank)
+        door = made[-1] if place < plan.ranks else BlinksimProcessGroup(own, place, len(places), _LONG, cpu)
+        group = door.join(chosen, plan, own, len(found.groups))
+        # A process ends once those for which it relays have: groups are left in turn, everywhere the last one first.
+        end = group.dismiss
+        if place >= plan.ranks:
+            thread = threading.Thread(target=group.relay, args=(np.empty(0, np.uint8) if cpu else 0,), daemon=True)
+            thread.start()
+            end = thread.join
+        atexit.register(end)
     return made
 
 
