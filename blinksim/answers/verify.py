@@ -18,7 +18,7 @@ from typing import Any
 
 from blinksim import budget
 from blinksim.answers.bound import attained_in_network, keeps
-from blinksim.bounds import Bound, BoundResult, Phases
+from blinksim.bounds import Bound, BoundResult, Phases, bound as find_bound
 from blinksim.bounds.certificates import check_shares, shown
 from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, shared_lengths, unknown_bound
 from blinksim.bounds.compute import by_sums_alone, packed_phases
@@ -443,6 +443,9 @@ def _bounds(file: str, document: dict[str, Any], question: Question) -> FileVerd
             return all((found := best(name)) and found[1] == cut.rate for name, cut in bound.certificate.phases)
         if bound.grants:
             return attained_in_network(topology, wanted, bound)
+        if wanted.routing is not None:
+            # Trees take tokens in any parts; a schedule has whole ones.
+            return any(one.exact and one.rate == bound.rate for one in find_bound(topology, wanted).bounds)
         found = best(wanted.name)
         return found is not None and found[1] == bound.rate and keeps(found[0], bound.assumes)
 

@@ -37,9 +37,9 @@ def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], t
     assert picture.exists()
     assert run([*words, "--price", "hgx-h100=800"]) == 0
     assert "busbw over what a GPU costs an hour; at 1 GiB dgx-a100 has most for the money" in capsys.readouterr().out
-    near = bs.compare_machines(["p5", "p5en"], "allreduce", ["1GiB"], nodes=2, prices={"p5": 98, "p5en": 84})
+    near = bs.compare_machines(["p5", "p5en"], "allreduce", ["1GiB"], nodes=2, prices={"p5": 84, "p5en": 98})
     [p5, p5en] = [near.answers[name][-1] for name in ("p5", "p5en")]
-    low, high = (busbw * 98 / 84 for busbw in (p5en.busbw_GBps, p5en.busbw_GBps * p5en.time_s / p5en.low_s))
+    low, high = (busbw * 84 / 98 for busbw in (p5en.busbw_GBps, p5en.busbw_GBps * p5en.time_s / p5en.low_s))
     assert low < p5.busbw_GBps < high
     assert near.text().endswith("p5 has most for the money, but its interval overlaps with that of p5en")
 
@@ -47,9 +47,10 @@ def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], t
 def test_headline_names_all_whose_intervals_overlap() -> None:
     overlapping = bs.compare_machines(["p5", "p5en"], "allreduce", ["1GiB"], nodes=2)
     slower, quicker = (overlapping.answers[name][-1] for name in ("p5en", "p5"))
-    assert quicker.time_s < slower.time_s
+    # Nobody has published times of p5en: what p5 takes is enough for it.
+    assert quicker.time_s == slower.time_s
     assert slower.low_s < quicker.high_s
-    winners = "p5 4.575 ms or p5en 5.771 ms"
+    winners = "p5 4.575 ms or p5en 4.575 ms"
     assert overlapping.sentence() == f"allreduce of 1 GiB: no clear winner: {winners}; their intervals overlap"
     three = bs.compare_machines(["hgx-h100", "hgx-h200", "mi300x"], "allreduce", ["256MiB"]).sentence()
     assert three.startswith("allreduce of 256 MiB: no clear winner: hgx-h200 1.055 ms or hgx-h100 1.09 ms; ")

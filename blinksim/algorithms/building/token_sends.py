@@ -17,7 +17,6 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.experts import rail_peers
 from blinksim.bounds.lengths import Lengths
-from blinksim.bounds.optimum import best_trees
 from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, occurrences, places
@@ -101,6 +100,9 @@ def tree_schedule(known: BoundResult) -> Schedule:
 
     Raises `InputError` where these are too many to find, `InfeasibleError` where they are too long to write.
     """
+    # Loads the solvers.
+    from blinksim.bounds.optimum import best_trees
+
     topology, collective = known.topology, known.collective
     plan, routing = Plan(topology, collective, "packed", "steps"), collective.routed
     classes, there = routing.classes, collective.name == DISPATCH
