@@ -376,8 +376,8 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
     lines += [f"in place: {'possible' if facts.in_place else 'not possible'}", f"all at {part.rates} rates"]
     lines += [f"edited {edit}" for edit in question.edits]
     base = schedule.base if isinstance(schedule, SymmetricSchedule) else schedule
-    promise = f"{base.does if base.groups else f'{base.algorithm} {base.does}'}"
-    promise += f" on {part.name}, {part.ranks} ranks"
+    does = base.does if base.groups else f"{base.algorithm} {base.does}"
+    promise = f"{does} on {part.name}, {part.ranks} ranks"
     summary, about = f"{'right' if verdict.ok else 'wrong'}: {promise}", about_part(part, schedule.collective)
     about |= {"groups": [*map(str, base.groups)]} if base.groups else {}
     gap = None if facts.gap is None else str(facts.gap)

@@ -147,7 +147,7 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
     of_each = "" if size is None else f" {size}" if following == "project" else f" --size {size}"
     again = command_line(helped, options.collective or "") + of_each + typed_options(asked)
     lines, faults = [found.why() if why else found.text()], found.faults() if command == "synth" else []
-    lines += [f"  simulated side by side, their schedules take {format_time(time_s)}"] if time_s is not None else []
+    lines += [f"  simulated side by side, their schedules take {format_time(time_s)}"] if sized and time_s else []
     verdict = "NOT correct" if faults else "right, each by itself and all at once"
     lines += [f"  verified {verdict}", *faults] if command == "synth" else []
     said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})

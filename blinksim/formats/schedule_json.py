@@ -317,7 +317,7 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
         whole = schedule if schedule.sends > MOST_WRITTEN_OUT else None
         schedule = schedule.schedule if whole is None else schedule.base
     if schedule.share_den > MOST_DENOMINATOR:
-        raise InputError(f"{schedule.does}: no file holds shares with the denominator {schedule.share_den}, above 2^40")
+        raise InputError(f"{schedule.does}: no file holds shares with a denominator above 2^40")
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION if whole is None else SYMMETRIC_VERSION}
     machine = (machine_to_json if whole is None else columns_of)(schedule.topology)
     parts: dict[str, Any] = {"collective": collective_to_json(schedule.collective), "machine": machine}
@@ -441,6 +441,8 @@ def _collective(entry: Entry) -> Collective:
 def _tenant(entry: Entry) -> Tenant:
     fields = entry.fields(("members", "relays", "relays_reduce", "collective", "share"))
     members, relays = (tuple(x.text() for x in fields[key].items()) for key in ("members", "relays"))
+    if not members:
+        raise fields["members"].wrong("names no device")
     reduces, share = fields["relays_reduce"].a(bool, "true or false"), fields["share"].fraction()
     return Tenant(members, relays, reduces, _collective(fields["collective"]), share)
 

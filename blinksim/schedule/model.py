@@ -110,8 +110,8 @@ class Schedule(Tabular):
         What the synthesis claims, as the command line prints it (scope, rate_exact, certificate …), or empty.
     groups : tuple of Tenant
         The groups whose schedules stand side by side here, if these are several: the chunks of the first,
-        those of the second … The members are then all devices of these groups, and the collective is that of
-        the first.
+        those of the second … The members are then all devices of these groups; the collective is that of the
+        first.
 
     Raises
     ------
@@ -223,8 +223,8 @@ class Schedule(Tabular):
             raise InputError(f"the schedule's machine has no member {min(strangers)}, which a group names")
         first, last = np.searchsorted(np.cumsum(self.share_num), [int(begin), int(end)], "right")
         can = frozenset(("forward", "multicast", "reduce") if one.relays_reduce else ("forward",))
-        devices = tuple(replace(d, can=can) if d.name in one.relays and d.holds else d for d in topology.devices)
-        part = replace(topology, devices=devices, members=one.members, relays=one.relays, symmetries=())
+        able = [replace(d, can=can) if d.name in one.relays and d.holds else d for d in topology.devices]
+        part = replace(topology, devices=tuple(able), members=one.members, relays=one.relays, symmetries=())
         mine = (self.chunk >= first) & (self.chunk < last)
         per_chunk = "share_num", "origin", "target"
         own: dict[str, Any] = {name: getattr(self, name)[first:last] for name in per_chunk}

@@ -363,7 +363,7 @@ class Timeline(Rates, Result):
         keys = "size_bytes=size algorithm=schedule.algorithm time_s algbw_GBps=algbw busbw_GBps=busbw"
         keys += " bound_time_s=bound_s pieces piece_bytes service offer slots protocol=options.protocol"
         keys += " switching=options.switching messages engine transfers=transfer_count"
-        own: dict[str, Any] = {"offer": self.options.offer, "slots": None, "messages": self.options.sent(form)}
+        own = {"offer": self.options.offer, "slots": None, "messages": self.options.sent(form)}
         if self.schedule.groups:
             found["groups"], own["busbw_GBps"] = [*map(str, self.schedule.groups)], None
         found |= keyed(self, keys, **own, **({} if self.time_s else {"algbw_GBps": None}))

@@ -297,8 +297,8 @@ def tenants(rank: int, ranks: int) -> dict[str, Any]:
     good["all"] = bool((values == sum(range(ranks))).all())
     pairs = bs.together("full:4@50GB/s", ["0,1", "2,3"])
     wrong: dict[str, Any] = {
-        "is of one group": "dgx1-v100-8-allreduce",
-        "share 8 GPUs": bs.together("dgx1-v100", ["0-3", "4-7"]),
+        "allreduce on 8 GPUs: give": "dgx1-v100-8-allreduce",
+        "groups that share 4 GPUs": bs.together("dgx1-v100", ["0-3", "4-7"]),
     }
     wrong["the share"] = replace(pairs.schedule, share_num=pairs.schedule.share_num // 2)
     for words, schedule in wrong.items():

@@ -134,12 +134,12 @@ def emulate(
 ) -> tuple[Program, Schedule]:
     """A program that has `blocks` thread blocks for every lane of every link, and the schedule that it follows.
 
-    schedule: any that sends over single links. count: elements of the vector, or of each group's. piece_bytes:
-    what a wire sends at once, at most. in_place, staged: as for `blinksim.gpu.programs.of_calls.compile_schedule`.
-    most_blocks: of a GPU, those that compute included. The schedule returned has a link for every lane
-    (`blinksim.gpu.execution.emulate.lanes_apart`); queues of the program that stand for a wire are called
-    like its link. Raises `InfeasibleError` for sends over several links and for too few blocks, and
-    `InputError` for too many sends on one lane.
+    schedule: any that sends over single links. count: elements of the vector, or of each group's.
+    piece_bytes: what a wire sends at once, at most. in_place, staged: as for
+    `blinksim.gpu.programs.of_calls.compile_schedule`. most_blocks: of a GPU, those that compute included. The
+    schedule returned has a link for every lane (`blinksim.gpu.execution.emulate.lanes_apart`); queues of the
+    program that stand for a wire are called like its link. Raises `InfeasibleError` for sends over several
+    links and for too few blocks, and `InputError` for too many sends on one lane.
     """
     if blocks < 1:
         raise InputError("a lane needs at least one thread block")

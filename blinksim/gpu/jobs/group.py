@@ -305,12 +305,12 @@ class Group:
         """
         self.check()
         if self.relayed and self.backend.capturing:
-            raise InputError(f"{call}: relays do not see that a CUDA graph is replayed; call it outside of the graph")
+            raise InputError(f"{call}: relays do not see a CUDA graph replayed; call it outside of the graph")
         try:
             for relay in self._told:
                 relay.send(call)
         except OSError:
-            raise GroupError("a process that relays for the group has ended; create the group again") from None
+            raise GroupError("a relay of the group has ended its process; create the group again") from None
         for launch in self.prepare(call):
             self.backend.launch(launch, call.op, source, target, self.timeout_s)
 
@@ -348,7 +348,7 @@ class Group:
                     with suppress(*_STORE_GONE):
                         self.store.set(f"call/{self.rank}/{launch.signature}", launch.says)
             if self.relayed:
-                # What is loaded may wait for launches of other groups, and these for what this process relays.
+                # To load may take until launches of other groups end, which wait for what is relayed here.
                 for launch in launches:
                     self.backend.load(launch, call.op)
                 self._loaded += 1

@@ -753,7 +753,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.join(device, plan, dist.PrefixStore("group", self.store))
 
     def join(self, device: torch.device, plan: JobPlan, store: Any, at_once: int = 2) -> Group:
-        """Makes the group, as all its ranks and relays do. at_once: groups whose launches run at once on a GPU."""
+        """Makes the group, as all its ranks and relays do. at_once: groups with launches on a GPU at once."""
         settings = self.settings
         backend: Backend = SharedMemoryBackend()
         if not self.cpu:
@@ -767,7 +767,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return self.group
 
 
-# Calls of `new_groups`, which all ranks of a job make in the same order; and a timeout beyond that of any group.
+# Calls of `new_groups`, which all ranks of a job make in the same order; and more than any group waits.
 _MADE, _LONG = count(), timedelta(days=1)
 
 
@@ -779,9 +779,9 @@ def new_groups(
 ) -> list[Any]:
     """Make process groups whose schedules share the links of a machine, and forward for each other.
 
-    Every rank of the job calls it. Rank r runs as the r-th member of the schedule's machine. Where a schedule goes
-    through a GPU whose rank is not in the group, that rank's process does its part there, on a thread and a stream
-    of its own: no rank calls a collective of a group that it is not in.
+    Every rank of the job calls it. Rank r runs as the r-th member of the schedule's machine. Where a schedule
+    goes through a GPU whose rank is not in the group, that rank's process does its part there, on a thread
+    and a stream of its own: no rank calls a collective of a group that it is not in.
 
     Parameters
     ----------
@@ -791,8 +791,8 @@ def new_groups(
     device : torch.device, optional
         This rank's GPU; default: the current one. ``"cpu"`` moves CPU tensors through shared memory.
     lane_blocks : int, optional
-        So many thread blocks for every lane of the schedule's machine, and no other way out of a GPU. Default: as
-        many as are quickest.
+        So many thread blocks for every lane of the schedule's machine, and no other way out of a GPU.
+        Default: as many as are quickest.
 
     Returns
     -------
@@ -809,10 +809,9 @@ def new_groups(
     """
     found = read_schedule(schedule) if isinstance(schedule, str | os.PathLike) else as_schedule(schedule)
     rank, ranks, members = dist.get_rank(), dist.get_world_size(), found.topology.members
-    if not found.groups:
-        raise InputError(f"a schedule of {found.does} is of one group; BLINKSIM_PLAN takes it for any group")
-    if len(members) != ranks:
-        raise InputError(f"{found.does}: the schedules share {len(members)} GPUs, and the job has {ranks} ranks")
+    if not found.groups or len(members) != ranks:
+        wanted = f"give the schedules of several groups that share {ranks} GPUs, one for each rank of the job"
+        raise InputError(f"{found.does} on {len(members)} GPUs: {wanted}")
     if not (verdict := verify(found)).ok:
         raise InputError(f"{found.does}: {verdict.reasons[0]}")
     store = dist.PrefixStore(f"blinksim groups {next(_MADE)}", dist.distributed_c10d._get_default_store())
@@ -820,20 +819,21 @@ def new_groups(
         raise InputError(several)
     chosen = torch.device("cuda", torch.cuda.current_device()) if device is None else torch.device(device)
     made, cpu = list[Any](), chosen.type == "cpu"
+    backend, nothing = ("cpu:blinksim_numpy", np.empty(0, np.uint8)) if cpu else ("cuda:blinksim", 0)
     for number, one in enumerate(found.groups):
         rule = Rule(one.collective.name, None, found.alone(number), "simple", lane_blocks)
         plan = JobPlan.for_switch(len(one.members)).with_rules([rule], f"the schedule of {one}")
         places = [members.index(name) for name in (*one.members, *plan.relays)]
-        made.append(dist.new_group(places[: plan.ranks], backend="cpu:blinksim_numpy" if cpu else "cuda:blinksim"))
+        made.append(dist.new_group(places[: plan.ranks], backend=backend))
         if rank not in places:
             continue
         own, place = dist.PrefixStore(f"{number}", store), places.index(rank)
         door = made[-1] if place < plan.ranks else BlinksimProcessGroup(own, place, len(places), _LONG, cpu)
         group = door.join(chosen, plan, own, len(found.groups))
-        # A process ends once those for which it relays have: groups are left in turn, everywhere the last one first.
+        # A process ends once those for which it relays have, group by group, everywhere the last one first.
         end = group.dismiss
         if place >= plan.ranks:
-            thread = threading.Thread(target=group.relay, args=(np.empty(0, np.uint8) if cpu else 0,), daemon=True)
+            thread = threading.Thread(target=group.relay, args=(nothing,), daemon=True)
             thread.start()
             end = thread.join
         atexit.register(end)
