@@ -300,6 +300,7 @@ def tenants(rank: int, ranks: int) -> dict[str, Any]:
         "allreduce on 8 GPUs: give": "dgx1-v100-8-allreduce",
         "groups that share 4 GPUs": bs.together("dgx1-v100", ["0-3", "4-7"]),
     }
+    wrong["in rising order"] = bs.together(TENANTS, ["1,0", "2,3"])
     wrong["the share"] = replace(pairs.schedule, share_num=pairs.schedule.share_num // 2)
     for words, schedule in wrong.items():
         try:

@@ -812,6 +812,8 @@ def new_groups(
     if not found.groups or len(members) != ranks:
         wanted = f"give the schedules of several groups that share {ranks} GPUs, one for each rank of the job"
         raise InputError(f"{found.does} on {len(members)} GPUs: {wanted}")
+    if any([*one.members] != [name for name in members if name in one.members] for one in found.groups):
+        raise InputError("torch counts the ranks of a group in rising order; name the members of each group so")
     if not (verdict := verify(found)).ok:
         raise InputError(f"{found.does}: {verdict.reasons[0]}")
     store = dist.PrefixStore(f"blinksim groups {next(_MADE)}", dist.distributed_c10d._get_default_store())
