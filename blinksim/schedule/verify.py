@@ -154,8 +154,7 @@ def verify(
         lambda: (f"{describe(base, send)} {says}" for send, says in wrong_operations(base)),
         lambda: verify_contents.wrong_chunks(base, shares) if whole is None else _wrong_images(whole, shares),
         lambda: (verify_contents.wrong_sums if base.collective.reduces else verify_contents.wrong_arrivals)(base),
-        lambda: iter(() if stuck is None else (stuck,)),
-        lambda: iter((aliased,) if in_place and aliased is not None else ()),
+        lambda: filter(None, (stuck, aliased if in_place else None)),
     )
     reasons: list[str] = []
     for check in checks:
