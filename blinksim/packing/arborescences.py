@@ -520,11 +520,10 @@ def _split(
             pairing.join(start, end, max(1, full[start] // parts))
     everything = [pair for group, _ in groups for pair in group]
     back = [(vertex, vertex) for vertex in pairing.around if vertex in starts and vertex in ends]
-    for pairs in (everything, back, everything):
+    for start, end in (*everything, *back, *everything):
         if not ends:
             break
-        for start, end in pairs:
-            pairing.join(start, end, 1 << 62)
+        pairing.join(start, end, 1 << 62)
     return not ends and not any(starts.values()), series
 
 
