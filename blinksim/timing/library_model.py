@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, wraps
+from itertools import starmap
 from statistics import median
 from typing import Any, TypeVar, cast, get_args
 
@@ -429,26 +430,23 @@ class Library(TimingModel):
         """
         collective, size = found.collective, found.size
         larger = [s for s in sorted(self._known(collective)) if s > size][:1]
-        larger += [2 ** size.bit_length()] if size < TURNS[0] else []
+        larger += [2 ** size.bit_length()] * (size < TURNS[0])
         caps = [self._taken(collective, s) for s in larger]
-        if collective.personalized and collective.rooted:
-            # Links that lead one way carry none.
-            with suppress(InfeasibleError):
-                caps.append(self._risen(Collective("alltoall"), size))
+        slower = [(Collective("alltoall"), size)] if collective.personalized and collective.rooted else []
         if collective.name in no_more:
             whole = Collective("allreduce")
-            # Links that lead one way carry none.
-            with suppress(InfeasibleError):
-                # Its published times may fall as the size grows; no others do.
-                caps += [self._risen(whole, s) for s in (size, *(s for s in self._known(whole) if s > size))]
+            # Its published times may fall as the size grows; no others do.
+            slower += [(whole, s) for s in (size, *(s for s in self._known(whole) if s > size))]
+        # Links that lead one way carry none.
+        with suppress(InfeasibleError):
+            caps += list(starmap(self._risen, slower))
         if self.nodes > 1 and found.details["basis"] in GUESSES:
             caps += [one._taken(collective, size) for one in self._lesser(collective)]
         for most in caps:
             details = {**found.details, **{end: min(found.details[end], most.details[end]) for end in _ENDS}}
-            other = most.machine != found.machine
-            if most.time_s < found.time_s and (other or most.collective != collective):
+            if most.time_s < found.time_s and (most.machine, most.collective) != (found.machine, collective):
                 # The library's own choice is not what takes so long.
-                what = most.machine if other else f"an {most.collective}"
+                what = most.machine if most.machine != found.machine else f"an {most.collective}"
                 origin = f"no more than {what} takes: {most.details['origin']}"
                 details |= {"origin": origin, "choice": "", "nccl_expects_s": {}}
             shorter = min(found, most, key=lambda one: one.time_s)
