@@ -318,17 +318,18 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
         schedule = schedule.schedule if whole is None else schedule.base
     if schedule.share_den > MOST_DENOMINATOR:
         raise InputError(f"{schedule.does}: no file holds shares with a denominator above 2^40")
-    document: dict[str, Any] = {"format": FORMAT, "version": VERSION if whole is None else SYMMETRIC_VERSION}
-    machine = (machine_to_json if whole is None else columns_of)(schedule.topology)
-    parts: dict[str, Any] = {"collective": collective_to_json(schedule.collective), "machine": machine}
-    what = "collective"
+    version, machine, array = VERSION, machine_to_json, _encode
+    if whole is not None:
+        version, machine, array = SYMMETRIC_VERSION, columns_of, packed
+    what, of = "collective", collective_to_json
+    parts: dict[str, Any] = {"collective": of(schedule.collective), "machine": machine(schedule.topology)}
     if schedule.groups:
-        document["version"], what, of = GROUPS_VERSION, "groups", collective_to_json
-        keys = "members relays relays_reduce collective share"
+        version, what, keys = GROUPS_VERSION, "groups", "members relays relays_reduce collective share"
         both = [(one, {"collective": of(one.collective), "share": str(one.share)}) for one in schedule.groups]
         parts["groups"] = [keyed(one, keys, **own) for one, own in both]
+    document: dict[str, Any] = {"format": FORMAT, "version": version}
     document |= keyed(schedule, f"algorithm form {what} machine share_den", **parts)
-    document |= {name: (_encode if whole is None else packed)(getattr(schedule, name)) for name in ARRAYS}
+    document |= {name: array(getattr(schedule, name)) for name in ARRAYS}
     bound = dict(schedule.bound)
     try:
         if whole is None:
@@ -389,11 +390,13 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
     form = fields["form"].text()
     if form not in FORMS:
         raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")
-    arrays = {name: (unpacked if symmetric else _decode)(fields[name], dtype) for name, dtype in ARRAYS.items()}
-    topology = (from_columns if symmetric else machine_from_json)(fields["machine"])
-    groups = tuple(map(_tenant, fields[what].items())) if what == "groups" else ()
-    if what == "groups" and not groups:
-        raise fields[what].wrong("names no group")
+    array, machine = (unpacked, from_columns) if symmetric else (_decode, machine_from_json)
+    arrays = {name: array(fields[name], dtype) for name, dtype in ARRAYS.items()}
+    topology, groups = machine(fields["machine"]), tuple[Tenant, ...]()
+    if what == "groups":
+        groups = tuple(map(_tenant, fields[what].items()))
+        if not groups:
+            raise fields[what].wrong("names no group")
     collective = groups[0].collective if groups else _collective(fields[what])
     algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, MOST_DENOMINATOR)
     bound = dict(fields["bound"].a(dict, "an object {…}"))
