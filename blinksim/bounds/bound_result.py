@@ -241,15 +241,11 @@ class BoundResult(Rates, Result):
     def to_dict(self) -> dict[str, Any]:
         """JSON with the keys of the command line: those of the headline, then all bounds under ``bounds``."""
         bounds = [entry.to_dict(self.topology, self.collective, self.shares) for entry in self.bounds]
-        traffic = self.collective.traffic
-        keys = "rate_exact=rate algbw_GBps=rate busbw_GBps=busbw scope kind=headline.kind checked searched bounds"
-        return {
-            "collective": self.collective.name,
-            **({"root": self.collective.root} if self.collective.rooted else {}),
-            **({"shares": list(self.shares)} if self.shares else {}),
-            **({"traffic": traffic.lines()} if traffic is not None else {}),
-            **keyed(self, keys, checked=bounds[0]["checked"], bounds=bounds),
-        }
+        root, traffic = self.collective.root if self.collective.rooted else None, self.collective.traffic
+        asked = {"root": root, "shares": self.shares or None, "traffic": traffic and traffic.lines()}
+        keys = "collective=collective.name root? shares? traffic? rate_exact=rate algbw_GBps=rate"
+        keys += " busbw_GBps=busbw scope kind=headline.kind checked searched bounds"
+        return keyed(self, keys, **asked, checked=bounds[0]["checked"], bounds=bounds)
 
 
 NOTHING = "nothing, it holds for every schedule"

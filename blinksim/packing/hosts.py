@@ -32,6 +32,7 @@ from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise, permutations, zip_longest
 from math import ceil, gcd, lcm
+from typing import Any
 
 import numpy as np
 
@@ -109,17 +110,11 @@ def _parts(topology: Topology) -> Parts:
             beyond = switch[all_links[key]]
             a, b = (own[name] if name else there.get(beyond, beyond) for name in key[:2])
             more_links.append((a, b, names.index(key[2])))
-    more = np.array(more_links, dtype=np.int64).reshape(-1, 3)
-    return replace(
-        plain,
-        node=np.concatenate([plain.node, np.array(added, dtype=np.int64)]),
-        ranked=np.concatenate([plain.ranked, np.zeros(len(added), dtype=np.bool_)]),
-        slot=np.array(slot, dtype=np.int64),
-        src=np.concatenate([plain.src, more[:, 0]]),
-        dst=np.concatenate([plain.dst, more[:, 1]]),
-        kind=np.concatenate([plain.kind, more[:, 2]]),
-        figure=np.concatenate([plain.figure, np.full(len(more), len(plain.bandwidths) - 1)]),
-    )
+    more = dict(zip(("src", "dst", "kind"), np.array(more_links, dtype=np.int64).reshape(-1, 3).T, strict=True))
+    more |= {"node": np.array(added, dtype=np.int64), "ranked": np.zeros(len(added), dtype=np.bool_)}
+    more["figure"] = np.full(len(more_links), len(plain.bandwidths) - 1)
+    grown: dict[str, Any] = {of: np.concatenate([getattr(plain, of), column]) for of, column in more.items()}
+    return replace(plain, slot=np.array(slot, dtype=np.int64), **grown)
 
 
 def _by_name(topology: Topology, owner: Ints, host: int) -> tuple[dict[str, int], dict[LinkName, int]]:

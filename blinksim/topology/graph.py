@@ -15,6 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from html import escape
 from itertools import compress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
@@ -228,19 +229,13 @@ class Topology(Tabular):
     def _repr_html_(self) -> str:
         import pandas as pd
 
-        kinds = Counter(
-            (link.kind, link.lanes, link.bandwidth, link.latency, link.overhead, link.bus is not None)
-            for link in self.links
-        )
-        order = {kind: number for number, kind in enumerate(self.link_classes)}
-        columns = ("class", "links", "lanes", "GB/s", "latency", "overhead", "duplex")
-        rows = [
-            (kind, times, lanes, exact_GBps(rate), *map(format_time, seconds), "half" if half else "full")
-            for (kind, lanes, rate, *seconds, half), times in sorted(
-                kinds.items(), key=lambda entry: (order[entry[0][0]], -entry[0][2])
-            )
-        ]
-        most = 12
+        facts = attrgetter("kind", "lanes", "bandwidth", "latency", "overhead")
+        kinds = Counter((*facts(link), link.bus is not None) for link in self.links)
+        rows, order = list[tuple[Any, ...]](), self.link_classes.index
+        for facts_of, times in sorted(kinds.items(), key=lambda entry: (order(entry[0][0]), -entry[0][2])):
+            kind, lanes, rate, *seconds, half = facts_of
+            rows.append((kind, times, lanes, exact_GBps(rate), *map(format_time, seconds), "half" if half else "full"))
+        columns, most = ("class", "links", "lanes", "GB/s", "latency", "overhead", "duplex"), 12
         more = f"<p>… {count(len(rows) - most, 'more kind')}</p>" if len(rows) > most else ""
         return f"<pre>{escape(repr(self))}</pre>{pd.DataFrame(rows[:most], columns=columns).to_html(index=False)}{more}"
 

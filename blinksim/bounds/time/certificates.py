@@ -216,12 +216,9 @@ class Windows(TimeCertificate):
 
     def witness(self) -> dict[str, Any]:
         """JSON: the certificate of the rate, and the price of what is idle for how long."""
-        return {
-            "proof": self.proof.to_dict(),
-            "idle": [{"idle_us": microseconds(one), "price_exact": exact_GBps(price)} for one, price in self.idle],
-            "carried_exact": str(self.carried),
-            "needed_exact": str(self.needed),
-        }
+        idle = [{"idle_us": microseconds(one), "price_exact": exact_GBps(price)} for one, price in self.idle]
+        passes = {"carried_exact": str(self.carried), "needed_exact": str(self.needed)}
+        return {"proof": self.proof.to_dict(), "idle": idle, **passes}
 
 
 MESSAGES = "whole messages from rank to rank, ordinary sends and sums, and switches that only forward"
@@ -366,9 +363,5 @@ class Stated(TimeCertificate):
 
     def witness(self) -> dict[str, Any]:
         """JSON: the place, and what can be done and must be done by the time."""
-        return {
-            "where": [list(names) for names in self.where],
-            **self.table,
-            "there_exact": str(self.there),
-            "needed_exact": str(self.needed),
-        }
+        needs = {"there_exact": str(self.there), "needed_exact": str(self.needed)}
+        return {"where": [list(names) for names in self.where], **self.table, **needs}

@@ -130,13 +130,9 @@ class Clock(TimeCertificate):
 
     def witness(self) -> dict[str, Any]:
         """JSON: clocks in microseconds."""
-        return {
-            "sources": list(self.sources),
-            "sinks": list(self.sinks),
-            "clocks_us": {name: certificates.microseconds(value) for name, value in self.clocks},
-            "carried_bytes_exact": str(self.carried),
-            "needed_bytes_exact": str(self.needed),
-        }
+        clocks = {name: certificates.microseconds(value) for name, value in self.clocks}
+        passes = {"carried_bytes_exact": str(self.carried), "needed_bytes_exact": str(self.needed)}
+        return keyed(self, "sources sinks clocks_us", clocks_us=clocks) | passes
 
 
 def _known(topology: Topology, names: Iterable[str]) -> list[int]:
@@ -584,21 +580,14 @@ class TimeBound(Result):
     def to_dict(self) -> dict[str, Any]:
         """JSON: the largest bound, and every certificate with its own; each is checked on the way."""
         every = [*self.certificates, *([self.in_network] if self.in_network else [])]
-        return {
-            "collective": self.collective.name,
-            **({"root": self.collective.root} if self.collective.rooted else {}),
-            "size_bytes": self.size,
-            "time_bound_s": self.time_s,
-            "time_bounds": [stated(entry, self.topology, self.collective) for entry in every],
-        }
+        root = self.collective.root if self.collective.rooted else None
+        bounds = [stated(entry, self.topology, self.collective) for entry in every]
+        keys = "collective=collective.name root? size_bytes=size time_bound_s=time_s time_bounds"
+        return keyed(self, keys, root=root, time_bounds=bounds)
 
 
 def stated(entry: TimeCertificate, topology: Topology, collective: Collective) -> dict[str, Any]:
     """JSON of one bound, as a file has it."""
-    return {
-        "time_s": entry.time / SECOND,
-        "assumes": of_blocks(entry.assumes, collective),
-        "words": entry.words(topology),
-        "certificate": entry.to_dict(),
-        "checked": not entry.check(topology, collective, entry.size),
-    }
+    said = {"time_s": entry.time / SECOND, "assumes": of_blocks(entry.assumes, collective)}
+    proof = {"certificate": entry.to_dict(), "checked": not entry.check(topology, collective, entry.size)}
+    return {**said, "words": entry.words(topology), **proof}

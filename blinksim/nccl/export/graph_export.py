@@ -588,18 +588,10 @@ def export_set(schedule: Schedule, channels: int | None = None) -> Exported:
         files[file] = text
         helping = [gpu for gpu, device in zip(order, line.devices, strict=True) if device not in members]
         helpers.update(helping)
-        entries.append(
-            {
-                "file": file,
-                "gpus": [*order],
-                "users": [gpu for gpu in order if gpu not in helping],
-                "helpers": helping,
-                "share": str(line.share),
-                "channels": width,
-                "log": log_lines(graphs, order),
-                "environment": environment,
-            }
-        )
+        users = [gpu for gpu in order if gpu not in helping]
+        entry = {"file": file, "gpus": [*order], "users": users, "helpers": helping, "share": str(line.share)}
+        log = log_lines(graphs, order)
+        entries.append({**entry, "channels": width, "log": log, "environment": environment})
     manifest = {
         "format": FORMAT,
         "version": VERSION,

@@ -480,18 +480,9 @@ def _predicted(
     shown = min(range(len(found)), key=lambda i: [graph.bandwidth for graph in found[i].values()])
     common = [family for family in found[0] if all(family in graphs for graphs in found)]
     taken = {family: agreed([graphs[family] for graphs in found], shown) for family in common}
-    gpus = [systems[shown].vertices[gpu] for gpu in systems[shown].gpus]
-    return Prediction(
-        machine=topology.name,
-        members=chosen,
-        version=version,
-        job=job,
-        ring=taken["ring"],
-        tree=taken["tree"],
-        nvls=taken.get("nvls"),
-        names={gpu.number: gpu.name for gpu in gpus},
-        assumed=systems[shown].assumed,
-    )
+    families, system = (taken["ring"], taken["tree"], taken.get("nvls")), systems[shown]
+    names = {gpu.number: gpu.name for gpu in map(system.vertices.__getitem__, system.gpus)}
+    return Prediction(topology.name, chosen, version, job, *families, names, system.assumed)
 
 
 def graphs_of(system: System, rules: Rules, given: Mapping[str, Graph], multicast: bool) -> dict[str, Graph]:
