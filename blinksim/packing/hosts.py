@@ -66,6 +66,11 @@ class Parts:
     figure: Ints
     bandwidths: tuple[Fraction, ...]
 
+    def longer(self, **more: Ints | Bools) -> Parts:
+        """With further entries at the end of these columns."""
+        columns: dict[str, Any] = {of: np.concatenate([getattr(self, of), last]) for of, last in more.items()}
+        return replace(self, **columns)
+
 
 def _parts(topology: Topology) -> Parts:
     """The cluster with what some of its hosts lack, where that holds no rank; otherwise as it is."""
@@ -110,11 +115,10 @@ def _parts(topology: Topology) -> Parts:
             beyond = switch[all_links[key]]
             a, b = (own[name] if name else there.get(beyond, beyond) for name in key[:2])
             more_links.append((a, b, names.index(key[2])))
-    more = dict(zip(("src", "dst", "kind"), np.array(more_links, dtype=np.int64).reshape(-1, 3).T, strict=True))
-    more |= {"node": np.array(added, dtype=np.int64), "ranked": np.zeros(len(added), dtype=np.bool_)}
-    more["figure"] = np.full(len(more_links), len(plain.bandwidths) - 1)
-    grown: dict[str, Any] = {of: np.concatenate([getattr(plain, of), column]) for of, column in more.items()}
-    return replace(plain, slot=np.array(slot, dtype=np.int64), **grown)
+    src, dst, kind = np.array(more_links, dtype=np.int64).reshape(-1, 3).T
+    linked = plain.longer(src=src, dst=dst, kind=kind, figure=np.full(len(src), len(plain.bandwidths) - 1))
+    whole = linked.longer(node=np.array(added, dtype=np.int64), ranked=np.zeros(len(added), dtype=np.bool_))
+    return replace(whole, slot=np.array(slot, dtype=np.int64))
 
 
 def _by_name(topology: Topology, owner: Ints, host: int) -> tuple[dict[str, int], dict[LinkName, int]]:
@@ -209,7 +213,7 @@ class Shape:
 
     @property
     def outside(self) -> int:
-        """What stands for the rest of the cluster in the network of one host, after its devices and the gate."""
+        """What stands for the rest of the cluster in the network of a host, after its devices and the gate."""
         return self.devices + 1
 
     @cached_property

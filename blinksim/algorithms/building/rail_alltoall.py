@@ -103,7 +103,7 @@ class RailRoutes:
 
         sends: (chunk, src, dst, step, route, channel) in arrays, ends as devices; in order within each step.
         """
-        chunk, src, dst, step, route, channel = (np.concatenate(column) for column in zip(*sends, strict=True))
+        chunk, src, dst, step, route, channel = map(np.concatenate, zip(*sends, strict=True))
         columns = chunk, src, dst, np.full(len(step), COPY), step, route, channel
         return of_sends((self.rails.topology, *what), shares, ranks, columns, self.flat())
 
@@ -206,7 +206,7 @@ def of_pieces(
 
     joined: in three steps, where all with the same route is sent together.
     """
-    # Every node sends to the next one first, and every member to the next place there, so that none takes in all.
+    # Every node sends to the next one first, and every member to the next place there, so none takes in all.
     (nodes, local), routes = rails.ranks.shape, RailRoutes(rails)
     apart, shift, far = pieces.a != pieces.b, (pieces.j - pieces.i) % local, (pieces.b - pieces.a) % nodes
     order = np.lexsort((*(key * apart for key in (pieces.port, pieces.i, shift, far)), ~apart))
@@ -215,15 +215,10 @@ def of_pieces(
     # Sends of three sorts: to the place where a piece crosses, across, and on from there; and those inside a node.
     first, over = i != k, np.flatnonzero(a != b)
     before, after, inner = np.flatnonzero(first & (a != b)), np.flatnonzero(k != j), np.flatnonzero(first & (a == b))
-    chunk, node, x, y, step = (
-        np.concatenate(column)
-        for column in zip(
-            (before, a[before], i[before], k[before], np.zeros_like(before)),
-            (after, b[after], k[after], j[after], 1 + (first[after] | joined)),
-            (inner, a[inner], i[inner], k[inner], np.zeros_like(inner)),
-            strict=True,
-        )
-    )
+    to_place = before, a[before], i[before], k[before], np.zeros_like(before)
+    from_place = after, b[after], k[after], j[after], 1 + (first[after] | joined)
+    within = inner, a[inner], i[inner], k[inner], np.zeros_like(inner)
+    chunk, node, x, y, step = map(np.concatenate, zip(to_place, from_place, within, strict=True))
     # All at once: what goes between the same two members takes its routes round-robin, or is one message.
     inner_route = routes.inside(node, x, y, step if joined else None)
     sends = [(chunk, device[node, x], device[node, y], step, inner_route, np.zeros_like(step))]

@@ -157,20 +157,9 @@ def read_text(text: str, path: str | Path, *, hexadecimal: bool = True) -> Graph
                 devices[child.tag].append(int(dev, 16 if hexadecimal else 0))
             channels.append(tuple(devices["gpu"]))
             nets.append(tuple(devices["net"]))
-        graph = Graph(
-            pattern=pattern,
-            nchannels=nchannels,
-            bw_intra=inside,
-            bw_inter=between,
-            type_intra=types[0],
-            type_inter=types[1],
-            same_channels=bool(same),
-            latency_inter=latency * _MICRO,
-            cross_nic=cross,
-            channels=tuple(channels),
-            nets=tuple(nets) if any(nets) else (),
-        )
-        graphs.append((family, graph))
+        listed, ports = tuple(channels), tuple(nets) if any(nets) else ()
+        graph = Graph(pattern, nchannels, inside, between, types[0], types[1], bool(same), channels=listed, nets=ports)
+        graphs.append((family, replace(graph, latency_inter=latency * _MICRO, cross_nic=cross)))
     return GraphFile(tuple(graphs))
 
 

@@ -339,20 +339,11 @@ class _Builder:
             # One switch that joins the ports of all nodes; a slower port is held back by its link to the adapter. The
             # latency is from node to node; on its way a message takes two of the fabric's links.
             floor, overhead = self.rates.timing["net"]
-            fabric = Fabric(
-                shape="switch",
-                ports=tuple(name for name, _, _ in self.nets),
-                kind="net",
-                lane_bandwidth=max(rate for _, rate, _ in self.nets),
-                latency=max(floor, *(latency for _, _, latency in self.nets)) / 2,
-                overhead=overhead,
-            )
-        return replace(
-            machine,
-            collective_links=(own,) if enough else inside,
-            inter_node_links=(*reach, "net") if self.nets else (),
-            fabric=fabric,
-        )
+            ports, rates, latencies = zip(*self.nets, strict=True)
+            latency = max(floor, *latencies) / 2
+            fabric = Fabric("switch", ports, "net", max(rates), latency=latency, overhead=overhead)
+        within, between = (own,) if enough else inside, (*reach, "net") if self.nets else ()
+        return replace(machine, collective_links=within, inter_node_links=between, fabric=fabric)
 
     # --- devices and the PCIe tree --------------------------------------------------------------------------------
 

@@ -593,20 +593,13 @@ class _Search:
             # NCCL then names port 0, whichever ports there are.
             listed, nets, far = (tuple(gpus),), ((0, 0),) if ports else (), PATH_TYPES[SYS]
             return Graph(best.pattern, 1, NO_SOLUTION, NO_SOLUTION, far, far, best.same, channels=listed, nets=nets)
-        return Graph(
-            pattern=best.pattern,
-            nchannels=self.best.nchannels,
-            bw_intra=Fraction(best.bw_intra * GRAIN),
-            bw_inter=Fraction(best.bw_inter * GRAIN),
-            type_intra=PATH_TYPES[best.type_intra],
-            type_inter=PATH_TYPES[best.type_inter],
-            same_channels=best.same,
-            latency_inter=self.best.latency,
-            wider=self.best.wider if best.bw_intra <= best.bw_inter else Fraction(1),
-            cross_nic=best.cross,
-            channels=tuple(tuple(gpus[gpu] for gpu in channel) for channel in self.best.channels),
-            nets=tuple((ports[entry], ports[leave]) for entry, leave in self.best.nets),
-        )
+        speeds = Fraction(best.bw_intra * GRAIN), Fraction(best.bw_inter * GRAIN)
+        types = PATH_TYPES[best.type_intra], PATH_TYPES[best.type_inter]
+        found = Graph(best.pattern, self.best.nchannels, *speeds, *types, best.same, self.best.latency, best.cross)
+        channels = tuple(tuple(gpus[gpu] for gpu in channel) for channel in self.best.channels)
+        used = tuple((ports[entry], ports[leave]) for entry, leave in self.best.nets)
+        wider = self.best.wider if best.bw_intra <= best.bw_inter else Fraction(1)
+        return replace(found, channels=channels, nets=used, wider=wider)
 
 
 def search(paths: Paths, rules: Rules, pattern: int, least: int = 1, most: int = MOST_CHANNELS) -> Graph | None:
