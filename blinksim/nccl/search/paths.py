@@ -368,17 +368,10 @@ class _Builder:
         if len(set(numbers.values())) < len(numbers):
             same = "two members have the same number `dev`; NCCL tells GPUs apart by it"
             raise InputError(f"{self.topology.name}: {same}")
-        return System(
-            vertices=tuple(self.vertices),
-            wires=tuple(wires),
-            out=tuple(map(tuple, out)),
-            back=tuple(number[b, a, kind] for a, b, kind in mutual),
-            nnodes=self.nnodes,
-            ranks=tuple(numbers[name] for name in self.members),
-            arch=arch,
-            vendor=vendor,
-            assumed=tuple(self.assumed),
-        )
+        vertices, assumed, leaving = tuple(self.vertices), tuple(self.assumed), tuple(map(tuple, out))
+        back = tuple(number[b, a, kind] for a, b, kind in mutual)
+        ranks = tuple(numbers[name] for name in self.members)
+        return System(vertices, tuple(wires), leaving, back, self.nnodes, ranks, arch, vendor, assumed)
 
     def cpu_type(self, cpus: Sequence[int]) -> tuple[str, str]:
         if not cpus:

@@ -178,14 +178,8 @@ def export(
         needs = [f"needs NCCL_MIN_NCHANNELS={least_channels}"]
         environment["NCCL_MIN_NCHANNELS"] = str(least_channels)
     comments = [f"# {line}" for line in (*head, *needs, columns)]
-    return Exported(
-        {"": "\n".join([*comments, *rows]) + "\n"},
-        summary=f"{count(len(rows), 'rule')} for {dialect}",
-        facts=tuple(head),
-        environment=environment,
-        proof=(proof,),
-        notes=(note,),
-    )
+    files, summary = {"": "\n".join([*comments, *rows]) + "\n"}, f"{count(len(rows), 'rule')} for {dialect}"
+    return Exported(files, summary, facts=tuple(head), environment=environment, proof=(proof,), notes=(note,))
 
 
 SOURCE = Path(__file__).with_name("tuner_plugin.c")
