@@ -284,3 +284,16 @@ def test_meshes_that_are_none(shape: str) -> None:
 def test_what_would_take_minutes_is_refused() -> None:
     with pytest.raises(bs.InfeasibleError, match="name fewer GPUs as relays"):
         together(Question("gb300-nvl72", relays="others", relays_reduce=True), mesh_groups("18x4", 72))
+
+
+@pytest.mark.parametrize("sizes", [(1_000_003, 2**26), (25_000_000, 2**30), (4097, 10**7)])
+def test_sizes_of_any_ratio(sizes: tuple[int, int]) -> None:
+    """Two pairs that relay for each other on a full mesh of four: nobody ends later than the certificate says."""
+    question = bs.Question("full:4@50GB/s", relays="others", relays_reduce=True)
+    groups = [f"{pair}:allreduce:{size}" for pair, size in zip(("0,1", "2,3"), sizes, strict=True)]
+    found = bs.together(question, groups)
+    assert found.exact
+    assert not found.check()
+    assert not found.faults()
+    times = [size / group.rate for size, group in zip(sizes, found.groups, strict=True)]
+    assert max(times) == pytest.approx(float(1 / found.proofs[0].rate))

@@ -128,12 +128,14 @@ def joint_mix(
     for mix, begin in zip(before.mixes if before else (), first, strict=False):
         start += [replace(column, group=column.group + begin) for column in mix.columns]
     start = list({(column.arcs, column.up, column.group): column for column in start}.values())
-    unit, kept = searches[0].hops.unit, dict[int, Fraction]()
+    # So that rates are of the order of 1, whatever the weights.
+    most = max(times)
+    unit, kept = searches[0].hops.unit / most, dict[int, Fraction]()
+    capacity = tuple(most * each for each in searches[0].hops.capacity)
     for search, count, begin, own in zip(searches, times, first, held, strict=False):
         if own is not None:
             each = own / (len(search.roots) * count * unit)
             kept |= dict.fromkeys(range(begin, begin + len(search.roots)), each)
-    capacity = searches[0].hops.capacity
     best = best_mix(start, capacity, groups=first[-1], rounds=_ROUNDS, price=price, held=kept)
     mixes = []
     for count, (begin, end) in zip(times, pairwise(first), strict=True):
