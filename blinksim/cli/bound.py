@@ -264,10 +264,7 @@ def place(options: Place) -> None:
     with Working(f"ranking {count} GPUs of {options.machine}") as say:
         places = ranked(whole, count, wanted, size, links=links, relays=relays, report=say, **how)
     rows = places.rows()
-
-    def flat() -> list[dict[str, object]]:
-        joined = [{key: " ".join(row[key]) for key in ("members", "relays")} for row in rows]
-        return [row | words | {"rates": whole.rates} for row, words in zip(rows, joined, strict=True)]
+    joined = [{key: " ".join(row[key]) for key in ("members", "relays")} | {"rates": whole.rates} for row in rows]
 
     def text() -> None:
         best, groups = places[0], places.equals()
@@ -300,7 +297,8 @@ def place(options: Place) -> None:
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, **vars(options.data))}")
 
     described = question.described(whole)
-    answer("place", lambda: {**described, "collective": options.collective, "count": count, "rows": rows}, text, flat)
+    said = {**described, "collective": options.collective, "count": count, "rows": rows}
+    answer("place", lambda: said, text, lambda: [row | words for row, words in zip(rows, joined, strict=True)])
 
 
 def _place_mesh(options: Place, mesh: str) -> None:

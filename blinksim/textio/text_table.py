@@ -9,13 +9,11 @@ def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,), indent: str = "  "
 ) -> str:
     """Columns under their headings; those numbered in `left` are text, flush left, the others numbers, flush right."""
-    lines = [list(header), *(list(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-
-    def cell(text: str, column: int) -> str:
-        return text.ljust(widths[column]) if column in left else text.rjust(widths[column])
-
-    return "\n".join(indent + "  ".join(cell(text, i) for i, text in enumerate(line)).rstrip() for line in lines)
+    columns = list[list[str]]()
+    for number, texts in enumerate(zip(header, *rows, strict=True)):
+        flush, width = str.ljust if number in left else str.rjust, max(map(len, texts))
+        columns.append([flush(text, width) for text in texts])
+    return "\n".join(indent + "  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def count(number: int, what: str) -> str:

@@ -669,12 +669,6 @@ class Library(TimingModel):
         """Those of as many GPUs on as many nodes, with the same links."""
         return self._of_this_job(self._published)
 
-    @cached_property
-    def _lent(self) -> list[Cell]:
-        """Those of the same job on the machines whose nodes have the same links."""
-        kin = kin_of(self._name) if self._name and self.constants and self.nodes == 1 else []
-        return self._of_this_job([cell for name in kin for cell in self._published_of(name)])
-
     def _of_this_job(self, cells: Sequence[Cell]) -> list[Cell]:
         found = [cell for cell in cells if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)]
         stand = {members: self._stands_for(members) for members in {cell.set.members for cell in found}}
@@ -684,7 +678,8 @@ class Library(TimingModel):
     def _curves(self, collective: Collective, lent: bool = False) -> list[tuple[public_tables.Set, dict[int, float]]]:
         """The published times by size, for each run of each set. lent: on other machines of the same links."""
         curves: dict[tuple[object, ...], tuple[public_tables.Set, dict[int, float]]] = {}
-        cells = self._lent if lent else self._cells
+        kin = kin_of(self._name) if lent and self._name and self.constants and self.nodes == 1 else []
+        cells = self._of_this_job([cell for name in kin for cell in self._published_of(name)]) if lent else self._cells
         for cell in cells if collective.traffic is None else ():
             if cell.collective == collective.name and self.published(cell):
                 key = cell.set.name, cell.placement, cell.nvls, cell.dtype

@@ -105,16 +105,6 @@ _PROFILED = {
 }
 
 
-def recorded(name: str, work: Callable[[Group], None]) -> Callable[[Group], None]:
-    """The same, with an event for torch's profiler."""
-
-    def told(group: Group) -> None:
-        with torch.autograd.profiler.record_function(name):
-            work(group)
-
-    return told
-
-
 def listed(tensors: Sequence[torch.Tensor] | torch.Tensor) -> Sequence[torch.Tensor]:
     """As a list: the short forms of calls take a tensor alone."""
     return [tensors] if isinstance(tensors, torch.Tensor) else tensors
@@ -712,7 +702,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
             return getattr(other, name)(*arguments) if name else None
         group = self._group_on(first.device)
         if torch.autograd._profiler_enabled():
-            work = recorded(f"{_world.pg_map.get(self, ['blinksim'])[0]}:{_PROFILED.get(name, name)}", work)
+            event = f"{_world.pg_map.get(self, ['blinksim'])[0]}:{_PROFILED.get(name, name)}"
+            work = torch.autograd.profiler.record_function(event)(work)
         if self.cpu:
             with torch.no_grad():
                 work(group)
