@@ -292,11 +292,6 @@ class Schedule(Tabular):
         return f"<Schedule {what}\n  {count(self.chunks, 'chunk')}, {steps}, {routes}, {channels}>"
 
 
-def _within(what: str, values: npt.NDArray[Any], end: int, least: int = 0) -> None:
-    if len(values) and not (int(values.min()) >= least and int(values.max()) < end):
-        raise InputError(f"a schedule's {what} holds a value outside {least} to {end - 1}")
-
-
 class Builder:
     """Collects chunks and sends, and makes a `Schedule` of them.
 
