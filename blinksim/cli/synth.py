@@ -24,15 +24,7 @@ from blinksim.answers.synthesize import Synthesis, synthesize
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.budget import within
 from blinksim.cli.bound import at_once
-from blinksim.cli.options import (
-    collective_of,
-    command_line,
-    left,
-    option_name,
-    question_of,
-    typed_options,
-    wanted_of,
-)
+from blinksim.cli.options import collective_of, command_line, left, option_name, question_of, typed_options, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, proof_lines, typed, written
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError

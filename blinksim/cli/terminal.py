@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -233,6 +234,7 @@ def _draw(text: str) -> None:
     _moving[:] = [text] if text else []
 
 
+@dataclass(frozen=True)
 class Working:
     """What a command does, as the lines of `still_at_work` say it; calling it changes the text.
 
@@ -240,8 +242,7 @@ class Working:
     terminal.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    what: str
 
     def __call__(self, what: str) -> None:
         _doing[-1] = what, _doing[-1][1]

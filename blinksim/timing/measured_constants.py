@@ -178,10 +178,6 @@ class NcclLine:
     rate: float
     channel: float | None = None
 
-    def rate_of(self, channels: int) -> float:
-        """Bytes/s that a rank sends with so many channels."""
-        return self.rate if self.channel is None else min(self.rate, channels * self.channel)
-
 
 @dataclass(frozen=True, slots=True)
 class NvlsLine:
@@ -326,7 +322,8 @@ class NcclRates:
         for name in LINES:
             line: NcclLine = getattr(self, name)
             found |= {f"{name}.start": line.start_s, f"{name}.hop": line.hop_s}
-            found[f"{name}.byte"] = 1 / line.rate_of(channels)
+            rate = line.rate if line.channel is None else min(line.rate, channels * line.channel)
+            found[f"{name}.byte"] = 1 / rate
         return found if self.nvls is None else found | self.nvls.constants()
 
     def terms(self, collective: str, ranks: int, size: int, line: str, channels: int) -> Iterator[Term]:

@@ -434,11 +434,7 @@ class CopyRate:
 
 
 def measure_copies(
-    gpus: Sequence[int] | None = None,
-    *,
-    blocks: Sequence[int] = BLOCKS,
-    sizes: Sequence[int] = SIZES,
-    repeats: int = 8,
+    gpus: Sequence[int] | None = None, *, blocks: Sequence[int] = BLOCKS, sizes: Sequence[int] = SIZES, repeats: int = 8
 ) -> list[CopyRate]:
     """Every kind of copy between every ordered pair of GPUs with peer access, and every fan-out and fan-in.
 

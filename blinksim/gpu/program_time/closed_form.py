@@ -16,7 +16,7 @@ pipeline fills up to 35 % too long (benchmarks/bench_closed_form.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import inf
 from weakref import WeakKeyDictionary
@@ -37,13 +37,11 @@ _ALIKE = 1e-4
 _MOST_BUSY = 32
 
 
+@dataclass(slots=True)
 class _Port:
     """A way out of a GPU or in: the intervals in which it is busy, in order."""
 
-    __slots__ = ("busy",)
-
-    def __init__(self) -> None:
-        self.busy: list[tuple[float, float]] = []
+    busy: list[tuple[float, float]] = field(default_factory=list)
 
     def take(self, time: float, load_s: float) -> float:
         """Fills what is idle from a time on; when the load is through."""

@@ -183,11 +183,12 @@ class QueuedOn:
             self.backend.take_back(self.event)
 
 
+@dataclass(eq=False)
 class RanOn:
     """What a call on a stream of the caller's is waited for by: what comes behind it there need not wait."""
 
-    def __init__(self, backend: GpuBackend, stream: int) -> None:
-        self.backend, self.address = backend, stream
+    backend: GpuBackend
+    address: int
 
     @cached_property
     def event(self) -> Any:

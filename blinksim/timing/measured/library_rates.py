@@ -293,15 +293,6 @@ def spreads() -> dict[tuple[str, str, str, str], Spread]:
     return dict(_table("spreads.csv", spread, "row of a spread"))
 
 
-def pools(library: str, network: str) -> tuple[str, str]:
-    """The names in `spreads` of all machines of a library, and of those of them that a network joins.
-
-    >>> pools("NCCL", "slingshot")
-    ('NCCL', 'NCCL over slingshot')
-    """
-    return library, f"{library} over {network}"
-
-
 def spread_at(machine: str, library: str, network: str, what: str, scope: str, size: int) -> Spread:
     """How published times compare with a reference at a size, interpolated between the sizes of `SIZE_STEPS`.
 
@@ -311,7 +302,7 @@ def spread_at(machine: str, library: str, network: str, what: str, scope: str, s
     """
     known = list[tuple[float, int, list[float]]]()
     for turn, (_, sizes) in zip(TURNS, SIZE_STEPS, strict=True):
-        names = [machine, *reversed(pools(library, network)), EVERY]
+        names = [machine, f"{library} over {network}", library, EVERY]
         near_ones = [*((name, what, scope, sizes) for name in names), (EVERY, what, SEVERAL, sizes)]
         own, *others = map(spreads().get, near_ones)
         if near := next(filter(None, others), None):
