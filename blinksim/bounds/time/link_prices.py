@@ -304,10 +304,7 @@ class TimedPrices(Searched):
         late, step = messages.message - messages.spacing, -(-time // steps)
         root, other = _priced(time - late, step, tuple(choices), steps)
         worth = (own * root.sum(axis=1) + others * other.sum(axis=1)) * step
-        # The least cost of a byte that the root brings to all others, in femtoseconds.
-        hops, each = (self.n, messages.ports), (step, messages.spacing, longest)
-        paid = _trees(*hops, _cells(other, *each), late // step)
-        cost = _trees(*hops, _cells(root, *each), late // step, paid)[:, self.n - 1, 0]
+        cost = _least(self.n, messages.ports, root, other, step, (messages.spacing, late, longest))
         # At prices by which some tree is free, everything may be brought.
         return [float(one) for one in np.divide(worth, cost, out=np.full(len(cost), _ENDLESS), where=cost > 0)]
 
@@ -332,6 +329,16 @@ def _priced(end: int, step: int, prices: tuple[Choice, ...], steps: int) -> tupl
     used = np.arange(steps) * step < end
     root = np.maximum(0.0, 1.0 - fall * middle / end) * used
     return root, top * np.clip((middle - since * end) / (end - since * end), 0.0, 1.0) * used
+
+
+def _least(n: int, ports: int, root: Floats, other: Floats, step: int, message: tuple[int, int, int]) -> Floats:
+    """(prices,): the least cost of a byte that the root brings to all others, in femtoseconds.
+
+    message: the overhead and the latency of one, and how long it keeps a link busy at the most.
+    """
+    overhead, late, longest = message[0], message[1] // step, message[2]
+    paid = _trees(n, ports, _cells(other, step, overhead, longest), late)
+    return _trees(n, ports, _cells(root, step, overhead, longest), late, paid)[:, n - 1, 0]
 
 
 def _cells(price: Floats, step: int, overhead: int, longest: int) -> Floats:
