@@ -594,18 +594,15 @@ def at_rates(topology: Topology, rates: str) -> Topology:
     """
     if topology.loaded_from is None or rates == topology.loaded_from[1]:
         return topology
-    if rates not in topology.at_rates:
-        topology.at_rates[rates] = _at_rates(topology, topology.loaded_from, rates)
-    return topology.at_rates[rates]
-
-
-def _at_rates(topology: Topology, loaded_from: tuple[str, str], rates: str) -> Topology:
-    name, table = loaded_from
+    if rates in topology.at_rates:
+        return topology.at_rates[rates]
+    name, table = topology.loaded_from
     again = this_machine if name == HERE else partial(load, name)
     try:
         nodes = (again(rates=one) for one in (table, rates))
         before, after = (assemble(node, topology.nodes or 1, topology.edits) for node in nodes)
     except BlinksimError:
+        topology.at_rates[rates] = topology
         return topology
     fabric = after.fabric if topology.fabric == before.fabric else topology.fabric
     # Whatever their lanes.
@@ -616,7 +613,8 @@ def _at_rates(topology: Topology, loaded_from: tuple[str, str], rates: str) -> T
     now: Any = {"links": links, "fabric": fabric, "rates": after.rates, "loaded_from": (name, rates)}
     now["of_nominal"] = after.of_nominal
     now |= {key: getattr(after, key) if as_it_is else None for key in ("execution", "nccl_rates")}
-    return replace(topology, **now)
+    topology.at_rates[rates] = replace(topology, **now)
+    return topology.at_rates[rates]
 
 
 def group_of(
