@@ -119,10 +119,8 @@ def check_events(engine: str, pieces: int, stages: int) -> None:
         instead = f"up to {_rounded(most // stages):,} pieces work: take larger ones (chunk=)"
     if engine != "waves":
         instead += ", or service='static'"
-    raise InputError(
-        f"{pieces:,} pieces in {stages:,} stages are {events:,} events, about {words(_EVENT[engine] * events)}; "
-        f"{instead}"
-    )
+    many = f"{pieces:,} pieces in {stages:,} stages are {events:,} events"
+    raise InputError(f"{many}, about {words(_EVENT[engine] * events)}; {instead}")
 
 
 def check(what: str, topology: Topology, seconds: float, instead: str) -> None:

@@ -107,10 +107,9 @@ class Collective:
             from blinksim.traffic import Traffic
 
             if traffic is None:
-                raise InputError(
-                    "alltoallv needs the bytes from every rank to every other: a traffic matrix, which bound, project, "
-                    "compare, sweep, synth, place and advise take"
-                )
+                takers = "bound, project, compare, sweep, synth, place and advise take"
+                needed = "the bytes from every rank to every other: a traffic matrix"
+                raise InputError(f"alltoallv needs {needed}, which {takers}")
             if not isinstance(traffic, Traffic):
                 raise InputError(f"a {type(traffic).__name__} is no traffic matrix; give blinksim.Traffic(…)")
         elif self.traffic is not None:

@@ -129,9 +129,8 @@ def write(
         check("a schedule file", ".json", ".json.gz")
         write_schedule(thing, path, force)
     else:
-        raise InputError(
-            f"a {type(thing).__name__} has no file format; schedules, machines, rates, timelines and exports have"
-        )
+        others = "schedules, machines, rates, timelines and exports have"
+        raise InputError(f"a {type(thing).__name__} has no file format; {others}")
 
 
 def export(

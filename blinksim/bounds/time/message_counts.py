@@ -66,10 +66,8 @@ class SecondMessage(Theorem):
         return facts.collective.name in ("allgather", "reducescatter") and facts.direct
 
     def there(self, time: int) -> int:
-        return sum(
-            max(min(self.block, rate * max(0, time - idle)), rate * max(0, time - idle - again))
-            for rate, idle, again in self.links
-        )
+        carried = ((rate * max(0, time - idle), rate * max(0, time - idle - again)) for rate, idle, again in self.links)
+        return sum(max(min(self.block, first), later) for first, later in carried)
 
     def words(self, time: int) -> str:
         n, second = self.n, "a link carries more than one of them only with a second message"

@@ -232,11 +232,8 @@ class _Writer:
         if link is None:
             self.note("where no PCIe link is given, generation 4 with 16 lanes is written")
             return made_up | {"link_speed": "16.0 GT/s PCIe", "link_width": "16"} | known
-        fits = [
-            (width != link.lanes, abs(lane * width - link.bandwidth), speed, width)
-            for speed, lane in self.rates.pcie.items()
-            for width in _WIDTHS
-        ]
+        ways, wanted = itertools.product(self.rates.pcie.items(), _WIDTHS), link.bandwidth
+        fits = [(width != link.lanes, abs(lane * width - wanted), speed, width) for (speed, lane), width in ways]
         exact = [fit for fit in fits if fit[1] == 0]
         if exact:
             best = min(exact, key=lambda fit: (fit[0] and link.lanes > 1, fit[3] != 16))
