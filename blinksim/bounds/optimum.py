@@ -367,10 +367,8 @@ def least_trees(
     if collective.routing is not None:
         side = trees.sides[collective.collects]
         tokens = token_sets(topology, collective, trees.metric, side)
-        size, used = (
-            Fraction(collective.routing.token_size, collective.routing.size),
-            defaultdict[int, Fraction](Fraction),
-        )
+        size = Fraction(collective.routing.token_size, collective.routing.size)
+        used = defaultdict[int, Fraction](Fraction)
         for (a, b), many in side.carried(tokens).items():
             for x, y in pairwise(trees.path(collective.collects, side.points[a], side.points[b])):
                 used[trees.links[(y, x) if collective.collects else (x, y)]] += size * many

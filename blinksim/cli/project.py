@@ -23,6 +23,7 @@ from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, no
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import Question
+from blinksim.results import keyed
 from blinksim.textio.text_files import write_text
 from blinksim.textio.text_table import count, table
 from blinksim.timing import model_registry as registry
@@ -127,10 +128,8 @@ def _with_library(options: Project, question: Question, collective: Collective, 
     with Working(f"reading {options.machine}") as say:
         [found] = three_figures(question, collective, [size], say, library)
         was = three_figures(replace(question, edits=()), collective, [size], say, library) if options.before else []
-
-    def said() -> dict[str, object]:
-        said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **found.to_dict()}
-        return said | ({"before": was[0].to_dict() | {"ratio": found.algbw / was[0].algbw}} if was else {})
+    said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **found.to_dict()}
+    said |= {"before": was[0].to_dict() | {"ratio": found.algbw / was[0].algbw}} if was else {}
 
     def text() -> None:
         click.echo(as_typed(found.why() if options.why else found.text()))
@@ -146,7 +145,7 @@ def _with_library(options: Project, question: Question, collective: Collective, 
         more = "" if options.why else f"why: --why; other algorithms: --algorithm all{rates}\n"
         click.echo(f"{more}next: blinksim compare {again} --plot {_picture(found, question)}")
 
-    answer("project", said, text, found.rows)
+    answer("project", lambda: said, text, found.rows)
 
 
 def library_of(given: ModelOptions) -> Library:
@@ -177,15 +176,11 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
     if options.what_if:
         per_node = len(best.members) // question.nodes
         changes = bottlenecks(best.model, best.size, question.nodes, per_node, model.at(asked)[1])
-
-    def said() -> dict[str, object]:
-        said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **ranking.to_dict()}
-        if was is not None:
-            said["before"] = was.to_dict() | {"ratio": best.algbw / was.algbw}
-        if options.reduction_rate:
-            said["reduction_GBps"] = in_GBps(parse_rate(options.reduction_rate))
-        keys = ("change", "settings", "time_s", "ratio")
-        return said | ({"what_if": [{key: getattr(case, key) for key in keys} for case in changes]} if changes else {})
+    said = {"source": options.machine, "nodes": question.nodes, "edits": list(question.edits), **ranking.to_dict()}
+    said |= {} if was is None else {"before": was.to_dict() | {"ratio": best.algbw / was.algbw}}
+    if options.reduction_rate:
+        said["reduction_GBps"] = in_GBps(parse_rate(options.reduction_rate))
+    said |= {"what_if": [keyed(case, "change settings time_s ratio") for case in changes]} if changes else {}
 
     def text() -> None:
         click.echo(as_typed(ranking.text()))
@@ -203,7 +198,7 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
             click.echo("")
         click.echo(f"next: blinksim {_next(best, question, options, algorithm, name)}")
 
-    answer("project", said, text, ranking.rows)
+    answer("project", lambda: said, text, ranking.rows)
 
 
 def _model(options: Project, algorithm: str, name: str) -> TimingModel:

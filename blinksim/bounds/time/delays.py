@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 from math import lcm
+from operator import add
 
 import numpy as np
 
@@ -102,11 +103,8 @@ class Delays:
 
         `FAR` where there is no way, and from a rank to itself.
         """
-        firsts = (
-            [(self.overhead[link] + self.latency[link], self.dst[link]) for link in self._out[device]]
-            for device in self.ranks
-        )
-        return [self._reached(first, device) for first, device in zip(firsts, self.ranks, strict=True)]
+        hops = [*zip(map(add, self.overhead, self.latency), self.dst, strict=True)]
+        return [self._reached([hops[link] for link in self._out[device]], device) for device in self.ranks]
 
     def alike(self, things: Sequence[Sequence[frozenset[int]]]) -> list[int]:
         """For each of `things`, sets of devices, the place of the first that a symmetry takes to it."""

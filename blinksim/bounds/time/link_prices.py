@@ -294,10 +294,8 @@ class TimedPrices(Searched):
         facts, messages = self.facts, spreading(self.facts)
         assert messages is not None
         firsts = [(rank, e) for rank in facts.ranks for e in facts.first_hops(rank)]
-        own, others = (
-            sum(facts.rate[e] * self.n for rank, e in firsts if (rank in self.part) == inside)
-            for inside in (True, False)
-        )
+        rates = [(rank in self.part, facts.rate[e] * self.n) for rank, e in firsts]
+        own, others = (sum(rate for inside, rate in rates if inside == of_root) for of_root in (True, False))
         # No message with more than `size` bytes is of use, and the link is busy so long for one of them.
         scaled = self.size * facts.scale * SECOND
         longest = max(facts.overhead[e] + -(-scaled // facts.rate[e]) for _, e in firsts)

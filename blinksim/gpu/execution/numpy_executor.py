@@ -99,12 +99,8 @@ def interpret(program: Program, inputs: Iterable[Array], op: str = "sum", seed: 
         count = {op: program.pieces(int(program.length[op]), part) for op in ops}
         done = dict.fromkeys(ops, 0)
         while left := [op for op in ops if done[op] < count[op]]:
-            missing = [
-                (op, done[op], (device, flag, part))
-                for op in left
-                for (flag,) in program.rows("waits", op)
-                if flags[device, flag, part] <= done[op]
-            ]
+            awaited = ((op, (device, flag, part)) for op in left for (flag,) in program.rows("waits", op))
+            missing = [(op, done[op], name) for op, name in awaited if flags[name] <= done[op]]
             late = {op for op, _, _ in missing}
             able = [op for op in left if op not in late]
             if not able:

@@ -56,12 +56,8 @@ def pack(
     waits = flag_base[here] + each * program.waits[:, 0]
     signals = flag_base[program.signals[:, 0]] + each * program.signals[:, 1]
     waited, signalled = by_flag(program)
-    lists = (
-        (program.source_start, sources),
-        (program.destination_start, targets),
-        _only(program.wait_start, waits, waited),
-        _only(program.signal_start, signals, signalled),
-    )
+    flagged = _only(program.wait_start, waits, waited), _only(program.signal_start, signals, signalled)
+    lists = (program.source_start, sources), (program.destination_start, targets), *flagged
     sends_to = receivers(program)
     tables = []
     for device in range(len(program.devices)):

@@ -131,10 +131,8 @@ def read_text(text: str, path: str | Path, *, hexadecimal: bool = True) -> Graph
         family, pattern = (integer(path, element, name, low=0, high=99) for name in ("id", "pattern"))
         nchannels = integer(path, element, "nchannels", low=0, high=10_000)
         # Speeds are the decimal numbers of the file, not the binary ones nearest to them.
-        inside, between = (
-            Fraction(repr(number(path, element, name, low=0, high=1e6))) * _GIGA
-            for name in ("speedintra", "speedinter")
-        )
+        speeds = (number(path, element, name, low=0, high=1e6) for name in ("speedintra", "speedinter"))
+        inside, between = (Fraction(repr(speed)) * _GIGA for speed in speeds)
         types = []
         for name in ("typeintra", "typeinter"):
             types.append(word(path, element, name))
