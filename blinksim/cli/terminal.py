@@ -51,14 +51,14 @@ _moving: list[str] = []
 _drawing = threading.Lock()
 
 
+@dataclass(eq=False)
 class EscapedStream:
     """A stream that everything printed passes: no text of a file or of a user controls the terminal.
 
     What the terminal's encoding lacks is escaped instead of refused.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self.raw = stream
+    raw: TextIO
 
     @property
     def encoding(self) -> str:

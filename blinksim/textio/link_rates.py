@@ -41,10 +41,6 @@ class LinkRates:
         rates = [rate for start, only, rate in self.nvlink if (sm == start if only else sm >= start)]
         return rates[-1] if rates else None
 
-    def xgmi_lane(self, gfx: int) -> tuple[str, Fraction]:
-        """Generation and rate of an xGMI link of a GPU of AMD with the number `gfx` (0x942), 0 for an unknown one."""
-        return next((name, rate) for start, name, rate in reversed(self.xgmi) if gfx >= start)
-
     def cpu_link(self, arch: str, vendor: str, family: int | None, model: int | None) -> Fraction:
         """The rate of the interconnect of a CPU; family and model as its CPUID says, None where not known."""
         own = {"arch": arch, "vendor": vendor, "family": family}

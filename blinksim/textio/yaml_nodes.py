@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -33,16 +34,16 @@ _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,20}\.[0-9]{0,20}([eE][-+][0-9]{1,3})?")
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """A value of the file at `path`, with methods that return it as what it should be or raise a `FileError`.
 
     what: what the value describes, for messages ("link class nvlink").
     """
 
-    __slots__ = ("node", "path", "what")
-
-    def __init__(self, path: str | os.PathLike[str], node: yaml.Node, what: str) -> None:
-        self.path, self.node, self.what = path, node, what
+    path: str | os.PathLike[str]
+    node: yaml.Node
+    what: str
 
     def error(self, message: str) -> FileError:
         """A `FileError` at this value."""

@@ -49,6 +49,7 @@ class Launch:
     step: int = 0
 
 
+@dataclass(eq=False)
 class Planner:
     """Makes the launches of calls for one rank.
 
@@ -56,8 +57,11 @@ class Planner:
     many. packets: False if the links may split the lines of packets.
     """
 
-    def __init__(self, plan: JobPlan, rank: int, segment: Segment, blocks: int, packets: bool = True) -> None:
-        self.plan, self.rank, self.segment, self.blocks, self.packets = plan, rank, segment, blocks, packets
+    plan: JobPlan
+    rank: int
+    segment: Segment
+    blocks: int
+    packets: bool = True
 
     def launches(self, call: Call) -> list[Launch]:
         """The launches of a call, the same on all ranks but for the addresses.

@@ -23,7 +23,7 @@ import math
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, count, pairwise
@@ -174,6 +174,7 @@ class _Launch:
         self.waiting: dict[int, list[_Block]] = {}
 
 
+@dataclass(slots=True, eq=False)
 class _Port:
     """A GPU's way out to the switch and in from it.
 
@@ -181,12 +182,12 @@ class _Port:
     that take turns had sent when the one whose turn it is began. called: the next of the line has its event.
     """
 
-    __slots__ = ("called", "in_free", "line", "out_free", "out_s", "served")
-
-    def __init__(self, out_s: float) -> None:
-        self.out_s, self.out_free, self.in_free, self.served = out_s, 0.0, 0.0, 0.0
-        self.line: list[_Block] = []
-        self.called = False
+    out_s: float
+    out_free: float = 0.0
+    in_free: float = 0.0
+    served: float = 0.0
+    line: list[_Block] = field(default_factory=list)
+    called: bool = False
 
 
 class _Block:

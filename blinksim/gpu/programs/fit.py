@@ -9,8 +9,6 @@ against 1.1 %. A choice by the model would simulate some twenty cuts instead of 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from blinksim.errors import InputError
@@ -82,13 +80,8 @@ def merge_queues(program: Program, most: int) -> Program:
     for table in ("source", "destination", "wait", "signal"):
         rows = [program.rows(f"{table}s", op) for op in order.tolist()]
         changes |= rows_of(table, rows, getattr(program, f"{table}s").shape[1])
-    return replace(
-        program,
-        queue_device=labels // most,
-        queue_start=starts(counts),
-        queue_name=tuple(names[int(x)] for x in labels),
-        **changes,  # type: ignore[arg-type]
-    )
+    changes |= {"queue_device": labels // most, "queue_start": starts(counts)}
+    return program.replace(queue_name=tuple(names[int(x)] for x in labels), **changes)
 
 
 def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: int | None = None) -> Program:

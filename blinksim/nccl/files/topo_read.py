@@ -506,7 +506,9 @@ class _Builder:
             self.remark("xGMI links to GPUs that are not in the file passed over")
             return
         match = _GFX.fullmatch(word(self.path, gpu.element, "gcn", "").lower())
-        name, lane = self.rates.xgmi_lane(int(match[1], 16) if match else 0)
+        # Such as 0x942, and 0 for an unknown GPU.
+        gfx = int(match[1], 16) if match else 0
+        name, lane = next((name, rate) for start, name, rate in reversed(self.rates.xgmi) if gfx >= start)
         self.remark(f"xGMI links at {float(lane) / 1e9:g} GB/s each way ({name})")
         self.add_link(gpu.name, peer.name, "xgmi", lane, lanes)
 

@@ -26,10 +26,7 @@ from blinksim.units import format_rate
 
 # The elements of a topology file that NCCL 2.21 and later have room for.
 MOST_ELEMENTS = 256
-_PCI_KEYS = (
-    *("busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device"),
-    *("link_speed", "link_width"),
-)
+_PCI_KEYS = ("busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width")
 _WIDTHS = (16, 8, 4, 2, 1, 32)
 _NVLINK_ENDS = {"switch": ("fffffff:ff:ff.0", "0x068000"), "cpu": ("0000:00:00.0", "0x068001")}
 _CPU = {"arch": "x86_64", "vendor": "GenuineIntel", "familyid": "6", "modelid": "79"}
