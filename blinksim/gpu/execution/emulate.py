@@ -204,15 +204,10 @@ class _Wires:
             tables[name] = np.array([getattr(op, name) for op in ops], dtype=np.int64)
         for name, width in {"source": 2, "destination": 3, "wait": 1, "signal": 2}.items():
             tables |= rows_of(name, [getattr(op, name) for op in ops], width)
-        return self.old.replace(
-            sizes=sizes,
-            flags=np.array(self.flags, dtype=np.int64),
-            order=READY,
-            queue_device=np.array([name[0] for name in queues], dtype=np.int64),
-            queue_start=starts(queues.values()),
-            queue_name=tuple(map(self._name, queues)),
-            **tables,
-        )
+        tables |= {"sizes": sizes, "flags": np.array(self.flags, dtype=np.int64)}
+        tables["queue_device"] = np.array([name[0] for name in queues], dtype=np.int64)
+        tables["queue_start"] = starts(queues.values())
+        return self.old.replace(order=READY, queue_name=tuple(map(self._name, queues)), **tables)
 
     def _name(self, queue: _Queue) -> str:
         device, link, turn = queue

@@ -121,17 +121,19 @@ def c_float(text: str) -> float:
     return float(match[0]) if match else 0.0
 
 
+@dataclass(eq=False)
 class _Reader:
     """The characters of a file, taken one after another as NCCL takes them."""
 
     # What NCCL knows inside each element; the name of the outermost is empty.
     places: ClassVar = {"": ("graphs",), "graphs": ("graph",), "graph": ("channel",), "channel": ("net", "gpu")}
 
-    def __init__(self, text: str, release: Release) -> None:
-        self.text, self.release = text, release
-        self.at = 0
-        self.line, self.counted = 1, 0
-        self.log: list[str] = []
+    text: str
+    release: Release
+    at: int = 0
+    line: int = 1
+    counted: int = 0
+    log: list[str] = field(default_factory=list)
 
     def next(self) -> str:
         if self.at >= len(self.text):
