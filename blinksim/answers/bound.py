@@ -405,7 +405,8 @@ def together(
         found.append(Group(one.part(whole), one.collective or fallback, None if own is None else size_of(own)))
     used = {name for group in found for name in (*group.part.members, *group.part.relays)}
     order = [device.name for device in whole.devices if device.name in used]
-    shared = whole.select(order, links=found[0].part.default_links(), connected=False)
+    kinds = {kind for group in found for kind in group.part.default_links()}
+    shared = whole.select(order, links=[kind for kind in whole.link_classes if kind in kinds], connected=False)
     seconds = budget.SECONDS_A_SUM * sum(group.work for group in found)
     budget.check("the bound of these groups", shared, seconds, "name fewer GPUs as relays")
     return fair(shared, found)

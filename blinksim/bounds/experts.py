@@ -287,7 +287,10 @@ def read_routing(
     data, name = read_bytes(path, _MOST_BYTES, "routing"), shown(path)
     try:
         if (ids := array_in(name, data)) is None:
-            ids = np.array(_numbers(path, data, "routing"), ndmin=2)
+            rows = _numbers(path, data, "routing")
+            if len({*map(len, rows)}) != 1:
+                raise InputError("all tokens have as many experts each, -1 for none, and there is at least one")
+            ids = np.array(rows)
         if ids.ndim == 2:
             if ranks is None or len(ids) % ranks:
                 raise InputError(f"{len(ids):,} tokens are not as many for each of {ranks or '?'} ranks")

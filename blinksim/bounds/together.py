@@ -144,8 +144,12 @@ class SharedLengths:
         used = [(group, far) for group, far in zip(groups, self.distances, strict=True) if far]
         needed = " + ".join(str(far) for _, far in used) if len(used) < 5 else str(sum(far for _, far in used))
         who = listed(used[0][0].part.members) if len(used) == 1 else f"each of {len(used)} groups"
-        links = f"{count(len(self.lengths), 'link')} carry {format_rate(self.price)} together"
-        return f"weighted by the certificate, {links}, and a byte of {who} uses them {needed} times"
+        many = len(self.lengths)
+        links = f"{many} links carry {format_rate(self.price)} together" if many > 1 else self.lengths[0][0]
+        carries = "" if many > 1 else f" carries {format_rate(self.price)}"
+        times = "once" if needed == "1" else f"{needed} times"
+        uses = f"uses {'them' if many > 1 else 'it'} {times}"
+        return f"weighted by the certificate, {links}{carries}, and a byte of {who} {uses}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON: lengths and distances as exact fractions, rates in GB/s."""
@@ -264,6 +268,7 @@ class Together(Result):
         what = f"{count(len(self.groups), 'group')} on {self.machine.name} at once"
         rate, most = self.proofs[0].rate, max(group.rate for group in self.groups)
         if self.groups[0].size:
+            reach = reach.replace("an upper bound", "a floor")
             return f"{what}: all done in {format_time(float(1 / rate))} at the earliest, {reach}"
         rounded = f" ({format_rate(rate)})" if "/" in exact_GBps(rate) else ""
         more = f", up to {format_rate(most)} where that slows no other" if most > rate else ""

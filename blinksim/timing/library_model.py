@@ -551,11 +551,13 @@ class Library(TimingModel):
     def _lesser(self, collective: Collective) -> list[Library]:
         """Machines with such nodes that send no more to others, if times were published of these, not of this one."""
 
-        def told(name: str) -> bool:
-            return any(one.nodes > 1 and self.published(one) for one in self._published_of(name))
-
+        told = [
+            name
+            for name in (self._name, *kin_of(self._name))
+            if any(one.nodes > 1 and self.published(one) for one in self._published_of(name))
+        ]
         found = list[Library]()
-        for name in filter(told, kin_of(self._name) if self._name and not told(self._name) else ()):
+        for name in told if self._name and self._name not in told else ():
             question = Question(name, nodes=self.nodes, ranks_per_node=self.ranks // self.nodes)
             other = self.at(question)[0]
             other.published, other.constants = self.published, self.constants

@@ -297,3 +297,14 @@ def test_sizes_of_any_ratio(sizes: tuple[int, int]) -> None:
     assert not found.faults()
     times = [size / group.rate for size, group in zip(sizes, found.groups, strict=True)]
     assert max(times) == pytest.approx(float(1 / found.proofs[0].rate))
+
+
+def test_groups_across_nodes_beside_groups_inside() -> None:
+    """Of a mesh of two nodes without switches: rails of NICs, and links of other classes inside."""
+    rails = [f"{gpu},{gpu + 8}" for gpu in range(8)]
+    found = bs.together(bs.Question("mi300x", nodes=2), [*rails, "0-7", "8-15"])
+    assert found.exact
+    assert not found.faults()
+    for number in (0, 8):
+        alone = bs.bound(found.groups[number].part, "allreduce")
+        assert found.groups[number].alone == alone.rate

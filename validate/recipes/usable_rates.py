@@ -91,7 +91,7 @@ def kinds_of() -> Mapping[str, tuple[str, ...]]:
     """The pools that every machine is in, the widest first."""
     asked = {machine: Library().at(Question(machine)) for machine in public_tables.machines()}
     return {
-        machine: library_rates.pools(model.library, whole.fabric.kind if whole.fabric else "")
+        machine: (model.library, f"{model.library} over {whole.fabric.kind if whole.fabric else ''}")
         for machine, (model, whole) in asked.items()
     }
 

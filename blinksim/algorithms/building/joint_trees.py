@@ -76,8 +76,8 @@ def _proof(
     proved = partial(SharedLengths.of, machine, groups, held=held)
     found = shortest_lengths(values, float(mix.rate), proved)
     if found is None:
-        why = "trees take one way between two GPUs, and these have several, as over NICs that GPUs share"
-        cure = f"{why}; name groups of one node"
+        why = "trees take one way between two GPUs, and these have several, as over shared NICs or other GPUs"
+        cure = f"{why}; name groups of one node, and let relays reduce"
         raise InfeasibleError(f"no lengths of links prove a bound of these groups: {cure}")
     return found[0]
 
@@ -131,7 +131,7 @@ def joint_mix(
     # So that rates are of the order of 1, whatever the weights.
     most = max(times)
     unit, kept = searches[0].hops.unit / most, dict[int, Fraction]()
-    capacity = tuple(most * each for each in searches[0].hops.capacity)
+    capacity = tuple(map(most.__mul__, searches[0].hops.capacity))
     for search, count, begin, own in zip(searches, times, first, held, strict=False):
         if own is not None:
             each = own / (len(search.roots) * count * unit)

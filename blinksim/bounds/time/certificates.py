@@ -210,11 +210,11 @@ class Windows(TimeCertificate):
         span = in_words(least) if least == most else f"{in_words(least)} to {in_words(most)}"
         return f"{self.proof.words(topology)}; filling and draining the pipeline takes {span}"
 
-    def witness(self) -> dict[str, Any]:
-        """JSON: the certificate of the rate, and the price of what is idle for how long."""
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: also the certificate of the rate, and the price of what is idle for how long."""
         idle = [{"idle_us": microseconds(one), "price_exact": exact_GBps(price)} for one, price in self.idle]
-        passes = {"carried_exact": str(self.carried), "needed_exact": str(self.needed)}
-        return {"proof": self.proof.to_dict(), "idle": idle, **passes}
+        sums = {"carried_exact": str(self.carried), "needed_exact": str(self.needed)}
+        return super().to_dict() | {"proof": self.proof.to_dict(), "idle": idle, **sums}
 
 
 MESSAGES = "whole messages from rank to rank, ordinary sends and sums, and switches that only forward"
@@ -357,7 +357,7 @@ class Stated(TimeCertificate):
     def words(self, topology: Topology) -> str:
         return self.sentence
 
-    def witness(self) -> dict[str, Any]:
-        """JSON: the place, and what can be done and must be done by the time."""
-        needs = {"there_exact": str(self.there), "needed_exact": str(self.needed)}
-        return {"where": [list(names) for names in self.where], **self.table, **needs}
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: also the place, and what can be done and must be done by the time."""
+        sums = {"there_exact": str(self.there), "needed_exact": str(self.needed)}
+        return super().to_dict() | {"where": [list(names) for names in self.where], **self.table, **sums}

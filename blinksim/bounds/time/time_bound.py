@@ -128,11 +128,11 @@ class Clock(TimeCertificate):
         ends = f"from {_some(self.sources)} to {_some(self.sinks)}"
         return f"in less than {in_words(self.time)} the links cannot carry {amount(self.needed)} {ends}"
 
-    def witness(self) -> dict[str, Any]:
-        """JSON: clocks in microseconds."""
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: also clocks in microseconds."""
         clocks = {name: certificates.microseconds(value) for name, value in self.clocks}
-        passes = {"carried_bytes_exact": str(self.carried), "needed_bytes_exact": str(self.needed)}
-        return keyed(self, "sources sinks clocks_us", clocks_us=clocks) | passes
+        sums = {"carried_bytes_exact": str(self.carried), "needed_bytes_exact": str(self.needed)}
+        return super().to_dict() | keyed(self, "sources sinks clocks_us", clocks_us=clocks) | sums
 
 
 def _known(topology: Topology, names: Iterable[str]) -> list[int]:
