@@ -115,7 +115,7 @@ class Collective:
         elif self.traffic is not None:
             raise InputError(f"{self.name} has no traffic matrix; alltoallv has")
         if (self.name in OF_EXPERTS) != (self.routing is not None):
-            what = "has no routing" if self.routing else "needs a routing, which bound, project and synth take"
+            what = "has no routing" if self.routing else "needs a routing, which bound, project, sweep and synth take"
             raise InputError(f"{self.name} {what}: the experts of every token")
 
     @classmethod

@@ -639,7 +639,7 @@ def mesh_groups(shape: str, ranks: int, axis: int | None = None) -> list[str]:
     """
     sides = [int(side) for side in shape.split("x") if re.fullmatch("[0-9]{1,6}", side)]
     if "x".join(map(str, sides)) != shape or prod(sides) != ranks:
-        raise InputError(f"mesh={shape}: the product of its sides must be {ranks}, as in 2x{ranks // 2}")
+        raise InputError(f"mesh={shape}: the product of its sides must be {ranks}, in numbers as in 2x{ranks // 2}")
     if axis is not None and not 0 <= axis < len(sides):
         raise InputError(f"axis={axis}: a mesh of {shape} has axes 0 to {len(sides) - 1}")
     groups, apart = list[str](), ranks

@@ -111,6 +111,7 @@ def project(options: Project) -> None:
 
 def _of_experts(options: Project, question: Question, wanted: Collective) -> None:
     """The time of a dispatch or combine, its floor, and what would save."""
+    from blinksim.bounds.compute import APART
     from blinksim.timing.experts import project_experts
 
     given = f" size {options.size}, which --tokens gives" if options.size else ""
@@ -118,7 +119,10 @@ def _of_experts(options: Project, question: Question, wanted: Collective) -> Non
         raise InputError(f"{wanted} takes no{given}: its time is that of the busiest link")
     found = project_experts(part := question.part(), wanted, **vars(options.drawing))
     said = {**question.described(part), **found.to_dict()}
-    more = f"next: blinksim bound {command_line(question, wanted.name)}{typed_options(options.drawing)}"
+    asked = f"{command_line(question, wanted.name)}{typed_options(options.drawing)}"
+    # Among few GPUs schedules take the trees of the bound, which may be far quicker than ways of libraries.
+    trees = f"synth {asked} -o schedule.json" if part.ranks <= APART else ""
+    more = f"next: blinksim {trees or f'bound {asked}'}"
     answer("project", lambda: said, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
 
 

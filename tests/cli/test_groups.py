@@ -36,7 +36,7 @@ def test_a_mesh_at_a_size(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--mesh", "2x3"], "--mesh 2x3: the product of its sides must be 8, as in 2x4"),
+        (["--mesh", "2x3"], "--mesh 2x3: the product of its sides must be 8, in numbers as in 2x4"),
         (["--mesh", "2x4", "--axis", "2"], "has axes 0 to 1"),
         (["--axis", "1"], "give --group, such as"),
         ([*PAIRS, "--mesh", "2x4"], "give --group, such as"),

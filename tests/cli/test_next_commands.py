@@ -180,3 +180,14 @@ def test_where_an_answer_goes_is_checked_before_the_work(capsys: pytest.CaptureF
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert "there is no folder" in captured.err
+
+
+@pytest.mark.parametrize(("machine", "then"), [("dgx1-v100", "synth"), ("hgx-h100 --nodes 2", "bound")])
+def test_the_floor_of_tokens_is_followed_by_what_attains_it(
+    capsys: pytest.CaptureFixture[str], machine: str, then: str
+) -> None:
+    asked = f"{machine} dispatch --tokens 16 --experts 32".split()
+    words = following(capsys, "project", *asked)
+    assert words[0] == then
+    assert run(words) == 0
+    assert ("at most" in capsys.readouterr().out.splitlines()[0]) == (then == "bound")
