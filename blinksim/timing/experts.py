@@ -47,7 +47,7 @@ def routing_of(
         return draw_routing(ranks, token_size=size, ranks_per_node=ranks_per_node, **found)
     held = placement or found.pop("experts", None)
     if found:
-        raise InputError(f"{min(found)} is for experts that are drawn, and {routing} has them recorded: leave it out")
+        raise InputError(f"{min(found)} is of experts that are drawn, and {routing} has them recorded: leave it out")
     return read_routing(routing, held, ranks=ranks, token_size=size, ranks_per_node=ranks_per_node)
 
 

@@ -346,7 +346,11 @@ class Library(TimingModel):
             told = f"no less than {who}" if guessed else "fewer bytes took longer"
             found = found.raised(one.time_s, f"what it takes {who}") if guessed else found
             low, high = (max(each.details[end] for each in (one, found)) for end in _ENDS)
-            origin = found.details["origin"] + f"; {told}" * less
+            origin = found.details["origin"]
+            if less and guessed:
+                # What is raised above another's time is not below that any more.
+                origin = origin.replace("no more than", "about what", 1)
+            origin += f"; {told}" * less
             ends = dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))
             found = replace(found, details={**found.details, **ends, "origin": origin})
         return found
