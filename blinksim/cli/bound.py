@@ -168,6 +168,9 @@ def _switch_lines(found: BoundResult) -> Iterator[str]:
     """What else the bound is of: copies, and what the machine's switches might do beside what they do."""
     if found.collective.data is not None:
         yield _TOKENS if found.collective.routing else COPIES
+    if (routing := found.collective.routing) is not None:
+        _, tokens, top = routing.experts.shape
+        yield f"{tokens:,} tokens a GPU of {routing.token_size:,} B, top {top} of {len(routing.placement)} experts"
     if not found.searched:
         yield BY_SUMS
     if found.in_network is not None:

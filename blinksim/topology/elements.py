@@ -67,10 +67,8 @@ def _rate(value: object, what: str) -> Fraction:
     return value if isinstance(value, Fraction) else Fraction(value)
 
 
-@cache
-def rate_of_sums(text: str) -> Fraction:
-    """Bytes/s of sums as switches state them, the same object for thousands of alike ones."""
-    return _rate(text, "it")
+# Bytes/s of sums as switches state them, the same object for thousands of alike ones.
+_rate_of_sums = cache(_rate)
 
 
 def check_machine_name(name: str) -> None:
@@ -180,7 +178,7 @@ class Device:
         if "reduction_rate" not in self.attributes or not self.in_network & {"reduce", "reduce_into_reader"}:
             return None
         try:
-            return rate_of_sums(str(self.attributes["reduction_rate"]))
+            return _rate_of_sums(str(self.attributes["reduction_rate"]), "it")
         except InputError as error:
             raise InputError(f"device {self.name}: reduction_rate: {error}") from None
 

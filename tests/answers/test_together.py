@@ -308,3 +308,16 @@ def test_groups_across_nodes_beside_groups_inside() -> None:
     for number in (0, 8):
         alone = bs.bound(found.groups[number].part, "allreduce")
         assert found.groups[number].alone == alone.rate
+
+
+@pytest.mark.parametrize(
+    ("machine", "groups", "alone"), [("dgx1-v100", ("0,1", "2,3,4"), 112.5), ("mesh:2x3", ("1,3", "0,2,4"), 43.75)]
+)
+def test_alone_is_what_one_question_says_through_relays_that_only_forward(
+    machine: str, groups: tuple[str, str], alone: float
+) -> None:
+    found = bs.together(bs.Question(machine, relays="others"), groups)
+    idle = bs.Question(machine, relays="idle", members=groups[1]).part()
+    assert found.groups[1].alone == bs.bound(idle, "allreduce").rate == alone * 10**9
+    assert not found.faults()
+    assert all(group.rate <= group.alone for group in found.groups)

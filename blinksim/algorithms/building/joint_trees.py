@@ -16,6 +16,8 @@ from math import gcd, lcm
 
 from blinksim.algorithms.blinkplus import helper_trees, idle_helpers, tree_search
 from blinksim.algorithms.building.plan import Plan
+from blinksim.bounds.compute import bound
+from blinksim.bounds.lengths import more_than_forwards
 from blinksim.bounds.optimum import shortest_lengths
 from blinksim.bounds.together import Group, Held, SharedLengths, Together
 from blinksim.errors import InfeasibleError
@@ -35,7 +37,7 @@ def fair(machine: Topology, groups: Sequence[Group]) -> Together:
     # Where links load alike both ways, trees that are used both ways suffice.
     pairs = pairs_of_links(machine) if all(search.use == BOTH for search in own) else None
     own = [replace(search, apart=pairs is None and search.use == BOTH) for search in own]
-    alone = [search.best().rate * len(search.roots) * search.hops.unit for search in own]
+    alone = [_alone(group, search) for group, search in zip(groups, own, strict=True)]
     hops = hops_of_parts(machine, [(group.part, idle_helpers(group.part)) for group in groups])
     searches = [replace(search, hops=one) for search, one in zip(own, hops, strict=True)]
     held: list[Fraction | None] = [None] * len(groups)
@@ -54,6 +56,16 @@ def fair(machine: Topology, groups: Sequence[Group]) -> Together:
         plan.add_trees(helper_trees(group.part, search, trees))
         found.append(replace(group, alone=first, rate=rate or Fraction(0), schedule=plan.finish(rounded=True)))
     return Together(machine, tuple(found), tuple(proofs))
+
+
+def _alone(group: Group, search: TreeSearch) -> Fraction:
+    """Bytes/s of algbw that the trees of a group attain if the others do nothing."""
+    found = search.best().rate * len(search.roots) * search.hops.unit
+    if group.part.relays and not more_than_forwards(group.part):
+        # Through relays that only forward there are several ways between two GPUs; the search takes one.
+        best = bound(group.part, group.collective).headline
+        found = max(found, best.rate) if best.exact else found
+    return found
 
 
 def _proof(
