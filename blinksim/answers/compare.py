@@ -178,10 +178,10 @@ class Comparison(Result):
         if self.answers:
             last = self.answers[-1]
             where = gpus_of(last.machine, len(last.members), last.details["nodes"])
-            takes, *others = last.times()
-            heads = last.at_best, "cannot take less than"
-            known = [f", {head} {time}" for head, time in zip(heads, others, strict=True) if time != "-"]
-            takes = f"{format_size_about(last.size)} takes {takes} with {last.library}{''.join(known)}"
+            takes, could, least = last.times()
+            known = f", {last.unbeaten}" if last.unbeaten else "" if could == "-" else f", could take {could}"
+            known += "" if least == "-" else f", cannot take less than {least}"
+            takes = f"{format_size_about(last.size)} takes {takes} with {last.library}{known}"
             return f"{self.collective} on {where}: {takes}"
         best = self.best()
         changes = [f"{x.faster} from {format_size_about(x.size)}" for x in self.crossovers]
@@ -595,18 +595,13 @@ class MachineComparison(Result):
         """The rows, and the reasons of machines without any."""
         return keyed(self, "collective=collective.name rows refused", rows=self.rows(), refused=dict(self.refused))
 
-    def quickest(self, at: int) -> list[str]:
-        """The machine that takes least at this place of the sizes, and those whose intervals overlap with its own."""
-        times = {name: answers[at] for name, answers in self.answers.items()}
-        order = sorted(times, key=lambda name: times[name].time_s)
-        return [name for name in order if name == order[0] or times[name].low_s < times[order[0]].high_s]
-
     def sentence(self) -> str:
         """The answer in one line: the quickest at the largest size, or those that intervals do not tell apart."""
         last = {name: answers[-1] for name, answers in self.answers.items()}
+        first, *slower = sorted(last, key=lambda name: last[name].time_s)
         several = len({len(one.members) for one in last.values()}) > 1
         called = {name: f"{name} ({len(one.members)} GPUs)" if several else name for name, one in last.items()}
-        first, *others = self.quickest(-1)
+        others = [name for name in slower if last[name].low_s < last[first].high_s]
         asked = f"{self.collective} of {format_size(last[first].size)}"
         if not others:
             return f"{asked}: {called[first]} is quickest, {format_time(last[first].time_s)} with {last[first].library}"
@@ -617,11 +612,11 @@ class MachineComparison(Result):
         """The sentence, and a table by size."""
         rows = []
         for at, _ in enumerate(next(iter(self.answers.values()))):
-            quickest, *_ = self.quickest(at)
+            least = format_time(min(answers[at].time_s for answers in self.answers.values()))
             for name, answers in self.answers.items():
                 one, worth = answers[at], self._worth(name, answers[at])
-                ends = f"{format_time(one.low_s)} to {format_time(one.high_s)}"
-                takes = f"{format_time(one.time_s)} {'*' if name == quickest else ' '}"
+                ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
+                takes += " *" if takes == least else "  "
                 row = [format_size(one.size), name, str(len(one.members)), takes, ends]
                 row += [format_rate(one.busbw), str(one.details["basis"])]
                 rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))

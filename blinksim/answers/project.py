@@ -394,9 +394,10 @@ class Answer(Projection):
         return f"{what}, {100 * share:.0f} % of the time of the best schedule"
 
     @property
-    def at_best(self) -> str:
-        """What the second figure is called; where the library is quicker, nobody would take it."""
-        return COULD_TAKE if self.could is None or self.could.best.time_s <= self.time_s else "best schedule"
+    def unbeaten(self) -> str:
+        """Says that every known schedule is slower than the library; empty where one is not."""
+        beaten = self.could is None or self.could.best.time_s <= self.time_s
+        return "" if beaten else f"nothing quicker than {self.library} is known"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints: those of the library's time, and the best schedule under ``could_take``."""
@@ -447,8 +448,8 @@ class Answer(Projection):
             apart = "" if self.low_s <= one.time_s <= self.high_s else "; outside the interval"
             found.append(("projected", f"{format_time(one.time_s)} ({one.model}){apart}"))
         if self.could is not None:
-            slower = f"; slower than {self.library}" if self.at_best != COULD_TAKE else ""
-            found.append((self.at_best, self.could.runs_as(at.get(COULD_TAKE, "")) + slower))
+            unbeaten = self.unbeaten and f"{self.unbeaten}: "
+            found.append((COULD_TAKE, unbeaten + self.could.runs_as(at.get(COULD_TAKE, ""))))
         if least is not None:
             granted = "add" if self.collective.reduces else "multicast"
             words = f", with switches that {granted}" if self.grants else ""
@@ -467,7 +468,7 @@ class Answer(Projection):
         if self.least is not None:
             lines += ["", "cannot take less", f"  {self.least.words}"]
             lines += [f"  it assumes: {self.least.assumes}"] if self.least.assumes else []
-        return "\n".join((*lines, "", *([] if self.could is None else [self.at_best, self.could.text()])))
+        return "\n".join((*lines, "", *([] if self.could is None else [COULD_TAKE, self.could.text()])))
 
     def __repr__(self) -> str:
         return self.text()

@@ -23,10 +23,10 @@ from blinksim.formats.traces import write_trace
 from blinksim.results import keyed
 from blinksim.schedule.verify import verify as verified
 from blinksim.textio.text_files import Exported, check_folder, check_target, write_text
-from blinksim.textio.text_table import count, table
+from blinksim.textio.text_table import count, names, table
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.simulator import Timeline, simulate as simulated
-from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_size, parse_time
+from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_time
 
 if TYPE_CHECKING:
     from blinksim.answers.tune import Tuning
@@ -125,9 +125,10 @@ def _with_hints(exported: Exported, plugin: str | None = None) -> Exported:
 
 def simulate(options: Simulate) -> None:
     """A schedule in time, on its own links."""
-    size, launch = parse_size(options.size), parse_time(options.launch)
+    launch = parse_time(options.launch)
     options.check_files()
     loaded = read_schedule(options.schedule, options.where)
+    size = loaded.sized(options.size)
     search = "" if options.how.chunk else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
     with Working(f"simulating {options.schedule}{search}"):
         timeline = simulated(loaded, size, launch=launch, **vars(options.how))
@@ -182,7 +183,7 @@ def run(options: Run) -> None:
     if options.pairs:
         _pairs(options, given)
         return
-    if options.schedule is None or options.size is None:
+    if options.schedule is None:
         raise InputError("give a schedule file and a size, as in: blinksim run schedule.json 64MiB (or --pairs)")
     from blinksim.gpu.execution.run import execute, executor_for
 
@@ -203,7 +204,7 @@ def run(options: Run) -> None:
 
 def _show_run(ran: Execution, options: Run) -> None:
     does, size = f"{ran.algorithm} {ran.collective} of", format_size(ran.used_bytes)
-    does, size = (f"{' beside '.join(ran.groups)},", f"{size} in all,") if ran.groups else (does, size)
+    does, size = (f"{names(ran.groups, ' beside ', 4)},", f"{size} in all,") if ran.groups else (does, size)
     what = f"{does} {size} on {len(ran.members)} ranks"
     state = "not checked" if ran.wrong is None else "correct" if ran.ok else f"WRONG: {ran.wrong} elements differ"
     how = f"{ran.executor}, {ran.dtype}{' ' + ran.op if ran.collective.reduces or ran.groups else ''}"
@@ -220,7 +221,8 @@ def _show_run(ran: Execution, options: Run) -> None:
         cut = f"{ran.slices} slices, pieces of {format_size_about(ran.piece_bytes)}"
         how = f"protocol {ran.protocol}" + (", staged" if ran.staged else "")
         click.echo(f"  on {', '.join(dict.fromkeys(ran.hardware))}; {how}, {cut}")
-    click.echo(f"next: blinksim simulate {typed(options.schedule or '')} {options.size}{typed_options(options.where)}")
+    asked = " ".join(filter(None, (typed(options.schedule or ""), options.size)))
+    click.echo(f"next: blinksim simulate {asked}{typed_options(options.where)}")
 
 
 def _pairs(options: Run, given: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ from blinksim.results import Tabular
 from blinksim.textio.text_table import count, names
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
-from blinksim.units import parse_exact
+from blinksim.units import parse_exact, size_of
 
 COPY, REDUCE = 0, 1
 # The largest common denominator of the shares of a schedule's chunks.
@@ -209,6 +209,17 @@ class Schedule(Tabular):
     def does(self) -> str:
         """What it does, in words: its collective, or that of every group beside those of the others."""
         return names([*map(str, self.groups)], " beside ", 4) or str(self.collective)
+
+    def sized(self, size: int | float | str | None) -> int:
+        """Bytes of a size; without one, those of the matrix or the routing that it is made for.
+
+        Raises `InputError` for no whole, positive number of bytes, and without one where any size will do.
+        """
+        if size is None and (data := self.collective.data):
+            return data.size
+        if size is None:
+            raise InputError("the schedule is for vectors of any size; give one, such as 64MiB")
+        return size_of(size)
 
     def alone(self, number: int) -> Schedule:
         """The schedule of one of its groups by itself, on the links of all.

@@ -406,7 +406,7 @@ _FEW_PIECES = 64
 
 def simulate(
     schedule: ScheduleLike,
-    size: int | float | str,
+    size: int | float | str | None = None,
     *,
     chunk: int | str | None = None,
     pieces: int | None = None,
@@ -428,8 +428,8 @@ def simulate(
     ----------
     schedule : Schedule or Synthesis
         What to run.
-    size : int or str
-        Bytes, or text such as ``"256MiB"``.
+    size : int or str, optional
+        Bytes, or text such as ``"256MiB"``. Default: the bytes of the tokens or of the traffic, if it is for such.
     chunk : int or str, optional
         Bytes of a piece at most.
     pieces : int, optional
@@ -468,7 +468,8 @@ def simulate(
     >>> round(bs.simulate(schedule, "256MiB").algbw_GBps)
     85
     """
-    schedule, size = as_schedule(schedule), size_of(size)
+    schedule = as_schedule(schedule)
+    size = schedule.sized(size)
     options = Options(service, offer, protocol, gamma, launch, switching, messages)
     if chunk is not None and pieces is not None:
         raise InputError("chunk= and pieces= both set how chunks are cut; give one of them")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from blinksim.answers.verify import read_schedule
 from blinksim.cli.main import run
 from blinksim.gpu.execution import gpu_devices
 from blinksim.gpu.execution.gpu_devices import CopyRate
@@ -49,6 +51,22 @@ def test_gpus_that_are_missing_cost_one_line(capsys: pytest.CaptureFixture[str])
         captured = capsys.readouterr()
         assert captured.out == ""
         assert captured.err.count("\n") == 1
+
+
+def test_tokens_bring_their_size(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    made, tokens = str(tmp_path / "tokens.json"), "--tokens 8 --experts 8 --topk 2"
+    assert run(["synth", "full:4@50GB/s", "dispatch", *tokens.split(), "-o", made]) == 0
+    routing = read_schedule(made).collective.routed
+    capsys.readouterr()
+    for command in ("simulate", "run"):
+        assert run([command, made, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["size_bytes"] == routing.size
+    assert run(["run", made]) == 0
+    assert run(shlex.split(capsys.readouterr().out.rpartition("next: blinksim ")[2])) == 0
+    for command in ("simulate", "run"):
+        capsys.readouterr()
+        assert run([command, SCHEDULE]) == 2
+        assert "for vectors of any size; give one, such as 64MiB" in capsys.readouterr().err
 
 
 def test_what_is_missing_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

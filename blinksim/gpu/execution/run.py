@@ -16,7 +16,7 @@ from blinksim.gpu.programs.dtypes import DtypeName, ReductionName, element_type
 from blinksim.results import Result, keyed
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule, refuse
 from blinksim.timing.projection_result import of_part
-from blinksim.units import in_GBps, size_of
+from blinksim.units import in_GBps
 
 ExecutorName = Literal["numpy", "cupy"]
 # By name, the module whose `run` runs a task; it is imported when it is used.
@@ -37,7 +37,7 @@ def executor_for(schedule: Schedule) -> ExecutorName:
 
 def execute(
     schedule: ScheduleLike,
-    size: int | float | str,
+    size: int | float | str | None = None,
     *,
     executor: ExecutorName | Literal["auto"] = "numpy",
     op: ReductionName | str = "sum",
@@ -54,9 +54,9 @@ def execute(
     ----------
     schedule : Schedule, Synthesis or Together
         What to run; of several groups, their schedules side by side.
-    size : int, float or str
+    size : int, float or str, optional
         Bytes, or text such as ``"256MiB"``, of all groups together if there are several. It is rounded down to
-        whole elements; `Execution.rounding` says so.
+        whole elements; `Execution.rounding` says so. Default: as for `blinksim.simulate`.
     executor : {"numpy", "cupy", "auto"}
         "numpy" runs the program once on the CPU; "cupy" runs and times it on GPUs; "auto" is "cupy" where there
         are CuPy and GPUs enough.
@@ -95,11 +95,12 @@ def execute(
     >>> bs.execute(schedule, "1MiB", dtype="int32").wrong
     0
     """
+    schedule = as_schedule(schedule)
     if executor == "auto":
-        executor = executor_for(as_schedule(schedule))
+        executor = executor_for(schedule)
     if executor not in EXECUTORS:
         raise unknown("executor", executor, EXECUTORS)
-    given = as_schedule(schedule), size_of(size), element_type(dtype), op, in_place, RunOptions.gather(**options)
+    given = schedule, schedule.sized(size), element_type(dtype), op, in_place, RunOptions.gather(**options)
     task = Task(*given)
     program, outcome = import_module(EXECUTORS[executor]).run(task, check)
     carried, kind = task.schedule, task.kind
