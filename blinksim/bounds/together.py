@@ -196,7 +196,8 @@ class Together(Result):
     def schedule(self) -> Schedule:
         """The schedules of all side by side, for `simulate` of the sum of `amounts`."""
         found, whole = [group.schedule for group in self.groups if group.schedule], sum(self.amounts)
-        return side_by_side(found, [amount / whole for amount in self.amounts], self.machine)
+        size = int(whole) if all(group.size for group in self.groups) else None
+        return side_by_side(found, [amount / whole for amount in self.amounts], self.machine, size)
 
     @property
     def exact(self) -> bool:

@@ -654,7 +654,7 @@ class Simulate(TextOptions, run="blinksim.cli.schedules:simulate"):
     How long does SCHEDULE take for SIZE bytes when its pieces share the links of its machine?
 
     SCHEDULE is a file or a name of `blinksim schedules`; with --machine also an XML file of MSCCL or a plan
-    of MSCCL++. A schedule of tokens or of a traffic matrix needs no SIZE.
+    of MSCCL++. A schedule of tokens, of a traffic matrix or of groups needs no SIZE.
 
     Every piece waits for its data and for its link; the answer says which links were busy and what the time
     consists of.
@@ -714,8 +714,8 @@ class RunOptions(Options):
 class Run(TextOptions, run="blinksim.cli.schedules:run"):
     """Run a schedule for real, on the CPU or on GPUs, and check the data.
 
-    Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong. A schedule of tokens or of a
-    traffic matrix needs no SIZE.
+    Run SCHEDULE with vectors of SIZE bytes; exit status 1 if the data are wrong. A schedule of tokens,
+    of a traffic matrix or of groups needs no SIZE.
 
     NumPy interprets on the CPU the same program that GPUs run through CuPy; its time says nothing about a
     machine.

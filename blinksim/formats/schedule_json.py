@@ -245,6 +245,7 @@ LONGEST_LIST = 4096
 MOST_WRITTEN_OUT = 24_000
 _KEYS = ("format", "version", "algorithm", "form", "machine", "share_den", *ARRAYS, "bound")
 _CERTIFICATE = "certificate"
+_OPTIONAL: dict[int, dict[str, Any]] = {SYMMETRIC_VERSION: {_CERTIFICATE: None}, GROUPS_VERSION: {"size_bytes": 0}}
 _ROUTING = "ranks", "tokens", "top_k"
 
 
@@ -328,7 +329,7 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
         both = [(one, {"collective": of(one.collective), "share": str(one.share)}) for one in schedule.groups]
         parts["groups"] = [keyed(one, keys, **own) for one, own in both]
     document: dict[str, Any] = {"format": FORMAT, "version": version}
-    document |= keyed(schedule, f"algorithm form {what} machine share_den", **parts)
+    document |= keyed(schedule, f"algorithm form {what} size_bytes?=size machine share_den", **parts)
     document |= {name: array(getattr(schedule, name)) for name in ARRAYS}
     bound = dict(schedule.bound)
     try:
@@ -384,19 +385,20 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
     if type(version) is not int or version not in (VERSION, SYMMETRIC_VERSION, GROUPS_VERSION):
         reads = f"this blinksim reads versions {VERSION} to {GROUPS_VERSION}"
         raise whole.wrong(f"has version {str(version)[:20]}; {reads}")
-    symmetric, what = version == SYMMETRIC_VERSION, "groups" if version == GROUPS_VERSION else "collective"
-    keys = *_KEYS, what
-    fields = whole.fields((*keys, "generators"), {_CERTIFICATE: None}) if symmetric else whole.fields(keys)
+    symmetric, what = version == SYMMETRIC_VERSION, {GROUPS_VERSION: "groups"}.get(version, "collective")
+    keys = *_KEYS, what, *(["generators"] if symmetric else ())
+    fields = whole.fields(keys, _OPTIONAL.get(version))
     form = fields["form"].text()
     if form not in FORMS:
         raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")
     array, machine = (unpacked, from_columns) if symmetric else (_decode, machine_from_json)
     arrays = {name: array(fields[name], dtype) for name, dtype in ARRAYS.items()}
-    topology, groups = machine(fields["machine"]), tuple[Tenant, ...]()
+    topology, groups, size = machine(fields["machine"]), tuple[Tenant, ...](), None
     if what == "groups":
         groups = tuple(map(_tenant, fields[what].items()))
         if not groups:
             raise fields[what].wrong("names no group")
+        size = fields["size_bytes"].whole(0, 2**63 - 1) or None
     collective = groups[0].collective if groups else _collective(fields[what])
     algorithm, share_den = fields["algorithm"].text(200), fields["share_den"].whole(1, MOST_DENOMINATOR)
     bound = dict(fields["bound"].a(dict, "an object {…}"))
@@ -408,7 +410,7 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
         if fields[_CERTIFICATE].value is not None:
             bound[_CERTIFICATE] = parse(whole.path, unpacked_text(fields[_CERTIFICATE]), "certificate")
     with blamed_on(whole.wrong):
-        given: dict[str, Any] = {**arrays, "share_den": share_den, "bound": bound, "groups": groups}
+        given: dict[str, Any] = {**arrays, "share_den": share_den, "bound": bound, "groups": groups, "size": size}
         schedule = Schedule(topology, collective, algorithm, form, **given)
         return SymmetricSchedule(schedule, CommutingGroup.of(topology, generators)) if symmetric else schedule
 

@@ -112,6 +112,8 @@ class Schedule(Tabular):
         The groups whose schedules stand side by side here, if these are several: the chunks of the first,
         those of the second … The members are then all devices of these groups; the collective is that of the
         first.
+    size : int, optional
+        Bytes of all groups together that it was made for.
 
     Raises
     ------
@@ -147,6 +149,7 @@ class Schedule(Tabular):
     route_links: Ints32
     bound: Mapping[str, Any] = field(default_factory=dict)
     groups: tuple[Tenant, ...] = ()
+    size: int | None = None
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
@@ -211,12 +214,12 @@ class Schedule(Tabular):
         return names([*map(str, self.groups)], " beside ", 4) or str(self.collective)
 
     def sized(self, size: int | float | str | None) -> int:
-        """Bytes of a size; without one, those of the matrix or the routing that it is made for.
+        """Bytes of a size; without one, those that it was made for: of its groups, traffic matrix or routing.
 
         Raises `InputError` for no whole, positive number of bytes, and without one where any size will do.
         """
-        if size is None and (data := self.collective.data):
-            return data.size
+        if size is None:
+            size = self.collective.data.size if self.collective.data else self.size
         if size is None:
             raise InputError("the schedule is for vectors of any size; give one, such as 64MiB")
         return size_of(size)
@@ -241,7 +244,7 @@ class Schedule(Tabular):
         own: dict[str, Any] = {name: getattr(self, name)[first:last] for name in per_chunk}
         own |= {name: getattr(self, name)[mine] for name in PER_SEND}
         own |= {"chunk": own["chunk"] - np.int32(first), "share_den": int(end - begin)}
-        return replace(self, topology=part, collective=one.collective, bound={}, groups=(), **own)
+        return replace(self, topology=part, collective=one.collective, bound={}, groups=(), size=None, **own)
 
     def share(self, chunk: int) -> Fraction:
         """The exact share of one chunk."""
@@ -476,11 +479,13 @@ def rebase(schedule: Schedule, topology: Topology) -> Schedule | tuple[str, ...]
     return replace(schedule, topology=machine, bound=schedule.bound if same else {}, **moved)
 
 
-def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machine: Topology) -> Schedule:
+def side_by_side(
+    schedules: Sequence[Schedule], parts: Sequence[Fraction], machine: Topology, size: int | None = None
+) -> Schedule:
     """Schedules of groups that share a machine as one (`Schedule.groups`).
 
-    parts: of the size of all, what each group has of it. Raises `InputError` if the machine lacks a link or
-    device of theirs, or if no common denominator of their shares has 62 bits.
+    parts: of the size of all, what each group has of it. size: that of all, if it is known. Raises `InputError`
+    if the machine lacks a link or device of theirs, or if no common denominator of their shares has 62 bits.
     """
     den = lcm(*(s.share_den * part.denominator for s, part in zip(schedules, parts, strict=True)))
     if den >> 62:
@@ -504,7 +509,7 @@ def side_by_side(schedules: Sequence[Schedule], parts: Sequence[Fraction], machi
     order = np.argsort(whole["step"], kind="stable")
     whole |= {name: whole[name][order] for name in PER_SEND}
     first, how = schedules[0], ", ".join(dict.fromkeys(schedule.algorithm for schedule in schedules))
-    whole |= {"share_den": den, "groups": tuple(groups)}
+    whole |= {"share_den": den, "groups": tuple(groups), "size": size}
     return Schedule(machine, first.collective, how, first.form, **whole)
 
 

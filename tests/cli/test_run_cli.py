@@ -53,7 +53,7 @@ def test_gpus_that_are_missing_cost_one_line(capsys: pytest.CaptureFixture[str])
         assert captured.err.count("\n") == 1
 
 
-def test_tokens_bring_their_size(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_tokens_and_groups_bring_their_size(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     made, tokens = str(tmp_path / "tokens.json"), "--tokens 8 --experts 8 --topk 2"
     assert run(["synth", "full:4@50GB/s", "dispatch", *tokens.split(), "-o", made]) == 0
     routing = read_schedule(made).collective.routed
@@ -61,10 +61,17 @@ def test_tokens_bring_their_size(capsys: pytest.CaptureFixture[str], tmp_path: P
     for command in ("simulate", "run"):
         assert run([command, made, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["size_bytes"] == routing.size
+    groups = ["--group", "0,1:allreduce:1MiB", "--group", "2,3:allgather:3MiB"]
+    assert run(["synth", "full:4@50GB/s", *groups, "-o", made, "--force"]) == 0
+    capsys.readouterr()
+    for command in ("simulate", "run"):
+        assert run([command, made, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["size_bytes"] == 4 << 20
     assert run(["run", made]) == 0
     assert run(shlex.split(capsys.readouterr().out.rpartition("next: blinksim ")[2])) == 0
     for command in ("simulate", "run"):
         capsys.readouterr()
+        assert run([command, made, "0"]) == 2
         assert run([command, SCHEDULE]) == 2
         assert "for vectors of any size; give one, such as 64MiB" in capsys.readouterr().err
 
