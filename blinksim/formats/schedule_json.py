@@ -245,7 +245,8 @@ LONGEST_LIST = 4096
 MOST_WRITTEN_OUT = 24_000
 _KEYS = ("format", "version", "algorithm", "form", "machine", "share_den", *ARRAYS, "bound")
 _CERTIFICATE = "certificate"
-_OPTIONAL: dict[int, dict[str, Any]] = {SYMMETRIC_VERSION: {_CERTIFICATE: None}, GROUPS_VERSION: {"size_bytes": 0}}
+_OPTIONAL = dict[int, dict[str, Any]]()
+_OPTIONAL |= {SYMMETRIC_VERSION: {_CERTIFICATE: None}, GROUPS_VERSION: {"size_bytes": 0}}
 _ROUTING = "ranks", "tokens", "top_k"
 
 

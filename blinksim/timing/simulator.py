@@ -429,7 +429,7 @@ def simulate(
     schedule : Schedule or Synthesis
         What to run.
     size : int or str, optional
-        Bytes, or text such as ``"256MiB"``. Default: the bytes of the tokens or of the traffic, if it is for such.
+        Bytes, or text such as ``"256MiB"``. Default: those of its tokens, traffic matrix or groups.
     chunk : int or str, optional
         Bytes of a piece at most.
     pieces : int, optional
