@@ -11,7 +11,7 @@ from typing import Any
 from blinksim.answers.place import place
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.formats.shipped.known_gpus import Twin, adapters, like, model, twin_of
+from blinksim.formats.shipped.known_gpus import Twin, adapters, model, twin_of
 from blinksim.machines import MachineLike, Question, as_topology, check
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
@@ -82,7 +82,10 @@ class Health(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         first = self.machine.device(self.machine.members[0])
-        capability = f" of compute capability {int(sm) / 10}" if (sm := first.attributes.get("sm")) else ""
+        # Of PCIe the table says nothing, and of GPUs on PCIe alone not what they are.
+        told = "PCIe" not in self.unseen or "nvlink" in self.machine.link_classes
+        sm = first.attributes.get("sm") if told else None
+        capability = f" of compute capability {int(sm) / 10}" if sm else ""
         gpus = f"{self.machine.ranks} x {model(first) or f'GPU{capability}'}"
         less = f", but {names(self.missing, ', ', 5)}" if self.missing else ""
         if self.twin is None:
@@ -95,9 +98,11 @@ class Health(Result):
         """The sentence, what is lost, and what to do: at most nine lines."""
         lines, was, now, other = list[tuple[str, str]](), self.healthy, self.takes, self.meanwhile
         if now is not None:
-            asked = f"{_ASKED} of {format_size(SIZE)}: {format_time(now.time_s)}"
-            old = f" in place of {format_time(was.time_s)}, {now.time_s / was.time_s:.3g} times as long" if was else ""
-            lines.append((f"{now.details['library']} takes", f"{asked}{old}, busbw {format_rate(now.busbw)}"))
+            between = f" on {self.twin.nodes} nodes" if self.twin and self.twin.nodes > 1 else ""
+            asked = f"{_ASKED} of {format_size(SIZE)}{between}: {format_time(now.time_s)}"
+            if was and (longer := f"{now.time_s / was.time_s:.3g}") != "1":
+                asked += f" in place of {format_time(was.time_s)}, {longer} times as long"
+            lines.append((f"{now.details['library']} takes", f"{asked}, busbw {format_rate(now.busbw)}"))
             most = [format_rate(of.bound.rate * (of.busbw / of.algbw)) for of in (now, was) if of and of.bound]
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}"))
         if other is not None and now is not None:
@@ -160,12 +165,13 @@ def health(machine: MachineLike) -> Health:
     findings = tuple(one for one in every if one.rule not in (*said, "uneven-class"))
     lack = twin or Twin("")
     missing = *lack.missing, *(one.message for one in every if one.rule == "uneven-class")
-    broken = Question(twin.name, edits=twin.edits) if twin else Question(recorded)
-    takes, healthy, best, part = _takes(Question(recorded)), None, None, None
+    broken = Question(lack.name or recorded, nodes=lack.nodes, edits=lack.edits)
+    # As it was recorded; between nodes, as its like would be.
+    takes, healthy, best, part = _takes({1: Question(recorded)}.get(lack.nodes, broken)), None, None, None
     # GPUs of unknown model take what NCCL's own model says, and are no question of the catalogue.
-    known, asked = like(recorded) is not None, None
+    known, asked = bool(model(recorded.device(recorded.members[0]))), None
     if lack.edits:
-        healthy = _takes(Question(lack.name), known)
+        healthy = _takes(Question(lack.name, nodes=lack.nodes), known)
         if lack.lanes and recorded.ranks > 2:
             # As many of its best GPUs as lack nothing, or half of them.
             hurt, whole = {end for link in lack.lanes for end in (link.src, link.dst)}, broken.whole()

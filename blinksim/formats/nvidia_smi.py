@@ -283,6 +283,12 @@ class _Builder:
 
     def build(self) -> Topology:
         table = self.table
+        ports = {} if table.links else table.switch_lanes()
+        for a, b in combinations(table.gpus, 2):
+            # Behind NVSwitches a pair has as many as its GPU with fewer.
+            if ports and table.lanes(a, b) != min(ports[a], ports[b]):
+                cells = f"row {a} has NV{table.lanes(a, b)} to {b}, and up to NV{ports[a]} to others"
+                raise FileError(self.path, f"{cells}, which NVSwitches do not do; take the table again", table.line)
         for gpu in table.gpus:
             text = table.model(gpu)
             facts = {"dev": int(gpu[3:]), "sm": table.capability(gpu)} | ({"model": text} if text else {})

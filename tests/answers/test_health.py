@@ -209,11 +209,23 @@ def box(*, dead: str = "", nvlinks: int = 18, nics: str = "01234567", far: str =
     return "\n".join(lines) + "\n"
 
 
+def test_a_pair_that_nvswitches_cannot_make_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = [line.split("\t") for line in box(nics="").splitlines()]
+    [one] = [row for row in rows if row[:2] == ["GPU1", "NV18"]]
+    [two] = [row for row in rows if row[:2] == ["GPU2", "NV18"]]
+    one[3] = two[2] = "NV17"
+    path = tmp_path / "odd.txt"
+    path.write_text("\n".join("\t".join(row) for row in rows if row[0][4:5] != " " and "Link" not in row[-1]))
+    assert run(["health", str(path)]) == 2
+    assert "row GPU1 has NV17 to GPU2, and up to NV18 to others" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "words", "last"),
     [
-        (box(nics="0123567"), "gpu4: 1 NIC fewer on its side of the CPU", "allreduce 256MiB"),
-        (box(nics="01234"), "gpu[5-7]: 1 NIC fewer on its side of the CPU", "allreduce 256MiB"),
+        (box(nics="0123567"), "gpu4: 1 NIC fewer on its side of the CPU", "--nodes 2 --edit 'without nic4' --before"),
+        (box(nics="01234"), "gpu[5-7]: 1 NIC fewer on its side of the CPU",
+         "--nodes 2 --edit 'without nic5' --edit 'without nic6' --edit 'without nic7' --before"),
         (box(far="2"), "gpu2: 1 NIC fewer on its side of the CPU", "allreduce 256MiB"),
         (box(nvlinks=0), "no GPU has NVLink", "allreduce 256MiB"),
         (box().replace("26.562", "12.5", 1), "gpu0: nvlink 24.26 GB/s, the other 7 25 GB/s", "allreduce 256MiB"),
@@ -236,6 +248,11 @@ def test_what_text_of_nvidia_smi_shows_to_be_gone(
     assert shown[-1].endswith(last)
     assert run([*shlex.split(shown[-1])[2:], "-q"]) == 0
     capsys.readouterr()
+    if "--nodes 2" in last:
+        # Seven of eight NICs, or five, carry what a node takes in: what is lost counts between nodes.
+        assert " on 2 nodes: " in shown[1]
+        left = float(shown[2].split()[2])
+        assert left == pytest.approx(750 * (5 if "nic5" in last else 7) / 8, rel=1e-3)
     if "1 GPU" in words:
         assert "busbw 675 GB/s in place of 700 GB/s" in shown[2]
     if "gpu3" in words:

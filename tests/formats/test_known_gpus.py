@@ -201,7 +201,7 @@ def with_cells(text: str, cells: dict[tuple[int, int], str]) -> str:
             "like dgx1-v100, but gpu0-gpu3 has 0 of 2 lanes, gpu4-gpu7 has 1 of 2 lanes",
         ),
         ({(0, 1): "PIX"}, "like dgx1-v100, but gpu0-gpu1 has 0 of 1 lane"),
-        ({(0, 7): "NV1"}, ""),  # wired in another way: no DGX-1
+        ({(0, 7): "NV1", (0, 1): "PHB", (6, 7): "PHB"}, ""),  # wired in another way: no DGX-1
     ],
 )
 def test_nvlinks_that_a_recorded_machine_lacks_are_named(

@@ -147,8 +147,8 @@ class Twin:
     """The machine of the catalogue that a recorded one is most like, and what the recorded one has less.
 
     gpus, nics: how many fewer, below 0 for more. far: how unlike the NICs beside GPUs are. lanes: fewer of
-    each link. edits: what makes the machine of the catalogue lack these lanes and GPUs. missing: in words, as
-    ``gpu5 has 12 of 18 lanes``.
+    each link. edits: what makes the machine of the catalogue lack these lanes, GPUs and NICs. missing: in
+    words, as ``gpu5 has 12 of 18 lanes``. nodes: how many show what it costs: two where NICs alone are gone.
     """
 
     name: str
@@ -158,6 +158,7 @@ class Twin:
     lanes: dict[Link, int] = field(default_factory=dict)
     edits: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    nodes: int = 1
 
 
 def like(machine: Topology) -> Twin | None:
@@ -200,22 +201,29 @@ def _compared(recorded: Topology, whole: Topology) -> Twin | None:
     known = linked or (not gone and known_gpu(recorded.device(recorded.members[0])) is not None)
     if fewer is None or gone < 0 or not known:
         return None
-    lost, (nics, far, apart) = [*_losing(fewer, whole)], _fewer_nics(recorded, whole)
+    lost, (nics, far, apart, off) = [*_losing(fewer, whole)], _fewer_nics(recorded, whole)
     words = [words for words, _ in lost] if linked else ["no GPU has NVLink"]
     words += [f"{count(gone, 'GPU')} fewer"] * bool(gone)
     edits = *(f"without {member}" for member in whole.members[recorded.ranks :]), *(edit for _, edit in lost)
-    return Twin(whole.name, gone, nics, far, fewer, edits, (*words, *apart))
+    # A NIC that is elsewhere in the machine is not gone.
+    kinds = ([device.kind for device in machine.devices] for machine in (whole, recorded))
+    there, here = (of.count("nic") for of in kinds)
+    off = off[: max(there - here, 0)]
+    nodes = 2 if off and whole.fabric and not edits else 1
+    return Twin(whole.name, gone, nics, far, fewer, (*edits, *off), (*words, *apart), nodes)
 
 
-def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str]]:
-    """NICs that are gone from beside GPUs, how unlike these are, and what each lacks; nothing without any."""
+def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str], list[str]]:
+    """NICs that are gone from beside GPUs, how unlike these are, what each lacks, and edits; nothing without any."""
     near, there = adapters(recorded), adapters(whole)
     own, others = (len({*chain(*nics.values())}) for nics in (near, there))
     lack = {name: min(map(len, there.values())) - len(nics) for name, nics in near.items() if own}
     runs = {few: _runs(name for name in lack if lack[name] == few) for few in {*lack.values()} if few > 0}
     words = [f"{run}: {count(few, 'NIC')} fewer on its side of the CPU" for few in runs for run in runs[few]]
     far = own and (2 * sum(map(abs, lack.values())) or own != others)
-    return (others * recorded.ranks // whole.ranks - own if own else 0), far, words
+    off = dict.fromkeys(nic for name, few in lack.items() if few > 0 for nic in sorted(there[name])[:few])
+    gone = others * recorded.ranks // whole.ranks - own if own else 0
+    return gone, far, words, [f"without {nic}" for nic in off]
 
 
 def _losing(fewer: dict[Link, int], whole: Topology) -> Iterator[tuple[str, str]]:
