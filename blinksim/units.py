@@ -229,6 +229,12 @@ def exact_GBps(rate: Fraction) -> str:  # noqa: N802 - GBps is the unit's name
     return str(rate / 10**9)
 
 
+def exact_algbw(rate: Fraction) -> str:
+    """An exact algbw in GB/s, with its rounded value where it is a fraction: ``25/3 GB/s algbw (8.333 GB/s)``."""
+    exact = f"{exact_GBps(rate)} GB/s algbw"
+    return f"{exact} ({format_rate(rate)})" if "/" in exact.partition(" ")[0] else exact
+
+
 def in_GBps(rate: Fraction | float) -> float:  # noqa: N802
     """Bytes per second as GB/s."""
     return float(rate) / 1e9

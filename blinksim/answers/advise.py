@@ -290,8 +290,9 @@ class Advice(Result):
             return f"{what}, at least {through}; {self.carried_by}"
         if not self.runs:
             return f"{what}, which reads no schedules"
-        if best.time_s * WORTH > own_time(found, self.part):
-            return f"{what}, and on the links alone no known schedule is a tenth quicker than {library}'s own"
+        if best.time_s * WORTH > (own := own_time(found, self.part)):
+            alone = f"on the links alone {library}'s schedule takes {format_time(own)}"
+            return f"{what}; {alone}, and no known one is a tenth quicker"
         runtimes = " or ".join(dict.fromkeys((library, self.runtime)))
         return f"{what}, and no file makes {runtimes} take the {format_time(best.time_s)} of {best.algorithm}"
 

@@ -43,7 +43,7 @@ from blinksim.textio.text_files import STDIN, read_bytes
 from blinksim.textio.text_table import count
 from blinksim.timing.experts import expert_collective
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, format_rate, parse_exact
+from blinksim.units import exact_algbw, exact_GBps, format_rate, parse_exact
 
 
 def read_schedule(
@@ -363,7 +363,7 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
     if facts.rate is not None:
         busy = f"{facts.busiest} carries {'all' if facts.busiest_load == 1 else facts.busiest_load} of the data"
         busy += f", as busy as {count(facts.busiest_count - 1, 'other')}" if facts.busiest_count > 1 else ""
-        lines.append(f"loads allow {exact_GBps(facts.rate)} GB/s algbw ({format_rate(facts.rate)}): {busy}")
+        lines.append(f"loads allow {exact_algbw(facts.rate)}: {busy}")
     if facts.bound is not None:
         lines.append(f"bound {exact_GBps(facts.bound)} GB/s, gap {facts.gap}")
         lines += _reworded(schedule)

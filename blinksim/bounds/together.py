@@ -276,8 +276,9 @@ class Together(Result):
         return f"{what}: each at most {exact_GBps(rate)} GB/s algbw{rounded}{more}, {reach}"
 
     def text(self) -> str:
-        """The sentence and a row for each sort of group: at most nine lines."""
-        return "\n".join((self.sentence(), self._table(_FEW), f"  {self._rates}"))
+        """The sentence, a row for each sort of group, and what is assumed."""
+        assumes = f"  it assumes: {self.proofs[0].assumes}"
+        return "\n".join((self.sentence(), self._table(_FEW), f"  {self._rates}", assumes))
 
     def why(self) -> str:
         """The sentence, its proof, and a row for each sort of group."""

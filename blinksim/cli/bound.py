@@ -11,15 +11,17 @@ import click
 from blinksim.answers import bound as study
 from blinksim.bounds import Bound as Entry, BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
+from blinksim.bounds.certificates import listed
 from blinksim.bounds.experts import write_routing
 from blinksim.bounds.optimum import abilities
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
+from blinksim.bounds.together import Together
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, typed_size, written
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
-from blinksim.machines import mesh_groups
+from blinksim.machines import Question, mesh_groups
 from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
 from blinksim.timing.experts import routing_of
@@ -141,13 +143,18 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
     command = click.get_current_context().info_name
     if command == "project" and not sized:
         raise InputError("the time of groups is of a size; give SIZE, or one to each, as in 0,1:allreduce:64MiB")
-    helped = replace(question, relays=study.OTHERS, relays_reduce=True) if question.relays is None else question
+    # Behind switches all ports are used as it is.
+    holds = {device.name for device in found.machine.devices if device.holds}
+    direct = any({link.src, link.dst} <= holds for link in found.machine.links)
+    relays = direct and question.relays is None
+    helped = replace(question, relays=study.OTHERS, relays_reduce=True) if relays else question
     # Once relays are named, the schedules are what is left to ask for.
     following, saved = (command, "") if helped is not question else ("synth", " -o schedule.json")
     of_each = "" if size is None else f" {size}" if following == "project" else f" --size {size}"
-    again = command_line(helped, options.collective or "") + of_each + typed_options(asked)
+    again = command_line(helped, (options.collective or "") + of_each) + typed_options(asked)
     lines, faults = [found.why() if why else found.text()], found.faults() if command == "synth" else []
     lines += [f"  simulated side by side, their schedules take {format_time(time_s)}"] if sized and time_s else []
+    lines += [_alone(question, found)] if command == "project" else []
     verdict = "NOT correct" if faults else "right, each by itself and all at once"
     lines += [f"  verified {verdict}", *faults] if command == "synth" else []
     said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
@@ -159,6 +166,19 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
         answer(f"{command} groups", lambda: said, lambda: click.echo(text), found.rows)
     if faults:
         click.get_current_context().exit(1)
+
+
+def _alone(question: Question, found: Together) -> str:
+    """What the library takes for each sort of group without the others."""
+    from blinksim.timing.library_model import Library
+
+    sorts, takes = {(one.collective, one.size, one.alone): one for one in reversed(found.groups)}, list[str]()
+    for one in reversed(sorts.values()):
+        own = replace(question, members=",".join(one.part.members), relays=None, relays_reduce=False)
+        model, where = Library().at(own)
+        [alone] = model.times(where, one.collective, [one.size or 0])
+        takes.append(f"{listed(one.part.members)} {format_time(alone.time_s)}")
+    return f"  {model.library} takes, each group without the others: {', '.join(takes)}"
 
 
 _TOKENS = "the tightest cut around GPUs, NICs, nodes, switches, or trees among up to nine GPUs, or of one node"

@@ -35,7 +35,7 @@ from blinksim.schedule.verify import verify
 from blinksim.textio.text_files import Exported, check_folder
 from blinksim.textio.text_table import count, table
 from blinksim.timing.projection_result import links_at
-from blinksim.units import exact_GBps, format_rate, format_size, format_time, parse_size
+from blinksim.units import exact_algbw, exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
     from blinksim.cli.commands import Advise, Synth
@@ -174,8 +174,7 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
     adding = more if more is not None and more.rate > found.bound.rate else None
     best = "the best if switches only forward" if adding else "the best that is possible"
     gap = best if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
-    rounded = f" ({format_rate(found.rate)})" if "/" in exact_GBps(found.rate) else ""
-    click.echo("\n".join(_headlines(found, f"{exact_GBps(found.rate)} GB/s algbw{rounded}, {gap}")))
+    click.echo("\n".join(_headlines(found, f"{exact_algbw(found.rate)}, {gap}")))
     click.echo(f"  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
     if adding:
         click.echo(f"            where {adding.assumes.partition(';')[0]}, at most {exact_GBps(adding.rate)} GB/s")
@@ -231,7 +230,9 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     facts = [("terms", terms), *timed_by, *(at.projection.floor() or least)]
     facts += [*([("others", others)] if others else []), ("rate", rate)]
     above = f"{100 * at.gap:.3g} % above" if at.gap < _FEW_TIMES else f"{1 + at.gap:,.0f} times"
-    gap = f", at most {above} the least time" if at.projection.least else ""
+    # Times are sums of floats.
+    above = f"at most {above} the least time" if at.gap > 1e-9 else "the least time that is possible"
+    gap = f", {above}" if at.projection.least else ""
     head = f"{what}: {format_time(at.time_s)}{gap}, {place} ({at.projection.model})\n"
     return [head, *(f"  {label:<9} {text}" for label, text in facts)]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from blinksim.cli.main import run
+from blinksim.units import format_time
 
 PAIRS = ["--group", "0,1", "--group", "2,3"]
 
@@ -53,7 +54,9 @@ def test_what_is_refused(words: list[str], reason: str, capsys: pytest.CaptureFi
     assert len(error.splitlines()) == 1
 
 
-def test_project_says_the_same_in_few_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_project_says_the_same_in_few_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer of bound, as rows too; of many groups one row for those that are alike."""
     words = ["hgx-h100", "allreduce", "--mesh", "2x8", "--nodes", "2"]
     answers = []
@@ -68,12 +71,19 @@ def test_project_says_the_same_in_few_lines(tmp_path: Path, capsys: pytest.Captu
     few, many = (one.pop("text") for one in answers)
     assert [one.pop("command") for one in answers] == ["project groups", "bound groups"]
     assert answers[0] == answers[1]
-    assert {*few[:-1]} < {*many}
+    *said, library, following = few
+    assert {*said} < {*many}
     assert len(few) <= 9
+    # NCCL's own times, as of each group by itself.
+    assert library.startswith("  NCCL takes, each group without the others: ")
+    assert run(["project", *words[:2], "64MiB", *words[4:], "--members", "0-7", "--json"]) == 0
+    alone = json.loads(capsys.readouterr().out)["time_s"]
+    assert f" {format_time(alone)}" in library
     assert sum("alike" in line for line in few) == 2
     assert len(answers[0]["rows"]) == 10
-    assert few[-1].startswith("next: blinksim project hgx-h100 allreduce")
-    assert run(few[-1].removeprefix("next: blinksim ").split()) == 0
+    assert following.startswith("next: blinksim synth hgx-h100 allreduce")
+    monkeypatch.chdir(tmp_path)
+    assert run(following.removeprefix("next: blinksim ").split()) == 0
 
 
 def test_groups_that_name_no_size_have_that_of_all(capsys: pytest.CaptureFixture[str]) -> None:
