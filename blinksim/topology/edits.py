@@ -114,7 +114,9 @@ def _cut(
     fabric = topology.fabric
     if fabric is not None and not set(fabric.ports).isdisjoint(gone):
         ports = tuple(port for port in fabric.ports if port not in gone)
-        fabric = fabric.with_ports(ports) if ports else None
+        levels = tuple(replace(level, planes=min(level.planes, len(ports))) for level in fabric.levels)
+        planes = min(fabric.planes, len(ports))
+        fabric = replace(fabric, ports=ports, planes=planes, levels=levels) if ports else None
     return replace(
         topology,
         devices=tuple(d for d in topology.devices if d.name not in gone),

@@ -296,16 +296,12 @@ def copies(originals: Sequence[Thing], **changes: Iterable[Any]) -> list[Thing]:
 _OF_DEVICES_AND_LINKS = ("index", "link_columns", "out_links", "in_network", "device_nodes")
 
 
-def check_devices(topology: Topology) -> None:
-    """Raises `InputError` for a name that no machine has, and for devices of one name."""
+def check_graph(topology: Topology) -> None:
+    """Raises `InputError` for a name that none may have, and for devices or links that are there twice."""
     check_machine_name(topology.name)
     if len(topology.index) != len(topology.devices):
         twice = next(name for name, times in Counter(d.name for d in topology.devices).items() if times > 1)
         raise InputError(f"{topology.name}: two devices are called {twice!r}; names must be unique")
-
-
-def check_links(topology: Topology) -> None:
-    """Raises `InputError` for a link of an unknown device, and for one that is given twice."""
     known, seen = topology.index, set[tuple[str, str, str]]()
     for link in topology.links:
         for end in (link.src, link.dst):
@@ -443,11 +439,6 @@ class Fabric:
     def planes_of(self, port: int) -> list[int]:
         """The plane of the port with this number on every level."""
         return [*accumulate((level.planes for level in self.tiers()), mod, initial=port)][1:]
-
-    def with_ports(self, ports: Sequence[str]) -> Fabric:
-        """The fabric of nodes that have only these ports left."""
-        levels = tuple(replace(level, planes=min(level.planes, len(ports))) for level in self.levels)
-        return replace(self, ports=tuple(ports), planes=min(self.planes, len(ports)), levels=levels)
 
     def pairs(self, ends: Iterable[tuple[str, str]], times: Fraction = Fraction(1)) -> list[Link]:
         """The two links between each two devices, with `times` a port's bandwidth."""

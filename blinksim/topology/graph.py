@@ -107,8 +107,7 @@ class Topology(Tabular):
     of_nominal: Mapping[str, Fraction] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        elements.check_devices(self)
-        elements.check_links(self)
+        elements.check_graph(self)
         if not self.members:
             object.__setattr__(self, "members", tuple(d.name for d in self.devices if d.holds))
         elements.check_roles(self)

@@ -513,17 +513,13 @@ class CommutingGroup(Group):
         place[here] = exponents
         return cls(topology, tuple(perms), tuple(orders), tuple(links), first, place, moves)
 
-    def only(self, chosen: Sequence[int]) -> CommutingGroup:
-        """Some of the generators, by their numbers."""
-        if len(chosen) == len(self.generators):
-            return self
-        generators, links = ([given[number] for number in chosen] for given in (self.generators, self.links))
-        return self._on_grids(self.topology, generators, [self.orders[number] for number in chosen], links)
-
     def keeping(self, places: Ints) -> CommutingGroup | None:
         """The generators that take every device to one with the same place, None if there are none."""
         chosen = [number for number, perm in enumerate(self.generators) if np.array_equal(places[perm], places)]
-        return self.only(chosen) if chosen else None
+        if not chosen or len(chosen) == len(self.generators):
+            return self if chosen else None
+        generators, links = ([given[number] for number in chosen] for given in (self.generators, self.links))
+        return self._on_grids(self.topology, generators, [self.orders[number] for number in chosen], links)
 
     @cached_property
     def orbit(self) -> Ints:
