@@ -233,15 +233,29 @@ class Router:
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Indices of the links from device `src` to device `dst`; raises `InfeasibleError` if there is none."""
-        route = self._routes.get((src, dst))
-        if route is None:
-            if dst in self._bundles[src]:
-                links = self.topology.links
-                route = (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
-            else:
-                route = self._search(src, dst)
-            self._routes[src, dst] = route
-        return route
+        if (src, dst) in self._routes:
+            return self._routes[src, dst]
+        if dst in self._bundles[src]:
+            links = self.topology.links
+            route = (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
+            return self._routes.setdefault((src, dst), route)
+        position = self._position[src]
+        for past_members in (False, True):
+            arrivals = self._arrivals[region := self._region(src, dst, past_members)]
+            if dst in arrivals:
+                path: list[int] = []
+                place = dst
+                while place != src:
+                    bundles = arrivals[place]
+                    if len(bundles) > 1 and past_members:
+                        bundles = self._by_origin(region, bundles)
+                    bundle = _level(bundles)
+                    path.append(bundle[position % len(bundle)])
+                    place = self._tail[path[-1]]
+                return self._routes.setdefault((src, dst), tuple(reversed(path)))
+        a, b = (self.topology.devices[i].name for i in (src, dst))
+        classes = ", ".join(self.topology.link_classes)
+        raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
 
     def routes(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
@@ -343,25 +357,6 @@ class Router:
             path.append(bundle[(self._position[src] + digit) % len(bundle)])
             place = self._tail[path[-1]]
         return tuple(reversed(path))
-
-    def _search(self, src: int, dst: int) -> tuple[int, ...]:
-        position = self._position[src]
-        for past_members in (False, True):
-            arrivals = self._arrivals[region := self._region(src, dst, past_members)]
-            if dst in arrivals:
-                path: list[int] = []
-                place = dst
-                while place != src:
-                    bundles = arrivals[place]
-                    if len(bundles) > 1 and past_members:
-                        bundles = self._by_origin(region, bundles)
-                    bundle = _level(bundles)
-                    path.append(bundle[position % len(bundle)])
-                    place = self._tail[path[-1]]
-                return tuple(reversed(path))
-        a, b = (self.topology.devices[i].name for i in (src, dst))
-        classes = ", ".join(self.topology.link_classes)
-        raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
 
     def _by_origin(self, region: _Region, bundles: list[Bundle]) -> list[Bundle]:
         """Of the bundles that end routes past members, those from one set before; the position says which.
