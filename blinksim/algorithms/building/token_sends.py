@@ -81,11 +81,7 @@ def token_schedule(
     _, once = np.unique((number * routing.ranks + src) * routing.ranks + dst, return_index=True)
     once = once[src[once] != dst[once]]
     number, src, dst, step = (column[once] for column in (number, src, dst, step))
-    if there:
-        plan.send(src, dst, chunk=number, op=COPY, step=step)
-    else:
-        plan.send(dst, src, chunk=number, op=REDUCE, step=int(step.max(initial=0)) - step)
-    found = plan.finish()
+    found = _finished(plan, number, src, dst, step)
     # Over equal routes, such as several NICs of a GPU, classes go in turn: parts of each would be more messages.
     if (spread := equal_routes(found)) is None:
         return found
@@ -127,11 +123,15 @@ def tree_schedule(known: BoundResult) -> Schedule:
             sends.append((chunk, a, b, depth[a]))
         if len(sends) > MOST_SENDS:
             raise InfeasibleError(f"trees of more than {MOST_SENDS:,} sends")
-    chunk, src, dst, step = np.array(sends).T
-    if there:
+    return _finished(plan, *np.array(sends).T)
+
+
+def _finished(plan: Plan, chunk: Ints, src: Ints, dst: Ints, step: Ints) -> Schedule:
+    """The schedule of a dispatch that sends so, or of a combine that goes backwards and adds up."""
+    if plan.collective.name == DISPATCH:
         plan.send(src, dst, chunk=chunk, op=COPY, step=step)
     else:
-        plan.send(dst, src, chunk=chunk, op=REDUCE, step=int(step.max()) - step)
+        plan.send(dst, src, chunk=chunk, op=REDUCE, step=int(step.max(initial=0)) - step)
     return plan.finish()
 
 
@@ -151,10 +151,9 @@ def lightest_rails(
     if len(inner[0]) + len(rail[0]) > MOST_SENDS:
         raise InfeasibleError(f"ways between {ranks:,} ranks")
     ends = np.concatenate([inner[0], rail[0]]), np.concatenate([inner[1], peers[rail]])
-    messages = Plan(topology, collective, "packed", "steps")
-    src, dst = ends if collective.name == DISPATCH else ends[::-1]
-    messages.send(src, dst, chunk=messages.add_chunk(1, 0, 0), op=COPY, step=0)
-    made, shared = messages.finish(), resources(topology)
+    messages, none = Plan(topology, collective, "packed", "steps"), np.zeros_like(ends[0])
+    messages.add_chunk(1, 0, 0)
+    made, shared = _finished(messages, none, *ends, none), resources(topology)
     uses = RouteUses(equal_routes(made) or single_routes(made), shared)
     # The route of each message, and a last one for what does not move.
     route, tall = np.full((ranks, ranks + 1), len(uses.count)), np.bincount(host).max()
