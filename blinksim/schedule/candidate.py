@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from threading import Lock
@@ -186,35 +186,19 @@ class SymmetricSchedule:
     base: Schedule
     group: CommutingGroup
 
+    # What the images have in common with `base`.
+    topology: Topology = field(init=False)
+    collective: Collective = field(init=False)
+    algorithm: str = field(init=False)
+    form: str = field(init=False)
+    bound: Mapping[str, Any] = field(init=False)
+    steps: int = field(init=False)
+
     def __post_init__(self) -> None:
-        if self.group.topology is not self.base.topology:
+        common = ("topology", "collective", "algorithm", "form", "bound", "steps")
+        self.__dict__.update({name: getattr(self.base, name) for name in common})
+        if self.group.topology is not self.topology:
             raise InputError(f"{self.algorithm}: the symmetries are those of another machine")
-
-    # --- what a schedule has -------------------------------------------------------------------------------------
-
-    @property
-    def topology(self) -> Topology:
-        return self.base.topology
-
-    @property
-    def collective(self) -> Collective:
-        return self.base.collective
-
-    @property
-    def algorithm(self) -> str:
-        return self.base.algorithm
-
-    @property
-    def form(self) -> str:
-        return self.base.form
-
-    @property
-    def bound(self) -> Mapping[str, Any]:
-        return self.base.bound
-
-    @property
-    def steps(self) -> int:
-        return self.base.steps
 
     @property
     def chunks(self) -> int:
