@@ -15,7 +15,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -196,13 +196,14 @@ def _head(text: str, path: str) -> tuple[dict[str, Entry], Outline]:
     return keys, Outline(name, title or name, source, label, classes, maker, year, structure)
 
 
+@dataclass(frozen=True)
 class _Body:
     """The parts of a machine file below its head, read at the rates of `classes`."""
 
-    def __init__(self, keys: dict[str, Entry], classes: dict[str, LinkClass]) -> None:
-        self.keys, self.classes = keys, classes
-        self.device_lines: dict[str, int] = {}
-        self.link_lines: dict[tuple[str, str, str], int] = {}
+    keys: dict[str, Entry]
+    classes: dict[str, LinkClass]
+    device_lines: dict[str, int] = field(default_factory=dict)
+    link_lines: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
     def topology(self, outline: Outline, rates: str) -> Topology:
         devices = tuple(self._devices())

@@ -17,7 +17,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice, pairwise, product
 from pathlib import Path
@@ -88,17 +88,18 @@ class Arrival(NamedTuple):
     parts: Parts
 
 
+@dataclass
 class Trace:
     """The contents of places while blocks run, and all arrivals in order. reduces: ranks add to the same units.
 
     mixed: whether units of different places in the vector were added to each other.
     """
 
-    def __init__(self, reduces: bool) -> None:
-        self.reduces, self.mixed = reduces, False
-        self.arrivals: list[Arrival] = []
-        self.messages = 0
-        self._open: dict[tuple[int, int, int], int] = {}
+    reduces: bool
+    mixed: bool = False
+    arrivals: list[Arrival] = field(default_factory=list)
+    messages: int = 0
+    _open: dict[tuple[int, int, int], int] = field(default_factory=dict)
 
     def own(self, rank: int, unit: int) -> Held:
         """A unit of a rank's input."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from itertools import islice, pairwise, permutations, repeat
@@ -328,16 +329,16 @@ def filled(
     return schedule
 
 
+@dataclass
 class Moves:
     """The sends of one chunk: each comes as early as what it carries is there."""
 
-    def __init__(self, plan: SwitchPlan) -> None:
-        self._plan = plan
-        self._ready: dict[int, int] = defaultdict(int)
-        # From which step on a GPU has what it read, which takes the place of what it had.
-        self._read: dict[int, int] = {}
-        self._sends: list[tuple[int, int, int, int]] = []
-        self._links: dict[int, Route] = {}
+    _plan: SwitchPlan
+    _ready: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    # From which step on a GPU has what it read, which takes the place of what it had.
+    _read: dict[int, int] = field(default_factory=dict)
+    _sends: list[tuple[int, int, int, int]] = field(default_factory=list)
+    _links: dict[int, Route] = field(default_factory=dict)
 
     def send(self, src: int, dst: int, op: int, links: Route | None = None) -> None:
         """One send between devices, over the given links or the shortest route."""
@@ -553,7 +554,12 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
     if n <= 2:
         return (first, *(rank for rank in range(n) if rank != first))
     if n <= EXACT:
-        width = _widths(topology)
+        # Of each hop, whether the route avoids other GPUs (1 or 0), and its bandwidth.
+        index, (_, head) = topology.member_places.tolist(), topology.ends
+        width = dict[tuple[int, int], tuple[int, Fraction]]()
+        for (i, a), (j, b) in permutations(enumerate(index), 2):
+            passed = {int(head[link]) for link in topology.router.route(a, b)[:-1]}
+            width[i, j] = int(passed.isdisjoint(index)), topology.router.together(a, b)
         found = list[Order]()
         # One path for every threshold that still allows one.
         for level in sorted({*width.values()}):
@@ -686,13 +692,3 @@ def _rotated(groups: list[list[int]], inside: list[Order], back: bool) -> list[O
 
 def _reverse(order: Order) -> Order:
     return (order[0], *reversed(order[1:]))
-
-
-def _widths(topology: Topology) -> dict[tuple[int, int], tuple[int, Fraction]]:
-    """For each ordered pair of ranks: whether the route avoids other GPUs (1 or 0), and its bandwidth."""
-    index, (_, head) = topology.member_places.tolist(), topology.ends
-    table = dict[tuple[int, int], tuple[int, Fraction]]()
-    for (i, a), (j, b) in permutations(enumerate(index), 2):
-        passed = {int(head[link]) for link in topology.router.route(a, b)[:-1]}
-        table[i, j] = int(passed.isdisjoint(index)), topology.router.together(a, b)
-    return table

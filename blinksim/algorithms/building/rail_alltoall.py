@@ -15,7 +15,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from math import gcd, isqrt, prod
 
@@ -38,12 +38,12 @@ from blinksim.traffic import Traffic
 Sends = Sequence[tuple[Ints, ...]]
 
 
+@dataclass
 class RailRoutes:
     """Numbers of routes for sends; what takes the same route has the same number."""
 
-    def __init__(self, rails: Rails) -> None:
-        self.rails = rails
-        self.listed: list[Route] = []
+    rails: Rails
+    listed: list[Route] = field(default_factory=list)
 
     def inside(self, node: Ints, i: Ints, k: Ints, choice: Ints | None = None) -> Ints:
         """Routes inside nodes from member `i` to member `k`.

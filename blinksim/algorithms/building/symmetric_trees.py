@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import cycle
 from math import gcd, lcm
@@ -128,11 +128,12 @@ def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> l
     return sorted(jobs, key=lambda job: job[:3])
 
 
+@dataclass(frozen=True)
 class Stands:
     """Which chunks stand for all that symmetries take them to. counts: for how many each that was taken does."""
 
-    def __init__(self, group: CommutingGroup) -> None:
-        self.group, self.counts = group, list[int]()
+    group: CommutingGroup
+    counts: list[int] = field(default_factory=list)
 
     def may_take(self, device: int) -> bool:
         """Whether some chunk of a device does."""
