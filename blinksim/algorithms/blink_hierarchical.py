@@ -113,27 +113,24 @@ def cliques(topology: Topology, hops: Hops) -> list[Groups]:
             return [whole]
         return [_greedy(members, joined)]
     for size in range(1, len(members) + 1):
-        partitions = list(islice(_partitions(members, joined, size), _MOST_PARTITIONS))
-        if partitions:
+        found = (groups for groups in _partitions(members, joined, size, ()) if len(groups) == size)
+        if partitions := list(islice(found, _MOST_PARTITIONS)):
             return partitions
     raise AssertionError("every GPU is a clique of its own")
 
 
-def _partitions(members: Sequence[int], joined: dict[int, set[int]], size: int) -> Iterator[Groups]:
-    def extend(place: int, groups: list[list[int]]) -> Iterator[Groups]:
-        if place == len(members):
-            yield tuple(map(tuple, groups))
-            return
-        vertex = members[place]
-        for group in groups:
-            if joined[vertex].issuperset(group):
-                group.append(vertex)
-                yield from extend(place + 1, groups)
-                group.pop()
-        if len(groups) < size:
-            yield from extend(place + 1, [*groups, [vertex]])
-
-    yield from (groups for groups in extend(0, []) if len(groups) == size)
+def _partitions(members: Sequence[int], joined: dict[int, set[int]], most: int, groups: Groups) -> Iterator[Groups]:
+    """All ways to add the members to the groups, of which there may be `most` then."""
+    if not members:
+        yield groups
+        return
+    vertex, *others = members
+    for place, group in enumerate(groups):
+        if joined[vertex].issuperset(group):
+            grown = (*groups[:place], (*group, vertex), *groups[place + 1 :])
+            yield from _partitions(others, joined, most, grown)
+    if len(groups) < most:
+        yield from _partitions(others, joined, most, (*groups, (vertex,)))
 
 
 def _greedy(members: Sequence[int], joined: dict[int, set[int]]) -> Groups:

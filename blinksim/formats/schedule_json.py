@@ -420,7 +420,19 @@ def _collective(entry: Entry) -> Collective:
     fields = entry.fields(("name",), {"root": None, "traffic": None, "routing": None})
     name = fields["name"].text()
     if name in OF_EXPERTS:
-        return Collective(name, routing=_routing(fields["routing"]))
+        routed = fields["routing"]
+        if routed.value is None:
+            raise routed.wrong("is missing: the ranks that every token goes to")
+        given = routed.fields((*_ROUTING, "token_bytes", "wanted"))
+        shape = [given[key].whole(1, MOST_IDS) for key in _ROUTING]
+        size, wanted = given["token_bytes"].whole(1, _MOST), _decode(given["wanted"], "int16")
+        if len(wanted) != prod(shape):
+            each = f"not one for each of {shape[2]} experts of a token"
+            raise given["wanted"].wrong(f"has {len(wanted)} entries, {each}")
+        with blamed_on(routed.wrong):
+            # Every rank holds one expert, its own: replicas were chosen when the routing was made.
+            routing = Routing(wanted.reshape(shape), shape[0], token_size=size)
+        return Collective(name, routing=routing)
     if fields["routing"].value is not None:
         raise fields["routing"].wrong(f"goes with {' and '.join(OF_EXPERTS)}")
     if name == ALLTOALLV or fields["traffic"].value is not None:
@@ -451,19 +463,6 @@ def _tenant(entry: Entry) -> Tenant:
         raise fields["members"].wrong("names no device")
     reduces, share = fields["relays_reduce"].a(bool, "true or false"), fields["share"].fraction()
     return Tenant(members, relays, reduces, _collective(fields["collective"]), share)
-
-
-def _routing(entry: Entry) -> Routing:
-    if entry.value is None:
-        raise entry.wrong("is missing: the ranks that every token goes to")
-    fields = entry.fields((*_ROUTING, "token_bytes", "wanted"))
-    shape, size = [fields[key].whole(1, MOST_IDS) for key in _ROUTING], fields["token_bytes"].whole(1, _MOST)
-    wanted = _decode(fields["wanted"], "int16")
-    if len(wanted) != prod(shape):
-        raise fields["wanted"].wrong(f"has {len(wanted)} entries, not one for each of {shape[2]} experts of a token")
-    with blamed_on(entry.wrong):
-        # Every rank holds one expert, its own: replicas were chosen when the routing was made.
-        return Routing(wanted.reshape(shape), shape[0], token_size=size)
 
 
 def _decode(entry: Entry, dtype: str) -> npt.NDArray[Any]:

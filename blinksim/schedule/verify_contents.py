@@ -61,11 +61,6 @@ def _among(schedule: Schedule, who: str, rank: Ints32, own: Ints32) -> Bools:
     return np.asarray((rank >= 0) & (rank == (schedule.collective.root if who == ROOT else own)))
 
 
-def ends_at_every_rank(schedule: Schedule) -> bool:
-    """True if every rank must end with every chunk; otherwise some must: `end_ranks`."""
-    return schedule.collective.ends == EVERY
-
-
 def end_ranks(schedule: Schedule) -> tuple[Ints, Ints]:
     """Pairs of a chunk and a rank that must end with it, by chunk, where not every rank must."""
     rank = schedule.target.astype(np.int64)
@@ -222,7 +217,7 @@ def wrong_sums(schedule: Schedule) -> Iterator[str]:
     forgets = {number for number, device in enumerate(devices) if device.reads}
     members = [int(device) for device in schedule.device_of]
     ends = dict.fromkeys(range(schedule.chunks), members)
-    if not ends_at_every_rank(schedule):
+    if schedule.collective.ends != EVERY:
         ends = {chunk: [members[rank]] for chunk, rank in zip(*(a.tolist() for a in end_ranks(schedule)), strict=True)}
     for chunk, (a, b) in enumerate(pairwise(bounds)):
         begin = starts[chunk].copy()
@@ -314,7 +309,7 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
     for send in np.sort(late[first_of_chunk]):
         yield _absent(schedule, send)
     # Chunks that some rank must have and neither starts with nor receives.
-    if ends_at_every_rank(schedule):
+    if schedule.collective.ends == EVERY:
         chunk, device = (arrived // devices).astype(np.int32), (arrived % devices).astype(np.int32)
         new = (schedule.rank_of[device] >= 0) & ~starts_with(schedule, device, chunk)
         reached = np.bincount(chunk[new], minlength=schedule.chunks)
@@ -326,7 +321,7 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
         there |= np.isin(ends_somewhere * devices + target, arrived)
         short = distinct(ends_somewhere[~there])
     for number in short:
-        ends = schedule.device_of if ends_at_every_rank(schedule) else target[ends_somewhere == number]
+        ends = schedule.device_of if schedule.collective.ends == EVERY else target[ends_somewhere == number]
         first = np.int64(number) * devices
         have = arrived[slice(*np.searchsorted(arrived, (first, first + devices)))] - first
         begins = starts_with(schedule, ends, np.full(len(ends), number, dtype=np.int32))
