@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import fake_cupy
@@ -111,7 +112,7 @@ def test_a_flag_that_is_never_raised_is_found() -> None:
     program, apart = emulate(quad("packed", "allreduce"), 4000, INT32, 1, 512)
     signals, flags = program.signals.copy(), program.flags + 1
     signals[0, 1] = program.flags[signals[0, 0]]
-    broken = program.replace(signals=signals, flags=flags)
+    broken = replace(program, signals=signals, flags=flags)
     assert any("nobody raises flag" in line for line in hazards(broken))
     with pytest.raises(ExecutionError, match=r"the program is stuck: .* wait forever"):
         wrong(broken, apart, None)
@@ -222,7 +223,7 @@ def test_a_wire_that_waits_for_ever_ends_in_an_error(fake: None) -> None:
     signals[0, 1] = program.flags[signals[0, 0]]
     chosen = gpu_devices.map_devices(program, apart.topology)
     kernels = cupy_executor.Kernels(program, "prod", chosen)
-    runner = cupy_executor.Runner(program.replace(signals=signals, flags=flags), kernels, chosen, timeout_s=0.3)
+    runner = cupy_executor.Runner(replace(program, signals=signals, flags=flags), kernels, chosen, timeout_s=0.3)
     runner.load(Reference(schedule.collective, 4, 4000, INT32, "prod"))
     runner.launch()
     with pytest.raises(ExecutionError, match=r"gave up after 0.3 s of waiting for piece \d+ .* in op \d+ on gpu"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -175,19 +176,19 @@ def test_a_damaged_program_is_found(damage: str) -> None:
     if damage == "wait":  # one op no longer waits
         start, waits = program.wait_start.copy(), np.delete(program.waits, 0, axis=0)
         start[start > 0] -= 1
-        damaged = program.replace(wait_start=start, waits=waits)
+        damaged = replace(program, wait_start=start, waits=waits)
     elif damage == "signal":
         signals = program.signals.copy()
         signals[0, 1] = 99
-        damaged = program.replace(signals=signals)
+        damaged = replace(program, signals=signals)
     elif damage == "place":
         targets = program.destinations.copy()
         targets[0, 2] += 1
-        damaged = program.replace(destinations=targets)
+        damaged = replace(program, destinations=targets)
     else:
         sources = program.sources.copy()
         sources[0] = (2, 0)
-        damaged = program.replace(sources=sources)
+        damaged = replace(program, sources=sources)
     assert hazards(damaged)
 
 
@@ -209,7 +210,7 @@ def test_a_program_that_gets_stuck_names_the_op() -> None:
     signals = program.signals.copy()
     signals[0, 1] = 99
     with pytest.raises(ExecutionError, match=r"stuck: .* in op \d+ on gpu\d, chunk 0 .*waits for flags 0") as caught:
-        wrong(program.replace(signals=signals), schedule)
+        wrong(replace(program, signals=signals), schedule)
     assert caught.value.exit_code == 1
 
 

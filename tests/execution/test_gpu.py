@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from blinksim.algorithms.registry import REGISTRY
@@ -98,7 +100,7 @@ def test_a_bad_program_ends_in_an_error() -> None:
     program = fit(program, kernels.blocks)
     signals, flags = program.signals.copy(), program.flags + 1
     signals[0, 1] = program.flags[signals[0, 0]]
-    runner = Runner(program.replace(signals=signals, flags=flags), kernels, chosen, timeout_s=0.3)
+    runner = Runner(replace(program, signals=signals, flags=flags), kernels, chosen, timeout_s=0.3)
     runner.load(Reference(schedule.collective, 4, 1 << 20, kind))
     runner.launch()
     with pytest.raises(ExecutionError, match=r"gave up after 0.3 s of waiting for piece"):

@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
@@ -265,7 +266,7 @@ def test_a_program_that_cannot_finish_ends_in_an_error_and_the_next_one_runs(fak
     kernels = Kernels(program, "prod", chosen)
     signals, flags = program.signals.copy(), program.flags + 1
     signals[0, 1] = program.flags[signals[0, 0]]
-    runner = Runner(program.replace(signals=signals, flags=flags), kernels, chosen, timeout_s=0.2)
+    runner = Runner(replace(program, signals=signals, flags=flags), kernels, chosen, timeout_s=0.2)
     reference = Reference(schedule.collective, 4, 400, INT32)
     runner.load(reference)
     runner.launch()
@@ -521,7 +522,7 @@ def test_an_op_may_wait_for_more_than_is_kept_in_mind(fake: object) -> None:
     waits = [program.rows("waits", op) * (5 if op == adds else 1) for op in range(program.ops)]
     assert len(waits[adds]) == 10
     rows = np.array([row for every in waits for row in every]).reshape(-1, 1)
-    many = program.replace(wait_start=np.cumsum([0, *map(len, waits)]), waits=rows)
+    many = replace(program, wait_start=np.cumsum([0, *map(len, waits)]), waits=rows)
     chosen = map_devices(many, schedule.topology)
     runner = Runner(many, Kernels(many, "sum", chosen), chosen)
     reference = Reference(schedule.collective, 3, 400, INT32)

@@ -252,14 +252,14 @@ def test_pipelines_drift_apart() -> None:
 def test_a_program_that_gets_stuck_is_refused(protocol: str) -> None:
     """All ops of a GPU in one queue, in the reverse order: each waits for one behind it."""
     program = program_of(4, "allreduce", "two_shot", protocol, 64 * KIB)
-    backwards = merge_queues(program.replace(key=program.key.max() - program.key), 1)
+    backwards = merge_queues(replace(program, key=program.key.max() - program.key), 1)
     with pytest.raises(ExecutionError, match="stuck"):
         run_time(backwards, H200)
 
 
 def test_a_flag_that_is_never_raised_is_refused() -> None:
     program = program_of(4, "allreduce", "two_shot", "simple", 64 * KIB)
-    silent = program.replace(signals=program.signals[:0], signal_start=0 * program.signal_start)
+    silent = replace(program, signals=program.signals[:0], signal_start=0 * program.signal_start)
     with pytest.raises(ExecutionError, match="no op raises"):
         run_time(silent, H200)
 
@@ -267,7 +267,7 @@ def test_a_flag_that_is_never_raised_is_refused() -> None:
 def test_queues_without_an_order_are_refused() -> None:
     program = program_of(2, "allreduce", "ring", "simple", KIB)
     with pytest.raises(InputError, match="no fixed order"):
-        run_time(program.replace(order=READY), H200)
+        run_time(replace(program, order=READY), H200)
 
 
 @pytest.mark.parametrize("case", [*CASES, (8, "allreduce", "mxnet", "simple", MIB), (2, "reduce", "chain", "ll128", 4)])

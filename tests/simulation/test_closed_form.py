@@ -152,8 +152,8 @@ def test_a_program_whose_ops_wait_for_others_is_another_one(monkeypatch: pytest.
     simulated.forget()
     reads = np.concatenate([np.arange(end - 1, start - 1, -1) for start, end in _rows(program.source_start)])
     waits = np.concatenate([np.arange(end - 1, start - 1, -1) for start, end in _rows(program.wait_start)])
-    same = program.replace(sources=program.sources[reads], waits=program.waits[waits])
-    for number, other in enumerate((program, same, program.replace(waits=program.waits[::-1].copy()))):
+    same = replace(program, sources=program.sources[reads], waits=program.waits[waits])
+    for number, other in enumerate((program, same, replace(program, waits=program.waits[::-1].copy()))):
         simulated.run_time(other, H200)
         assert len(asked) == (1, 1, 2)[number]
     simulated.forget()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -78,7 +79,7 @@ def check_failure(notes: Notebook, gpus: int) -> None:
     signals[0, 1] = broken.flags[signals[0, 0]]
     flags = broken.flags.copy()
     flags[signals[0, 0]] += 1
-    runner = Runner(broken.replace(signals=signals, flags=flags), kernels, chosen, timeout_s=0.5)
+    runner = Runner(replace(broken, signals=signals, flags=flags), kernels, chosen, timeout_s=0.5)
     runner.load(Reference(schedule.collective, gpus, 1 << 20, kind))
     begin = time.monotonic()
     runner.launch()

@@ -85,7 +85,7 @@ class Runner:
                 self.heralds.append(self._allocate(len(self.gpus), "uint64", 0))
                 self.errors.append(self._allocate(ERROR_WORDS, "uint64", 0))
         # At least one block announces the device to those that store to it.
-        self.grids = [max(1, len(program.queues_of(device)) * program.slices) for device in range(len(self.gpus))]
+        self.grids = [max(1, program.queue_counts[device] * program.slices) for device in range(len(self.gpus))]
         stores = int(np.diff(program.destination_start).max(initial=0))
         if stores > MOST_TARGETS and not program.packets:
             raise InputError(f"a GPU would store to {stores} places at once, and the kernel to {MOST_TARGETS} at most")

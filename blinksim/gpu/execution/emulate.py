@@ -19,13 +19,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, lcm
+from typing import Any
 
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.programs.dtypes import ElementType
 from blinksim.gpu.programs.of_calls import compile_schedule
-from blinksim.gpu.programs.program import READY, SCRATCH, Longs, Program, rows_of, starts
+from blinksim.gpu.programs.program import READY, SCRATCH, Program, rows_of, starts
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Builder, Schedule
 from blinksim.topology.graph import Link, Topology
@@ -199,7 +200,7 @@ class _Wires:
             raise InputError(f"{self._name(crowded)} would carry {sends}; {cure}")
         sizes = self.old.sizes.copy()
         sizes[:, 2] = self.scratch
-        tables = dict[str, Longs]()
+        tables = dict[str, Any]()
         for name in ("key", "chunk", "length"):
             tables[name] = np.array([getattr(op, name) for op in ops], dtype=np.int64)
         for name, width in {"source": 2, "destination": 3, "wait": 1, "signal": 2}.items():
@@ -207,7 +208,7 @@ class _Wires:
         tables |= {"sizes": sizes, "flags": np.array(self.flags, dtype=np.int64)}
         tables["queue_device"] = np.array([name[0] for name in queues], dtype=np.int64)
         tables["queue_start"] = starts(queues.values())
-        return self.old.replace(order=READY, queue_name=tuple(map(self._name, queues)), **tables)
+        return replace(self.old, order=READY, queue_name=tuple(map(self._name, queues)), **tables)
 
     def _name(self, queue: _Queue) -> str:
         device, link, turn = queue

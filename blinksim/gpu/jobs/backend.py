@@ -266,8 +266,7 @@ def call_table(launch: Launch, rank: int, segments: Sequence[int], own: tuple[in
     gates, posts = list[int](), list[int]()
     if launch.rounds > 1:
         # The words for slice 0 in which all queues announce rounds to this rank, and its queues to all.
-        queues = [len(program.queues_of(device)) for device in range(len(program.devices))]
-        each = 8 * program.slices
+        queues, each = program.queue_counts, 8 * program.slices
         at = [start + segment.rounds_at for start in segments]
         gates = [at[rank] + (max(queues) * d + queue) * each for d, of in enumerate(queues) for queue in range(of)]
         posts = [start + (max(queues) * rank + queue) * each for queue in range(queues[rank]) for start in at]

@@ -354,7 +354,7 @@ class Group:
                 self._loaded += 1
                 self._meet(f"loaded call {self._loaded}", self.timeout_s)
             self._calls[call] = launches
-            blocks = max(1, len(launches[0].program.queues_of(self.rank)) * launches[0].program.slices)
+            blocks = max(1, launches[0].program.queue_counts[self.rank] * launches[0].program.slices)
             times = f"{len(launches)} launch{'es' * (len(launches) > 1)} of {blocks} block{'s' * (blocks > 1)}"
             self._say(f"{call} ({format_size_about(call.nbytes)}): {launches[0].by}, {times}")
             if len(self._calls) > _MOST_CALLS:

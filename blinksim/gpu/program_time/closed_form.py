@@ -344,7 +344,7 @@ class ClosedForm:
         self.shapes: dict[int, Shape] = {}
         self.loads = timing.port_loads(program, 1 / program.layout.count)
         self.longest = float(program.length.max(initial=0) / program.layout.count)
-        self.queues = of_calls.most_queues(program)
+        self.queues = max(program.queue_counts, default=1)
 
     def run(self, size: int, protocol: ProtocolName, calls: timing.CallsName) -> Run:
         """The program as `blinksim.gpu.programs.fit.fit` cuts it for `size` bytes, and its time; see `run_time`."""
@@ -353,7 +353,7 @@ class ClosedForm:
         slices = usual_slices(longest, self.queues, program.order, program.packets, self.blocks)
         piece = max(1, usual_piece(longest, slices, program.order, program.packets, unit) // unit) * unit
         most = min(max(1, self.blocks // slices), self.queues)
-        if self.split is not None and (queues := of_calls.most_queues(self.split)) * slices <= self.blocks:
+        if self.split is not None and (queues := max(self.split.queue_counts)) * slices <= self.blocks:
             program, most = self.split, queues
         if most not in self.shapes:
             self.shapes[most] = Shape(merge_queues(program, most))

@@ -23,7 +23,7 @@ import math
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, count, pairwise
@@ -599,7 +599,7 @@ def run_time(
     piece = program.slices * program.piece_units * program.unit  # elements of a piece in every slice
     # Products of terabytes are longer than 64 bits.
     lengths = ([length * part * piece // longest for length in program.length.tolist()] for part in (most // 2, most))
-    few, more = (_known(program.replace(length=np.array(part)), rates, calls, nbytes, most_s) for part in lengths)
+    few, more = (_known(replace(program, length=np.array(part)), rates, calls, nbytes, most_s) for part in lengths)
     return few.beyond(more, (longest / piece - most // 2) / (most - most // 2))
 
 

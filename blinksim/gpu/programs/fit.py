@@ -9,6 +9,9 @@ against 1.1 %. A choice by the model would simulate some twenty cuts instead of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from blinksim.errors import InputError
@@ -67,21 +70,20 @@ def merge_queues(program: Program, most: int) -> Program:
     """
     if most < 1:
         raise InputError("a device needs room for at least one queue")
-    sizes = [len(program.queues_of(device)) for device in range(len(program.devices))]
-    if max(sizes, default=0) <= most:
+    if max(program.queue_counts, default=0) <= most:
         return program
-    place = np.concatenate([np.arange(size, dtype=np.int64) % most for size in sizes])
+    place = np.concatenate([np.arange(size, dtype=np.int64) % most for size in program.queue_counts])
     label = program.queue_device * most + place
     op_label = np.repeat(label, np.diff(program.queue_start))
     order = np.lexsort((np.arange(program.ops), program.key, op_label))
     labels, counts = np.unique(op_label[order], return_counts=True)
     names = {int(x): "; ".join(np.array(program.queue_name)[label == x].tolist()) for x in labels}
-    changes: dict[str, object] = {name: getattr(program, name)[order] for name in ("key", "chunk", "length")}
+    changes: dict[str, Any] = {name: getattr(program, name)[order] for name in ("key", "chunk", "length")}
     for table in ("source", "destination", "wait", "signal"):
         rows = [program.rows(f"{table}s", op) for op in order.tolist()]
         changes |= rows_of(table, rows, getattr(program, f"{table}s").shape[1])
     changes |= {"queue_device": labels // most, "queue_start": starts(counts)}
-    return program.replace(queue_name=tuple(names[int(x)] for x in labels), **changes)
+    return replace(program, queue_name=tuple(names[int(x)] for x in labels), **changes)
 
 
 def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: int | None = None) -> Program:
@@ -98,7 +100,7 @@ def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: i
     if program.order == READY:
         return program
     longest = int(program.length.max(initial=0)) * program.kind.itemsize
-    queues = max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
+    queues = max(program.queue_counts, default=1)
     if slices is None:
         slices = usual_slices(longest, queues, program.order, program.packets, blocks)
     elif slices < 1:

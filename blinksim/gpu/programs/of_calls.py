@@ -183,11 +183,10 @@ class Segment:
         Then flags tell when an inbox is free; nothing tells when scratch memory is. Queues are kept in shared
         memory twice. Wires stay as they are: what they emulate has no rounds.
         """
-        counts = [len(program.queues_of(device)) for device in range(len(program.devices))]
         starts = (program.source_start, program.destination_start, program.wait_start, program.signal_start)
         rows = OP_WORDS * np.arange(program.ops + 1) + sum(starts)
         words = 1 + OP_WORDS + int(np.diff(rows[program.queue_start]).max(initial=0))
-        announced = 8 * program.slices * max(counts) * len(counts)
+        announced = 8 * program.slices * max(program.queue_counts) * len(program.devices)
         free = not program.packets and program.order != READY and not program.sizes[:, SCRATCH].any()
         return free and words <= CACHE_WORDS // 2 and announced <= self.rounds
 
@@ -231,7 +230,7 @@ def call_program(call: Call, schedule: Schedule, packets: bool, blocks: int, len
     whole = uncut(call, schedule, packets, length)
     fitted = fit(whole, blocks_of(call, packets, blocks))
     split = split_queues(whole)
-    if split is not None and most_queues(split) * fitted.slices <= blocks:
+    if split is not None and max(split.queue_counts) * fitted.slices <= blocks:
         fitted = fit(split, blocks, fitted.slices)
     if not fitted.staged and len(fitted.destinations) and schedule.topology.ranks > 1:
         raise InfeasibleError(f"{call}: {schedule.algorithm} moves nothing between the ranks")
@@ -248,11 +247,6 @@ def uncut(call: Call, schedule: Schedule, packets: bool, length: int) -> Program
 def blocks_of(call: Call, packets: bool, blocks: int) -> int:
     """The blocks of a call's launch: half of them for long calls beside computing."""
     return max(1, blocks // 2) if not packets and call.collective in _BESIDE_COMPUTING else blocks
-
-
-def most_queues(program: Program) -> int:
-    """The queues of the device that has most."""
-    return max((len(program.queues_of(device)) for device in range(len(program.devices))), default=1)
 
 
 def split_queues(program: Program) -> Program | None:

@@ -322,6 +322,11 @@ class Program:
         """The device of each op."""
         return np.repeat(self.queue_device, np.diff(self.queue_start))
 
+    @cached_property
+    def queue_counts(self) -> list[int]:
+        """How many queues each device has."""
+        return [*np.bincount(self.queue_device, minlength=len(self.devices)).tolist()]
+
     def queues_of(self, device: int) -> Longs:
         """The queues of a device, in order."""
         return np.flatnonzero(self.queue_device == device)
@@ -407,10 +412,6 @@ class Program:
             f"  {self.layout.count} elements of {self.kind.name}, pieces of {self.piece_units} units, {order}\n"
             f"  {len(self.waits)} waits, {len(self.signals)} signals; at most {scratch} bytes beside its data>"
         )
-
-    def replace(self, **changes: Any) -> Program:
-        """A copy with other arrays (for tests that break a program on purpose)."""
-        return replace(self, **changes)
 
 
 ProtocolName = Literal["simple", "ll128"]
