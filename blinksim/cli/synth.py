@@ -90,9 +90,8 @@ def synth(options: Synth) -> None:
         part = question.part(collective=wanted)
         if options.plot and not (wanted.exchanges or wanted.routing):
             from blinksim.plots.layout import view
-            from blinksim.plots.topology_plot import check_devices
 
-            check_devices(view(part))  # before the work, not after it
+            view(part)  # refuses what is too large to draw before the work, not after it
         extra.update(size=size, messages=options.messages or "joined", polish_seconds=options.polish)
         return synthesize(part, wanted, algorithm, report=lambda news: working(f"{what}: {news}"), **extra)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from blinksim.errors import InputError
 from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import natural
 from blinksim.topology.graph import Device, Link, Topology
@@ -25,6 +26,7 @@ _FABRIC = "fabric"
 # Clusters of more devices show one node in full.
 MOST_IN_FULL = 64
 _MOST_BOXES = 5
+_MOST_DEVICES = 400
 _EDGE = 0.75
 # Width and height of a box; between two of them, and between a node and the first of them or the next node.
 _BOX = (1.7, 1.3)
@@ -90,7 +92,7 @@ class View:
 def view(machine: Topology, node: int = 0) -> View:
     """Nodes side by side, the switches that join them above; of a large cluster one node in full, and others as boxes.
 
-    The last box may stand for many nodes.
+    The last box may stand for many nodes. Raises `InputError` for more devices than a picture can show.
     """
     members = grouped((-1 if device.kind == _FABRIC else device.node, device) for device in machine.devices)
     fabric, grid = members.pop(-1, []), _grid_places(machine)
@@ -119,6 +121,8 @@ def view(machine: Topology, node: int = 0) -> View:
     where["right"] = (right, heights[0])
     places |= _fabric_places(fabric, machine.links, where)
     shown = tuple(device for device in machine.devices if stands_for.get(device.name) == device.name)
+    if (count := len(shown)) > _MOST_DEVICES:
+        raise InputError(f"{count:,} devices are too many to draw (at most {_MOST_DEVICES}); show fewer nodes")
     return View(shown, places, stands_for, tuple(boxes))
 
 

@@ -19,7 +19,6 @@ from matplotlib.patches import FancyBboxPatch
 
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.certificates import Cut, Partition, Phases
-from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.plots import style
 from blinksim.plots.layout import Changes, Line, Point, View, changes, span, view
@@ -29,7 +28,6 @@ from blinksim.textio.name_ranges import natural
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import in_GBps
 
-MOST_DEVICES = 400
 # Light shades for the parts of a cut, in the hues of the palette; the dashed links between them say it without colour.
 _SHADES = ("#cfe3f2", "#f9dcc9", "#cfeee3", "#f4deea", "#faeccc", "#ddf0fb", "#e3e3e3", "#e8dcc6")
 _SHAPES = {"gpu": "o", "tile": "o", "switch": "s", "pcie": "s", "cpu": "D", "nic": "^", "fabric": "h"}
@@ -81,7 +79,6 @@ def topology(machine: MachineLike, bound: BoundResult | None = None, before: Top
     base = before if before is not None and changed.devices else machine
     node = next((base.device(name).node for name in sorted(touched) if base.device(name).node >= 0), 0)
     shown = view(base, node)
-    check_devices(shown)
     low_x, high_x, low_y, high_y = shown.corners()
     scale = min(0.95, _WIDEST / (high_x - low_x), _TALLEST / (high_y - low_y))
     width = max(7.0, scale * (high_x - low_x))
@@ -113,13 +110,6 @@ def _shade(axes: Axes, machine: Topology, places: Mapping[str, Point], parts: Se
                 axes.plot(xs, ys, color=colour, linewidth=30, solid_capstyle="round", zorder=0)
         spots = [places[name] for name in inside]
         axes.scatter([x for x, _ in spots], [y for _, y in spots], s=1100, color=colour, linewidth=0, zorder=0)
-
-
-def check_devices(shown: View) -> None:
-    """Raises `InputError` for more devices than a picture can show."""
-    count = len(shown.devices)
-    if count > MOST_DEVICES:
-        raise InputError(f"{count:,} devices are too many to draw (at most {MOST_DEVICES}); show fewer nodes")
 
 
 def bare(axes: Axes, shown: View) -> None:
@@ -334,7 +324,6 @@ def trees(schedule: ScheduleLike, most: int | None = None) -> Figure:
     whole = given.base if isinstance(given, SymmetricSchedule) else given
     times = given.times.tolist() if isinstance(given, SymmetricSchedule) else [1] * whole.chunks
     shown = view(whole.topology)
-    check_devices(shown)
     low_x, high_x, low_y, high_y = shown.corners()
     wide = (high_x - low_x) / (high_y - low_y)
     columns = next(number for ratio, number in _COLUMNS if wide <= ratio)
