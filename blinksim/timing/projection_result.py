@@ -10,6 +10,7 @@ from typing import Any
 
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
+from blinksim.formats.shipped.known_gpus import UNTOLD
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Rates, Result, Term, keyed
 from blinksim.textio.link_rates import RATES
@@ -18,8 +19,6 @@ from blinksim.topology.cluster import on_every_node
 from blinksim.topology.elements import ON_NODE, titled
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
-
-_UNTOLD = {"nvidia-smi ": ("pcie", "cpu"), "NCCL topology file ": ("cpu",), "NCCL's debug log ": ("cpu",)}
 
 
 @dataclass(frozen=True)
@@ -346,7 +345,7 @@ def rates_of_links(rates: str, links: Collection[str]) -> str:
 
 def rates_of(part: Topology) -> str:
     """As `rates_of_links`, and which are guessed: no file says how fast CPUs are joined, nvidia-smi not PCIe."""
-    untold = next((kinds for source, kinds in _UNTOLD.items() if part.source.startswith(source)), ())
+    untold = next((kinds for source, kinds in UNTOLD.items() if part.source.startswith(source)), ())
     guessed = [kind for kind in part.link_classes if kind in untold]
     if guessed and part.rates in RATES:
         return f"{part.rates} ({', '.join(guessed)}: guessed)"
