@@ -80,10 +80,7 @@ def add_host_trees(
         for fraction, position in divisions[host] if part < 1 else ():
             if stands is None or stands.take(root, root):
                 writer.begin(host, member, share * (1 - part) * fraction, channel)
-                if position < 0:
-                    writer.everywhere(host, own, rest)
-                else:
-                    writer.leaf_by_leaf(host, own, rest, position)
+                writer.everywhere(host, own, rest, position)
                 writer.end()
         for trees, there in rest if part else ():
             for by in there.tolist():
@@ -172,17 +169,15 @@ class _Writer:
         self._chunk, self._channel = self.plan.add_chunk(share, *self.collective.labels(rank, rank)), channel
         self._columns = [[], [], [], [], []]
 
-    def everywhere(self, host: int, own: LocalTree, away: Away) -> dict[int, int]:
-        """The tree in the root's own host, then those of the other hosts; returns the depth of the last."""
-        return self.onward(host, self.inside(np.array([host]), own, 0), away)
+    def everywhere(self, host: int, own: LocalTree, away: Away, position: int = -1) -> dict[int, int]:
+        """The tree in the root's own host, then those of the other hosts; returns the depth of the last.
 
-    def leaf_by_leaf(self, host: int, own: LocalTree, away: Away, position: int) -> None:
-        """As `everywhere`, but one host of every other leaf gets the data, and passes it on to the rest of its leaf.
-
-        position: which of the pieces it is that `FabricRoutes.passed` says, each passed on by other hosts.
+        position: from 0 on, one host of every other leaf gets the data, and passes it on to the rest of its
+        leaf; which of the pieces it is that `FabricRoutes.passed` says, each passed on by other hosts.
         """
-        fabric = self.hosts.fabric
-        depth = self.inside(np.array([host]), own, 0)
+        fabric, depth = self.hosts.fabric, self.inside(np.array([host]), own, 0)
+        if position < 0:
+            return self.onward(host, depth, away)
         place = int(self._place[host]) * fabric.passed[fabric.leaf_of[host]][1] + position
         for number, leaf in enumerate(fabric.leaves):
             there = [(trees, np.intersect1d(others, leaf)) for trees, others in away]
@@ -193,6 +188,7 @@ class _Writer:
             by = leaf[place % len(leaf)]
             first = [(trees, np.array([by])) for trees, others in there if by in others]
             self.onward(by, self.onward(host, depth, first), [(trees, others[others != by]) for trees, others in there])
+        return depth
 
     def onward(self, host: int, depth: dict[int, int], away: Away) -> dict[int, int]:
         """From a host whose members have the data at these depths to others, and inside them."""
