@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, lru_cache, partial
 from itertools import pairwise, product
@@ -155,7 +155,7 @@ class BranchingTrees:
     """What a part of the data does: a root, and the hops of a tree away from it and of one towards it, root first."""
 
     root: int
-    part: Fraction
+    part: Fraction = field(compare=False)
     away: tuple[Hop, ...]
     towards: tuple[Hop, ...]
 

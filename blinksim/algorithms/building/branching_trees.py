@@ -52,8 +52,7 @@ def shared_out(
     """
     trees = [tree for each in sets for tree in each.trees]
     # A symmetry may take the root to another device.
-    trees = trees if collective.rooted else _images(topology, trees)
-    trees = list({_key(tree): tree for tree in trees}.values())
+    trees = list(dict.fromkeys(trees if collective.rooted else _images(topology, trees)))
     net = network(topology)
     names, shared, _ = with_adders(topology, net)
     capacities, uses = list[int](), defaultdict[str, list[tuple[int, int]]](list)
@@ -95,15 +94,13 @@ def _images(topology: Topology, trees: Sequence[BranchingTrees]) -> list[Branchi
     fewer = 1 + orbit_labels(len(machine.devices), own).max() > len(orbits(machine))
     images = ((goes, encoded(machine).image(goes)) for goes in (candidates(machine) if fewer else own))
     symmetries = [(np.asarray(goes).tolist(), image.tolist()) for goes, image in images if image is not None]
-    seen = {_key(tree): tree for tree in trees}
-    latest = list(trees)
+    seen, latest = dict.fromkeys(trees), list(trees)
     while latest and len(seen) <= _MOST_TREES:
-        moved = [_moved(tree, goes, image) for goes, image in symmetries for tree in latest]
-        fresh = {_key(tree): tree for tree in moved if _key(tree) not in seen}
-        latest = list(fresh.values())
-        seen |= fresh
+        moved = dict.fromkeys(_moved(tree, goes, image) for goes, image in symmetries for tree in latest)
+        latest = [tree for tree in moved if tree not in seen]
+        seen |= dict.fromkeys(latest)
     if not latest:
-        return list(seen.values())
+        return list(seen)
     every = list(trees)
     for goes, image in symmetries:
         powers, known = every, list(every)
@@ -111,10 +108,6 @@ def _images(topology: Topology, trees: Sequence[BranchingTrees]) -> list[Branchi
             known += powers
         every = known
     return every
-
-
-def _key(tree: BranchingTrees) -> tuple[object, ...]:
-    return tree.root, tree.away, tree.towards
 
 
 def _moved(tree: BranchingTrees, goes: Sequence[int], image: Sequence[int]) -> BranchingTrees:
