@@ -309,7 +309,7 @@ def read_schedule(path: str | os.PathLike[str]) -> Schedule:
     """
     path = ready_schedules.located(path)
     data = unpack(path, read_bytes(path, MOST_BYTES, "schedule"), MOST_BYTES, "schedule")
-    return from_document(path, parse(path, data, "schedule"))
+    return as_schedule(compact_from_document(path, parse(path, data, "schedule")))
 
 
 def to_text(schedule: Schedule | SymmetricSchedule) -> str:
@@ -367,14 +367,6 @@ def _encode(array: npt.NDArray[Any]) -> Any:
     data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
     text = base64.b64encode(data).decode("ascii")
     return {"dtype": array.dtype.name, "length": len(array), "base64": text}
-
-
-def from_document(path: str | os.PathLike[str], document: Any) -> Schedule:
-    """The schedule of a parsed JSON document, with all sends; `path` is for messages only.
-
-    Raises `InfeasibleError` if it is one by symmetry that has too many.
-    """
-    return as_schedule(compact_from_document(path, document))
 
 
 def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedule | SymmetricSchedule:
@@ -539,7 +531,7 @@ def read(path: str | os.PathLike[str], part: Topology | None = None, root: int =
         if part is None:
             raise InputError(f"{given.path} names ranks, but no devices and links; name its machine with machine=")
         return form.read(given, part, root)
-    schedule = from_document(given.path, given.document)
+    schedule = as_schedule(compact_from_document(given.path, given.document))
     return Candidate(schedule if part is None else carried(schedule, part, os.fspath(path)))
 
 

@@ -21,9 +21,9 @@ from strategies import mutations
 from blinksim.answers.verify import verify
 from blinksim.errors import FileError, InputError
 from blinksim.formats import schedule_json
-from blinksim.formats.schedule_json import from_document, read_schedule, to_text, write_schedule
+from blinksim.formats.schedule_json import compact_from_document, read_schedule, to_text, write_schedule
 from blinksim.machines import load
-from blinksim.schedule.model import Schedule
+from blinksim.schedule.model import Schedule, as_schedule
 from blinksim.schedule.pipeline import cut
 from blinksim.textio import strict_json
 
@@ -73,7 +73,8 @@ def test_round_trip(tmp_path: Path, schedule: Schedule, name: str) -> None:
 @settings(max_examples=30)
 @given(forests())
 def test_round_trip_of_random_forests(schedule: Schedule) -> None:
-    assert_same(schedule, from_document("x.json", strict_json.parse("x.json", to_text(schedule).encode())))
+    whole = strict_json.parse("x.json", to_text(schedule).encode())
+    assert_same(schedule, as_schedule(compact_from_document("x.json", whole)))
 
 
 def test_a_cluster_keeps_its_links_without_the_fabric_that_made_them(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def refusal(damage: Callable[[dict[str, Any]], object]) -> str:
     damaged = document()
     damage(damaged)
     with pytest.raises(FileError) as caught:
-        from_document("x.json", damaged)
+        compact_from_document("x.json", damaged)
     message = str(caught.value)
     assert message.startswith("x.json: ")
     assert "\n" not in message
@@ -310,7 +311,7 @@ def test_damaged_text_is_refused_in_one_line_or_still_a_schedule(data: st.DataOb
     text = data.draw(mutations(GOOD.decode()))
     message = ""
     try:
-        verify(from_document("x.json", strict_json.parse("x.json", text.encode("utf-8", "surrogatepass"))))
+        verify(compact_from_document("x.json", strict_json.parse("x.json", text.encode("utf-8", "surrogatepass"))))
     except FileError as error:
         message = str(error)
         assert message.startswith("x.json")
@@ -320,7 +321,7 @@ def test_damaged_text_is_refused_in_one_line_or_still_a_schedule(data: st.DataOb
 def test_the_file_that_the_page_shows_is_one() -> None:
     page = (Path(__file__).parents[2] / "docs" / "schedule-file.md").read_text(encoding="utf-8")
     shown = page.split("```json\n")[1].split("```")[0]
-    schedule = from_document("page", strict_json.parse("page", shown.encode()))
+    schedule = as_schedule(compact_from_document("page", strict_json.parse("page", shown.encode())))
     assert verify(schedule).ok
     assert verify(schedule).facts.gap == 0
 
