@@ -113,18 +113,18 @@ def cliques(topology: Topology, hops: Hops) -> list[Groups]:
             return [whole]
         return [_greedy(members, joined)]
     for size in range(1, len(members) + 1):
-        found = (groups for groups in _partitions(members, joined, size, ()) if len(groups) == size)
+        found = (groups for groups in _partitions([*members], joined, size, ()) if len(groups) == size)
         if partitions := list(islice(found, _MOST_PARTITIONS)):
             return partitions
     raise AssertionError("every GPU is a clique of its own")
 
 
-def _partitions(members: Sequence[int], joined: dict[int, set[int]], most: int, groups: Groups) -> Iterator[Groups]:
-    """All ways to add the members to the groups, of which there may be `most` then."""
-    if not members:
+def _partitions(rest: list[int], joined: dict[int, set[int]], most: int, groups: Groups) -> Iterator[Groups]:
+    """All ways to add the rest of the members to the groups, of which there may be `most` then."""
+    if not rest:
         yield groups
         return
-    vertex, *others = members
+    vertex, *others = rest
     for place, group in enumerate(groups):
         if joined[vertex].issuperset(group):
             grown = (*groups[:place], (*group, vertex), *groups[place + 1 :])

@@ -26,7 +26,7 @@ _FABRIC = "fabric"
 # Clusters of more devices show one node in full.
 MOST_IN_FULL = 64
 _MOST_BOXES = 5
-_MOST_DEVICES = 400
+_MOST_SHOWN = 400
 _EDGE = 0.75
 # Width and height of a box; between two of them, and between a node and the first of them or the next node.
 _BOX = (1.7, 1.3)
@@ -121,8 +121,8 @@ def view(machine: Topology, node: int = 0) -> View:
     where["right"] = (right, heights[0])
     places |= _fabric_places(fabric, machine.links, where)
     shown = tuple(device for device in machine.devices if stands_for.get(device.name) == device.name)
-    if (count := len(shown)) > _MOST_DEVICES:
-        raise InputError(f"{count:,} devices are too many to draw (at most {_MOST_DEVICES}); show fewer nodes")
+    if (count := len(shown)) > _MOST_SHOWN:
+        raise InputError(f"{count:,} devices are too many to draw (at most {_MOST_SHOWN}); show fewer nodes")
     return View(shown, places, stands_for, tuple(boxes))
 
 

@@ -50,20 +50,15 @@ class Element:
             yield from child.walk()
 
 
-@dataclass
 class _Builder:
-    """Collects elements from the parser's callbacks and enforces the limits as they come.
+    """Collects elements from the parser's callbacks and enforces the limits as they come."""
 
-    stack: the elements that are open, with their children so far.
-    """
-
-    parser: expat.XMLParserType
-    path: object
-    root: str
-    max_elements: int
-    stack: list[tuple[Element, list[Element]]] = field(default_factory=list)
-    count: int = 0
-    result: Element | None = None
+    def __init__(self, parser: expat.XMLParserType, path: object, root: str, max_elements: int) -> None:
+        self.parser, self.path, self.root, self.max_elements = parser, path, root, max_elements
+        # The elements that are open, with their children so far.
+        self.stack: list[tuple[Element, list[Element]]] = []
+        self.count = 0
+        self.result: Element | None = None
 
     def fail(self, message: str) -> FileError:
         return FileError(self.path, message, self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1)

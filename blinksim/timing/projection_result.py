@@ -345,7 +345,7 @@ def rates_of_links(rates: str, links: Collection[str]) -> str:
 
 def rates_of(part: Topology) -> str:
     """As `rates_of_links`, and which are guessed: no file says how fast CPUs are joined, nvidia-smi not PCIe."""
-    untold = next((kinds for source, kinds in UNTOLD.items() if part.source.startswith(source)), ())
+    untold = next((kinds.split() for source, kinds in UNTOLD.items() if part.source.startswith(source)), [])
     guessed = [kind for kind in part.link_classes if kind in untold]
     if guessed and part.rates in RATES:
         return f"{part.rates} ({', '.join(guessed)}: guessed)"

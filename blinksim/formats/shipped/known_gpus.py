@@ -26,12 +26,9 @@ from blinksim.topology.elements import Device, Link
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding, beside_gpus, listed
 
-# How the source of a machine begins that was read from what it says of itself, and which rates that leaves unsaid.
-UNTOLD = {
-    "NCCL topology file ": ("cpu",),
-    "nvidia-smi topo -m in ": ("pcie", "cpu"),
-    "NCCL's debug log in ": ("cpu",),
-}
+# How the source of a machine begins that was read from what it says of itself, and of which links that does not say
+# how fast they are.
+UNTOLD = {"NCCL topology file ": "cpu", "nvidia-smi topo -m in ": "pcie cpu", "NCCL's debug log in ": "cpu"}
 RECORDED = tuple(UNTOLD)
 _NVIDIA, _OWN = "10de", "nvlink"
 _BETWEEN_GPUS, _BESIDE = (_OWN, "xgmi"), ("gpu", "tile", "pcie")
