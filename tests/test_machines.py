@@ -22,7 +22,6 @@ from blinksim.formats.shipped import machine_names
 from blinksim.machines import Question
 from blinksim.timing.model_registry import model
 from blinksim.topology.graph import Topology
-from blinksim.topology.routes import path_rate
 
 HERE = Path(__file__).parent
 GB = 10**9
@@ -143,6 +142,10 @@ def test_aurora_has_no_links_beside_the_listed_ones() -> None:
     # The table also has the eight NICs' links to the fabric, which one node does not have, and the memory.
     assert len(pairs) == listed - 8 - 1
     assert aurora.device("card3.t1").attributes == {"memory_bandwidth": "1024GB/s", "library": "oneccl"}
+
+
+def path_rate(machine: Topology, src: str, dst: str) -> Fraction:
+    return machine.router.together(machine.index[src], machine.index[dst])
 
 
 def test_tiles_share_the_pcie_port_of_their_card() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache, cached_property, partial
 from itertools import pairwise
@@ -481,14 +482,10 @@ def pair_rates(topology: Topology) -> dict[tuple[str, str], Fraction | None]:
             if src == dst:
                 continue
             direct = sum((link.bandwidth for link in view.links_between(src, dst)), start=Fraction(0))
-            try:  # a route may pass through no other member
-                alone = None if direct else path_rate(view.select([src, dst], connected=False), src, dst)
-            except InfeasibleError:
-                alone = None
-            rates[src, dst] = direct or alone
+            rates[src, dst] = direct or None
+            if not direct:
+                # A route may pass through no other member.
+                with suppress(InfeasibleError):
+                    pair = view.select([src, dst], connected=False)
+                    rates[src, dst] = pair.router.together(pair.index[src], pair.index[dst])
     return rates
-
-
-def path_rate(topology: Topology, src: str, dst: str) -> Fraction:
-    """Bytes/s that all equal routes from `src` to `dst` carry while nothing else runs."""
-    return topology.router.together(topology.index[src], topology.index[dst])
