@@ -113,10 +113,8 @@ class Call:
             yield first, min(length, whole - first)
 
 
-@lru_cache(maxsize=1024)
-def call_of(collective: str, count: int, kind: ElementType, op: str = "sum", root: int = 0) -> Call:
-    """The `Call` for these; a job makes the same ones again and again."""
-    return Call(collective, count, kind, op, root)
+# A job makes the same ones again and again.
+call_of = lru_cache(maxsize=1024)(Call)
 
 
 @dataclass(frozen=True, slots=True)
