@@ -18,7 +18,7 @@ from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import Column, Hops, find_hops
+from blinksim.packing.columns import Hops, find_hops
 from blinksim.packing.hamiltonian import Order
 from blinksim.packing.tree_columns import by_rail, column, even_orders, listed, priced, zigzags
 from blinksim.schedule.model import Schedule
@@ -68,7 +68,7 @@ def build(
     pool = listed(hops, closed=False, both=True, most_ranks=_LIST_RANKS)
     rate, chains = _template(topology, hops, target, channels) if pool is None else (Fraction(0), [])
     if pool is None and rate < target:
-        start = [_column(hops, order) for order in dict.fromkeys(chains)]
+        start = [column(hops, order, closed=False, both=True) for order in dict.fromkeys(chains)]
         start, mixed = priced(hops, start, hops.capacity, closed=False, both=True, limits=limits)
         pool = list(dict.fromkeys((*mixed, *start)))
     if pool == []:
@@ -79,10 +79,6 @@ def build(
         chains = sorted(even_orders(hops, pool, channels, limits, closed=False, most=target))
     add_chains(plan, chains)
     return with_gap(plan.finish(), known)
-
-
-def _column(hops: Hops, order: Order) -> Column:
-    return column(hops, order, closed=False, both=True)
 
 
 def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -> tuple[Fraction, list[Order]]:
@@ -109,7 +105,8 @@ def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -
         steps = {(hops.vertices[a], hops.vertices[b]) for order in chains for a, b in pairwise(order)}
         if not 0 < len(chains) <= channels or not all({(a, b), (b, a)} <= hops.routes.keys() for a, b in steps):
             continue
-        rate = even_rate(hops, [_column(hops, order) for order in chains]) * len(chains)
+        columns = [column(hops, order, closed=False, both=True) for order in chains]
+        rate = even_rate(hops, columns) * len(chains)
         if rate > best[0]:
             best = rate, chains
         if rate >= target:

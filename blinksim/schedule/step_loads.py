@@ -142,11 +142,6 @@ class Outline:
         return sum(one.times * one.chunks * one.exchange.messages(ranks) for one in self.rounds)
 
     @cached_property
-    def shared(self) -> Resources:
-        """What messages share."""
-        return resources(self.topology)
-
-    @cached_property
     def uses(self) -> tuple[LinkUse, ...]:
         """What every round puts on links: on all equal routes, if the loads then allow at least the rate of one."""
         uses: dict[Exchange, tuple[LinkUse, LinkUse]] = {}
@@ -168,11 +163,11 @@ class Outline:
             if int(use.units.max(initial=0)) * int(factor) >= 2**60:
                 raise InputError(f"{self.algorithm}: loads with the denominator {whole} exceed 63 bits")
             total += use.units * int(factor)
-        return self.shared.of_links(total), whole
+        return resources(self.topology).of_links(total), whole
 
     def _busiest(self, uses: Sequence[LinkUse]) -> Fraction:
         total, whole = self.loads(uses)
-        return self.shared.longest(total) / whole
+        return resources(self.topology).longest(total) / whole
 
     @property
     def rate(self) -> Fraction | None:
@@ -199,7 +194,8 @@ class Outline:
         total, whole = self.loads(self.uses)
         loads, alphas, starts, longest = zip(*rows, strict=True)
         known = self.rate, tuple(times), tuple(channels), total / whole, reduced
-        return StepLoads(self.collective, self.sends, self.shared, loads, alphas, starts, longest, *known)
+        shared = resources(self.topology)
+        return StepLoads(self.collective, self.sends, shared, loads, alphas, starts, longest, *known)
 
 
 def step_row(topology: Topology, use: LinkUse, share: float, messages: Ints) -> tuple[Floats, Floats, Floats, Floats]:
