@@ -253,8 +253,8 @@ def build(
         job = _Job(Wires.of(topology, size), collective)
         for every in (False, True) if OWN in (collective.starts, collective.ends) else (False,):
             with suppress(InfeasibleError):
-                solved, rounds = job.best(partial(round_robin, job.wires, every), _MOST_ROTATIONS, search)
-                candidates.append((solved.microseconds / 1e6, job.written(topology, solved, rounds)))
+                found = job.best(partial(round_robin, job.wires, every), _MOST_ROTATIONS, search)
+                candidates.append(job.written(topology, *found))
     if candidates:
         return min(candidates, key=lambda timed: timed[0])[1]
     if joined_directly(topology):
@@ -270,14 +270,14 @@ def _on_links(topology: Topology, collective: Collective, size: int, search: Sea
     # Half of the time is for parts, where few may be best.
     end = now + given / (2 if relayed.numbers_of_parts(limits.effort) else 1)
     first = replace(search, over=lambda: search.over() or monotonic() > end)
-    solved, rounds = job.best(lambda rounds: np.ones((rounds, len(job.wires.src)), dtype=bool), _MOST_ROUNDS, first)
-    best = solved.microseconds / 1e6, job.written(topology, solved, rounds)
+    found = job.best(lambda rounds: np.ones((rounds, len(job.wires.src)), dtype=bool), _MOST_ROUNDS, first)
+    best = job.written(topology, *found)
     at_once = _in_one_step(topology, collective, job.wires, best[0])
     if at_once is not None:
         search.report(at_once[0])
         best = at_once
     better = relayed.in_parts(best[0] * 1e6, search, replace(limits, time_limit=now + given - monotonic()))
-    return best[1] if better is None else relayed.written(topology, *better)
+    return best[1] if better is None else relayed.written(topology, *better)[1]
 
 
 def _in_one_step(topology: Topology, collective: Collective, wires: Wires, most: float) -> Timed | None:
@@ -410,8 +410,8 @@ class _Job:
                     break
         return best
 
-    def written(self, topology: Topology, solved: Solved, rounds: int) -> Schedule:
-        """As a schedule."""
+    def written(self, topology: Topology, solved: Solved, rounds: int) -> Timed:
+        """As a schedule, with its seconds."""
         plan = Plan(topology, self.collective, _NAME, "steps")
         for column, share in exact_shares(solved, self.pricing.shares.tolist()):
             label = self.pricing.labels[column.item]
@@ -428,4 +428,4 @@ class _Job:
                 route=plan.add_routes(self.wires.routes[number] for number in wire.tolist()),
             )
         plan.add_own(Fraction(1, topology.ranks))
-        return plan.finish()
+        return solved.microseconds / 1e6, plan.finish()
