@@ -8,7 +8,7 @@ trees with 1/n of the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -19,8 +19,8 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import Arc, Column, Hops, Mix, find_hops, loads
-from blinksim.packing.tree_columns import BOTH, DOWN, UP, TreeSearch, as_tree, use_of
+from blinksim.packing.columns import Column, Hops, Mix, find_hops, loads
+from blinksim.packing.tree_columns import BOTH, DOWN, UP, TreeSearch, as_tree, use_of, ways_of
 from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
@@ -80,7 +80,7 @@ def build(
             limit = f"blink searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}"
             raise InfeasibleError(f"{limit}; take packed, which has no limit")
         mix = search.few(search.best(), Limits(time_limit, seed), loss=loss)
-    plan.add_trees(trees_from(hops, mix, roots, use))
+    plan.add_trees(trees_from(search, mix))
     return with_gap(plan.finish(rounded=True), known)
 
 
@@ -109,19 +109,19 @@ def even_rate(hops: Hops, columns: Iterable[Column]) -> Fraction:
     return min(Fraction(hops.capacity[r], times) for r, times in together.items())
 
 
-def trees_from(
-    hops: Hops, mix: Mix, roots: Sequence[int], use: str, top: Callable[[Sequence[Arc]], int] = centre
-) -> Iterator[Tree]:
-    """The trees of a mix with their shares of the data. top: the root of one that is used both ways."""
-    total = sum(mix.rates, start=Fraction(0))
+def trees_from(search: TreeSearch, mix: Mix) -> Iterator[Tree]:
+    """The trees of a mix with their shares of the data; one that is used both ways hangs from its centre."""
+    total, hops = sum(mix.rates, start=Fraction(0)), search.hops
     for column, value in zip(mix.columns, mix.rates, strict=True):
-        root, arcs = roots[column.group], column.arcs
+        root, ways = search.roots[column.group], ways_of(column.arcs, search.forwards)
         if column.up:
-            root, share = arcs[0][0], value / total
-            away = as_tree(hops, root, share, arcs, DOWN)
-            yield replace(away, up=as_tree(hops, root, share, column.up, UP).up)
+            root, share = column.arcs[0][0], value / total
+            away = as_tree(hops, root, share, ways, DOWN)
+            yield replace(away, up=as_tree(hops, root, share, ways_of(column.up, search.forwards), UP).up)
             continue
-        if use == BOTH:
-            root = top(arcs)
-            arcs = hung_from(root, arcs)
-        yield as_tree(hops, root, value / total, arcs, use)
+        if search.use == BOTH:
+            by_ends = {(way[0], way[-1]): way for one in ways for way in (one, one[::-1])}
+            arcs = [(way[0], way[-1]) for way in ways]
+            root = centre(arcs)
+            ways = [by_ends[arc] for arc in hung_from(root, arcs)]
+        yield as_tree(hops, root, value / total, ways, search.use)

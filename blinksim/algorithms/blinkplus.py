@@ -9,7 +9,6 @@ machines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -19,17 +18,20 @@ from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.rooted_trees import longest_path
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import Arc, Mix, find_hops
+from blinksim.packing.columns import find_hops
 from blinksim.packing.tree_columns import BOTH, TreeSearch, use_of
-from blinksim.schedule.loads import Edge, Tree, rate
+from blinksim.schedule.loads import Tree, rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
     REDUCE_AND_SPREAD, "trees through idle GPUs as well (Blink+)", solver=True, source="Blink+ report, section 4.1"
 )
+
+
+# What a helper must do for trees to branch there.
+_BRANCHES = frozenset(("reduce", "multicast"))
 
 
 def build(
@@ -43,8 +45,8 @@ def build(
 ) -> Schedule:
     """Trees over the members and the idle GPUs among the devices of `topology`, at the best rate.
 
-    topology: ``machine.select(tenant, relays=idle, relays_reduce=True)``. Relays that only forward carry
-    chains between the two GPUs of a pair, but no trees of larger tenants. Without idle neighbours the
+    topology: ``machine.select(tenant, relays=idle, relays_reduce=True)``. Relays that only forward lie
+    on the way from one GPU of a tree to the next. Without idle neighbours the
     tenant's own links remain. Among equally fast choices the one that loads the fewest links. channels: the
     trees, in lanes (on the report's DGX-1 a fourth gained nothing, section 4.3); None for no limit. The
     schedule's bound holds `gap_exact`.
@@ -78,56 +80,23 @@ def helped_trees(
     if channels is not None:
         loss = max(Fraction(0), 1 - channels * search.hops.lane / search.hops.unit / best.rate)
     mix = search.few(best, limits, loss=loss, cheapest=True)
-    return mix.rate * len(roots) * hops.unit, helper_trees(machine, search, mix)
-
-
-def helper_trees(machine: Topology, search: TreeSearch, mix: Mix) -> list[Tree]:
-    """The trees of a mix with their shares of the data."""
-
-    def top(arcs: Sequence[Arc]) -> int:
-        """The middle of a longest path, or its end if that only forwards."""
-        path = longest_path(arcs)
-        middle = path[len(path) // 2], path[(len(path) - 1) // 2]
-        return next((vertex for vertex in middle if _computes(machine, vertex)), path[0])
-
-    return [
-        # Without relays that only forward: they lie on the routes of longer hops.
-        replace(tree, down=_merged(machine, tree.down, up=False), up=_merged(machine, tree.up, up=True))
-        for tree in trees_from(search.hops, mix, search.roots, search.use, top)
-    ]
+    return mix.rate * len(roots) * hops.unit, [*trees_from(search, mix)]
 
 
 def tree_search(machine: Topology, collective: Collective) -> TreeSearch:
     """The search for trees through helpers; each root of an allgather has the same rate."""
     hops, use = find_hops(machine, idle_helpers(machine)), use_of(collective)
-    members = hops.vertices[: hops.members]
+    members, helpers = hops.vertices[: hops.members], hops.vertices[hops.members :]
     roots = (members[collective.root],) if collective.rooted else members if use != BOTH else members[:1]
-    return TreeSearch(hops, roots, use, hops_first=True)
+    forwards = tuple(v for v in helpers if not machine.devices[v].can >= _BRANCHES)
+    return TreeSearch(hops, roots, use, hops_first=True, forwards=forwards)
 
 
 def idle_helpers(topology: Topology) -> tuple[str, ...]:
-    """GPUs and tiles without a rank that trees may use: those that reduce, and for a pair those that forward."""
-    members, pair = set(topology.members), topology.ranks == 2
+    """GPUs and tiles without a rank that trees may use: those that reduce and multicast, or forward."""
+    members = set(topology.members)
     idle = (one for one in topology.devices if one.kind in ("gpu", "tile") and one.name not in members)
-    return tuple(one.name for one in idle if {"reduce", "multicast"} <= one.can or (pair and "forward" in one.can))
-
-
-def _computes(topology: Topology, device: int) -> bool:
-    return bool({"hold", "reduce"} & topology.devices[device].can)
-
-
-def _merged(topology: Topology, edges: Sequence[Edge], *, up: bool) -> tuple[Edge, ...]:
-    passed: dict[int, Edge] = {}
-    merged = []
-    for a, b, links in edges:
-        if a in passed:
-            start, _, first = passed[a]
-            a, links = start, (*links, *first) if up else (*first, *links)
-        if _computes(topology, b):
-            merged.append((a, b, links))
-        else:
-            passed[b] = (a, b, links)
-    return tuple(merged)
+    return tuple(one.name for one in idle if one.can >= _BRANCHES or "forward" in one.can)
 
 
 def lanes(schedule: Schedule) -> Fraction:

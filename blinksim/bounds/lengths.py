@@ -682,7 +682,8 @@ def branching(
         points = ((place.get(metric.place[number], -1), length) for number, length in sums.items())
         added = {point: length for point, length in points if inward and point in others}
         sides.append(Branching(every, cost, len(metric.ends), others, switches, readers, added, most_work))
-    return sides[0], sides[1]
+    # What is the same both ways is found once.
+    return sides[0], sides[sides[0] != sides[1]]
 
 
 def token_sets(

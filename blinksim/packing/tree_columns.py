@@ -5,7 +5,7 @@ integer program over these and further trees, drawn with random prices, for the 
 optimum is the tree-packing bound: the cut for one root (Edmonds 1973), the partition bound for trees used
 both ways (Nash-Williams and Tutte 1961).
 
-Spanning trees of least price are Kruskal's (1956), arborescences NetworkX's (Edmonds, Optimum branchings, 1967).
+Spanning trees of least price are Kruskal's (1956), arborescences as of Chu and Liu (1965) and Edmonds (1967).
 With helpers that they may branch at (Steiner trees), the exact dynamic program over sets of terminals is used
 (Dreyfus and Wagner, The Steiner problem in graphs, 1971) while there are few terminals, and otherwise the best
 spanning tree over small sets of helpers.
@@ -20,15 +20,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from heapq import heapify, heappop, heappush
-from itertools import combinations, islice, pairwise, product
+from functools import cache
+from itertools import chain, combinations, islice, pairwise, product
 from random import Random
 
-from blinksim.bounds.lengths import arborescence
+import numpy as np
+
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import UnionFind, breadth_first, distances, grouped
-from blinksim.graphs.rooted_trees import height, longest_path
+from blinksim.graphs.rooted_trees import cheapest_parents, height, longest_path
 from blinksim.packing.choose import MOST_MEMBERS, Limits, equal_shares, fewest, new_model, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
 from blinksim.packing.hamiltonian import Order, hamiltonian
@@ -81,6 +83,8 @@ def entry_trees(hops: Hops, nodes: Sequence[Sequence[int]], root: int) -> Iterat
 
 
 Prices = Mapping[Arc, float]
+# The vertices that a hop passes, from the first to the last.
+Way = tuple[int, ...]
 # Terminals (beside the root) up to which the dynamic program is used, and sets of helpers tried beyond that.
 MOST_TERMINALS = 7
 MOST_SETS = 64
@@ -103,8 +107,7 @@ def cheapest_tree(
     if not usable or not targets:
         return _spanning(price, root, targets, directed)
     if len(targets) <= MOST_TERMINALS:
-        least, below = _dreyfus_wagner(price, targets, {root, *targets, *usable})
-        return _traced(below, root, targets) if root in least else None
+        return LeastTrees(price, targets, {root, *targets, *usable}).traced(root)
     sets = (chosen for size in range(len(usable) + 1) for chosen in combinations(usable, size))
     spanning = [_spanning(price, root, [*targets, *chosen], directed) for chosen in islice(sets, MOST_SETS)]
     trees = [pruned(tree, targets) for tree in spanning if tree is not None]
@@ -123,15 +126,12 @@ def _spanning(price: Prices, root: int, targets: Sequence[int], directed: bool) 
         both.sort(key=lambda arc: (price[arc] + _HOP, min(place[end] for end in arc)))
         edges = [arc for arc in both if joined.join(*arc)]
         return _away([*edges, *((b, a) for a, b in edges)], root, targets)
-    import networkx as nx
-
-    graph: nx.DiGraph[int] = nx.DiGraph()
-    graph.add_nodes_from(inside)
-    graph.add_weighted_edges_from((a, b, price[a, b] + _HOP) for a, b in arcs)
-    try:
-        return _away(nx.minimum_spanning_arborescence(graph).edges, root, targets)
-    except nx.NetworkXException:
-        return None
+    # In whole numbers, a hop counting 1; what is no hop costs more than any tree.
+    order, whole = [root, *targets], {arc: 1 + int(price[arc] * _WHOLE) for arc in arcs}
+    far = sum(whole.values()) + 1
+    parents = cheapest_parents(np.array([[whole.get((a, b), far) for b in order] for a in order]), 0)
+    hops = ((order[parent], vertex) for vertex, parent in zip(order, parents, strict=True))
+    return _away((hop for hop in hops if hop in whole), root, targets)
 
 
 def _away(arcs: Iterable[Arc], root: int, targets: Sequence[int]) -> tuple[Arc, ...] | None:
@@ -142,49 +142,59 @@ def _away(arcs: Iterable[Arc], root: int, targets: Sequence[int]) -> tuple[Arc, 
     return pruned(tree, targets) if came.keys() >= {*targets} else None
 
 
-Below = Mapping[tuple[int, int], Sequence[tuple[int, int]]]
-LeastTrees = tuple[dict[int, float], Below]
+@cache
+def _halves(targets: int) -> list[tuple[Ints, Ints, Ints, Ints]]:
+    """The sets of 2, 3, … targets as bits, both parts of their divisions, and where those of each begin."""
+    levels = list[tuple[Ints, Ints, Ints, Ints]]()
+    for size in range(2, targets + 1):
+        sets = [bits for bits in range(1 << targets) if bits.bit_count() == size]
+        parts = [(bits, part) for bits in sets for part in range(bits) if part & bits == part > bits ^ part]
+        whole, part = np.array(parts).T
+        levels.append((np.array(sets), part, whole ^ part, np.searchsorted(whole, sets)))
+    return levels
 
 
-def _dreyfus_wagner(price: Prices, targets: Sequence[int], inside: set[int]) -> LeastTrees:
-    """The least prices of trees from every vertex to all targets, and what the best trees consist of."""
-    into = grouped((b, (a, cost + _HOP)) for (a, b), cost in price.items() if a in inside and b in inside)
-    full, far = (1 << len(targets)) - 1, float("inf")
-    # The least price of a tree from a vertex to all targets of a set, whose bits these are; and what such a tree
-    # consists of: an arc and the tree of the same set at its end, or the trees of two parts of the set.
-    best: list[dict[int, float]] = [{} for _ in range(full + 1)]
-    below: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for bits in range(1, full + 1):
-        value = best[bits]
-        if bits & (bits - 1) == 0:
-            value[targets[bits.bit_length() - 1]] = 0.0
-        part = (bits - 1) & bits
-        while part > bits ^ part:
-            for v, cost in best[part].items():
-                total = cost + best[bits ^ part].get(v, far)
-                if total < value.get(v, far):
-                    value[v], below[bits, v] = total, [(part, v), (bits ^ part, v)]
-            part = (part - 1) & bits
-        # Trees are led from further vertices to those known, nearest first (Dijkstra).
-        queue = [(cost, v) for v, cost in value.items()]
-        heapify(queue)
-        while queue:
-            cost, v = heappop(queue)
-            for u, step in into.get(v, ()) if cost <= value[v] else ():
-                if cost + step < value.get(u, far):
-                    value[u], below[bits, u] = cost + step, [(bits, v)]
-                    heappush(queue, (cost + step, u))
-    return best[full], below
+class LeastTrees:
+    """Trees of least price from every vertex to all targets (Dreyfus and Wagner). least: these, or inf."""
 
+    def __init__(self, price: Prices, targets: Sequence[int], inside: Iterable[int]) -> None:
+        self.vertices, self.targets = sorted(inside), targets
+        place = {vertex: number for number, vertex in enumerate(self.vertices)}
+        far, before = np.full((len(place), len(place)), np.inf), np.arange(len(place))[:, None]
+        for (a, b), cost in price.items():
+            if a in place and b in place:
+                far[place[a], place[b]] = cost + _HOP
+        np.fill_diagonal(far, 0.0)
+        for middle in range(len(place)):
+            sums = far[:, middle, None] + far[middle]
+            far, before = np.minimum(far, sums), np.where(sums < far, before[middle], before)
+        # Of every set of targets, as bits: the least trees from each vertex, and those that part there.
+        best, parted = np.full((2, 1 << len(targets), len(place)), np.inf)
+        for number, target in enumerate(targets):
+            best[1 << number], parted[1 << number, place[target]] = far[:, place[target]], 0.0
+        for sets, part, rest, begin in _halves(len(targets)):
+            parted[sets] = np.minimum.reduceat(best[part] + best[rest], begin, axis=0)
+            best[sets] = (far + parted[sets][:, None]).min(axis=2)
+        self._far, self._before, self._best, self._parted = far, before, best, parted
+        self.least: dict[int, float] = dict(zip(self.vertices, best[-1].tolist(), strict=True))
 
-def _traced(below: Below, root: int, targets: Sequence[int]) -> tuple[Arc, ...] | None:
-    """The best tree from `root`."""
-    arcs, stack = set[Arc](), [((1 << len(targets)) - 1, root)]
-    for bits, v in stack:
-        following = below.get((bits, v), [])
-        stack += following
-        arcs.update((v, end) for _, end in following if end != v)
-    return _away(arcs, root, targets)
+    def traced(self, root: int) -> tuple[Arc, ...] | None:
+        """The best tree from `root`; None without one."""
+        if self.least[root] == np.inf:
+            return None
+        arcs, stack = set[Arc](), [(len(self._best) - 1, self.vertices.index(root))]
+        for bits, here in stack:
+            last = end = int((self._far[here] + self._parted[bits]).argmin())
+            while last != here:
+                above = int(self._before[here, last])
+                arcs.add((self.vertices[above], self.vertices[last]))
+                last = above
+            if bits & (bits - 1):
+                _, part, rest, _ = _halves(len(self.targets))[bits.bit_count() - 2]
+                mine = np.flatnonzero((part | rest) == bits)
+                first = mine[(self._best[part[mine], end] + self._best[rest[mine], end]).argmin()]
+                stack += [(int(part[first]), end), (int(rest[first]), end)]
+        return _away(arcs, root, self.targets)
 
 
 DOWN, UP, BOTH = "down", "up", "both"
@@ -195,11 +205,34 @@ def use_of(collective: Collective) -> str:
     return BOTH if collective.reduces and collective.ends == EVERY else UP if collective.reduces else DOWN
 
 
-def as_tree(hops: Hops, root: int, share: Fraction, arcs: Sequence[Arc], use: str) -> Tree:
-    """One tree with the links of its hops, used downwards, upwards or both ways."""
-    down = tuple((a, b, hops.routes[a, b]) for a, b in arcs) if use != UP else ()
-    up = tuple((a, b, hops.routes[b, a]) for a, b in arcs) if use != DOWN else ()
-    return Tree(root, share, down, up)
+def as_tree(hops: Hops, root: int, share: Fraction, ways: Sequence[Way], use: str) -> Tree:
+    """One tree with the links of its ways, used downwards, upwards or both ways."""
+    there, back = ([[hops.routes[hop] for hop in pairwise(way[::step])] for way in ways] for step in (1, -1))
+    down, up = (
+        tuple((way[0], way[-1], tuple(chain(*links))) for way, links in zip(ways, routes, strict=True))
+        for routes in (there, back)
+    )
+    return Tree(root, share, down if use != UP else (), up if use != DOWN else ())
+
+
+def passing(price: Prices, forwards: Sequence[int]) -> tuple[Prices, dict[Arc, tuple[Arc, ...]]]:
+    """The least prices from vertex to vertex through those that only forward, and the hops on the way."""
+    least, ways = dict(price), dict[Arc, tuple[Arc, ...]]((arc, (arc,)) for arc in price)
+    for middle in forwards:
+        into = [(a, cost + _HOP) for (a, b), cost in least.items() if b == middle]
+        onward = [(b, cost) for (a, b), cost in least.items() if a == middle]
+        for (a, cost), (b, more) in product(into, onward):
+            if a != b and cost + more < least.get((a, b), np.inf):
+                least[a, b], ways[a, b] = cost + more, (*ways[a, middle], *ways[middle, b])
+    return {arc: cost for arc, cost in least.items() if not {*arc}.intersection(forwards)}, ways
+
+
+def ways_of(arcs: Iterable[Arc], forwards: Sequence[int]) -> list[Way]:
+    """The hops of a tree, with those that follow each other through vertices that only forward as one way."""
+    ways = list[Way]()
+    for a, b in arcs:
+        ways.append((*ways.pop(), b) if a in forwards else (a, b))
+    return ways
 
 
 # Trees drawn with random prices beside those that the linear program asks for, per root.
@@ -213,6 +246,7 @@ class TreeSearch:
     use: DOWN loads the arcs away from the root, UP those towards it, BOTH both; then the root only names the
     tree. hops_first: a tree's cost, which decides between equals, is its number of hops instead of its
     height. apart: a tree towards a root may be another one than away from it, and any vertex that root.
+    forwards: helpers that only pass on: a tree may pass one several times, by a hop in and the next hop out.
     """
 
     hops: Hops
@@ -220,6 +254,7 @@ class TreeSearch:
     use: str
     hops_first: bool = False
     apart: bool = False
+    forwards: tuple[int, ...] = ()
 
     def used(self, arcs: Sequence[Arc]) -> tuple[Arc, ...]:
         """The hops that these arcs of a tree load."""
@@ -228,8 +263,9 @@ class TreeSearch:
 
     def column(self, arcs: tuple[Arc, ...], group: int = 0) -> Column:
         """The tree's load; its cost is its height, from its centre if it is used both ways."""
-        tall = len(longest_path(arcs)) // 2 if self.use == BOTH else height(self.roots[group], arcs)
-        cost = len(arcs) if self.hops_first else tall
+        cost = len(arcs)
+        if not self.hops_first:
+            cost = len(longest_path(arcs)) // 2 if self.use == BOTH else height(self.roots[group], arcs)
         return Column(arcs, self.hops.load(self.used(arcs)), cost, group)
 
     def prices(self, cost: Mapping[Arc, float]) -> Prices:
@@ -242,44 +278,39 @@ class TreeSearch:
 
     def cheapest(self, cost: Mapping[Arc, float]) -> list[Column]:
         """The cheapest tree of every root that reaches all members."""
-        vertices, ranked = self.hops.vertices, self.hops.members
-        members, helpers = vertices[:ranked], vertices[ranked:]
-        if self.apart and (ranked <= MOST_TERMINALS or not helpers):
-            pair = self._pair(cost, members)
-            return [] if pair is None else [pair]
-        prices = self.prices(cost)
+        members = self.hops.vertices[: self.hops.members]
+        helpers = [v for v in self.hops.vertices[self.hops.members :] if v not in self.forwards]
+        if self.apart and (len(members) <= MOST_TERMINALS or not helpers):
+            return self._pairs(cost, members, helpers)
+        prices, ways = passing(self.prices(cost), self.forwards)
         trees = [cheapest_tree(prices, root, members, helpers, directed=self.use != BOTH) for root in self.roots]
-        return [self.column(arcs, group) for group, arcs in enumerate(trees) if arcs is not None]
+        hops = [arcs and tuple(chain(*map(ways.__getitem__, arcs))) for arcs in trees]
+        return [self.column(arcs, group) for group, arcs in enumerate(hops) if arcs is not None]
 
-    def _pair(self, cost: Mapping[Arc, float], members: Sequence[int]) -> Column | None:
-        """The cheapest trees away from a vertex to all members, and from these to it."""
-        back, inside = {(b, a): value for (a, b), value in cost.items()}, {*self.hops.vertices}
-        if len(inside) == len(members):
-            # In whole numbers, a hop counting 1; what is no hop costs more than any tree.
-            far = (len(members) + 1) * (1 + int(max(cost.values(), default=0) * _WHOLE))
-            whole = ({arc: 1 + int(value * _WHOLE) for arc, value in one.items()} for one in (cost, back))
-            rows = [[[one.get((a, b), far) for b in members] for a in members] for one in whole]
-            least_of = [sum(arborescence(one, place) for one in rows) for place in range(len(members))]
-            root = members[least_of.index(min(least_of))]
-            trees = [_spanning(one, root, [v for v in members if v != root], True) for one in (cost, back)]
+    def _pairs(self, cost: Prices, members: Sequence[int], helpers: Sequence[int]) -> list[Column]:
+        """The cheapest trees from and to a vertex: of every member, or with helpers of the best vertex."""
+        both = cost, {(b, a): value for (a, b), value in cost.items()}
+        prices, ways = zip(*(passing(one, self.forwards) for one in both), strict=True)
+        if helpers:
+            sides = [LeastTrees(one, members, {*members, *helpers}) for one in prices]
+            root = min((*members, *helpers), key=lambda v: (sum(side.least[v] for side in sides), v))
+            pairs = [[side.traced(root) for side in sides]]
         else:
-            least, below = zip(*(_dreyfus_wagner(one, members, inside) for one in (cost, back)), strict=True)
-            # What helps a pair may only forward.
-            able = (least[0].keys() & least[1].keys()).intersection(members if len(members) == 2 else inside)
-            if not able:
-                return None
-            root = min(able, key=lambda v: (least[0][v] + least[1][v], v))
-            trees = [_traced(each, root, members) or () for each in below]
-        down, up = trees
-        if down is None or up is None:
-            return None
-        load = self.hops.load((*down, *((b, a) for a, b in up)))
-        return Column(down, load, len(down) + len(up), 0, up)
+            roots = ((root, [v for v in members if v != root]) for root in members)
+            pairs = [[_spanning(one, root, others, True) for one in prices] for root, others in roots]
+        found = list[Column]()
+        for pair in pairs:
+            sides_of = zip(ways, pair, strict=True)
+            down, up = (arcs and tuple(chain(*map(way.__getitem__, arcs))) for way, arcs in sides_of)
+            if down and up:
+                load = self.hops.load((*down, *((b, a) for a, b in up)))
+                found.append(Column(down, load, len(down) + len(up), 0, up))
+        return found
 
     def first(self) -> list[Column]:
         """A tree of fewest hops for every root; raises `InfeasibleError` if some member cannot be reached."""
         first = self.cheapest(dict.fromkeys(self.hops.routes, 1.0))
-        if len(first) < len(self.roots):
+        if len({column.group for column in first}) < len(self.roots):
             raise InfeasibleError("some member cannot be reached by hops that pass no other member")
         return first
 
@@ -287,7 +318,11 @@ class TreeSearch:
         """The best mix of all trees; raises `InfeasibleError` if some member cannot be reached."""
         first, hops = self.first(), self.hops
         return best_mix(
-            first, hops.capacity, groups=len(first), rounds=300, price=lambda each: self.cheapest(hops.cost(each))
+            first,
+            hops.capacity,
+            weights=[1] * len(self.roots),
+            rounds=300,
+            price=lambda each: self.cheapest(hops.cost(each)),
         )
 
     def drawn(self, seed: int, number: int = _DRAWN) -> list[Column]:

@@ -15,7 +15,7 @@ from dgx1_subsets import GOLDEN, MACHINES, machine
 
 import blinksim as bs
 from blinksim.algorithms import blinkplus
-from blinksim.algorithms.blinkplus import idle_helpers, lanes
+from blinksim.algorithms.blinkplus import lanes
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -27,7 +27,7 @@ from blinksim.graphs.rooted_trees import longest_path
 from blinksim.machines import load
 from blinksim.packing import tree_columns
 from blinksim.packing.tree_columns import cheapest_tree
-from blinksim.schedule.loads import Tree, trees_of
+from blinksim.schedule.loads import Tree, rate, trees_of
 from blinksim.schedule.pipeline import scratch
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
@@ -160,9 +160,15 @@ def test_relays_that_only_forward_carry_chains_of_pairs() -> None:
     # Every send runs between the two GPUs; relays lie on routes.
     names = {schedule.topology.devices[i].name for i in (*schedule.src, *schedule.dst)}
     assert names == {"gpu0", "gpu1"}
-    # Larger tenants cannot branch at such relays.
-    assert idle_helpers(tenant((0, 1, 2), range(4), reduce=False)) == ()
-    assert verify(blinkplus.build(tenant((0, 1, 2), range(4), reduce=False), ALLREDUCE)).ok
+
+
+def test_trees_of_more_pass_relays_that_only_forward_and_branch_at_none() -> None:
+    """As much as the bound allows on a DGX-1 half, where the tree of three GPUs alone has less."""
+    part = tenant((0, 1, 2), range(4), reduce=False)
+    schedule = blinkplus.build(part, ALLREDUCE)
+    assert verify(schedule).ok
+    assert rate(schedule) == bs.bound(part).rate > bs.bound(tenant((0, 1, 2), range(3))).rate
+    assert {int(i) for i in (*schedule.src, *schedule.dst)} == {0, 1, 2}
 
 
 @pytest.mark.slow

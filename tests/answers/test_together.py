@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise, product
 from random import Random
 
 import networkx as nx
@@ -51,7 +51,17 @@ def trees_of(widths: Machine, members: set[int], helpers: set[int]) -> list[tupl
     return found
 
 
-def fairest(widths: Machine, gpus: int, groups: list[tuple[set[int], str, Fraction]], relays: bool) -> list[float]:
+def through(widths: Machine, members: set[int], helpers: set[int]) -> list[tuple[tuple[int, ...], ...]]:
+    """All trees over the members whose every edge is a path through helpers that only forward."""
+    graph, pairs = nx.Graph(list(widths)), [*combinations(sorted(members), 2)]
+    paths = {pair: [p for p in nx.all_simple_paths(graph, *pair) if helpers.issuperset(p[1:-1])] for pair in pairs}
+    shapes = trees_of(dict.fromkeys([*pairs, *((b, a) for a, b in pairs)], 1), members, set())
+    return [tuple(map(tuple, ways)) for shape in shapes for ways in product(*(paths[pair] for pair in shape))]
+
+
+def fairest(
+    widths: Machine, gpus: int, groups: list[tuple[set[int], str, Fraction]], relays: bool, *, forward: bool = False
+) -> list[float]:
     """The max-min fair rates in GB/s by HiGHS: every tree from every root has a rate of its own, each way.
 
     Variables: the common rate, the rate of every group, the trees.
@@ -59,8 +69,9 @@ def fairest(widths: Machine, gpus: int, groups: list[tuple[set[int], str, Fracti
     used: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     equal, count = list[dict[int, float]](), 1 + len(groups)
     for number, (members, name, _) in enumerate(groups, 1):
-        trees = trees_of(widths, members, {*range(gpus)} - members if relays else set())
-        roots = {v for tree in trees for pair in tree for v in pair} if name == "allreduce" else members
+        helpers = {*range(gpus)} - members if relays else set()
+        trees = (through if forward else trees_of)(widths, members, helpers)
+        roots = {way[end] for tree in trees for way in tree for end in (0, -1)} if name == "allreduce" else members
         roots = {min(members)} if name in ("broadcast", "reduce") else roots
         ways = {"allreduce": (False, True), "reduce": (True,), "reducescatter": (True,)}.get(name, (False,))
         whole = dict[int, float]()
@@ -69,10 +80,13 @@ def fairest(widths: Machine, gpus: int, groups: list[tuple[set[int], str, Fracti
             for inward in ways:
                 sums.append({})
                 for tree in trees:
-                    if root not in nx.Graph(tree):
+                    way_of = {(way[0], way[-1]): way for one in tree for way in (one, one[::-1])}
+                    if root not in (ends := nx.Graph(list(way_of))):
                         continue
-                    for a, b in nx.bfs_edges(nx.Graph(tree), root):
-                        used[(b, a) if inward else (a, b)][count] = 1.0
+                    for edge in nx.bfs_edges(ends, root):
+                        for a, b in pairwise(way_of[edge]):
+                            hop = (b, a) if inward else (a, b)
+                            used[hop][count] = used[hop].get(count, 0.0) + 1.0
                     sums[-1][count] = 1.0
                     count += 1
             if len(ways) == 2:
@@ -107,26 +121,27 @@ def fairest(widths: Machine, gpus: int, groups: list[tuple[set[int], str, Fracti
     return [held[number] for number in sorted(held)]
 
 
-def drawn(seed: int, names: tuple[str, ...]) -> tuple[Together, list[float]]:
+def drawn(seed: int, names: tuple[str, ...], *, forward: bool = False) -> tuple[Together, list[float]]:
+    """Groups on a machine, with relays that reduce, that only forward, or none. Their answer, and the fair rates."""
     random = Random(seed)
     while True:
         gpus = random.randint(4, 5)
         widths = machine_of(random, gpus, uneven=random.random() < 0.3)
         if len(widths) > 16:
             continue
-        relays = random.random() < 0.7
+        relays = forward or random.random() < 0.7
         groups = []
         for _ in range(random.randint(2, 3)):
             members = {*random.sample(range(gpus), random.randint(2, 3))}
             groups.append((members, random.choice(names), Fraction(random.randint(1, 3))))
         texts = [f"{','.join(map(str, sorted(m)))}:{name}:{int(w)}" for m, name, w in groups]
         question = Question(topology_of(widths, gpus))
-        question = replace(question, relays="others", relays_reduce=True) if relays else question
+        question = replace(question, relays="others", relays_reduce=not forward) if relays else question
         try:
             found = together(question, texts)
         except bs.InfeasibleError:
             continue
-        return found, fairest(widths, gpus, groups, relays)
+        return found, fairest(widths, gpus, groups, relays, forward=forward)
 
 
 def assert_best(found: Together, fair: list[float]) -> None:
@@ -157,10 +172,22 @@ def test_any_collectives_on_drawn_machines(seed: int) -> None:
     assert_best(*drawn(1000 + seed, ANY))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_relays_that_only_forward_lie_on_any_way(seed: int) -> None:
+    """From one GPU of a tree to the next there are several ways; trees of one rate take several."""
+    found, fair = drawn(3000 + seed, ANY, forward=True)
+    assert_best(found, fair)
+    for group in found.groups:
+        assert group.schedule is not None
+        ends = {int(end) for end in (*group.schedule.src, *group.schedule.dst)}
+        assert {group.part.devices[end].name for end in ends} == {*group.part.members}
+
+
 @pytest.mark.slow
 def test_many_drawn_machines() -> None:
     for seed in range(200):
         assert_best(*drawn(2000 + seed, ("allreduce",) if seed % 2 else ANY))
+        assert_best(*drawn(4000 + seed, ("allreduce",) if seed % 2 else ANY, forward=True))
 
 
 @pytest.mark.parametrize(

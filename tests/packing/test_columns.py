@@ -102,7 +102,7 @@ def test_groups_get_equal_rates() -> None:
         Column(((1, 2),), ((shared, 1),), group=1),
         Column(((1, 3),), ((second, 1),), group=1),
     ]
-    mix = best_mix(columns, [3, 5, 1], groups=2)
+    mix = best_mix(columns, [3, 5, 1], weights=(1, 1))
     totals = [sum(r for c, r in zip(mix.columns, mix.rates, strict=True) if c.group == g) for g in (0, 1)]
     assert totals == [4, 4]
     assert mix.rate == 4

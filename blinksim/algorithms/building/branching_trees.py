@@ -78,7 +78,7 @@ def shared_out(
     groups = topology.ranks if own else 1
     if {column.group for column in columns} != set(range(groups)):
         raise InfeasibleError("some member is the root of none of the trees of this bound")
-    mix = best_mix(columns, capacities, groups=groups)
+    mix = best_mix(columns, capacities, weights=[1] * groups)
     chosen = [(rate * net.unit, trees[column.arcs[0][0]]) for column, rate in zip(mix.columns, mix.rates, strict=True)]
     return mix.rate * groups * net.unit, chosen
 

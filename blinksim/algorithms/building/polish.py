@@ -139,7 +139,7 @@ class _Question:
             if columns is None:
                 break
             if {column.group for column in columns} == set(range(len(self.roots))):
-                mix = best_mix(columns, self.hops.capacity, groups=len(self.roots))
+                mix = best_mix(columns, self.hops.capacity, weights=[1] * len(self.roots))
                 if not entries or mix.rate > entries[-1][2].rate:
                     entries.append((height, columns, mix, whole))
                 if mix.rate * self.hops.unit * len(self.roots) >= self.bound.rate:
@@ -164,7 +164,7 @@ class _Question:
         random, shuffled = Random(seed), list(columns)
         for _ in range(_ORDERS if len(mix.columns) > len(self.roots) else 0):
             random.shuffle(shuffled)
-            other = best_mix(shuffled, self.hops.capacity, groups=len(self.roots))
+            other = best_mix(shuffled, self.hops.capacity, weights=[1] * len(self.roots))
             if other.rate >= mix.rate and len(other.columns) < len(mix.columns):
                 mix = other
         weight = dict(zip(mix.columns, mix.rates, strict=True))
@@ -241,7 +241,7 @@ class _Question:
         for height in sorted({*heights} - levels):
             low = [column for column, own in zip(columns, heights, strict=True) if own <= height]
             if len(low) <= _MOST_EXACT and {column.group for column in low} == set(range(len(self.roots))):
-                mix = best_mix(low, self.hops.capacity, groups=len(self.roots))
+                mix = best_mix(low, self.hops.capacity, weights=[1] * len(self.roots))
                 if mix.rate * len(self.roots) >= total:
                     levels.add(height)
                     break
