@@ -204,7 +204,8 @@ def test_facts_of_the_other_machines() -> None:
     assert a100.links_between("gpu0", "nvswitch")[0].lanes == 12
     assert rate(a100, "gpu0", "nvswitch", "nvlink") == 300
     assert sorted(d.name for d in a100.devices if d.kind == "cpu") == ["cpu1", "cpu3", "cpu5", "cpu7"]
-    assert rate(a100, "cpu3", "cpu1", "cpu") == 16
+    # EPYC 7002: four links of 16 lanes at 18 GT/s, of which NCCL counts 16 GB/s.
+    assert rate(a100, "cpu3", "cpu1", "cpu") == 4 * 16 * 18 / 8
     assert a100.fabric is not None
     assert a100.fabric.ports == tuple(f"net{i}" for i in range(8))
     h100 = machine("hgx-h100-8nic")
@@ -221,7 +222,7 @@ def test_facts_of_the_other_machines() -> None:
     assert rate(grace, "gpu0", "gpu3", "nvlink") == 150
     assert "c2c" in grace.inter_node_links
     assert rate(machine("vm-a100x4"), "gpu2", "nvswitch", "nvlink") == 300
-    for name, between in (("pcie8-2sw-amd", 16), ("pcie8-2sw-intel", 62.4), ("pcie8-4sw-intel", 128)):
+    for name, between in (("pcie8-2sw-amd", 144), ("pcie8-2sw-intel", 62.4), ("pcie8-4sw-intel", 128)):
         box = machine(name)
         assert box.collective_links == ("pcie", "cpu")
         assert rate(box, "cpu0", "cpu1", "cpu") == between
@@ -333,7 +334,11 @@ def test_nvlink_rates(sm: int, nominal: float, nccl: float) -> None:
         ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85"', 62.4, 10),
         ('arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"', 4 * 32, 22),
         ('arch="x86_64" vendor="GenuineIntel" familyid="0x6" modelid="0xcf"', 4 * 40, 40),
-        ('arch="x86_64" vendor="AuthenticAMD" familyid="25" modelid="1"', 16, 16),
+        ('arch="x86_64" vendor="AuthenticAMD" familyid="23" modelid="49"', 144, 16),
+        ('arch="x86_64" vendor="AuthenticAMD" familyid="25" modelid="1"', 144, 16),
+        ('arch="x86_64" vendor="AuthenticAMD" familyid="25" modelid="17"', 256, 16),
+        ('arch="x86_64" vendor="AuthenticAMD" familyid="26" modelid="2"', 256, 16),
+        ('arch="x86_64" vendor="AuthenticAMD"', 256, 16),
         ('arch="x86_64" vendor="  Shanghai  " familyid="7" modelid="91"', 9, 9),
         ('arch="x86_64" vendor="CentaurHauls" familyid="7" modelid="59"', 6, 6),
         ('arch="ppc64"', 32, 32),
