@@ -538,8 +538,10 @@ def answer(
                 # What is measured of links is no bound: a program may exceed what others have measured.
                 longer = one.longer(*programs.get(size, ()))
                 stated = replace(longer, bound=bound if one.grants else forwarding, least=None)
-                if one.algorithm in own and stated.time_s > takes.time_s:
-                    # The library sends in this way, so links reach what its time shows.
+                if one.algorithm in own and (
+                    stated.time_s > takes.time_s >= asked.links(collective, size, [one.algorithm]).time_s
+                ):
+                    # The library sends in this way, if anything can so quickly: links reach what it shows.
                     stated = replace(stated, terms=takes.terms, rates=f"{asked.library}-reached")
                 every.append(stated)
             best = replace(best, projections=tuple(sorted(every, key=attrgetter("time_s"))))

@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 import blinksim as bs
+from blinksim.answers.project import Answer
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.machines import catalogue
@@ -127,6 +128,16 @@ def test_a_broadcast_that_an_allreduce_limits_says_so() -> None:
     found = bs.project(bs.load("p5.48xlarge", nodes=2), "broadcast", 2**20)
     assert found.details["choice"] == ""
     assert found.details["origin"].startswith("no more than an allreduce takes: ")
+
+
+def test_no_ring_takes_what_the_library_took_where_adapters_carry_less() -> None:
+    """1 GiB on two p5 was published with 440 GB/s; a ring crosses adapters of 400 GB/s a node."""
+    found = bs.project(bs.load("p5.48xlarge", nodes=2), "allreduce", 2**30)
+    assert isinstance(found, Answer)
+    assert found.could is not None
+    rings = [one.time_s for one in found.could.projections if one.algorithm == "ring"]
+    assert rings
+    assert min(rings) >= 2 * 15 / 16 * 2**30 / 400e9 > found.time_s
 
 
 @pytest.mark.parametrize("name", ["project", "compare", "bound", "place", "levels"])
