@@ -6,6 +6,10 @@
 of allreduce, allgather and reduce-scatter, one node apart from several, of the most GPUs, from 256 MiB on if there are
 three such times, else from 64, else from 16. A link class without such times gets the share of its data sheet that the
 nearest relative reaches, and the table says so.
+
+Only rings, as every link of one carries as many bytes in whatever order; trees, switches that add and alltoalls share
+links in an order that no table states. So a machine of which such times or single sizes were published (hgx-h200,
+p5.48xlarge) has its relative's share, as has l40s-pcie, whose one published table is of two servers of two GPUs.
 """
 
 from __future__ import annotations
