@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from math import gcd, inf, lcm
 from typing import Any
@@ -155,7 +155,7 @@ class _Buffers:
         self.lengths = cut.lengths
         self.scratch = [0] * schedule.topology.ranks
         self.at: dict[tuple[int, int], Place] = {}
-        self._homes: dict[tuple[int, int], Place] = {}
+        self.home = cache(self.first_home)
         # Where each chunk starts in the input of ranks that start with it, and in the output of those that end with it.
         block = cut.count // schedule.topology.ranks
         filled: dict[tuple[int, int], int] = {}
@@ -181,13 +181,10 @@ class _Buffers:
         self.scratch[rank] += self.lengths[chunk]
         return place
 
-    def home(self, rank: int, chunk: int) -> Place:
+    def first_home(self, rank: int, chunk: int) -> Place:
         """Where a rank keeps what arrives of a chunk: in its output if it belongs there, else in scratch."""
-        key = (rank, chunk)
-        if key not in self._homes:
-            belongs = chunk in self._ends[rank]
-            self._homes[key] = Place(OUTPUT, self._starts_out[chunk]) if belongs else self.room(rank, chunk)
-        return self._homes[key]
+        belongs = chunk in self._ends[rank]
+        return Place(OUTPUT, self._starts_out[chunk]) if belongs else self.room(rank, chunk)
 
     def copies(self) -> Iterator[tuple[int, Place, Place, int]]:
         """What ends where it started: (rank, from, to, units)."""

@@ -113,11 +113,6 @@ def _clock(timed: Timed, spread: Spread | None) -> _Forest | _Steps:
     return known[spread]
 
 
-def route_alphas(schedule: Schedule, spread: Spread | None = None, scale: Floats | float = 1.0) -> Floats:
-    """`Spread.alphas` of the routes that a schedule is divided among; by default those that it has."""
-    return (spread or single_routes(schedule)).alphas(schedule.topology.link_columns, scale)
-
-
 @dataclass(frozen=True, eq=False)
 class Starts:
     """First link of every path, where messages start. start (R + 1): the paths of each route.
@@ -259,8 +254,8 @@ class _Steps:
             spread, shared = spread or single_routes(timed), resources(timed.topology)
             occupied, starts = RouteUses.of(spread, shared), Starts.of(timed, spread, shared)
             carried, whole = whole_loads(timed, spread, shared)
-            self.total, alphas = np.array([value / whole for value in carried]), route_alphas(timed, spread)
-            kinds, numbers = step_kinds(timed, spread)
+            self.total = np.array([value / whole for value in carried])
+            alphas, (kinds, numbers) = spread.alphas(timed.topology.link_columns), step_kinds(timed, spread)
             channels, count = int(timed.channel.max(initial=0)) + 1, len(shared.rate)
             for used, share, messages in kinds:
                 passed = crossed(occupied, alphas, used, share, count)
@@ -417,7 +412,8 @@ class _Forest:
         slowest = np.zeros(len(occupied.count))
         np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * occupied.part)
         behind, waits = serialization(base, spread, own, seconds)
-        self.paths = Paths(base, route_alphas(base, spread)[base.route], slowest[base.route] * share + behind, waits)
+        alphas = spread.alphas(base.topology.link_columns)
+        self.paths = Paths(base, alphas[base.route], slowest[base.route] * share + behind, waits)
         self.moved, self.waited = float(self.paths.transfer.sum()), float(waits.sum())
         (start, wait), (lag, fill) = self.paths.longest(1, 0), self.paths.longest(1, _VERY_MANY)
         self.ends = (start + wait, 0.0), (lag, fill / _VERY_MANY)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from itertools import starmap
 from statistics import median
 from typing import Any, TypeVar, cast, get_args
@@ -151,7 +151,7 @@ class Library(TimingModel):
         self.question = Question()
         self.healthy: Library | None = None
         self._found: dict[tuple[object, ...], Any] = {}
-        self._others: dict[tuple[int, int], Library] = {}
+        self._of_nodes = cache(lambda **how: self.at(Question(self._name, **how))[0])
         self.contests: dict[tuple[Collective, tuple[str, ...]], Contest] = {}
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
         self.alone: dict[Collective, tuple[Topology, Fraction, tuple[str, ...]]] = {}
@@ -571,10 +571,7 @@ class Library(TimingModel):
 
     def _beside(self, nodes: int, each: int) -> Library:
         """The model of as many GPUs of each of other nodes of the machine; it knows what this one does."""
-        if (nodes, each) not in self._others:
-            question = Question(self._name, nodes=nodes, ranks_per_node=each)
-            self._others[nodes, each] = self.at(question)[0]
-        other = self._others[nodes, each]
+        other = self._of_nodes(nodes=nodes, ranks_per_node=each)
         other.published, other.constants = self.published, self.constants
         return other
 

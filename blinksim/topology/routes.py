@@ -139,7 +139,7 @@ class Neighbourhood:
         self._attached = {
             number: frozenset(part.tolist()) for number, part in zip(numbers.tolist(), parts, strict=True)
         }
-        self._hops: dict[tuple[int, bool], dict[int, int]] = {}
+        self._hops_from = cache(self.hops_from)
         self._between: dict[frozenset[Attached], Attached] = {}
 
     def switches(self, a: int, b: int) -> Attached:
@@ -160,11 +160,9 @@ class Neighbourhood:
         """How many pairs of switches are linked."""
         return sum(map(len, self._inner.values()))
 
-    def _hops_from(self, switch: int, *, ahead: bool) -> dict[int, int]:
-        if (switch, ahead) not in self._hops:
-            near = self._inner if ahead else self._beside
-            self._hops[switch, ahead] = distances(switch, lambda place: near.get(place, ()))
-        return self._hops[switch, ahead]
+    def hops_from(self, switch: int, ahead: bool) -> dict[int, int]:
+        near = self._inner if ahead else self._beside
+        return distances(switch, lambda place: near.get(place, ()))
 
 
 class Between:

@@ -44,7 +44,7 @@ from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, 
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
-from blinksim.timing.alpha_beta import Counts, Floats, Ints, Paths, Starts, crossed, route_alphas, step_kinds
+from blinksim.timing.alpha_beta import Counts, Floats, Ints, Paths, Starts, crossed, step_kinds
 from blinksim.timing.contest import able_of
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.public_tables import SetUpName
@@ -335,7 +335,7 @@ class RingModel:
         scale, slower = np.array([alphas.get(link.kind, 1.0) for link in links]), np.ones(len(shared.rate))
         slower[shared.of_link] = [betas.get(link.kind, 1.0) for link in links]
         starts, seconds = replace(starts, overhead=starts.overhead * scale[first]), seconds * slower
-        routes = route_alphas(schedule, scale=scale)
+        routes = single_routes(schedule).alphas(schedule.topology.link_columns, scale)
         kinds, counts, loads = self._kinds
         if kinds:
             # Each step waits for the overheads of all messages on the link that is busy longest, of many

@@ -120,7 +120,7 @@ class Faults:
         self.targets = tuple(self._targets())
         self.columns = [(place, share) for place, one in enumerate(self.targets) for share in one.kind.shares]
         self.places = np.array([place for place, _ in self.columns])
-        self._known: dict[tuple[object, ...], Floats] = {}
+        self._known = cache(self._effects)
         self._healthy: dict[tuple[object, ...], Projection] = {}
         self._orbits: dict[Part, tuple[Part, Ints]] = {}
         # Which adapters a job takes is a choice where a node has several.
@@ -229,10 +229,7 @@ class Faults:
         """
         identity, other = np.arange(len(self.node.devices)), local if other == local else other
         first, move = self.alike(local, nics) if other in (None, local) else ((local, nics), identity)
-        key = first, first[0] if other == local else other, collective, size
-        if key not in self._known:
-            self._known[key] = self._effects(*key)
-        return self._known[key][self._moved(move)]
+        return self._known(first, first[0] if other == local else other, collective, size)[self._moved(move)]
 
     def _moved(self, move: Ints) -> Ints:
         """For each column the one that the symmetry takes to it."""

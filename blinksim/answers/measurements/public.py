@@ -221,14 +221,11 @@ class Jobs:
 
     def __init__(self, machine: str) -> None:
         self.machine, self.rates = machine, load(machine).nccl_rates
-        self._libraries = dict[tuple[Question, str, bool], Library]()
+        self._library = cache(lambda question, **how: Library(**how).at(question)[0])
 
     def library(self, cell: Cell, adds: bool) -> Library:
         """The library's model for the GPUs of a cell. adds: switches may add."""
-        key = question, version, _ = question_of(self.machine, cell), nearest(cell.set.version), adds
-        if key not in self._libraries:
-            self._libraries[key] = Library(version=version, multicast=adds).at(question)[0]
-        return self._libraries[key]
+        return self._library(question_of(self.machine, cell), version=nearest(cell.set.version), multicast=adds)
 
     def bound(self, cell: Cell) -> Ceiling | None:
         """The bound at nominal rates; switches do what their file says that they can, unless they were set not to."""

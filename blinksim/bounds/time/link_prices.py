@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from math import ceil, exp, log
 from typing import Any, ClassVar
@@ -68,8 +68,7 @@ class Searched(Theorem):
         super().__init__(facts, size, part)
         # By which power what is brought has grown with the time of late.
         self._rises = _RISES
-        self._orders = dict[int, list[Choice]]()
-        self._sums = dict[tuple[int, Choice, int], int]()
+        self._ordered, self._most = cache(self.in_order), cache(self.brought)
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
@@ -109,23 +108,19 @@ class Searched(Theorem):
                 break
         return min(tried)
 
-    def _ordered(self, time: int) -> list[Choice]:
+    def in_order(self, time: int) -> list[Choice]:
         """The choices, those first that say the least by a coarse sum."""
         if time > _LATEST:
             return list(self.choices)
-        if time not in self._orders:
-            brought = self.brings(time, self.choices, self.coarse)
-            self._orders[time] = [self.choices[place] for place in sorted(range(len(brought)), key=brought.__getitem__)]
-        return self._orders[time]
+        brought = self.brings(time, self.choices, self.coarse)
+        return [self.choices[place] for place in sorted(range(len(brought)), key=brought.__getitem__)]
 
-    def _most(self, time: int, choice: Choice, steps: int) -> int:
+    def brought(self, time: int, choice: Choice, steps: int) -> int:
         """What links bring by a time, rounded up; all of it by a time that is too late to say."""
         if time > _LATEST:
             return self.all
-        if (time, choice, steps) not in self._sums:
-            (brought,) = self.brings(time, [choice], steps)
-            self._sums[time, choice, steps] = ceil(brought * (1 + _SAFE))
-        return self._sums[time, choice, steps]
+        (brought,) = self.brings(time, [choice], steps)
+        return ceil(brought * (1 + _SAFE))
 
     def proves(self, time: int) -> bool:
         """True if less can be brought by `time` than must be: then nothing ends by then, or sooner."""

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from heapq import heappop, heappush
 from math import ceil
 from typing import Any
@@ -228,7 +228,7 @@ class _Flow:
         self._share = facts.collective.between(given, taken, facts.topology.ranks) * facts.scale * SECOND
         # The devices of ranks whose clocks are taken to show less than when data of others can pass; at first, all.
         self.late = frozenset(device for device in self.sources if device in facts.owners)
-        self._found: dict[frozenset[int], _Paths] = {}
+        self._paths = cache(partial(_Paths, facts, self.sources, {*self.sinks}))
         # The least of the rates out of the sources and into the sinks; the least delay of anything between them.
         inside, outside = {*self.sources}, {*self.sinks}
         every = list(zip(facts.src, facts.dst, facts.rate, strict=True))
@@ -245,9 +245,7 @@ class _Flow:
         return float(self.needed(size)) / self._narrow + self._apart
 
     def clocks(self, late: frozenset[int], needed: Fraction) -> tuple[int, list[int]]:
-        if late not in self._found:
-            self._found[late] = _Paths(self.facts, self.sources, {*self.sinks}, late)
-        return self._found[late].clocks(needed)
+        return self._paths(late).clocks(needed)
 
     def refined(self, size: int) -> tuple[int, list[int]]:
         """A later time where there is one, and its clocks: with what is known of when data of others can pass."""
