@@ -363,10 +363,10 @@ def undivided(found: Candidate) -> list[Candidate]:
 
 def quickest_trees(best: Candidate, sizes: Collection[int]) -> list[Candidate]:
     """These packed trees and others, the quickest at the largest size first; if as quick, at the smallest."""
-
     ends = max(sizes), min(sizes)
-    every = (best, *other_trees(best))
-    return sorted(every, key=lambda one: [cost(fewer_trees(one, size), size).time_s for size in ends])
+    return sorted(
+        (best, *other_trees(best)), key=lambda one: [cost(fewer_trees(one, size), size).time_s for size in ends]
+    )
 
 
 @lru_cache(maxsize=8)
@@ -452,14 +452,15 @@ def only_chunks(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArr
     chunks, sends = np.flatnonzero(kept), kept[schedule.chunk]
     # Below 2^53 these sums are exact.
     whole, part = np.bincount(kind, schedule.share_num), np.bincount(kind[chunks], schedule.share_num[chunks])
-    grown = [Fraction(int(whole[of]), int(part[of])) for of in kind[chunks].tolist()]
-    shares = [schedule.share(chunk) * factor for chunk, factor in zip(chunks.tolist(), grown, strict=True)]
-    den = lcm(*(share.denominator for share in shares))
+    # Whole numbers of any length: with fractions it takes ten times as long.
+    over = schedule.share_num[chunks].astype(object) * whole[kind[chunks]].astype(np.int64)
+    under = part[kind[chunks]].astype(np.int64) * np.array(schedule.share_den, dtype=object)
+    den = lcm(*(under // np.gcd(over, under)))
     if den > MOST_DENOMINATOR:
         return None
     taken: dict[str, Any] = {name: getattr(schedule, name)[chunks] for name in ("origin", "target")}
     taken |= {name: getattr(schedule, name)[sends] for name in ("src", "dst", "op", "step", "route", "channel")}
-    taken["share_num"] = np.array([int(share * den) for share in shares], dtype=np.int64)
+    taken["share_num"] = (over * den // under).astype(np.int64)
     taken["chunk"] = (np.cumsum(kept) - 1)[schedule.chunk[sends]].astype(np.int32)
     return replace(schedule, share_den=den, bound={}, **taken)
 
@@ -581,11 +582,10 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best:
 
     Schedules by symmetry stay out, as the machine has fewer of these.
     """
-    from blinksim.formats.schedule_json import carried
-
     part, even = contest.topology, evened(contest.topology)
     if even is None:
         return
+    from blinksim.formats.schedule_json import carried
 
     def moved(found: Candidate) -> Candidate:
         return Candidate(found.timed, found.parallel, lambda: Candidate(carried(found.schedule, part, "it")))
