@@ -451,9 +451,10 @@ class Paths:
         paths = self.to_ports() if self.ports else self.between_gpus()
         return max((path.bandwidth for path in paths), default=LOCAL_BANDWIDTH)
 
-    def room(self, vertices: Sequence[int], bandwidth: int) -> int:
-        """How many channels of `bandwidth` the links out of some vertices hold."""
-        return sum(self.system.wires[i].bandwidth // bandwidth for a in vertices for i in self.system.out[a])
+    def room(self, vertices: Sequence[int], bandwidth: int, kind: int = DIS) -> int:
+        """How many channels of `bandwidth` the links out of some vertices hold: those that paths of a kind may take."""
+        wires = (self.system.wires[i] for a in vertices for i in self.system.out[a])
+        return sum(wire.bandwidth // bandwidth for wire in wires if wire.kind <= kind)
 
     def total(self) -> int:
         """The most that one GPU can send: over all its NVLinks, or over PCIe."""

@@ -110,7 +110,7 @@ class Reach:
         steps = {Pattern.RING: (-1, 1), **trees}.get(Pattern(target.pattern), (1,))
         self.beside = [tuple(dict.fromkeys((gpu + step) % n for step in steps)) for gpu in range(n)]
         self.following = self._following if paths.switches else cache(self._following)
-        self.order = cache(self._order)
+        self.order, self.crossing = cache(self._order), cache(self.between)
 
     def between(self, gpu: int, port: int, entering: bool, bandwidth: int) -> tuple[Demand | None, int]:
         """What a channel takes between a GPU and a port, None if too far; and how many links it crosses."""
@@ -359,7 +359,7 @@ class Attempt:
         return True
 
     def _enter(self, port: int, gpu: int, back: int, order: tuple[int, ...] | None) -> None:
-        demand, hops = self.reach.between(gpu, port, True, self.target.bw_inter)
+        demand, hops = self.reach.crossing(gpu, port, True, self.target.bw_inter)
         if demand is None or self.visits <= 0 or not self._take(demand):
             return
         self.hops += hops
@@ -387,7 +387,7 @@ class Attempt:
                 elif port != self.nets[-1][1]:
                     continue
                 bandwidth //= 2
-            demand, hops = reach.between(gpu, port, False, bandwidth)
+            demand, hops = reach.crossing(gpu, port, False, bandwidth)
             before, self.nets[-1][1] = self.nets[-1][1], port
             self._cross(demand, hops, gpu, step, back, close, order)
             self.nets[-1][1] = before
@@ -484,7 +484,7 @@ class _Search:
         """
         now, paths, inter = self.now, self.paths, self.inter
         steps = self.gpus - 1 + (now.pattern == Pattern.RING and not inter)
-        most = paths.room(paths.gpus, now.bw_intra) // max(1, steps)
+        most = paths.room(paths.gpus, now.bw_intra, now.type_intra) // steps if steps else now.most
         most = min(now.most, most, paths.room(paths.ports, now.bw_inter) if inter else most)
         hops = steps * self.hops[0] + (2 + (now.pattern == Pattern.BALANCED_TREE)) * self.hops[1]
         return self.best.beaten_by(now, most, most * hops, self.gpus)
