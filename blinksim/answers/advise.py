@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from blinksim import exports
-from blinksim.answers.bound import IDLE_GPUS, carrier
+from blinksim.answers.idle_gpus import IDLE_GPUS, carrier
 from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_of, schedules, with_file
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound

@@ -1,42 +1,35 @@
 """The best rate of a collective on a machine, what would change it, and the least time for a size.
 
-Also what idle GPUs of a node would add to it as relays (Blink+), and what several groups can do at once.
+Also what several groups can do at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import replace
 from warnings import warn
 
 from blinksim import budget
-from blinksim.algorithms.registry import ON_TREES, REDUCE_AND_SPREAD, REGISTRY
+from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds import Bound, BoundResult, bound as bound_of, in_flight as in_flight_of
 from blinksim.bounds.bound_result import COPIED, NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds, link_changes, nic_gain
 from blinksim.bounds.time.time_bound import TimeBound, all_times, least_time
 from blinksim.bounds.together import Group, Together
 from blinksim.collective import Collective, CollectiveLike
-from blinksim.errors import BlinksimError, InfeasibleError, InputError, OutdatedWarning
+from blinksim.errors import BlinksimError, InputError, OutdatedWarning
 from blinksim.machines import MachineLike, Question, as_topology, group_of
 from blinksim.schedule.loads import link_loads, moves_along_trees, rate
 from blinksim.schedule.model import Schedule, abilities_used, own_copies
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import ALL, IDLE
-from blinksim.units import format_rate, size_of
+from blinksim.units import size_of
 
 # GPUs of a node that hold no rank of a group.
 OTHERS = "others"
 # Ranks up to which schedules are built to see if one attains a bound.
 _MOST_RANKS = 256
-IDLE_GPUS = "idle GPUs"
-# Relays are worth a line from this many times the rate without them.
-_WORTH = Fraction(21, 20)
-# Additions for a least tree, up to which the best trees take about 0.2 s: of 7 of 8 GPUs 25,000 (0.11 s), of
-# 2 of 72 21,000 (0.16 s), of 4 of 72 89,000 (0.35 s), of 8 of 16 170,000 (0.6 s).
-_MOST_WORK = 50_000
 
 
 def bound(
@@ -280,66 +273,6 @@ def from_rates(found: BoundResult, size: int) -> TimeBound:
     others = (entry for entry in all_times(topology, collective, size, proofs) if entry.kind != best.kind)
     able = least_time(topology, collective, size, found.in_network.grants) if found.in_network else None
     return TimeBound(topology, collective, size, (best, *(one for one in others if one.time <= best.time)), able)
-
-
-@dataclass(frozen=True)
-class IdleGpus:
-    """What idle GPUs would add as relays that reduce and multicast.
-
-    part: the machine with them. rate: algbw in bytes/s that trees through them attain on the links. times: as
-    much as is possible without them.
-    """
-
-    part: Topology
-    collective: Collective
-    rate: Fraction
-    times: float
-
-    def words(self, *, carried: bool = False) -> str:
-        """The line, with what to ask for. carried: what runs such a schedule in place of its rate."""
-        asked = f"as relays {self.times:.3g} times the rate%s: relays=idle relays_reduce=True"
-        if carried:
-            return f"{asked % ''}; {carrier(self.part, self.collective)}"
-        return asked % f" on the links ({format_rate(self.rate)} algbw at {self.part.rates} rates)"
-
-
-def carrier(part: Topology, collective: Collective) -> str:
-    """What runs a schedule through relays, in words."""
-    if part.device(part.members[0]).library != "nccl":
-        return "nothing loads it yet"
-    if part.ranks > 2 or collective.name not in REDUCE_AND_SPREAD:
-        return "blinksim run executes it"
-    return "NCCL loads its chains (format=nccl-graph-set)"
-
-
-def idle_gpus(question: Question, part: Topology, wanted: Collective, before: Fraction) -> IdleGpus | None:
-    """What the GPUs that idle beside a selected part would add.
-
-    before: the best algbw without them, bytes/s. None where they add nothing worth it, on several nodes, for
-    collectives without trees, where the question says what relays there are, and where the best trees would
-    take long.
-    """
-    if part.nodes > 1 or part.relays or question.relays is not None or wanted.name not in ON_TREES:
-        return None
-    whole = question.whole()
-    gpus, rate = sum(device.holds for device in whole.devices), Fraction(0)
-    if gpus > part.ranks and 3**part.ranks * gpus + 2**part.ranks * gpus**2 <= _MOST_WORK:
-        # Loads a solver.
-        from blinksim.algorithms.blinkplus import tree_search
-
-        helped = replace(question, relays=IDLE, relays_reduce=True, collective=wanted).part(whole)
-        try:
-            search = tree_search(helped, wanted)
-            rate = search.best().rate * len(search.roots) * search.hops.unit
-        except InfeasibleError:
-            return None
-    return IdleGpus(helped, wanted, rate, float(rate / before)) if rate > _WORTH * before else None
-
-
-def idle_lines(question: Question, part: Topology, wanted: Collective, before: Fraction) -> list[str]:
-    """The line of `idle_gpus` with its label; none where there is nothing to say."""
-    found = idle_gpus(question, part, wanted, before)
-    return [] if found is None else [f"{IDLE_GPUS} {found.words()}"]
 
 
 def together(

@@ -16,14 +16,13 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
-from blinksim.answers.bound import IDLE_GPUS, IdleGpus, idle_gpus
+from blinksim.answers.idle_gpus import IDLE_GPUS, IdleGpus, idle_gpus
 from blinksim.bounds.bound_result import NO_CODING, ONLY_TREES, TREES_BRANCH, UNSHARED
 from blinksim.bounds.time.certificates import MESSAGES
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
 from blinksim.machines import NOMINAL, MachineLike, Question, as_topology, preferring
-from blinksim.nccl.export.graph_export import as_run
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import GraphFile
 from blinksim.nccl.tuner.tuner import predict
@@ -296,6 +295,8 @@ def with_file(library: Library, takes: Projection, file: GraphFile, picked: tupl
     time without the file. picked: the algorithm and the protocol that run with it. Raises `InfeasibleError` if NCCL
     is not modelled here, or the file has no such channels of the members.
     """
+    from blinksim.nccl.export.graph_export import as_run
+
     collective, size, asked = takes.collective, takes.size, library.question.preferring_known("nccl")
     stated, whole = library.stated(collective, size), asked.whole()
     part, on_links = asked.part(whole, collective), 0.0

@@ -303,7 +303,7 @@ def chosen_use(topology: Topology, chosen: Bools, times: Fraction) -> str | None
         for ends in (src, dst):
             links_of = np.zeros((len(held), len(columns.figures)), dtype=np.int64)
             np.add.at(links_of, (ends, columns.figure[chosen]), 1)
-            for sorts in np.unique(links_of[topology.member_places], axis=0).tolist():
+            for sorts in set(map(tuple, links_of[topology.member_places].tolist())):
                 own.add(sum(map(mul, columns.bandwidths, sorts), Fraction(0)))
         # A link between two GPUs is the way out of one and the way into the other, but has one length.
         inner = int((held[src] & held[dst]).sum())

@@ -17,7 +17,7 @@ from itertools import chain, islice, pairwise, product, repeat
 import numpy as np
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Bools, Floats, Ints, per_topology
+from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, per_topology
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.candidate import Pool
 from blinksim.schedule.loads import Resources, RouteUses, Spread, resources
@@ -287,7 +287,7 @@ class SymmetricRails(Rails):
         """True if all members' routes to the fabric have the same rate, and those from it."""
         first = (Spread.of(routes[k] for k in range(self.local)) for routes in (self.up, self.down))
         uses = (RouteUses(spread, self.resources) for spread in first)
-        return all(len(np.unique(use.rates(self.resources.rates))) == 1 for use in uses)
+        return all(len(distinct(use.rates(self.resources.rates))) == 1 for use in uses)
 
     @cached_property
     def equal_blocks_time(self) -> float:
@@ -363,7 +363,7 @@ def symmetric_rails(topology: Topology) -> SymmetricRails | None:
         return None
     elements = np.indices(group.orders).reshape(len(group.orders), -1).T
     device = np.stack([group.along(elements, np.full(group.size, member)) for member in first.tolist()], axis=1)
-    if len(np.unique(node[device[:, 0]])) != group.size:
+    if len(distinct(node[device[:, 0]])) != group.size:
         return None
     routes = None
     with suppress(InfeasibleError):

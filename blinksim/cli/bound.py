@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from blinksim.answers import bound as study
+from blinksim.answers.idle_gpus import idle_lines
 from blinksim.bounds import Bound as Entry, BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.certificates import listed
@@ -83,7 +84,7 @@ def bound(options: Bound) -> None:
             forwarding = f"if they only forward, {_reach(best, best.headline)}"
             click.echo(f"  with switches that {held.switches_do}; {forwarding}")
         click.echo(f"  {held.certificate.words(topology)}")
-        idle = map(as_typed, study.idle_lines(question, topology, best.collective, best.most))
+        idle = map(as_typed, idle_lines(question, topology, best.collective, best.most))
         lines = [f"it assumes: {held.assumes}", *_switch_lines(best), *idle]
         if data := best.collective.data:
             least = format_time(best.time(data.size))
@@ -315,7 +316,7 @@ def place(options: Place) -> None:
         rates += ["times of the GPUs named"] if best.answer and len(groups) < len(places) else []
         click.echo(f"  {', '.join(rates)}")
         chosen = replace(question, members=",".join(best.members))
-        for line in study.idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
+        for line in idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
             click.echo(f"  {as_typed(line)}")
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, **vars(options.data))}")
 

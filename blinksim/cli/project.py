@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from blinksim.answers import sweep as study
-from blinksim.answers.compare import Comparison, Models, across_models, buckets, compare as compared, compare_machines
 from blinksim.answers.project import BEST, answer as three_figures, held_at, rank
-from blinksim.answers.sweep import Sweep as Study
-from blinksim.answers.worker_pool import Rows
 from blinksim.cli.options import collective_of, command_line, left, of_tokens, question_of, typed_options, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
@@ -36,6 +32,9 @@ from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size_about, format_time, in_GBps, parse_rate, parse_size, parse_sizes
 
 if TYPE_CHECKING:
+    from blinksim.answers.compare import Comparison, Models
+    from blinksim.answers.sweep import Sweep as Study
+    from blinksim.answers.worker_pool import Rows
     from blinksim.cli.commands import Compare, ModelOptions, Project, Sweep
 
 
@@ -85,6 +84,8 @@ def project(options: Project) -> None:
     wanted = wanted_of(options, question)
     if options.bytes or options.bucket:
         # The time of many calls.
+        from blinksim.answers.compare import buckets
+
         each = options.bucket or options.size
         if not (options.bytes and each) or (options.bucket and options.size):
             example = "--bytes 14GB --bucket 25MiB, and no SIZE"
@@ -254,6 +255,8 @@ def _picture(found: Projection, question: Question) -> str:
 
 def compare(options: Compare) -> None:
     """Algorithms against sizes."""
+    from blinksim.answers.compare import compare as compared
+
     wanted = collective_of(options.collective, **vars(options.data))
     if "," in options.machine:
         _side_by_side(options, wanted)
@@ -299,6 +302,8 @@ def compare(options: Compare) -> None:
 
 def _side_by_side(options: Compare, collective: Collective) -> None:
     """Several machines with their libraries."""
+    from blinksim.answers.compare import compare_machines
+
     if options.model or options.algorithms or options.search:
         raise InputError("several machines are compared with their libraries; leave algorithms and models out")
     prices = dict[str, float]()
@@ -344,6 +349,8 @@ def _across(
     question: Question, collective: Collective, sizes: list[int], names: list[str], options: Compare
 ) -> tuple[Models, Question]:
     """The same algorithms by several models, and the question at the rates that all of them take."""
+    from blinksim.answers.compare import across_models
+
     if options.plot:
         raise InputError("--plot draws one model; name one, or take --csv")
     if options.search is not None:
@@ -367,6 +374,8 @@ def _across(
 
 
 def _print(found: Comparison | Models, question: Question, options: Compare) -> None:
+    from blinksim.answers.compare import Models
+
     again = command_line(question, options.collective, **vars(options.data))
     # What no schedule is known of, nothing can be loaded for.
     verb = "advise" if isinstance(found, Models) or found.best() else "project --why"
@@ -382,6 +391,8 @@ _EVERY_S = 30
 
 def sweep(options: Sweep) -> None:
     """Every combination of what-ifs, nodes, sizes and algorithms as one table."""
+    from blinksim.answers import sweep as study
+
     question, machine = question_of(options.machine, options.where), options.machine
     options.work.check(machine)
     tokens: dict[str, object] | None = None

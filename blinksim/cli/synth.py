@@ -20,16 +20,13 @@ from blinksim import exports
 from blinksim.algorithms.registry import REGISTRY, algorithm as registered
 from blinksim.answers import advise as study
 from blinksim.answers.advise import Advice, Option
-from blinksim.answers.synthesize import Synthesis, synthesize
 from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.budget import within
-from blinksim.cli.bound import at_once
 from blinksim.cli.options import collective_of, command_line, left, option_name, question_of, typed_options, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, proof_lines, typed, written
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.exports import write
-from blinksim.formats.schedule_json import write_schedule
 from blinksim.machines import Question, this_machine
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_files import Exported, check_folder
@@ -38,6 +35,7 @@ from blinksim.timing.projection_result import links_at
 from blinksim.units import exact_algbw, exact_GBps, format_rate, format_size, format_time, parse_size
 
 if TYPE_CHECKING:
+    from blinksim.answers.synthesize import Synthesis
     from blinksim.cli.commands import Advise, Synth
 
 Given = dict[str, Any]
@@ -53,6 +51,10 @@ _ONE = ("algorithm", "size", "polish", *_GIVEN[2:])
 
 def synth(options: Synth) -> None:
     """A verified schedule, with its gap to the bound."""
+    from blinksim.answers.synthesize import synthesize
+    from blinksim.cli.bound import at_once
+    from blinksim.formats.schedule_json import write_schedule
+
     if options.listed:
         rows = []
         for algo in REGISTRY.values():

@@ -21,6 +21,7 @@ Ints32 = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Whole = TypeVar("Whole", bound=np.integer)
+Number = TypeVar("Number", bound=np.number)
 Start = TypeVar("Start", bound=np.integer)
 Row = TypeVar("Row", bound=np.integer)
 
@@ -89,8 +90,8 @@ def expand(
     return position, values[np.repeat(starts[:-1][which].astype(np.int64), length) + places(length)]
 
 
-def distinct(values: npt.NDArray[Whole]) -> npt.NDArray[Whole]:
-    """The values without repetitions, sorted.
+def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """The values without repetitions, sorted; `numpy.unique` would load NumPy's masked arrays for that.
 
     >>> distinct(np.array([3, 1, 3])).tolist()
     [1, 3]

@@ -65,7 +65,7 @@ class Network:
     @cached_property
     def forwarders(self) -> Ints:
         """Vertices that are no member: devices without a rank, and halves."""
-        return np.setdiff1d(np.arange(self.vertices), self.members)
+        return np.delete(np.arange(self.vertices), self.members)
 
     def passes_on(self) -> bool:
         """True if every forwarder takes in at least what it can give out, so that out-trees need no multicasting there.

@@ -319,7 +319,7 @@ def _uses(topology: Topology, src: Ints, dst: Ints, placed: Callable[[Ints, Ints
         weight, begins = np.repeat(of_path, np.diff(spread.start)), np.zeros(len(spread.links), dtype=bool)
         begins[spread.start[:-1]] = True
         alpha, slowest = np.zeros(len(topology.links)), np.repeat(alphas, np.diff(start))
-        for seconds in np.unique(alphas):
+        for seconds in distinct(alphas):
             alpha[total(slowest == seconds) > 0] = seconds
         return LinkUse(total(weight), parts, total(begins), total(weight * begins), alpha)
 

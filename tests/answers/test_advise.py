@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.answers.advise import SIZE, WORTH, Advice, advise
-from blinksim.answers.bound import IDLE_GPUS
+from blinksim.answers.idle_gpus import IDLE_GPUS
 from blinksim.answers.logs.expectation import Expectation
 from blinksim.answers.project import answer, contest, project
 from blinksim.bounds import bound

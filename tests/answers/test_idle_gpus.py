@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 import blinksim as bs
-from blinksim.answers.bound import idle_gpus
+from blinksim.answers.idle_gpus import idle_gpus
 from blinksim.answers.project import answer
 from blinksim.collective import Collective
 from blinksim.machines import Question

@@ -26,7 +26,7 @@ from blinksim.bounds.rail_flows import spread_time
 from blinksim.bounds.rails import Rails, Route, SymmetricRails, read_rails, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, occurrences
+from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, distinct, occurrences
 from blinksim.packing.rails import Pieces, Sums, choose_places, place_sums
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import RouteUses
@@ -196,7 +196,7 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
 def alike(rails: Rails) -> bool:
     """True if all members of all nodes have routes to the fabric and back, of one rate each."""
     rates = (uses.rates(rails.resources.rates) for uses in rails.fabric_uses)
-    return bool(rails.open.all()) and all(len(np.unique(rate)) == 1 for rate in rates)
+    return bool(rails.open.all()) and all(len(distinct(rate)) == 1 for rate in rates)
 
 
 def of_pieces(

@@ -33,6 +33,7 @@ from blinksim.gpu.programs.dtypes import ElementType, check_reduction
 from blinksim.gpu.programs.fit import fit
 from blinksim.gpu.programs.program import BY_KEY, INBOX, READY, SCRATCH, WAVES, Layout, Longs, Place, Program
 from blinksim.gpu.programs.tables import CACHE_WORDS, OP_WORDS, inbox_bytes
+from blinksim.graphs.arrays import distinct
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, Schedule, repeated_reads
 
@@ -272,7 +273,7 @@ def split_queues(program: Program) -> Program | None:
 def without_unread(program: Program) -> Program:
     """The same without stores to scratch memory on devices that never read any: sums that were only passed on."""
     at = np.repeat(program.op_device, np.diff(program.source_start))
-    reading = np.unique(at[program.sources[:, 0] == SCRATCH])
+    reading = distinct(at[program.sources[:, 0] == SCRATCH])
     unread = (program.destinations[:, 1] == SCRATCH) & ~np.isin(program.destinations[:, 0], reading)
     op = np.repeat(np.arange(program.ops), np.diff(program.destination_start))
     targets = np.bincount(op[~unread], minlength=program.ops)
