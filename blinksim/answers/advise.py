@@ -100,7 +100,9 @@ def graph_files(question: Question, library: Library, found: Answer, links: Topo
         return []
     part = replace(question.preferring_known("nccl"), collective=collective).part()
     options = []
-    for name in _FOR_NCCL if len(nodes_of(part, part.members)) == 1 and part.ranks <= MOST_RANKS else _BETWEEN_NODES:
+    names = _FOR_NCCL if len(nodes_of(part, part.members)) == 1 and part.ranks <= MOST_RANKS else _BETWEEN_NODES
+    # What cannot pay on any links, as beside switches that add, need not be built.
+    for name in names if size / float(ceiling_of(part, collective).rate) * WORTH <= stated.time_s else ():
         try:
             rivals = contest(part, collective, [name], model=LINKS_ONLY, sizes=[size])
             option = Option(rivals.at(size).candidates[name], rivals.projections(size)[0].time_s)
