@@ -56,7 +56,8 @@ def test_more_bytes_take_no_less(machine: str, nodes: int, collective: str, size
 
 @pytest.mark.parametrize(("machine", "size"), [("l40s-pcie", 2**33), ("a3-megagpu-8g", 2**24), ("aurora", 2**28)])
 def test_no_end_of_a_guess_falls_as_nodes_are_added_and_it_says_what_raised_it(machine: str, size: int) -> None:
-    found = [bs.project(bs.load(machine, nodes=nodes), "allreduce", size) for nodes in (1, 2, 4, 8, 16)]
+    models = [Library().at(bs.Question(machine, nodes=nodes)) for nodes in (1, 2, 4, 8, 16)]
+    found = [model.times(whole, Collective("allreduce"), [size])[0] for model, whole in models]
     guessed = [one for one in found if one.details["basis"] not in ("measured", "between")]
     assert len(guessed) > 1
     for fewer, more in pairwise(guessed):
