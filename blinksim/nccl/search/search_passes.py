@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -158,7 +159,7 @@ VISITS_LISTED_ORDER = 1 << 10
 
 
 class Attempt:
-    """One depth-first search for channels of `target`; `run` returns what it found if that is better than `best`.
+    """One depth-first search for channels of `target`; `run` returns what it found if that is better, else `best`.
 
     visits: what is left of the budget; -1 once the maximum of channels is placed.
     """
@@ -168,7 +169,6 @@ class Attempt:
         self.paths = paths
         self.reach = Reach(paths, target)
         self.count = self.reach.count
-        self.improved = False
         wires, out = paths.system.wires, paths.system.out
         self.free = [wire.bandwidth for wire in wires]
         # NCCL counts what is left of a port apart from the links behind it, in whole GB/s.
@@ -180,8 +180,10 @@ class Attempt:
         self.hops = target.hops
         self.heads = target.pattern == Pattern.NVLS
         self.latency = 0.0
+        # The visits that it took to find nothing better from where so much was left.
+        self.vain: dict[tuple[object, ...], int] = {}
 
-    def run(self) -> Found | None:
+    def run(self) -> Found:
         # A frame for every GPU of every channel, and some for the turn from one channel to the next.
         depth, limit = self.target.most * (self.count + 13), sys.getrecursionlimit()
         sys.setrecursionlimit(limit + depth)
@@ -189,7 +191,7 @@ class Attempt:
             self._next_channel()
         finally:
             sys.setrecursionlimit(limit)
-        return self.best if self.improved else None
+        return self.best
 
     def _take(self, demand: Demand) -> bool:
         """Takes the amounts from the links, or nothing if one has too little left."""
@@ -216,20 +218,33 @@ class Attempt:
     # --- channels -------------------------------------------------------------------------------------------------
 
     def _next_channel(self) -> None:
-        target, laid = self.target, len(self.channels)
+        """Lays the next channel in every way that the budget allows.
+
+        Where other channels before it leave as much of every link, it finds nothing better a second time, in as
+        many visits.
+        """
+        target, laid, close = self.target, len(self.channels), self.count - 1
+        heads = [channel[0] for channel in self.channels]
+        last = self.channels[-1] if laid and (target.same or not self.reach.ports) else ()
+        state = tuple(map(tuple, (heads if self.heads else last, *self.nets[-1:], self.free, self.port_free)))
+        if (known := self.vain.get((laid, self.hops, state))) is not None:
+            self.visits = max(0, self.visits - known)
+            return
+        before = self.visits
         if self.reach.ports:
             # Which GPU visits a port: the last of a ring, the second of a split tree, the first of others.
-            places = {Pattern.RING: self.count - 1, Pattern.SPLIT_TREE: 1}
+            places = {Pattern.RING: close, Pattern.SPLIT_TREE: 1}
             self._from_ports(places.get(Pattern(target.pattern), 0))
-            return
-        close = self.count - 1 if target.pattern == Pattern.RING else -1
-        if self.heads:
+        elif self.heads:
             self._begin(laid, -1, close, None)
-            return
-        last = tuple(self.channels[-1]) if laid else tuple(range(self.count))
-        self._begin(last[0], -1, close, last)
-        for gpu in () if target.same and laid else range(self.count):
-            self._begin(gpu, -1, close, None)
+        else:
+            close = close if target.pattern == Pattern.RING else -1
+            order = tuple(last or range(self.count))
+            self._begin(order[0], -1, close, order)
+            for gpu in () if target.same and laid else range(self.count):
+                self._begin(gpu, -1, close, None)
+        if self.visits > 0:
+            self.vain[laid, self.hops, state] = before - self.visits
 
     def _begin(self, gpu: int, back: int, close: int, order: tuple[int, ...] | None) -> None:
         if self.visits <= 0:
@@ -256,7 +271,6 @@ class Attempt:
                 taken = ((most, most - free) for most, free in zip(self.whole, left, strict=True) if free < most)
                 wider = min((Fraction(most, amount) for most, amount in taken), default=Fraction(1))
                 self.best = Found(self.target, channels, nets, self.hops, self.latency, wider)
-                self.improved = True
                 if laid == self.target.most:
                     self.visits = -1
             if laid < self.target.most:
@@ -451,7 +465,7 @@ class _Search:
         self.best = Found(self.now)
         self.visits = 0
         self.left = ALL_VISITS
-        self._failed: dict[object, int] = {}
+        self.known: dict[object, tuple[Found, int]] = {}
 
     @property
     def budget(self) -> int:
@@ -461,20 +475,14 @@ class _Search:
     def attempt(self) -> None:
         """Searches for what is wanted now; `visits` is what is left of its budget, -1 if no more can be found."""
         self.left -= self.budget
-        # Attempts of the same signature can use the same paths, so one that failed need not be repeated.
+        # Attempts of the same signature can use the same paths, so none need be repeated.
         intra = max((kind for kind in self.kinds if kind <= self.now.type_intra), default=0)
         inter = max((kind for kind in self.port_kinds if kind <= self.now.type_inter), default=0)
-        key = replace(self.now, type_intra=intra, type_inter=inter)
-        if key in self._failed:
-            self.visits = self._failed[key]
-            return
-        attempt = Attempt(self.paths, self.now, self.best, self.budget)
-        channels = attempt.run()
-        self.visits = attempt.visits
-        if channels is None:
-            self._failed[key] = attempt.visits
-        else:
-            self.best = channels
+        key = replace(self.now, type_intra=intra, type_inter=inter), self.best
+        if key not in self.known:
+            attempt = Attempt(self.paths, self.now, self.best, self.budget)
+            self.known[key] = attempt.run(), attempt.visits
+        self.best, self.visits = self.known[key]
 
     def may_improve(self) -> bool:
         """False if no channels that meet what is wanted now can be worth more than the best.
@@ -607,8 +615,10 @@ def search(paths: Paths, rules: Rules, pattern: int, least: int = 1, most: int =
 
     None for NVLS where none is found; for others one channel in listed order at `NO_SOLUTION`.
     """
+    start = _Search(paths, rules, pattern, least, most)
     for exact in (False, True):
-        state = _Search(paths, rules, pattern, least, most)
+        # What one pass has tried, the other knows.
+        state = copy(start)
         if state.first_pass(exact):
             break
     state.double()
