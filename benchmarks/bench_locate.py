@@ -177,8 +177,7 @@ def doubles(machine: str, nodes: int, cases: int, draw: random.Random, each: boo
             if not same or taken.isdisjoint(text.replace("*", "@").split()[1] for text in more[2]):
                 both.append((more, node))
         suspicion = found(machine, nodes, both, random.Random(draw.random()))
-        if not suspicion.explained:
-            suspicion = suspicion.doubled
+        suspicion = suspicion.settled
         sets = [one for one in suspicion.candidates() if one[0].tied]
         places = {where_of(fault, node, nodes) for fault, node in both}
         kinds = sorted(fault[0] for fault, _ in both)
@@ -201,7 +200,7 @@ def counted(machine: str, nodes: int, cases: int, draw: random.Random, each: boo
         fault, node = drawn(machine, nodes, draw), draw.randrange(nodes)
         # Noise of its own, so that other runs change no later case.
         suspicion = found(machine, nodes, [(fault, node)], random.Random(draw.random()))
-        names = [one[0] for one in suspicion.candidates() if len(one) == 1]
+        names = [one[0] for one in suspicion.settled.candidates() if len(one) == 1]
         where = where_of(fault, node, nodes)
         tied = [one for one in names if one.tied]
         counts["cases"] += 1

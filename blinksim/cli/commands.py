@@ -909,8 +909,8 @@ class Health(TextOptions, run="blinksim.cli.topo:health"):
 class Locate(TableOptions, run="blinksim.cli.logs:locate"):
     """Which device or link is at fault? Several logs of nccl-tests, each on other GPUs, and the run to do next.
 
-    Which fault explains all logs: NVLinks, PCIe, NICs, a GPU, a host, a node's network or a rail. Every fault is
-    an edit of MACHINE, which says how many times as long each log's job takes (as `project` says).
+    Which fault explains all logs: NVLinks, PCIe, NICs, a GPU, a host, a node's network, a rail or a leaf's
+    uplinks. Every fault is an edit of MACHINE, which says how many times as long each log's job takes.
 
     LOG: text that nccl-tests printed, or its JSON (-J); its head names hosts and GPUs. Behind a log GPUs may be
     named, as in log.txt@0,1, and the adapters that it ran on, as in log.txt:hca=nic0, unless it shows what
@@ -922,6 +922,7 @@ class Locate(TableOptions, run="blinksim.cli.logs:locate"):
     Options:
       nodes: Nodes, joined by its fabric.
       hosts: Their names in order, separated by commas.  [default: in the order of the logs]
+      edits: What it has that MACHINE has not, such as 'fabric shape=tree leaf_nodes=4'; may be repeated.
       next: Also the run of nccl-tests that tells most about what is open.
       plan: Also runs for a machine of which nothing is known, ten at most.
 
@@ -935,6 +936,7 @@ class Locate(TableOptions, run="blinksim.cli.logs:locate"):
     logs: tuple[str, ...] = argument(metavar="[LOG]...")
     nodes: int = option(1, kind=Whole(1))
     hosts: str | None = option(metavar="LIST")
+    edits: tuple[str, ...] = option(flags="--edit", metavar="EDIT")
     collective: str | None = LOG_COLLECTIVE
     next: bool = option()
     plan: bool = option()

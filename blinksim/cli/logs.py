@@ -212,6 +212,7 @@ def locate(options: Locate) -> None:
     """The fault that explains several logs."""
     ask = partial(located, nodes=options.nodes, hosts=options.hosts.split(",") if options.hosts else ())
     ask = partial(ask, collective=options.collective or "", next_run=options.next, plan=options.plan)
+    ask = partial(ask, edits=options.edits)
     with Working(f"comparing {options.machine} with faults"):
         found = ask(options.machine, options.logs)
     first = next(iter(found.candidates), None)
@@ -221,10 +222,10 @@ def locate(options: Locate) -> None:
     elif options.next and found.seen:
         more = "no run tells more"
     elif found.status == 1 and first is not None and found.nodes == 1 and len(found.tied) == 1:
-        edits = "".join(f" --edit {typed(edit)}" for edit in first.edits)
+        edits = "".join(f" --edit {typed(edit)}" for edit in (*options.edits, *first.edits))
         more = f"blinksim project {typed(options.machine)} allreduce 256MiB{edits} --before"
     else:
-        more = f"blinksim {again}{typed_options(options, 'nodes', 'hosts', 'collective')} --next"
+        more = f"blinksim {again}{typed_options(options, 'nodes', 'hosts', 'edits', 'collective')} --next"
     answer("locate", found.to_dict, lambda: click.echo(f"{found.text()}\nnext: {more}"), found.rows)
     click.get_current_context().exit(found.status)
 

@@ -120,8 +120,8 @@ def test_a_fault_of_others_changes_nothing(gpus: set[int], faulty: int) -> None:
             assert effect == pytest.approx(math.log(2) * used, abs=0.03) or len(gpus) not in (2, 8)
             if gpu != faulty:
                 continue
-            asked = FAULTS.projection([sorted(gpus)], ASKED, SIZE, FAULTS.edits(target, share)).time_s
-            healthy = FAULTS.projection([sorted(gpus)], ASKED, SIZE).time_s
+            asked = FAULTS.projection([(*sorted(gpus),)], ASKED, SIZE, FAULTS.edits(target, share)).time_s
+            healthy = FAULTS.projection([(*sorted(gpus),)], ASKED, SIZE).time_s
             assert effect == pytest.approx(max(0.0, math.log(asked / healthy)), abs=0.01)
 
 
@@ -183,6 +183,34 @@ def test_logs_of_single_adapters_name_the_slow_one() -> None:
     found = bs.locate("perlmutter", logs, nodes=4)
     assert found.status == 1
     assert {re.search("nic[0-9]", one.place)[0] for one in found.tied} == {"nic2"}  # type: ignore[index]
+
+
+LEAVES = "fabric shape=tree leaf_nodes=2"
+
+
+def between(first: int, second: int, slower: float = 1.0) -> Run:
+    """A run on all GPUs of two nodes of a cluster, two of which are below a leaf switch each."""
+    part = bs.load(BOX, nodes=6, edits=LEAVES).select(
+        [f"n{node}.gpu{gpu}" for node in (first, second) for gpu in range(8)]
+    )
+    times = {one.size: slower * one.time_s for one in bs.expect(part, ["allreduce"], [SIZE]).takes}
+    spots = [(f"host{node}", gpu) for node in (first, second) for gpu in range(8)]
+    return log(spots, times, f"{first}-{second}")
+
+
+def test_a_leaf_uplink_slows_only_what_leaves_the_leaf() -> None:
+    """Two nodes below one leaf are as quick as ever; with a slow network of node 2 these are slow as well."""
+    hosts, slow = [f"host{node}" for node in range(6)], 2.5
+    logs = [between(0, 2, slow), between(2, 4, slow), between(0, 4), between(2, 3), between(1, 5)]
+    found = bs.locate(BOX, logs, nodes=6, hosts=hosts, edits=LEAVES)
+    assert found.status == 1
+    assert [(one.kind.name, one.place) for one in found.tied] == [("uplink", "fabric.leaf1-fabric")]
+    assert found.candidates[0].edits[0].startswith("degrade fabric.leaf1-fabric bandwidth=")
+    broken = bs.load(BOX, nodes=6, edits=(LEAVES, *found.candidates[0].edits))
+    assert broken.links_between("fabric.leaf1", "fabric")[0].bandwidth < 50e9 * 8 / 2
+    other = bs.locate(BOX, [*logs[:3], between(2, 3, slow), logs[4]], nodes=6, hosts=hosts, edits=LEAVES)
+    assert "uplink" not in {one.kind.name for one in other.tied}
+    assert all(one.place.startswith(("n2.", "node 2")) for one in other.tied)
 
 
 def test_text_names_nodes_by_their_hosts() -> None:

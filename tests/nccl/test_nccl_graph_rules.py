@@ -14,9 +14,9 @@ from blinksim.nccl.files.graph_rules import (
     Communicator,
     Judgement,
     LoadError,
+    Node,
     Release,
     broken_ring,
-    c_float,
     c_integer,
     judge,
     load_graphs,
@@ -171,7 +171,7 @@ def test_integers_as_c_reads_them(text: str, base: int, value: int) -> None:
     ("text", "value"), [("20", 20), ("20GB", 20), ("1e1", 10), (".5", 0.5), ("x", 0), ("", 0), ("-2.", -2)]
 )
 def test_decimals_as_c_reads_them(text: str, value: float) -> None:
-    assert c_float(text) == value
+    assert Node("gpu", 1, {"speed": text}).decimal("speed") == value
 
 
 @given(st.integers(-(2**40), 2**40))

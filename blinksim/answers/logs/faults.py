@@ -8,6 +8,8 @@ several nodes is as slow as its slowest hop, so the ratio is that of the node wi
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -31,15 +33,17 @@ ASKED, SIZE = Collective("allreduce"), 2**28
 ALL = "all"
 Gpus = tuple[int, ...]
 Words = tuple[str, ...]
-# The GPUs of each node.
-Job = Sequence[Sequence[int]]
+# The GPUs of each node, and beside the numbers of nodes.
+Job = Sequence[Gpus]
+Placed = Sequence[tuple[int, Gpus]]
 # GPUs of a node, and the adapters that it takes, none for all.
 Part = tuple[Gpus, Words]
-LINK, GPU, NODE, RAIL = "link", "gpu", "node", "rail"
+LINK, GPU, NODE, RAIL, LEAF = "link", "gpu", "node", "rail", "leaf"
 # Between shares that are nearer in the list times are interpolated, and where they grow by less than this share of
 # what is slow, or more than the rest of it.
 _FINEST, _STEADY = 3, 0.06
-_JOINS, _HOST, _PORT, _CPUS = "between GPUs", "to the host", "to the fabric", "between CPUs"
+_JOINS, _HOST, _PORT = "between GPUs", "to the host", "to the fabric"
+_CPUS, _UP = "between CPUs", "above a leaf"
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def _sort_of(first: Device, second: Device) -> str:
         return _PORT
     if all(one.holds or one.kind == "switch" for one in both):
         return _JOINS
-    return _CPUS if ends == {"cpu"} else _HOST
+    return _CPUS if ends == {"cpu"} else _UP if ends == {"fabric"} else _HOST
 
 
 class Faults:
@@ -98,6 +102,8 @@ class Faults:
         As for `blinksim.load`; one node.
     several : bool
         Jobs may span several nodes of it.
+    edits : sequence of str
+        What it has that the catalogue's has not, such as another fabric.
 
     Raises
     ------
@@ -112,15 +118,19 @@ class Faults:
     ('gpu0-nvswitch', 0.7)
     """
 
-    def __init__(self, machine: MachineLike, several: bool) -> None:
-        self.machine, self.node = machine, Question(machine).whole()
+    def __init__(self, machine: MachineLike, several: bool, edits: Words = ()) -> None:
+        self.machine, self.given, self.node = machine, edits, Question(machine, edits=edits).whole()
         self.gpus = self.node.ranks
         self.several = several and self.node.nodes == 1
-        self.cluster = Question(machine, nodes=2).whole() if self.several else self.node
+        self.cluster = Question(machine, nodes=2, edits=edits).whole() if self.several else self.node
+        # How many nodes a leaf switch joins.
+        tiers = self.node.fabric.tiers() if self.several and self.node.fabric else ()
+        self.width = tiers[0].nodes or sys.maxsize if tiers else sys.maxsize
         self.targets = tuple(self._targets())
+        self.uplinks = [one for one in self.targets if one.kind.at == LEAF]
         self.columns = [(place, share) for place, one in enumerate(self.targets) for share in one.kind.shares]
         self.places = np.array([place for place, _ in self.columns])
-        self._known = cache(self._effects)
+        self._known: dict[tuple[object, ...], Floats] = {}
         self._healthy: dict[tuple[object, ...], Projection] = {}
         self._orbits: dict[Part, tuple[Part, Ints]] = {}
         # Which adapters a job takes is a choice where a node has several.
@@ -135,7 +145,7 @@ class Faults:
         for link in self.cluster.links:
             ends = self.cluster.device(link.src), self.cluster.device(link.dst)
             pair = self._local(link.src), self._local(link.dst)
-            first = not self.several or ends[0].node == 0
+            first = not self.several or ends[0].node == 0 or pair[0].endswith(".leaf0")
             listed = links.setdefault(_sort_of(*ends), [])
             if first and pair not in listed and pair[::-1] not in listed:
                 listed.append(pair)
@@ -144,19 +154,24 @@ class Faults:
             groups: dict[str, list[tuple[str, str]]] = {}
             for pair in pairs:
                 holders = [name for name in map(self._local, self.cluster.members) if name in pair]
-                at = {LINK: ["-".join(pair)], RAIL: pair[:1], GPU: holders, NODE: [ALL]}[kind.at]
+                whole = ["-".join(pair)]
+                at = {LINK: whole, LEAF: whole, RAIL: pair[:1], GPU: holders, NODE: [ALL]}[kind.at]
                 for name in at:
                     groups.setdefault(name, []).append(pair)
             # A node of one link is the link itself.
-            if kind.at in (LINK, GPU) or len(pairs) > 1:
+            if kind.at in (LINK, GPU, LEAF) or len(pairs) > 1:
                 yield from (Target(kind, name, tuple(found)) for name, found in groups.items())
+
+    def named(self, name: str, node: int) -> str:
+        """The name of a device or link at a node; that of the first leaf stands for the node's own."""
+        return re.sub(r"(?<=\.)(leaf|group)0(?=-|$)", rf"\g<1>{node // self.width}", name)
 
     def edits(self, target: Target, share: float, nodes: Sequence[int] = ()) -> Words:
         """The fault as edits: of a node, or of these nodes of a cluster."""
         found = []
         for pair in target.pairs:
-            for before in [f"n{node}." for node in nodes] or [""]:
-                names = [f"{before * (name in self.node.index)}{name}" for name in pair]
+            for before, node in [(f"n{node}.", node) for node in nodes] or [("", 0)]:
+                names = [f"{before * (name in self.node.index)}{self.named(name, node)}" for name in pair]
                 seen = [f"n0.{name}" if self.several and name in self.node.index else name for name in pair]
                 ends = self.cluster.links_between(*seen), self.cluster.links_between(*seen[::-1])
                 rate = min(link.lane_bandwidth for way in ends for link in way)
@@ -178,7 +193,7 @@ class Faults:
         key = tuple(map(tuple, local)), collective, size, nics
         if edits or key not in self._healthy:
             members = [node * self.gpus + gpu for node, gpus in enumerate(local) for gpu in gpus]
-            less = *edits, *self._without(len(local), nics)
+            less = *self.given, *edits, *self._without(len(local), nics)
             asked = Question.of(self.machine, nodes=len(local), members=members, edits=less)
             model, where = Library().at(asked)
             found = model.times(where, collective, [size])[0]
@@ -214,22 +229,47 @@ class Faults:
                         order.append(there)
         return self._orbits[part]
 
+    def placed(self, job: Placed, nics: Words = (), first: int = -1) -> tuple[Job, Words]:
+        """The GPUs of each node, or none, and the adapters of a job that takes as long.
+
+        Nodes are alike, and so are leaf switches, of which the one with the number `first` comes first.
+        """
+        alike = {self.alike(local, nics)[0] for _, local in job}
+        # Which of several uplinks a rail has is its own.
+        if len(alike) == 1 and (first < 0 or len(self.uplinks) < 2):
+            [(local, nics)] = alike
+            job = [(node, local) for node, _ in job]
+        leaves, found = grouped((node // self.width, local) for node, local in job), list[Gpus]()
+        for _, _, own in sorted((leaf != first, -len(own), sorted(own)) for leaf, own in leaves.items()):
+            found += [()] * (-len(found) % self.width) + own
+        return tuple(found), nics
+
+    def above(self, job: Placed, leaf: int, collective: Collective, size: int, nics: Words) -> Floats:
+        """As `effects`, of the links above a leaf switch alone; none where the job stays below one leaf."""
+        key = *self.placed(job, nics, leaf), collective, size
+        if key not in self._known:
+            crossed = self.uplinks if len(key[0]) > self.width else []
+            rows = [self._by_share(one, key[0], collective, size, key[1]) for one in crossed]
+            self._known[key] = np.array([effect for row in rows for effect in row])
+        return self._known[key]
+
     def effects(
-        self,
-        local: Gpus,
-        other: Gpus | None = None,
-        collective: Collective = ASKED,
-        size: int = SIZE,
-        nics: Words = (),
+        self, local: Gpus, other: Gpus | None = None, collective: Collective = ASKED, size: int = SIZE, nics: Words = ()
     ) -> Floats:
         """For each of `columns` (target and share) the logarithm of the time with the fault over that without.
 
         local: the GPUs of the job on the node with the fault; other: those on another node, None without one;
         nics: the adapters that it takes, none for all.
         """
-        identity, other = np.arange(len(self.node.devices)), local if other == local else other
-        first, move = self.alike(local, nics) if other in (None, local) else ((local, nics), identity)
-        return self._known(first, first[0] if other == local else other, collective, size)[self._moved(move)]
+        asked = (local, nics), other, collective, size
+        if asked not in self._known:
+            identity = np.arange(len(self.node.devices))
+            first, move = self.alike(local, nics) if other in (None, local) else ((local, nics), identity)
+            key = first, first[0] if other == local else other, collective, size
+            if key not in self._known:
+                self._known[key] = self._effects(*key)
+            self._known[asked] = self._known[key][self._moved(move)]
+        return self._known[asked]
 
     def _moved(self, move: Ints) -> Ints:
         """For each column the one that the symmetry takes to it."""
@@ -253,7 +293,7 @@ class Faults:
         idle = {*self.node.members} - members | ({*self.nics}.difference(nics) if nics else set())
         labels, found, done = self._labels(job, nics), list[list[float]](), dict[tuple[object, ...], list[float]]()
         # Links of a sort that change nothing if all of a node are slow need not be asked for one by one.
-        sound = set[tuple[str, ...]]() if other is not None else {(_PORT,)}
+        sound: set[Words] = {(_UP,)} if other is not None else {(_PORT,), (_UP,)}
         for target in self.targets:
             kind, ends = target.kind, {name for pair in target.pairs for name in pair}
             unseen = kind.slow in sound or (kind.at == LINK and bool(ends & idle)) or target.name in idle
@@ -265,9 +305,7 @@ class Faults:
             found.append(done[key])
         return np.array([effect for row in found for effect in row])
 
-    def _by_share(
-        self, target: Target, job: Sequence[Gpus], collective: Collective, size: int, nics: Words
-    ) -> list[float]:
+    def _by_share(self, target: Target, job: Job, collective: Collective, size: int, nics: Words) -> list[float]:
         """The effects of a fault by the share that is left: asked at the least one, at one half-way, and so on.
 
         Not between two of which what is slow decides all of the time, or none of what one has more.
@@ -290,12 +328,13 @@ class Faults:
         found = np.interp(slow, [slow[at] * (at >= 0) for at in places], [known[at] for at in places])
         return [float(one) for one in found]
 
-    def _labels(self, job: Sequence[Gpus], nics: Words) -> dict[frozenset[str], int]:
+    def _labels(self, job: Job, nics: Words) -> dict[frozenset[str], int]:
         """The pairs of linked devices by orbit, of what keeps the job's GPUs among themselves."""
         several = len(job) > 1
         whole = self.cluster if several else self.node
         if nics:
-            whole = Question(self.machine, nodes=len(job), edits=self._without(len(job), nics)).whole()
+            edits = *self.given, *self._without(len(job), nics)
+            whole = Question(self.machine, nodes=len(job), edits=edits).whole()
         names = [whole.members[node * self.gpus + gpu] for node, gpus in enumerate(job) for gpu in gpus]
         part = replace(whole, members=tuple(names), relays=())
         known = encoded(part)

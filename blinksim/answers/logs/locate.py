@@ -25,7 +25,7 @@ import numpy as np
 
 from blinksim.answers.expect import PROGRAMS, VISIBLE
 from blinksim.answers.logs.expectation import read_runs
-from blinksim.answers.logs.faults import ALL, ASKED, RAIL, SIZE, FaultClass, Faults, Part
+from blinksim.answers.logs.faults import ALL, ASKED, LEAF, RAIL, SIZE, FaultClass, Faults, Part
 from blinksim.answers.project import gpus_of
 from blinksim.collective import ROOTED, Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
@@ -75,11 +75,6 @@ class Job:
     gpus: tuple[tuple[int, tuple[int, ...]], ...]
     collective: Collective = ASKED
     nics: tuple[str, ...] = ()
-
-    @property
-    def locals(self) -> tuple[tuple[int, ...], ...]:
-        """The GPUs of each node, whichever node it is."""
-        return tuple(sorted(gpus for _, gpus in self.gpus))
 
 
 @dataclass(frozen=True)
@@ -153,8 +148,8 @@ class Located(Result):
     plan : tuple of str
         Runs that clear a machine, of which each tells most where those before show nothing wrong.
     pairs : tuple of pairs of Candidate
-        Two faults at once, the likeliest first, where these explain all logs and no single one does; `candidates`
-        then holds each of them once.
+        Two faults at once, the likeliest first, where these explain all logs better than any single one, and
+        likely single ones; `candidates` then holds each of them once.
 
     Examples
     --------
@@ -203,7 +198,7 @@ class Located(Result):
             first = [f"{words} ({at}), about {share:.0f} % of its rate left" for words, at, share in known]
             places = sum(both[0].tied for both in self.pairs) or len(self.tied)
             among = f", or {places - 1} others that look alike" if places > 1 else ""
-            return f"{head}: {'two faults explain all logs: ' * bool(self.pairs)}{'; '.join(first)}{among}"
+            return f"{head}: {'two faults explain all logs: ' * (len(first) > 1)}{'; '.join(first)}{among}"
         if not self.seen:
             return f"{head}: nothing is known yet"
         told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
@@ -223,7 +218,8 @@ class Located(Result):
     def _open(self) -> str:
         """What else looks alike, by class, or the pairs; empty if nothing does."""
         if self.pairs:
-            alike = [" with ".join(map(self._named, both)) for both in self.pairs if both[0].tied]
+            tied = [[*map(self._named, both)] for both in self.pairs if both[0].tied]
+            alike = [" with ".join(both) + " alone" * (len(both) < 2) for both in tied]
             return names(alike, "; ", 4) if len(alike) > 1 else ""
         places = grouped((one.kind.name, self._named(one)) for one in self.tied)
         return "; ".join(f"{kind} of {names(at, ', ', 4)}" for kind, at in places.items()) * (len(self.tied) > 1)
@@ -272,10 +268,13 @@ class Suspicion:
     def __init__(self, faults: Faults, nodes: int, seen: Sequence[Seen] = (), pairs: Ints | None = None) -> None:
         self.faults, self.nodes, self.seen, self.pairs = faults, nodes, tuple(seen), pairs
         targets = [faults.targets[place] for place in faults.places]
-        self.rail = np.array([one.kind.at == RAIL for one in targets], dtype=np.bool_)
+        self.rail, self.above = (np.array([x.kind.at == at for x in targets]) for at in (RAIL, LEAF))
         # Half for healthy, and the rest for every place alike, and for each of its shares.
         weights = np.tile([1 / len(one.kind.shares) for one in targets], (nodes, 1))
         weights[nodes > 1 :, self.rail] = 0.0
+        # What is above a leaf is counted at its first node, if there are several leaves.
+        self.leaves = range(0, nodes * (nodes > faults.width), faults.width)
+        weights[:, self.above] *= np.isin(np.arange(nodes), self.leaves)[:, None]
         self.prior: Floats = np.append(0.5 * weights.ravel() / weights.sum(), 0.5)
         # The place that each fault is at, whatever its share: by node and target.
         every = np.arange(nodes)[:, None] * len(faults.targets) + faults.places
@@ -288,12 +287,14 @@ class Suspicion:
         self.groups: Ints = np.unique(key, return_inverse=True)[1].ravel()
         self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
         self.wide = np.array([self.wide_of(one.healthy) for one in seen])
+        self.ratios: Floats = np.array([one.ratio for one in seen]).reshape(-1, 1)
         alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
         self.covariance = alike * np.outer(self.wide, self.wide) + _NOISE**2 * np.eye(len(seen))
 
     def kind(self, job: Job) -> tuple[Part, ...]:
         """What jobs have in common that take the same time on a healthy machine."""
-        return tuple(sorted(self.faults.alike(gpus, job.nics)[0] for gpus in job.locals))
+        local, nics = self.faults.placed(job.gpus, job.nics)
+        return tuple(self.faults.alike(gpus, nics)[0] for gpus in local)
 
     @staticmethod
     def wide_of(healthy: Projection) -> float:
@@ -304,12 +305,13 @@ class Suspicion:
     def predicted(self, job: Job, size: int = SIZE) -> Floats:
         """The logarithm of the time with each fault over that of a healthy machine."""
         found = np.zeros((self.nodes, len(self.faults.columns)))
-        locals_ = Counter(gpus for _, gpus in job.gpus)
         for node, gpus in job.gpus:
-            others = locals_ - Counter([gpus])
-            other = others.most_common(1)[0][0] if others else None
+            other = next((it for it, _ in Counter(own for at, own in job.gpus if at != node).most_common(1)), None)
             found[node] = self.faults.effects(gpus, other, job.collective, size, job.nics)
         found[0, self.rail] = found[:, self.rail].max(axis=0, initial=0.0)
+        for leaf in {node // self.faults.width for node, _ in job.gpus} if self.leaves else ():
+            above = self.faults.above(job.gpus, leaf, job.collective, size, job.nics)
+            found[self.leaves[leaf], self.above] = above if len(above) else 0.0
         return np.asarray(np.append(found.ravel(), 0.0)[self.ends].max(axis=1))
 
     @cached_property
@@ -320,47 +322,55 @@ class Suspicion:
         return np.array(rows).reshape(len(rows), len(self.prior))
 
     @cached_property
-    def misses(self) -> Floats:
-        """By log and fault: what was measured less what is predicted."""
-        return np.array([one.ratio for one in self.seen]).reshape(-1, 1) - self.effects
-
-    @cached_property
     def shown(self) -> Bools:
         """Which faults some log would show."""
         return np.asarray(np.any(self.effects >= _NOISE / 3, axis=0))
 
     @cached_property
     def _fits(self) -> tuple[Floats, Floats]:
-        """Each fault's squared distance from the logs in standard deviations, and the log of these."""
-        if not self.seen:
-            return np.zeros(len(self.prior)), np.zeros(len(self.prior))
+        """`_distances` of each fault."""
         effects, places = np.unique(self.effects, axis=1, return_inverse=True)
-        squared, wide = self._distances(effects)
-        return squared[places.ravel()], wide[places.ravel()]
+        squared, logs = self._distances(effects)
+        return squared[places.ravel()], logs[places.ravel()]
 
     def _distances(self, effects: Floats) -> tuple[Floats, Floats]:
-        """As `_fits`, of effects by log and fault; they are known the less the larger they are."""
-        misses = np.array([[one.ratio] for one in self.seen]) - effects
-        covariance = self.covariance + np.eye(len(self.seen)) * (_ROUGH * effects.T[:, :, None]) ** 2
+        """Squared distances from the logs, in standard deviations, and logarithms of the logs' probabilities.
+
+        effects: by log and fault; they are known the less the larger they are.
+        """
+        misses, many = self.ratios - effects, len(self.seen)
+        covariance = self.covariance + np.eye(many) * (_ROUGH * effects.T[:, :, None]) ** 2
         pulls = np.linalg.solve(covariance, misses.T[:, :, None])[:, :, 0]
-        return (pulls * misses.T).sum(axis=1), np.linalg.slogdet(covariance)[1]
+        squared, wide = (pulls * misses.T).sum(axis=1), np.linalg.slogdet(covariance)[1]
+        return squared, -0.5 * ((_FREEDOM + many) * np.log1p(squared / _FREEDOM) + wide)
 
     @cached_property
     def doubled(self) -> Suspicion:
-        """Two faults at once: the pairs that explain the logs best, of faults that explain a part of them."""
+        """Up to two faults at once: the likeliest pairs of what explains a part of the logs."""
         far = 4 * np.sqrt(np.diag(self.covariance))[:, None] + _ROUGH * self.effects
-        part = np.flatnonzero((self.misses > -far).all(axis=0))
+        part = np.flatnonzero((self.ratios - self.effects > -far).all(axis=0) & (self.prior > 0))
         effects, same = np.unique(self.effects[:, part].round(2), axis=1, return_inverse=True)
         first, second = (ends.ravel() for ends in np.triu_indices(effects.shape[1]))
-        order = np.argsort(self._distances(np.maximum(effects[:, first], effects[:, second]))[0], kind="stable")
+        own = np.log(np.bincount(same.ravel(), self.prior[part]))
+        likely = self._distances(np.maximum(effects[:, first], effects[:, second]))[1]
+        order = np.argsort(-(likely + own[first] + own[second]), kind="stable")
         found, many = [np.full((1, 2), len(self.prior) - 1)], 0
         alike = [part[same.ravel() == number] for number in range(effects.shape[1])]
         for place in order.tolist():
-            many += len(alike[first[place]]) * len(alike[second[place]])
-            if many > _MOST_PAIRS:
-                break
-            found.append(np.stack(np.meshgrid(alike[first[place]], alike[second[place]]), axis=-1).reshape(-1, 2))
+            one, other = alike[first[place]], alike[second[place]]
+            if many + len(one) * len(other) <= _MOST_PAIRS:
+                many += len(one) * len(other)
+                found.append(np.stack(np.meshgrid(one, other), axis=-1).reshape(-1, 2))
         return Suspicion(self.faults, self.nodes, self.seen, np.concatenate(found[::-1]))
+
+    @property
+    def settled(self) -> Suspicion:
+        """Itself, or up to two faults at once where two explain the logs better than any single one."""
+        known = self.pairs is not None or (self.explained and self.healthy >= _ALARM)
+        if known or not self.doubled.explained:
+            return self
+        first = next(iter(self.doubled.candidates()), ())
+        return self.doubled if len(first) == 2 or not self.explained else self
 
     @property
     def explained(self) -> bool:
@@ -370,8 +380,7 @@ class Suspicion:
     @cached_property
     def posterior(self) -> Floats:
         """The probability of each fault."""
-        squared, wide = self._fits
-        logs = -0.5 * ((_FREEDOM + len(self.seen)) * np.log1p(squared / _FREEDOM) + wide)
+        logs = self._fits[1]
         weights = self.prior * np.exp(logs - logs.max())
         return np.asarray(weights / weights.sum())
 
@@ -412,8 +421,9 @@ class Suspicion:
 
     def _candidate(self, place: int, share: float, probability: float, tied: bool) -> Candidate:
         node, number = divmod(place, len(self.faults.targets))
-        target, at, inside = self.faults.targets[number], [node], f"n{node}." if self.nodes > 1 else ""
-        name = f"node {node}" if target.name == ALL else f"{inside}{target.name}"
+        target, at = self.faults.targets[number], [node]
+        inside = f"n{node}." if self.nodes > 1 and target.kind.at != LEAF else ""
+        name = f"node {node}" if target.name == ALL else f"{inside}{self.faults.named(target.name, node)}"
         if target.kind.at == RAIL:
             at, name = list(range(self.nodes)), target.name
         edits = self.faults.edits(target, share, at if self.nodes > 1 else ())
@@ -424,6 +434,8 @@ class Suspicion:
 
         beside: another run that takes as long on a healthy machine; then what one takes beside the other tells.
         """
+        from scipy.special import entr
+
         wide, kind = self.wide_of(self.expected(job)), (job.collective, self.kind(job))
         values, variance = self.predicted(job), wide**2 + _NOISE**2
         if beside is not None:
@@ -431,11 +443,15 @@ class Suspicion:
         elif self.seen:
             shared = np.array([wide * w * (k == kind) for w, k in zip(self.wide, self.kinds, strict=True)])
             pulls = np.linalg.solve(self.covariance, shared)
-            values, variance = values + pulls @ self.misses, variance - float(pulls @ shared)
+            values, variance = values + pulls @ (self.ratios - self.effects), variance - float(pulls @ shared)
         weights = self.by_place(self.posterior)
         means = self.by_place(self.posterior * values) / np.maximum(weights, 1e-300)
         means = np.where(weights > 0, means, means[-1])
-        return _spread(means, weights, math.sqrt(variance))
+        # The entropy of a mixture of normal distributions at these means, less that of one of them.
+        bins = np.round((means - means.min()) / (math.sqrt(variance) / 2)).astype(np.int64)
+        kernel = np.exp(-0.5 * (np.arange(-8, 9) / 2) ** 2)
+        kernel /= kernel.sum()
+        return float(entr(np.convolve(np.bincount(bins, weights), kernel)).sum() - entr(kernel).sum())
 
     def runs(self) -> Iterator[Job]:
         """The runs to choose from: of a node all GPUs, halves, pairs; of several all GPUs, or one of each."""
@@ -447,11 +463,14 @@ class Suspicion:
         few = combinations(every, 2) if len(every) <= _MOST_NODES else pairs
         parts = [every, *_halves(every), *few]
         yield from (Job(((node, part),)) for node in sorted(first) for part in parts)
+        if self.leaves:
+            # An allreduce crosses links above a leaf once, an alltoall for every GPU.
+            yield Job(tuple((node, every) for node in all_nodes), Collective("alltoall"))
         sets = dict.fromkeys((all_nodes, *_halves(all_nodes), *combinations(sorted(first[:8]), 2)))
-        for part in (every, *((gpu,) for gpu in every)):
-            yield from (Job(tuple((node, part) for node in nodes)) for nodes in sets if len(nodes) > 1)
-        for nic, gpu in self.faults.nearest():
-            yield from (Job(tuple((node, (gpu,)) for node in nodes), nics=(nic,)) for nodes in sets if len(nodes) > 1)
+        joined: list[Part] = [(part, ()) for part in (every, *((gpu,) for gpu in every))]
+        joined += [((gpu,), (nic,)) for nic, gpu in self.faults.nearest()]
+        every_job = product(joined, (nodes for nodes in sets if len(nodes) > 1))
+        yield from (Job(tuple((node, part) for node in nodes), nics=nics) for (part, nics), nodes in every_job)
         if self.nodes == 2 and every[1:]:
             # No third node tells which end it is, but another port at one of them does.
             yield from (Job(((0, (gpu,)), (1, (every[gpu - 1],)))) for gpu in every)
@@ -462,21 +481,22 @@ class Suspicion:
         found = list[Job]()
         for run in self.runs():
             with suppress(InfeasibleError):
-                if sum(map(len, run.locals)) > 1 and self.expected(run):
+                if sum(len(gpus) for _, gpus in run.gpus) > 1 and self.expected(run):
                     found.append(run)
         return found
 
     def expected(self, job: Job) -> Projection:
-        """What a healthy machine takes for a run."""
-        return self.faults.projection(job.locals, job.collective, SIZE, nics=job.nics)
+        """What a healthy machine takes for a run; the same for runs on GPUs that its symmetries exchange."""
+        local, nics = self.faults.placed(job.gpus, job.nics)
+        return self.faults.projection(local, job.collective, SIZE, nics=nics)
 
     def next_run(self) -> Job | None:
         """The run that tells most, of several the one on most nodes; None if no run tells anything.
 
         By itself, or half of what it and a run on others tell beside each other.
         """
-        if self.pairs is None and not self.explained:
-            return self.doubled.next_run()
+        if (settled := self.settled) is not self:
+            return settled.next_run()
         told = {job: self.informs(job) for job in self.choices}
         for alike in grouped(((job.collective, self.kind(job)), job) for job in self.choices).values():
             for job in alike:
@@ -488,16 +508,6 @@ class Suspicion:
             return best
         # What is found may not be all.
         return self.doubled.next_run() if self.pairs is None and self.healthy < _ALARM else None
-
-
-def _spread(means: Floats, weights: Floats, noise: float) -> float:
-    """The entropy of a mixture of normal distributions at `means`, less that of one of them."""
-    bins = np.round((means - means.min()) / (noise / 2)).astype(np.int64)
-    kernel = np.exp(-0.5 * (np.arange(-8, 9) / 2) ** 2)
-    mixture = np.convolve(np.bincount(bins, weights), kernel / kernel.sum())
-    kept = (found[found > 0] for found in (mixture, kernel / kernel.sum()))
-    mixed, alone = (float(-(found * np.log(found)).sum()) for found in kept)
-    return mixed - alone
 
 
 def _halves(items: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -527,7 +537,7 @@ class _Rig:
         if len(known) > whole.nodes:
             cure = f"give nodes={len(known)}"
             raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); {cure}")
-        faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1)
+        faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1, whole.edits)
         numbers, buses = {host: node for node, host in enumerate(known)}, _buses(tests, faults.gpus)
         return cls(faults, whole, numbers, buses, _adapters(tests, faults))
 
@@ -588,7 +598,8 @@ class _Rig:
         job = self.job(run, given)
         times = grouped((row.size, row.time_s) for row in run.rows if row.size and row.time_s)
         sizes = [size for size in sorted(times) if 16 * size >= max(times)][-3:]
-        healthy = [self.faults.projection(job.locals, job.collective, size, nics=job.nics) for size in sizes]
+        local, nics = self.faults.placed(job.gpus, job.nics)
+        healthy = [self.faults.projection(local, job.collective, size, nics=nics) for size in sizes]
         ratios = [math.log(median(times[one.size]) / one.time_s) for one in healthy]
         # The middle of the interval: longer times than the expected one may be usual.
         of = healthy[-1].details
@@ -597,12 +608,12 @@ class _Rig:
 
     def command(self, job: Job) -> str:
         """The run as a command of nccl-tests."""
-        library = self.faults.projection(job.locals, job.collective, SIZE, nics=job.nics).details["library"]
+        library = Suspicion(self.faults, self.whole.nodes).expected(job).details["library"]
         visible = VISIBLE.get(library, VISIBLE["NCCL"])
         known = {node: host for host, node in self.hosts.items()}
-        test = f"{PROGRAMS[job.collective.name]}_perf {_SIZES}"
+        test = f"{PROGRAMS.get(job.collective.name, job.collective.name)}_perf {_SIZES}"
         if self.whole.nodes == 1:
-            [gpus] = job.locals
+            [(_, gpus)] = job.gpus
             return f"{visible}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
         taken = ""
         if job.nics:
@@ -659,6 +670,7 @@ def locate(
     nodes: int = 1,
     hosts: Sequence[str] = (),
     collective: CollectiveLike = "",
+    edits: str | Sequence[str] = (),
     next_run: bool = False,
     plan: bool = False,
 ) -> Located:
@@ -677,6 +689,8 @@ def locate(
         The names of the nodes in their order. Default: in the order of the logs.
     collective : str or Collective
         Which tests to take. Default: all.
+    edits : str or sequence of str
+        What the machine has that the catalogue's has not, as for `load`, such as a fabric of leaves.
     next_run : bool
         Also the run of nccl-tests that tells most about what is open.
     plan : bool
@@ -706,11 +720,11 @@ def locate(
     runs = list(chain.from_iterable(_read(log, wanted) for log in logs))
     if logs and not runs:
         raise InputError(f"the logs hold no test of {collective}")
-    rig = _Rig.of(Question(machine, nodes=many), hosts, [run for run, _ in runs])
+    rig = _Rig.of(Question.of(machine, nodes=many, edits=edits), hosts, [run for run, _ in runs])
     faults = rig.faults
     seen = [rig.seen(run, given) for run, given in runs]
     single = Suspicion(faults, many, seen)
-    suspicion = single if single.explained or not single.doubled.explained else single.doubled
+    suspicion = single.settled
     more = suspicion.next_run() if next_run else None
     planned = tuple(rig.command(job) for job in _plan(single)) if plan else ()
     found = suspicion.candidates() if seen else []
@@ -719,7 +733,7 @@ def locate(
         faults.node.name, many, faults.gpus, tuple(seen), tuple(likely.values())[::-1],
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
         rig.command(more) if more else "", planned,
-        suspicion.explained, tuple(rig.hosts), tuple(both for both in found if len(both) > 1),
+        suspicion.explained, tuple(rig.hosts), () if suspicion is single else tuple(found),
     )  # fmt: skip
 
 

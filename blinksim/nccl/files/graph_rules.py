@@ -95,7 +95,9 @@ class Node:
         return c_integer(self.text(name), base)
 
     def decimal(self, name: str) -> float:
-        return c_float(self.text(name))
+        """A text as C's strtof reads it, without its special values."""
+        match = re.match(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", self.text(name))
+        return float(match[0]) if match else 0.0
 
 
 def c_integer(text: str, base: int = 0) -> int:
@@ -113,12 +115,6 @@ def c_integer(text: str, base: int = 0) -> int:
     assert digits is not None
     value = int(digits[0], base) if digits[0] else 0
     return -value if match[1] == "-" else value
-
-
-def c_float(text: str) -> float:
-    """A text as C's strtof reads it, without its special values."""
-    match = re.match(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", text)
-    return float(match[0]) if match else 0.0
 
 
 @dataclass(eq=False)

@@ -159,7 +159,7 @@ VISITS_LISTED_ORDER = 1 << 10
 
 
 class Attempt:
-    """One depth-first search for channels of `target`; `run` returns what it found if that is better, else `best`.
+    """One depth-first search for channels of `target`; `run` returns what it found if better, else `best`.
 
     visits: what is left of the budget; -1 once the maximum of channels is placed.
     """
@@ -220,8 +220,8 @@ class Attempt:
     def _next_channel(self) -> None:
         """Lays the next channel in every way that the budget allows.
 
-        Where other channels before it leave as much of every link, it finds nothing better a second time, in as
-        many visits.
+        Where other channels before it leave as much of every link, it finds nothing better a second time,
+        in as many visits.
         """
         target, laid, close = self.target, len(self.channels), self.count - 1
         heads = [channel[0] for channel in self.channels]
