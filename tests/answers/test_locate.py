@@ -376,10 +376,13 @@ def test_what_no_two_faults_explain_is_not_called_sound() -> None:
         assert "neither a fault nor two explain all logs" in found.text()
 
 
-@pytest.mark.parametrize("slow", [(2, 5), (0, 7), (3, 4)])
-def test_two_faults_where_no_single_one_explains_all_logs(slow: tuple[int, int]) -> None:
-    """GPUs of which each shows in other pairs, by hand: every pair is as slow as its slower GPU."""
-    rates = dict(zip(slow, (1.5, 2.5), strict=True))
+@pytest.mark.parametrize(("slow", "times"), [((2, 5), 1.5), ((0, 7), 1.5), ((3, 4), 1.5), ((2, 5), 1.2)])
+def test_two_faults_that_explain_logs_better_than_any_single_one(slow: tuple[int, int], times: float) -> None:
+    """GPUs of which each shows in other pairs, by hand: every pair is as slow as its slower GPU.
+
+    By 1.2 noise could still do it, once in a thousand machines with the other fault alone.
+    """
+    rates = dict(zip(slow, (times, 2.5), strict=True))
     pairs = [(0, 1), (2, 3), (4, 5), (6, 7), (0, 2), (1, 3), (4, 6), (5, 7)]
     logs = [box(pair, max(rates.get(gpu, 1.0) for gpu in pair)) for pair in pairs]
     found = bs.locate(BOX, logs)
@@ -387,8 +390,8 @@ def test_two_faults_where_no_single_one_explains_all_logs(slow: tuple[int, int])
     assert "two faults explain all logs" in found.sentence()
     for both in found.pairs:
         if both[0].tied:
-            times = {int(re.findall("gpu([0-9])", one.place)[0]): 1 / one.share for one in both}
-            assert times == pytest.approx(rates, rel=0.15)
+            found_times = {int(re.findall("gpu([0-9])", one.place)[0]): 1 / one.share for one in both}
+            assert found_times == pytest.approx(rates, rel=0.15)
     assert {one["places"][0] for one in found.to_dict()["pairs"]} <= {one.words for one in found.candidates}
 
 
