@@ -127,7 +127,7 @@ def test_gpus_that_a_table_names_have_its_times() -> None:
 def test_a_broadcast_that_an_allreduce_limits_says_so() -> None:
     found = bs.project(bs.load("p5.48xlarge", nodes=2), "broadcast", 2**20)
     assert found.details["choice"] == ""
-    assert found.details["origin"].startswith("no more than an allreduce takes: ")
+    assert found.details["origin"].startswith("held to what an allreduce takes: ")
 
 
 def test_no_ring_takes_what_the_library_took_where_adapters_carry_less() -> None:
@@ -150,7 +150,7 @@ def test_functions_say_where_nodes_go(name: str) -> None:
 def test_what_older_hardware_was_published_to_take_is_enough_for_newer() -> None:
     new, old = (_taken(name, 2, [2**24])["allreduce"][0] for name in ("p5en.48xlarge", "p5.48xlarge"))
     assert new.time_s == old.time_s
-    assert "no more than p5.48xlarge takes: measured at this point" in new.details["origin"]
+    assert "held to what p5.48xlarge takes: measured at this point" in new.details["origin"]
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ ENDS = "interval_low_s", "interval_high_s"
 def contradictions(question: bs.Question, collective: str, sizes: list[int]) -> list[str]:
     """What contradicts itself: a figure below that of fewer bytes, or an order of figures that cannot be.
 
-    A published time is the figure even where another run published a longer one of fewer bytes.
+    A published time is the figure even where another run published a longer one of fewer bytes. Beyond all published
+    sizes the rate does not fall.
     """
     model, machine = Library().at(question)
     try:
@@ -33,6 +34,10 @@ def contradictions(question: bs.Question, collective: str, sizes: list[int]) -> 
         rises = {key: less.details[key] <= more.details[key] for key in ENDS[published:]}
         rises["time"] = published or less.time_s <= more.time_s * (1 + 1e-12)
         wrong += [f"{more.size}: {key} falls" for key, held in rises.items() if not held]
+    told = [place for place, one in enumerate(found) if one.details["basis"] in ("measured", "between", "lent")]
+    for less, more in pairwise(found[max(told, default=len(found)) :]):
+        held = more.time_s / more.size <= less.time_s / less.size * (1 + 1e-9)
+        wrong += [] if held else [f"{more.size}: the rate falls"]
     for one in found:
         assert one.least is not None
         figures = one.least.time_s, one.details[ENDS[0]], one.time_s, one.details[ENDS[1]]
@@ -47,6 +52,9 @@ def contradictions(question: bs.Question, collective: str, sizes: list[int]) -> 
         ("p5.48xlarge", 2, "allgather", (2**16, 2**17, 2**18)),
         ("a3-ultragpu-8g", 2, "allgather", (2**17, 2**18)),
         ("l40s-pcie", 1, "alltoall", (2**13, 2**14)),
+        ("polaris", 4, "allreduce", (2**17, 2**18, 2**20)),
+        ("hgx-b200", 1, "allreduce", (2**29, 2**32, 2**33, 2**34)),
+        ("hgx-b300", 1, "allreduce", (2**27, 2**31, 2**33, 2**34)),
     ],
 )
 def test_more_bytes_take_no_less(machine: str, nodes: int, collective: str, sizes: tuple[int, ...]) -> None:
@@ -151,6 +159,18 @@ def test_beyond_what_was_measured_the_rate_of_the_largest_size_stays(machine: st
     largest, beyond = (bs.project(machine, collective, size) for size in (2**34, 2**35))
     assert largest.details["basis"] == "measured"
     assert beyond.time_s == pytest.approx(2 * largest.time_s)
+
+
+@pytest.mark.parametrize(("nodes", "published"), [(1, 875 * 10**6), (2, 2 * 10**9), (4, 2 * 10**9)])
+def test_fewer_bytes_reach_no_higher_rate_than_the_one_size_that_was_published(nodes: int, published: int) -> None:
+    """Aurora was published at one size a job, 17 GB/s on two nodes: the links alone carry far more at others."""
+    model, whole = Library().at(bs.Question("aurora", nodes=nodes))
+    sizes = [2**power for power in range(22, 35, 3)]
+    at, *found = model.times(whole, Collective("allreduce"), [published, *sizes])
+    assert at.details["basis"] == "measured"
+    for one in found:
+        share = one.size / one.time_s / (at.size / at.time_s)
+        assert share <= 1 + 1e-9 if one.size < at.size else share == pytest.approx(1), one.size
 
 
 @pytest.mark.parametrize("machine", ["hgx-h200", "dgx1-v100"])

@@ -217,7 +217,8 @@ class Part:
 class Spread:
     """How measured times compare to predicted ones: low, middle and high are quantiles of their ratio.
 
-    They are 5, 50 and 95 %, the ends where there are few cells; of all machines every one counts as much as any other.
+    They are 5, 50 and 95 %, of times that are `LENT` 18, 50 and 82 %, the ends where there are few cells; of
+    all machines every one counts as much as any other.
     For what is `GUESSED` low and high are those of machines around what the others say of each, and the cells of the
     machine itself count as more machines, and lie inside. Eight in ten times of a left-out rig lie between them.
     """
