@@ -16,6 +16,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 SLOW = ("cupy", "matplotlib", "networkx", "ortools", "pandas", "scipy")
+# What answers other questions, and what NumPy loads for masked arrays alone.
+OTHERS = ("blinksim.answers.compare", "blinksim.answers.sweep", "blinksim.bounds.sensitivity", "numpy.ma")
 # What best may load where the elementary algorithms leave a gap: what packs trees quickly, but not CP-SAT.
 SOLVERS = (*(name for name in SLOW if name != "ortools"), "ortools.sat", "ortools.math_opt")
 HEAVY = (*SLOW, "numpy")
@@ -44,7 +46,8 @@ def command(*arguments: str) -> str:
         (("--version",), HEAVY),
         (("project", "--help"), HEAVY),
         (("topo", "list"), SLOW),
-        (("project", "dgx1-v100", "allreduce", "256MiB"), SLOW),
+        (("project", "dgx1-v100", "allreduce", "256MiB"), (*SLOW, *OTHERS)),
+        (("advise", "hgx-h100"), (*SLOW, *OTHERS)),
         (("project", "aurora", "allreduce", "2GB", "--nodes", "2"), SOLVERS),
     ],
     ids=lambda value: " ".join(value) if value[0] not in SLOW else "",
