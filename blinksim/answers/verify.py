@@ -118,7 +118,7 @@ def moved_to(schedule: Schedule, question: Question) -> Schedule | tuple[str, ..
         return moved
     # The figures of its bound are those of another machine, but its witness may prove something about this
     # one.
-    here = bound_here(schedule.bound, moved.topology, moved.collective)
+    here = bound_here(schedule.bound, moved.topology, moved.collective, moved.groups)
     return moved.with_bound(here.to_dict(moved.topology, moved.collective)) if here else moved
 
 
@@ -174,7 +174,7 @@ def verify(
     facts, rate = verdict.facts, verdict.facts.rate
     parts = tuple(int(share * common) for share in shares or ())
     told = _claims(base.bound), base.topology, base.collective, rate
-    claim = judge_schedule(*told, keeps=lambda assumed: verdict.ok and keeps(base, assumed), shares=parts)
+    claim = judge_schedule(*told, parts, base.groups, keeps=lambda assumed: verdict.ok and keeps(base, assumed))
     if claim.bound is not None and rate is not None and claim.bound.rate:
         facts = replace(facts, bound=claim.bound.rate, gap=1 - rate / claim.bound.rate)
     reasons = (*verdict.reasons, *(f"its bound: {reason}" for reason in claim.wrong))
@@ -387,8 +387,8 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
 
 def _reworded(schedule: Schedule | SymmetricSchedule) -> list[str]:
     """What a bound is in the words of this version, where its file has others."""
-    part, said = schedule.topology, schedule.bound
-    here = bound_here(said, part, schedule.collective)
+    part, said, base = schedule.topology, schedule.bound, schedule if isinstance(schedule, Schedule) else schedule.base
+    here = bound_here(said, part, schedule.collective, base.groups)
     now = here.to_dict(part, schedule.collective) if here else dict[str, Any]()
     same = all(said.get(key) in (None, now[key]) for key in _SENTENCES if key in now)
     return [] if same else [f"its bound in words of now: {now['words']}; it assumes {now['assumes']}"]

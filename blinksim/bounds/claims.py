@@ -24,7 +24,9 @@ from blinksim.units import exact_GBps, format_rate, parse_exact
 
 if TYPE_CHECKING:
     from blinksim.bounds.together import Group, SharedLengths
+    from blinksim.schedule.model import Tenant
 
+Tenants = Sequence["Tenant"]
 KINDS = ("cut", "partition", "phases", "lengths")
 # Digits of a length, and binary digits of the lengths' common denominator. What `rounded_duals` writes has far fewer.
 _MOST_DIGITS = 80
@@ -32,14 +34,14 @@ _MOST_BITS = 8192
 
 
 def certificate_from_dict(
-    entry: object, topology: Topology, collective: Collective, shares: Sequence[int] = ()
+    entry: object, topology: Topology, collective: Collective, shares: Sequence[int] = (), groups: Tenants = ()
 ) -> Certificate:
     """The certificate that `entry` is, proved anew for this problem.
 
     Raises `InputError` for anything that is no certificate of the problem, and if a sum that it states is not
     what the witness gives.
     """
-    found = proved(entry, topology, collective, shares)
+    found = proved(entry, topology, collective, shares, groups)
     stated = {key: value for key, value in as_object(entry).items() if key != "shares"}
     reasons = differing(stated, {key: value for key, value in found.to_dict().items() if key != "shares"})
     own = as_object(entry).get("shares", [])
@@ -56,14 +58,22 @@ def certificate_from_dict(
     return found
 
 
-def proved(entry: object, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> Certificate:
+def proved(
+    entry: object, topology: Topology, collective: Collective, shares: Sequence[int] = (), groups: Tenants = ()
+) -> Certificate:
     """What the witness in `entry` proves about this problem, whatever sums stand beside it.
 
-    Raises `InputError` if it proves nothing.
+    groups: those that share the machine; then it is about all their collectives (`Schedule.groups`). Raises
+    `InputError` if it proves nothing.
     """
     fields = as_object(entry)
     kind = fields.get("kind")
     try:
+        if groups:
+            from blinksim.bounds.together import JointLengths  # with arrays, as below
+
+            told = tuple(_lengths(fields["lengths"]).items()), Fraction(0), Fraction(0)
+            return JointLengths(*told, groups=tuple(groups)).again(topology, collective)
         match kind:
             case "cut":
                 limits = names(fields.get("limits", []), "limits")
@@ -156,7 +166,11 @@ class Judgement:
 
 
 def judge(
-    claim: Mapping[str, Any], topology: Topology, collective: Collective, shares: Sequence[int] = ()
+    claim: Mapping[str, Any],
+    topology: Topology,
+    collective: Collective,
+    shares: Sequence[int] = (),
+    groups: Tenants = (),
 ) -> Judgement:
     """What the certificate of one bound proves, and what else the claim says.
 
@@ -171,7 +185,7 @@ def judge(
         says = () if _exact(rate) is not None else (f"rate_exact is {shown(rate)}, not a fraction like '342/7'",)
         return Judgement(None, says, _keys(claim, "not proved, as there is no certificate"))
     try:
-        certificate = certificate_from_dict(claim["certificate"], topology, collective, shares)
+        certificate = certificate_from_dict(claim["certificate"], topology, collective, shares, groups)
     except InputError as error:
         return Judgement(None, (str(error),))
     bound = Bound.of(certificate, collective, exact=kind == "exact")
@@ -193,10 +207,12 @@ def compare(claim: Mapping[str, Any], derived: Mapping[str, Any]) -> tuple[tuple
     return tuple(wrong), _keys(others, "not proved")
 
 
-def bound_here(claim: Mapping[str, Any], topology: Topology, collective: Collective) -> Bound | None:
+def bound_here(
+    claim: Mapping[str, Any], topology: Topology, collective: Collective, groups: Tenants = ()
+) -> Bound | None:
     """What the witness of a claim proves on another machine than the claim's; None if it proves nothing there."""
     try:
-        return Bound.of(proved(claim.get("certificate"), topology, collective), collective)
+        return Bound.of(proved(claim.get("certificate"), topology, collective, groups=groups), collective)
     except InputError:
         return None
 
@@ -206,9 +222,10 @@ def judge_schedule(
     topology: Topology,
     collective: Collective,
     rate: Fraction | None,
+    shares: Sequence[int] = (),
+    groups: Tenants = (),
     *,
     keeps: Callable[[str], bool],
-    shares: Sequence[int] = (),
 ) -> Judgement:
     """The claim that comes with a schedule: a bound, and ``gap_exact``, 1 - rate/bound.
 
@@ -219,7 +236,7 @@ def judge_schedule(
     if "certificate" in stated:
         # Derived below, from the bound that is left.
         stated.pop("gap_exact", None)
-    found = judge(stated, topology, collective, shares)
+    found = judge(stated, topology, collective, shares, groups)
     wrong, unproved = list(found.wrong), list(found.unproved)
     known = _exact(stated.get("rate_exact"))
     best = found.bound.rate if found.bound is not None else known and known * 10**9

@@ -274,6 +274,21 @@ def price(topology: Topology, lengths: Mapping[str, Fraction]) -> Fraction:
     return total
 
 
+PROVE_NOTHING = "these lengths prove nothing: some schedule uses none of them"
+
+
+def checked_lengths(topology: Topology, lengths: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    """Those that are not 0; raises `InputError` for a negative one, and for that of no link or device."""
+    known = {link.name for link in topology.links}
+    ways = {f"{device.name} {way}" for device in topology.devices for way in ("in", "out", SUMS)}
+    for name, length in lengths.items():
+        if name not in known and name not in ways:
+            raise InputError(f"{name!r} is no link of {topology.name}")
+        if length < 0:
+            raise InputError(f"the length of {name} is negative")
+    return {name: length for name, length in lengths.items() if length}
+
+
 @dataclass(frozen=True)
 class Lengths(Certificate):
     """Lengths by link name; others are 0.
@@ -317,17 +332,10 @@ class Lengths(Certificate):
         if granted and collective.personalized:
             raise InputError(f"switches that multicast or reduce make no difference to {collective.name} here")
         relays = () if collective.personalized else tuple(more_than_forwards(topology))
-        known = {link.name for link in topology.links}
-        ways = {f"{device.name} {way}" for device in topology.devices for way in ("in", "out", SUMS)}
-        for name, length in lengths.items():
-            if name not in known and name not in ways:
-                raise InputError(f"{name!r} is no link of {topology.name}")
-            if length < 0:
-                raise InputError(f"the length of {name} is negative")
-        kept = {name: length for name, length in lengths.items() if length}
+        kept = checked_lengths(topology, lengths)
         distance = least_use(topology, collective, kept, weights, granted, most_work)
         if distance <= 0:
-            raise InputError("these lengths prove nothing: some schedule uses none of them")
+            raise InputError(PROVE_NOTHING)
         return cls(tuple(sorted(kept.items())), price(topology, kept), distance, weights, granted, relays=relays)
 
     @classmethod
@@ -449,12 +457,12 @@ class Branching:
     sums: Mapping[int, int] = field(default_factory=dict)
     most_work: int = MOST_WORK
     spent: int = 0
-    _found: dict[int, tuple[int, Choice] | None] = field(default_factory=dict)
+    _found: dict[int, tuple[int, Choice]] = field(default_factory=dict)
 
-    def least(self, root: int) -> tuple[int, Choice] | None:
-        """The length of the least tree from `root` to all ranks, and its choice of switches; None if none reaches them.
+    def least(self, root: int) -> tuple[int, Choice]:
+        """The length of the least tree from `root` to all ranks, and its choice of switches.
 
-        Raises `InputError` if there are more choices than can be tried.
+        Raises `InputError` if none reaches them, and if there are more choices than can be tried.
         """
         if root in self._found:
             return self._found[root]
@@ -462,17 +470,19 @@ class Branching:
         vertices = self.ranks + len(self.others) + len(self.switches)
         kinds = Counter(map(self.alike.__getitem__, self.others)).values()
         if not self.switches and not self.sums and 3**self.ranks < prod(many + 1 for many in kinds) * vertices**2:
-            best = self._found[root] = self._least_by_sets(root)
-            return best
-        most = self.most_work // vertices**2 + 1
-        choices = list(islice(self._choices(root), most + 1))
-        _refuse(len(choices) > most)
-        self.spent += len(choices) * self.most_work // most
-        for choice in choices:
-            matrix, big, at = self.matrix(choice, root)
-            value = arborescence(matrix, at) + self.sums.get(root, 0)
-            if value < big and (best is None or value < best[0]):
-                best = value, choice
+            best = self._least_by_sets(root)
+        else:
+            most = self.most_work // vertices**2 + 1
+            choices = list(islice(self._choices(root), most + 1))
+            _refuse(len(choices) > most)
+            self.spent += len(choices) * self.most_work // most
+            for choice in choices:
+                matrix, big, at = self.matrix(choice, root)
+                value = arborescence(matrix, at) + self.sums.get(root, 0)
+                if value < big and (best is None or value < best[0]):
+                    best = value, choice
+        if best is None:
+            raise InputError("no tree reaches all members")
         self._found[root] = best
         return best
 
@@ -726,7 +736,7 @@ def least_branching(
     side, weights = inward if collective.collects else outward, weights or [1] * topology.ranks
     points = (place[metric.place[leader[topology.index[name]]]] for name in topology.members)
     at = summed((side.alike[point], weight) for point, weight in zip(points, weights, strict=True))
-    return Fraction(sum(w * _least(side, v) for v, w in at.items() if w), sum(weights) * common)
+    return Fraction(sum(w * side.least(v)[0] for v, w in at.items() if w), sum(weights) * common)
 
 
 def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int, int]) -> list[int]:
@@ -763,11 +773,4 @@ def root_lengths(outward: Branching, inward: Branching, tried: Sequence[int] = (
         kind = outward.alike[root], inward.alike[root]
         if kind not in done:
             done.add(kind)
-            yield root, _least(outward, root) + _least(inward, root)
-
-
-def _least(side: Branching, root: int) -> int:
-    least = side.least(root)
-    if least is None:
-        raise InputError("no tree reaches all members")
-    return least[0]
+            yield root, outward.least(root)[0] + inward.least(root)[0]

@@ -440,9 +440,7 @@ class _Trees:
         side = self.sides[inward]
         leader = side.alike[root]
         if (inward, leader) not in self._edges:
-            least = side.least(leader)
-            assert least is not None
-            choice = least[1]
+            _, choice = side.least(leader)
             rows, _, at = side.matrix(choice, leader)
             vertices, points = side.vertices(choice, leader), len(rows) - len(choice.switches)
             parents = cheapest_parents(np.array(rows), at)

@@ -9,18 +9,19 @@ without a solver.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from blinksim.bounds.bound_result import ONLY_TREES, RELAYS_BRANCH
+from blinksim.bounds.bound_result import ONLY_TREES, RELAYS_BRANCH, Bound
 from blinksim.bounds.certificates import listed
-from blinksim.bounds.lengths import least_use, more_than_forwards, price
+from blinksim.bounds.lengths import PROVE_NOTHING, Lengths, checked_lengths, least_use, more_than_forwards, price
 from blinksim.collective import Collective
-from blinksim.errors import InputError
+from blinksim.errors import BlinksimError, InputError
 from blinksim.results import Result, keyed
-from blinksim.schedule.loads import resource_loads, resources
-from blinksim.schedule.model import Schedule, rebase, side_by_side
+from blinksim.schedule.loads import rate, resource_loads, resources
+from blinksim.schedule.model import Schedule, Tenant, rebase, side_by_side
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count, table
 from blinksim.topology.graph import Topology
@@ -118,15 +119,13 @@ class SharedLengths:
         length at least. A held group moves its own rate. Per second the machine offers `price` of length.
         Raises `InputError` for lengths that prove nothing.
         """
-        if any(length < 0 for length in lengths.values()):
-            raise InputError("the length of a link is negative")
-        kept = {name: length for name, length in lengths.items() if length}
+        kept = checked_lengths(machine, lengths)
         distances, offered = [group.distance(kept) for group in groups], price(machine, kept)
         used = zip(groups, distances, held, strict=True)
         uses = [(group.weight * far if rate is None else 0, (rate or 0) * far) for group, far, rate in used]
         free, taken = (sum(each, start=Fraction(0)) for each in zip(*uses, strict=True))
         if not free:
-            raise InputError("these lengths prove nothing: some schedules use none of them")
+            raise InputError(PROVE_NOTHING)
         assumes = RELAYS_BRANCH if any(more_than_forwards(group.part) for group in groups) else ONLY_TREES
         rate, links = (offered - taken) / free, tuple(sorted(kept.items()))
         return cls(links, offered, tuple(distances), tuple(held), rate, assumes)
@@ -158,6 +157,28 @@ class SharedLengths:
         held = [None if rate is None else exact_GBps(rate) for rate in self.held]
         keys = "lengths price_exact=price distances held_exact rate_exact=rate"
         return keyed(self, keys, lengths=lengths, distances=distances, held_exact=held)
+
+
+@dataclass(frozen=True)
+class JointLengths(Lengths):
+    """Lengths as proof of what groups have in all, each its share of every byte (`Schedule.groups`)."""
+
+    groups: tuple[Tenant, ...] = ()
+
+    def again(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> JointLengths:
+        """Theorem: all rates add up to at most `price` / sum of shares * distances; as of `SharedLengths`.
+
+        collective, shares: those of the groups count. Raises `InputError` for lengths that prove nothing.
+        """
+        kept, far, relays = checked_lengths(topology, dict(self.lengths)), Fraction(0), set[str]()
+        for one in self.groups:
+            part = topology.select(one.members, one.relays, relays_reduce=one.relays_reduce, connected=False)
+            far += one.share * Group(part, one.collective).distance(kept)
+            relays |= {*more_than_forwards(part)}
+        if not far:
+            raise InputError(PROVE_NOTHING)
+        links, offered = tuple(sorted(kept.items())), price(topology, kept)
+        return JointLengths(links, offered, far, relays=tuple(sorted(relays)), groups=self.groups)
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,10 +215,16 @@ class Together(Result):
 
     @property
     def schedule(self) -> Schedule:
-        """The schedules of all side by side, for `simulate` of the sum of `amounts`."""
+        """The schedules of all side by side, with a bound, for `simulate` of the sum of `amounts`."""
         found, whole = [group.schedule for group in self.groups if group.schedule], sum(self.amounts)
         size = int(whole) if all(group.size for group in self.groups) else None
-        return side_by_side(found, [amount / whole for amount in self.amounts], self.machine, size)
+        joint = side_by_side(found, [amount / whole for amount in self.amounts], self.machine, size)
+        proof = JointLengths(self.proofs[0].lengths, Fraction(0), Fraction(0), groups=joint.groups)
+        with suppress(BlinksimError):
+            bound = Bound.of(proof.again(self.machine, joint.collective), joint.collective)
+            gap, told = 1 - (rate(joint) or 0) / bound.rate, bound.to_dict(self.machine, joint.collective)
+            return joint.with_bound(told | {"kind": "upper" if gap else "exact", "gap_exact": str(gap)})
+        return joint
 
     @property
     def exact(self) -> bool:

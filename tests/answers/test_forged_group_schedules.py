@@ -110,6 +110,60 @@ def test_mutants_of_a_file_of_several_groups_are_refused_or_right(name: str, tmp
     assert refused > right > 0
 
 
+def falsified(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Copies of the file with one false word about its bound, by what that is."""
+    copies = {
+        what: json.loads(json.dumps(document)) for what in ("more", "less", "gap", "sum", "cut", "lost", "below", "new")
+    }
+    bounds = {what: copy["bound"] for what, copy in copies.items()}
+    proofs = {what: bound["certificate"] for what, bound in bounds.items()}
+    rate = Fraction(document["bound"]["rate_exact"])
+    bounds["more"]["rate_exact"], bounds["less"]["rate_exact"] = str(rate + 1), str(rate - 1)
+    bounds["gap"]["gap_exact"] = "1/2"
+    proofs["sum"]["distance_exact"] = str(Fraction(proofs["sum"]["distance_exact"]) * 2)
+    bounds["cut"]["certificate"] = {"kind": "cut", "side": [document["groups"][0]["members"][0]]}
+    proofs["lost"]["lengths"].popitem()
+    proofs["below"]["lengths"][next(iter(proofs["below"]["lengths"]))] = "-1"
+    proofs["new"]["lengths"]["gpu0->gpu99 (link)"] = "1"
+    return copies
+
+
+@pytest.mark.parametrize(
+    ("machine", "groups", "most"),
+    [
+        # Blink+'s four V100: each pair has 62.5 GB/s beside the other.
+        ("dgx1-v100", ["0,1:allreduce:1GiB", "2,3:allreduce:1GiB"], 125),
+        # Of 7 x 50 GB/s of each GPU, all of which carry something, a pair of pairs has 300 each.
+        ("full:8@50GB/s", ["0,1", "2,3"], 600),
+        # Four GPUs that reduce on every path have twice what they have by themselves, 100.
+        ("full:8@50GB/s", ["0-3", "4-7"], 400),
+    ],
+)
+def test_a_file_of_groups_proves_that_no_schedule_is_faster(
+    machine: str, groups: list[str], most: int, tmp_path: Path
+) -> None:
+    """With the rate of all by hand; what is false of the bound is refused, what only is said otherwise is not."""
+    question = bs.Question(machine, relays="others", relays_reduce=True)
+    question = replace(question, edits=("without gpu[4-7]",)) if "1GiB" in groups[0] else question
+    path, found = tmp_path / "groups.json", bs.together(question, groups)
+    bs.write(found, path)
+    said = bs.verify_file(path)
+    assert said.proved
+    assert said.details == {"rate_exact": str(most), "bound_exact": str(most), "gap_exact": "0"}
+    document = json.loads(path.read_text())
+    for what, copy in falsified(document).items():
+        path.write_text(json.dumps(copy))
+        verdict = bs.verify_file(path)
+        assert not verdict.ok, what
+        assert all(reason.startswith("its bound: ") for reason in verdict.reasons)
+    proof = document["bound"]["certificate"]
+    for key in ("price_exact", "distance_exact"):
+        proof[key] = str(2 * Fraction(proof[key]))
+    proof["lengths"] = {name: str(2 * Fraction(length)) for name, length in proof["lengths"].items()}
+    path.write_text(json.dumps(document))
+    assert bs.verify_file(path).proved
+
+
 def apart(schedule: Schedule) -> list[Schedule]:
     """The schedules of groups by the definition of the file: whose chunks they are says the order of the shares."""
     chunks = iter(range(schedule.chunks))
