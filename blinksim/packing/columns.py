@@ -134,6 +134,8 @@ def hops_of_parts(
 _MOST_DENOMINATOR = 2**26
 _ROUNDED = 2**24
 _EPSILON = 1e-7
+# What full rows may lack: the less, the smaller the groups that are told apart.
+_SLACK = 1e-6, 1e-9, 1e-12
 # How near to the best prices that are known the next ones are. Two groups of 8 of full:16 with all others as
 # relays take 4.6 s at 0, 2.1 s at 0.5, 1.4 s at 0.8, and 1.0 s so.
 _INERTIA = 0.9
@@ -279,26 +281,31 @@ def _exact(
     The common roundings lose a part in 10^9 where a vertex has denominators beyond what a solver's numbers
     can tell.
     """
-    exact = _vertex(chosen, capacity, weights, held)
+    tried = (_vertex(chosen, capacity, weights, held, slack) for slack in _SLACK)
+    exact = next((found for found in tried if found is not None), None)
     if exact is None:
-        parts = [Fraction(weight) for weight in weights]
-        rounded = [(c, Fraction(w / float(parts[c.group])).limit_denominator(10_000)) for c, w in chosen]
-        totals = [sum((w for c, w in rounded if c.group == g), start=Fraction(0)) for g in range(len(parts))]
-        free = min(total for g, total in enumerate(totals) if g not in held)
-        level = [(c, w * held.get(c.group, free * parts[c.group]) / totals[c.group]) for c, w in rounded]
+        carried = summed((c.group, w) for c, w in chosen)
+        rounded = [(c, Fraction(w / carried[c.group]).limit_denominator(10_000)) for c, w in chosen]
+        totals = summed((c.group, w) for c, w in rounded)
+        free = Fraction(min((w / float(weights[g]) for g, w in carried.items() if g not in held), default=0.0))
+        free = free.limit_denominator(10**6)
+        level = [(c, w * held.get(c.group, free * weights[c.group]) / totals[c.group]) for c, w in rounded]
         excess = max((load / capacity[r] for r, load in loads(level).items()), default=Fraction(0))
         exact = [(c, w / max(excess, Fraction(1))) for c, w in level]
     return [(c, w) for c, w in exact if w]
 
 
 def _vertex(
-    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], weights: Weights, held: Rates
+    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], weights: Weights, held: Rates, slack: float
 ) -> list[tuple[Column, Fraction]] | None:
-    """The rates of the columns of a vertex, from the rows that are full there; None if these do not determine it."""
+    """The rates of the columns of a vertex, from its rows that are full; None if these do not determine it.
+
+    slack: the part of its capacity that a full row may lack by the program's numbers.
+    """
     width = len(chosen)
     # Unknowns: a rate per column and the common rate; the last place of an equation is its right-hand side.
     carried = sorted(loads(chosen).items())
-    full = {r: {width + 1: Fraction(capacity[r])} for r, load in carried if load > capacity[r] * (1 - 1e-6)}
+    full = {r: {width + 1: Fraction(capacity[r])} for r, load in carried if load > capacity[r] * (1 - slack)}
     for place, (column, _) in enumerate(chosen):
         for resource, times in column.load:
             if resource in full:

@@ -115,9 +115,6 @@ def cheapest_tree(
 
 
 def _spanning(price: Prices, root: int, targets: Sequence[int], directed: bool) -> tuple[Arc, ...] | None:
-    if len(targets) == 1:
-        arc = root, targets[0]
-        return (arc,) if arc in price and (directed or arc[::-1] in price) else None
     inside = {root, *targets}
     arcs = [arc for arc in price if inside.issuperset(arc) and arc[1] != root]
     if not directed:
@@ -268,28 +265,20 @@ class TreeSearch:
             cost = len(longest_path(arcs)) // 2 if self.use == BOTH else height(self.roots[group], arcs)
         return Column(arcs, self.hops.load(self.used(arcs)), cost, group)
 
-    def prices(self, cost: Mapping[Arc, float]) -> Prices:
-        """What each arc of a tree costs, if each hop costs `cost`."""
-        if self.use == DOWN:
-            return cost
-        if self.use == UP:
-            return {(b, a): value for (a, b), value in cost.items()}
-        return {(a, b): value + cost[b, a] for (a, b), value in cost.items() if (b, a) in cost}
-
     def cheapest(self, cost: Mapping[Arc, float]) -> list[Column]:
         """The cheapest tree of every root that reaches all members."""
-        members = self.hops.vertices[: self.hops.members]
+        back, members = {(b, a): one for (a, b), one in cost.items()}, self.hops.vertices[: self.hops.members]
         helpers = [v for v in self.hops.vertices[self.hops.members :] if v not in self.forwards]
         if self.apart and (len(members) <= MOST_TERMINALS or not helpers):
-            return self._pairs(cost, members, helpers)
-        prices, ways = passing(self.prices(cost), self.forwards)
+            return self._pairs((cost, back), members, helpers)
+        both = {arc: value + back[arc] for arc, value in cost.items() if arc in back}
+        prices, ways = passing({DOWN: cost, UP: back, BOTH: both}[self.use], self.forwards)
         trees = [cheapest_tree(prices, root, members, helpers, directed=self.use != BOTH) for root in self.roots]
         hops = [arcs and tuple(chain(*map(ways.__getitem__, arcs))) for arcs in trees]
         return [self.column(arcs, group) for group, arcs in enumerate(hops) if arcs is not None]
 
-    def _pairs(self, cost: Prices, members: Sequence[int], helpers: Sequence[int]) -> list[Column]:
+    def _pairs(self, both: Sequence[Prices], members: Sequence[int], helpers: Sequence[int]) -> list[Column]:
         """The cheapest trees from and to a vertex: of every member, or with helpers of the best vertex."""
-        both = cost, {(b, a): value for (a, b), value in cost.items()}
         prices, ways = zip(*(passing(one, self.forwards) for one in both), strict=True)
         if helpers:
             sides = [LeastTrees(one, members, {*members, *helpers}) for one in prices]

@@ -326,6 +326,23 @@ def test_sizes_of_any_ratio(sizes: tuple[int, int]) -> None:
     assert max(times) == pytest.approx(float(1 / found.proofs[0].rate))
 
 
+@pytest.mark.parametrize("ratio", [10**6, 10**9, 10**10])
+def test_small_groups_beside_huge_ones(ratio: int) -> None:
+    """Both end together on what they share; elsewhere the small one has all that the huge one leaves."""
+    line = topology_of({(0, 1): 1, (1, 0): 1, (1, 2): 3, (2, 1): 3}, 3)
+    found = together(line, [f"0,1:allreduce:{ratio}", "0-2:broadcast:1", "1,2:allreduce:1"])
+    assert found.exact
+    assert not found.faults()
+    common = Fraction(GB, ratio + 1)
+    assert [group.rate for group in found.groups] == [ratio * common, common, 3 * GB - common]
+
+
+def test_sizes_that_differ_too_much_are_refused_in_words() -> None:
+    question = Question("dgx1-v100", relays="others", relays_reduce=True)
+    with pytest.raises(bs.InfeasibleError, match=r"1e\+09 times the size of another; beyond 1,000,000 "):
+        together(question, ["0,1:allreduce:1000000001", "2,3:allreduce:1", "0-3:allreduce:3"])
+
+
 def test_groups_across_nodes_beside_groups_inside() -> None:
     """Of a mesh of two nodes without switches: rails of NICs, and links of other classes inside."""
     rails = [f"{gpu},{gpu + 8}" for gpu in range(8)]

@@ -8,7 +8,7 @@ that a certificate of it does not count can have more, by a further program (max
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, pairwise
@@ -25,6 +25,8 @@ from blinksim.packing.tree_columns import BOTH, TreeSearch
 from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology
 
+# The rate of weight 1, the trees of every group, and what uses of resources cost.
+Joint = tuple[Fraction, list[Mix], tuple[float, ...]]
 # Rounds in which trees are generated.
 _ROUNDS = 400
 
@@ -39,44 +41,43 @@ def fair(machine: Topology, groups: Sequence[Group]) -> Together:
     searches = [replace(search, hops=one) for search, one in zip(own, hops, strict=True)]
     weights, held = [group.weight for group in groups], list[Fraction | None]([None] * len(groups))
     alone = [joint_mix([search], [weight], [None]) for search, weight in zip(searches, weights, strict=True)]
-    proofs, mixes = list[SharedLengths](), [mix.mixes[0] for mix in alone]
+    proofs, mixes = list[SharedLengths](), [mix for _, [mix], _ in alone]
     while None in held:
-        mix = joint_mix(searches, weights, held, mixes)
-        mixes = mix.mixes
-        proof = _proof(machine, groups, mix, held, pairs)
+        common, mixes, _ = joint = joint_mix(searches, weights, held, mixes)
+        proof = _proof(machine, groups, joint, held, pairs, hops[0])
         # Of those that a certificate counts none can have more.
         for number, group in enumerate(groups):
-            if held[number] is None and (proof.distances[number] or proof.rate > mix.rate):
-                held[number] = group.weight * mix.rate
+            if held[number] is None and (proof.distances[number] or proof.rate > common):
+                held[number] = group.weight * common
         proofs.append(proof)
     found = list[Group]()
-    for group, search, trees, first, rate in zip(groups, searches, mixes, alone, held, strict=True):
+    for group, search, trees, (first, _, _), rate in zip(groups, searches, mixes, alone, held, strict=True):
         plan = Plan(group.part, group.collective, "packed", "forest")
         plan.add_trees(trees_from(search, trees))
-        most = first.rate * group.weight
+        most = first * group.weight
         found.append(replace(group, alone=most, rate=rate or Fraction(0), schedule=plan.finish(rounded=True)))
     return Together(machine, tuple(found), tuple(proofs))
 
 
 def _proof(
-    machine: Topology, groups: Sequence[Group], mix: JointMix, held: Held, pairs: Sequence[int] | None
+    machine: Topology, groups: Sequence[Group], joint: Joint, held: Held, pairs: Sequence[int] | None, hops: Hops
 ) -> SharedLengths:
-    """Lengths from the prices of a mix. pairs: the reverse of every link, where trees load both alike."""
-    shared, hops, values = resources(machine), mix.hops, dict[str, float]()
+    """Lengths from what `joint_mix` gives. pairs: the reverse of every link, where trees load both alike."""
+    shared, values, (common, _, prices) = resources(machine), dict[str, float](), joint
     for link, (first, last) in zip(machine.links, pairwise(shared.starts.tolist()), strict=True):
         ends = (f"{link.src} out", link.src), (f"{link.dst} in", link.dst)
         ways = [link.name, *(way for way, end in ends if machine.device(end).capacity is not None)]
         for way, resource in zip(ways, shared.members[first:last].tolist(), strict=True):
             # A use of a byte counts several times where hops are divided.
             counts = hops.capacity[resource] * hops.unit / shared.rate[resource]
-            values[way] = mix.prices[resource] * float(counts)
+            values[way] = prices[resource] * float(counts)
     names = [link.name for link in machine.links]
     if pairs is not None:
         back = [values[names[other]] for other in pairs]
         values |= {name: (values[name] + other) / 2 for name, other in zip(names, back, strict=True)}
 
     proved = partial(SharedLengths.of, machine, groups, held=held)
-    found = shortest_lengths(values, float(mix.rate), proved)
+    found = shortest_lengths(values, float(common), proved)
     if found is None:
         why = "trees take one way between two GPUs, and these have several, as over shared NICs or other GPUs"
         cure = f"{why}; name groups of one node, and let relays reduce"
@@ -84,29 +85,15 @@ def _proof(
     return found[0]
 
 
-@dataclass(frozen=True)
-class JointMix:
-    """The best mix of several groups at once.
-
-    rate: bytes/s of algbw that a group of weight 1 has. mixes: the trees of every group. prices: of the
-    machine's resources, by the linear program, for a use of a whole unit. hops: some of theirs.
-    """
-
-    rate: Fraction
-    mixes: list[Mix]
-    prices: tuple[float, ...]
-    hops: Hops
-
-
 def joint_mix(
     searches: Sequence[TreeSearch], weights: Sequence[Fraction], held: Held, known: Sequence[Mix] = ()
-) -> JointMix:
-    """The trees with which groups have the largest algbw at once, in the ratio of these weights.
+) -> Joint:
+    """The largest algbw of groups at once, in the ratio of these weights: bytes/s of weight 1, trees, prices.
 
     searches: for trees on hops with common capacities (`hops_of_parts`). held: the algbw of groups that keep it
     instead, in bytes/s; at least one group does not. known: trees to begin with, on which all that is held is
-    possible. Every root of an allgather has the same rate. Raises `InfeasibleError` if some member of a group
-    cannot be reached.
+    possible. Every root of an allgather has the same rate. The prices are those of the program, for a use of
+    a whole unit of a resource (`Hops`). Raises `InfeasibleError` if some member of a group cannot be reached.
     """
     parts = [weight / len(search.roots) for search, weight in zip(searches, weights, strict=True)]
     first, hops = [0, *accumulate(len(search.roots) for search in searches)], searches[0].hops
@@ -115,20 +102,20 @@ def joint_mix(
         both = zip(found, first, strict=False)
         return [replace(tree, group=tree.group + start) for trees, start in both for tree in trees]
 
-    def price(prices: Sequence[float]) -> list[Column]:
-        return columns(search.cheapest(search.hops.cost(prices)) for search in searches)
-
-    each, kept, most = (
-        list[Fraction](),
-        dict[int, Fraction](),
-        max(p for p, own in zip(parts, held, strict=True) if own is None),
-    )
+    most = max(part for part, own in zip(parts, held, strict=True) if own is None)
+    each, kept = list[Fraction](), dict[int, Fraction]()
     for search, part, own in zip(searches, parts, held, strict=True):
         roots = range(len(each), len(each) + len(search.roots))
         kept |= {} if own is None else dict.fromkeys(roots, own / (len(roots) * hops.unit))
         each += [part / most] * len(roots)
-    start = columns([mix.columns for mix in known] or [search.first() for search in searches])
-    best = best_mix(start, hops.capacity, weights=each, rounds=_ROUNDS, price=price, held=kept)
+    best = best_mix(
+        columns([mix.columns for mix in known] or [search.first() for search in searches]),
+        hops.capacity,
+        weights=each,
+        price=lambda prices: columns(search.cheapest(search.hops.cost(prices)) for search in searches),
+        rounds=_ROUNDS,
+        held=kept,
+    )
     mixes = []
     for begin, end in pairwise(first):
         mine = [(c, r) for c, r in zip(best.columns, best.rates, strict=True) if begin <= c.group < end]
@@ -136,4 +123,4 @@ def joint_mix(
         mixes.append(Mix(trees, tuple(r for _, r in mine), best.optimum))
     free = [*held].index(None)
     rate = mixes[free].rate * len(searches[free].roots) * hops.unit / weights[free]
-    return JointMix(rate, mixes, best.prices, hops)
+    return rate, mixes, best.prices
