@@ -202,8 +202,7 @@ def best_mix(
     the program's numbers cannot be made exact they are lowered until they fit.
     """
     held, new, tightest = held or {}, columns, inf
-    master = _Master(capacity, weights, held)
-    centre = 1 / master.room
+    master, centre = _Master(capacity, weights, held), 1 / np.array(capacity, dtype=float)
     for left in reversed(range(rounds)):
         optimum, used = master.solved(new)
         if price is None or not left:
@@ -245,11 +244,12 @@ class _Master:
 
     def solved(self, columns: Sequence[Column]) -> tuple[float, list[tuple[Column, float]]]:
         """The common rate, and the columns with a rate, with these columns too."""
-        for column in columns:
+        fresh = dict.fromkeys(columns)
+        for column in fresh:
             weight = self.weights[column.group]
             load = ((self.rows[resource], times * weight) for resource, times in column.load)
             self.program.variable([(self.shares[column.group], 1.0), *load])
-        self.columns |= dict.fromkeys(columns)
+        self.columns |= fresh
         values, duals = self.program.solve()
         self.prices, self.worth = np.maximum(-duals[self.rows], 0.0), duals[self.shares].tolist()
         rates = zip(self.columns, (values[1:] * self.scale).tolist(), strict=True)

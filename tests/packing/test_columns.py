@@ -106,6 +106,10 @@ def test_groups_get_equal_rates() -> None:
     totals = [sum(r for c, r in zip(mix.columns, mix.rates, strict=True) if c.group == g) for g in (0, 1)]
     assert totals == [4, 4]
     assert mix.rate == 4
+    assert best_mix([*columns, *columns], [3, 5, 1], weights=(1, 1)).rate == 4
+    # Twice as much for the second group, which has the shared resource then; or 3 of it, whatever the first has.
+    assert best_mix(columns, [3, 5, 1], weights=(1, 2)).rate == 2
+    assert best_mix(columns, [3, 5, 1], weights=(1, 9), held={1: Fraction(3)}).rate == 6
 
 
 def test_awkward_shares_are_rounded_and_still_fit() -> None:
