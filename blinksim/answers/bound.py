@@ -17,7 +17,7 @@ from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds, link_c
 from blinksim.bounds.time.time_bound import TimeBound, all_times, least_time
 from blinksim.bounds.together import Group, Together
 from blinksim.collective import Collective, CollectiveLike
-from blinksim.errors import BlinksimError, InputError, OutdatedWarning
+from blinksim.errors import BlinksimError, InfeasibleError, InputError, OutdatedWarning
 from blinksim.machines import MachineLike, Question, as_topology, group_of
 from blinksim.schedule.loads import link_loads, moves_along_trees, rate
 from blinksim.schedule.model import Schedule, abilities_used, own_copies
