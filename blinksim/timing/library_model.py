@@ -378,7 +378,7 @@ class Library(TimingModel):
         if nearest < 1 and self.nodes == 1:
             # Where nobody measured the machine itself, or farther sizes, those of the same links stand in.
             near, others = self._nearest(collective, size, self._curves(collective, lent=True))
-            nearest, found = (near, others) if near >= 1 or near > nearest > 0 else (nearest, found)
+            nearest, found = (near, others) if near > nearest else (nearest, found)
         model = self._modelled(collective, size) if found else self._scaled(collective, size)
         ratios, sets = zip(*found, strict=True) if found else ((1.0,), ())
         spreads, origin, what = [model.spread], model.origin, _BASES[model.what]

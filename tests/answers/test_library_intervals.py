@@ -25,7 +25,7 @@ from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_time import kin_of
 from blinksim.timing.measured.public_tables import Cell, SetUpName, band_of
-from validate.recipes.usable_rates import ENDS, asked
+from validate.recipes.usable_rates import LENT_ENDS, asked
 
 # Below this many cells a share says nothing of an interval of 8 in 10.
 FEW = 20
@@ -276,7 +276,7 @@ def test_spreads_are_quantiles_of_the_cells() -> None:
     spread = library_rates.spreads()["hgx-h200", "lent", "one node", "below 32 KiB"]
     assert spread.cells == len(ratios) > 100
     assert [spread.low, spread.middle, spread.high] == pytest.approx(
-        np.exp(np.quantile(ratios, ENDS, method="hazen")), rel=1e-3
+        np.exp(np.quantile(ratios, LENT_ENDS, method="hazen")), rel=1e-3
     )
 
 
@@ -398,14 +398,17 @@ def test_a_damaged_gpu_is_named(nodes: int) -> None:
 
 @pytest.mark.parametrize(("machine", "nodes"), [("p5", 2), ("hgx-h100", 2), ("dgx1-v100", 1), ("mi300x", 2)])
 def test_blocks_for_single_ranks_are_timed_by_straight_sends(machine: str, nodes: int) -> None:
-    """Libraries have no relays for them: times to and from a root are as many times above straight sends."""
+    """Libraries have no relays for them: times to and from a root are as many times above straight sends.
+
+    But for latencies: no fewer bytes reach a higher rate, and of more bytes latencies are a smaller part.
+    """
     whole = bs.load(machine, nodes=nodes)
     ratios = list[float]()
     for wanted in ("gather", "scatter", "alltoall"):
         straight = bs.project(whole, wanted, 2**30, "direct", model="alpha-beta")
         ratios.append(bs.project(whole, wanted, 2**30).time_s / straight.time_s)
     to_root, from_root, exchange = ratios
-    assert to_root == pytest.approx(from_root, rel=1e-6)
+    assert to_root == pytest.approx(from_root, rel=0.01)
     # By the rail of the receiver no alltoall is slower than straight.
     assert exchange <= to_root * (1 + 1e-6)
     assert exchange > 0.6

@@ -108,8 +108,7 @@ def test_trees_of_too_many_ranks_are_refused_before_the_work(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("it was synthesised")
 
-    # Where it is used: the command's module would keep what it finds elsewhere when it is loaded.
-    monkeypatch.setattr("blinksim.cli.synth.synthesize", never)
+    monkeypatch.setattr("blinksim.answers.synthesize.synthesize", never)
     assert run(["synth", "switch:400", "allgather", "--plot", str(tmp_path / "trees.png")]) != 0
     assert "401 devices are too many to draw (at most 400)" in capsys.readouterr().err
 
