@@ -62,5 +62,4 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     n = topology.ranks
     around = Exchange(np.concatenate(orders), np.concatenate([np.roll(ring, -1) for ring in orders]))
     ops = (*((REDUCE,) if collective.reduces else ()), *((COPY,) if collective.ends == EVERY else ()))
-    share = Fraction(1, n * len(orders))
-    return tuple(Round(around, share, op, n - 1, channels=len(orders)) for op in ops)
+    return tuple(Round(around, Fraction(1, n * len(orders)), op, n - 1, channels=len(orders)) for op in ops)

@@ -146,8 +146,7 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
         raise InputError("the time of groups is of a size; give SIZE, or one to each, as in 0,1:allreduce:64MiB")
     # Behind switches all ports are used as it is.
     holds = {device.name for device in found.machine.devices if device.holds}
-    direct = any({link.src, link.dst} <= holds for link in found.machine.links)
-    relays = direct and question.relays is None
+    relays = any({link.src, link.dst} <= holds for link in found.machine.links) and question.relays is None
     helped = replace(question, relays=study.OTHERS, relays_reduce=True) if relays else question
     # Once relays are named, the schedules are what is left to ask for.
     following, saved = (command, "") if helped is not question else ("synth", " -o schedule.json")
@@ -320,8 +319,7 @@ def place(options: Place) -> None:
             click.echo(f"  {as_typed(line)}")
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, **vars(options.data))}")
 
-    described = question.described(whole)
-    said = {**described, "collective": options.collective, "count": count, "rows": rows}
+    said = {**question.described(whole), "collective": options.collective, "count": count, "rows": rows}
     answer("place", lambda: said, text, lambda: [row | words for row, words in zip(rows, joined, strict=True)])
 
 

@@ -162,8 +162,7 @@ def verify(
         listed = list(islice(found, MOST_REASONS // 2))
         more = sum(1 for _ in islice(found, 100_000))
         reasons += [*listed, f"… and {more} more of this sort"] if more else listed
-    facts = _facts(base, whole, slots, aliased is None)
-    return Verdict(not reasons, tuple(reasons[:MOST_REASONS]), facts)
+    return Verdict(not reasons, tuple(reasons[:MOST_REASONS]), _facts(base, whole, slots, aliased is None))
 
 
 def _side_by_side(schedule: Schedule, slots: int, in_place: bool) -> Verdict:

@@ -32,8 +32,7 @@ def array_in(name: str, data: bytes) -> npt.NDArray[Any] | None:
         # A header may promise more than there is, and NumPy would make room for it.
         if prod(shape) * dtype.itemsize != len(data) - file.tell():
             raise ValueError("it is cut off, or has more behind its numbers")
-        found = np.frombuffer(data, dtype, offset=file.tell())
-        return found.reshape(shape, order="F" if fortran else "C")
+        return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
     except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, SystemError, TokenError) as error:
         raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
 

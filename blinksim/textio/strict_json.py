@@ -271,8 +271,7 @@ class Entry:
 
 def _shown(value: Any) -> str:
     text = json.dumps(value) if isinstance(value, str | int | float) or value is None else type(value).__name__
-    names = {"dict": "an object", "list": "a list"}
-    return names.get(text, text if len(text) <= 60 else f"{text[:57]}…")
+    return {"dict": "an object", "list": "a list"}.get(text, text if len(text) <= 60 else f"{text[:57]}…")
 
 
 _MOST_TEXT = 2**26

@@ -76,8 +76,7 @@ def _proof(
         back = [values[names[other]] for other in pairs]
         values |= {name: (values[name] + other) / 2 for name, other in zip(names, back, strict=True)}
 
-    proved = partial(SharedLengths.of, machine, groups, held=held)
-    found = shortest_lengths(values, float(common), proved)
+    found = shortest_lengths(values, float(common), partial(SharedLengths.of, machine, groups, held=held))
     if found is None:
         why = "trees take one way between two GPUs, and these have several, as over shared NICs or other GPUs"
         cure = f"{why}; name groups of one node, and let relays reduce"

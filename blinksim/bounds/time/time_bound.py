@@ -568,8 +568,7 @@ class TimeBound(Result):
         if able is not None and (able.time, able.assumes) != (self.best.time, self.best.assumes):
             where = "whatever switches do" if able.assumes == NOTHING else f"where {able.assumes.partition(';')[0]}"
             more = [f"  {where}, at least {in_words(able.time)}"]
-        best = self.best
-        lines = self.sentence(), f"  {best.words(self.topology)}", f"  it assumes: {rows[0][2]}", *more
+        lines = self.sentence(), f"  {self.best.words(self.topology)}", f"  it assumes: {rows[0][2]}", *more
         return "\n".join((*lines, "", table(("theorem", "at least", "assumes"), rows, left=(0, 2))))
 
     def __repr__(self) -> str:

@@ -312,8 +312,7 @@ class _Builder:
 
     def topology(self) -> Topology:
         links = tuple(self.links.values())
-        ranked = [gpu for gpu in self.gpus.values() if gpu.rank is not None]
-        members = ranked or list(self.gpus.values())
+        members = [gpu for gpu in self.gpus.values() if gpu.rank is not None] or list(self.gpus.values())
         members.sort(key=lambda gpu: (gpu.rank if gpu.rank is not None else 0, gpu.host, gpu.dev))
         present = {link.kind for link in links}
         lost = f", without {self.lost_lanes} NVLinks to GPUs that are not in it" if self.lost_lanes else ""

@@ -233,8 +233,7 @@ class Attempt:
         before = self.visits
         if self.reach.ports:
             # Which GPU visits a port: the last of a ring, the second of a split tree, the first of others.
-            places = {Pattern.RING: close, Pattern.SPLIT_TREE: 1}
-            self._from_ports(places.get(Pattern(target.pattern), 0))
+            self._from_ports({Pattern.RING: close, Pattern.SPLIT_TREE: 1}.get(Pattern(target.pattern), 0))
         elif self.heads:
             self._begin(laid, -1, close, None)
         else:
