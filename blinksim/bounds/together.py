@@ -254,8 +254,9 @@ class Together(Result):
             elif not faults:
                 loads = resource_loads(placed, shared)
                 carried = [sum_ + load * group.rate for sum_, load in zip(carried, loads, strict=True)]
-        # Shares without a short common denominator are rounded, by less than 2^-28 each; some links carry many.
-        over = [i for i, most in enumerate(shared.rate) if not faults and carried[i] > most * (1 + Fraction(1, 2**20))]
+        # Shares without a short common denominator are rounded, each by less than 2^-28 of their sum.
+        slack = 1 + Fraction(sum(one.schedule.chunks for one in self.groups if one.schedule), 2**28)
+        over = [i for i, most in enumerate(shared.rate) if not faults and carried[i] > most * slack]
         return faults + [f"{shared.name(i)} must carry {format_rate(carried[i])} of all groups" for i in over]
 
     def full_links(self, number: int) -> tuple[list[str], list[int]]:

@@ -213,6 +213,12 @@ def test_a_leaf_uplink_slows_only_what_leaves_the_leaf() -> None:
     assert all(one.place.startswith(("n2.", "node 2")) for one in other.tied)
 
 
+def test_amds_gpus_are_checked_by_amds_commands() -> None:
+    said = [f"{one.kind.words} {one.kind.check}" for one in Faults("mi300x", several=False).targets]
+    assert {"amd-smi", "xGMI"} <= {*re.findall(r"[\w-]+", " ".join(said))}
+    assert not [words for words in said if "nvidia" in words.lower() or "NVLink" in words]
+
+
 def test_text_names_nodes_by_their_hosts() -> None:
     """JSON keeps the names of the machine, which edits take."""
     times = [1.0, 1.0, 1.0, 3.0]

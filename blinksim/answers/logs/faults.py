@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import comb
 
 import numpy as np
@@ -26,7 +26,7 @@ from blinksim.machines import MachineLike, Question
 from blinksim.textio.text_files import read_rows
 from blinksim.timing.library_model import Library
 from blinksim.timing.projection_result import Projection
-from blinksim.topology.elements import Device
+from blinksim.topology.elements import RCCL, Device
 from blinksim.topology.symmetry import encoded, orbit_labels, searched
 
 ASKED, SIZE = Collective("allreduce"), 2**28
@@ -62,16 +62,20 @@ class FaultClass:
     check: str
 
     @classmethod
-    def of(cls, row: dict[str, str]) -> FaultClass:
-        """The class of a row of ``models/faults.csv``."""
+    def of(cls, amd: bool, row: dict[str, str]) -> FaultClass:
+        """The class of a row of ``models/faults.csv``, as AMD's GPUs or others have it."""
         slow, shares = tuple(row["slow"].split("; ")), tuple(map(float, row["shares"].split()))
-        return cls(row["name"], row["words"], slow, row["at"], shares, row["check"])
+        words, check = row["words"], row["check"]
+        if amd:
+            words, check = words.replace("NVLink", "xGMI"), row["amd"] or check
+        return cls(row["name"], words, slow, row["at"], shares, check)
 
 
 @cache
-def classes() -> tuple[FaultClass, ...]:
-    """All classes of fault."""
-    return tuple(read_rows(data_files.folder("models") / "faults.csv", FaultClass.of, "class of fault"))
+def classes(amd: bool) -> tuple[FaultClass, ...]:
+    """All classes of fault, of AMD's GPUs or others."""
+    of = partial(FaultClass.of, amd)
+    return tuple(read_rows(data_files.folder("models") / "faults.csv", of, "class of fault"))
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ class Faults:
             listed = links.setdefault(_sort_of(*ends), [])
             if first and pair not in listed and pair[::-1] not in listed:
                 listed.append(pair)
-        for kind in classes():
+        for kind in classes(self.node.device(self.node.members[0]).library == RCCL):
             pairs = [pair for sort in kind.slow for pair in links.get(sort, ())]
             groups: dict[str, list[tuple[str, str]]] = {}
             for pair in pairs:
