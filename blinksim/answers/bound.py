@@ -338,6 +338,9 @@ def together(
         if one.relays == IDLE:
             # Without idle GPUs nothing is asked of any.
             one = replace(one, relays=",".join(idle) or None, relays_reduce=one.relays_reduce and bool(idle))
+        if len({whole.device(name).node for name in one.member_names(whole)}) == 1 and not (one.links or one.relays):
+            # As on that node by itself: not out of it and back through its NICs.
+            one = replace(one, links=",".join(whole.collective_links) or None)
         found.append(Group(one.part(whole), one.collective or fallback, None if own is None else size_of(own)))
     used = {name for group in found for name in (*group.part.members, *group.part.relays)}
     order = [device.name for device in whole.devices if device.name in used]

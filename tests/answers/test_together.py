@@ -365,3 +365,14 @@ def test_alone_is_what_one_question_says_through_relays_that_only_forward(
     assert found.groups[1].alone == bs.bound(idle, "allreduce").rate == alone * 10**9
     assert not found.faults()
     assert all(group.rate <= group.alone for group in found.groups)
+
+
+def test_groups_inside_nodes_of_a_cluster_are_as_on_one_node() -> None:
+    """The NICs of p5 lead out of a node and back into it, at an eighth of what NVLink carries: nobody goes that way."""
+    found = bs.together(bs.Question("p5", nodes=2), ["0-7", "8-11", "12-15:allgather"])
+    alone = [bs.bound(bs.load("p5").select(members), name).rate for members, name in (
+        (range(8), "allreduce"), (range(4), "allreduce"), (range(4, 8), "allgather")
+    )]  # fmt: skip
+    assert [group.alone for group in found.groups] == alone == [group.rate for group in found.groups]
+    assert found.exact
+    assert not found.faults()
