@@ -231,8 +231,8 @@ def exact_GBps(rate: Fraction) -> str:  # noqa: N802 - GBps is the unit's name
 
 def exact_algbw(rate: Fraction) -> str:
     """An exact algbw in GB/s, with its rounded value where it is a fraction: ``25/3 GB/s algbw (8.333 GB/s)``."""
-    exact = f"{exact_GBps(rate)} GB/s algbw"
-    return f"{exact} ({format_rate(rate)})" if "/" in exact.partition(" ")[0] else exact
+    exact = exact_GBps(rate)
+    return f"{exact} GB/s algbw ({format_rate(rate)})" if "/" in exact else f"{exact} GB/s algbw"
 
 
 def in_GBps(rate: Fraction | float) -> float:  # noqa: N802

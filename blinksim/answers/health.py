@@ -167,7 +167,7 @@ def health(machine: MachineLike) -> Health:
     missing = *lack.missing, *(one.message for one in every if one.rule == "uneven-class")
     broken = Question(lack.name or recorded, nodes=lack.nodes, edits=lack.edits)
     # As it was recorded; between nodes, as its like would be.
-    takes, healthy, best, part = _takes({1: Question(recorded)}.get(lack.nodes, broken)), None, None, None
+    takes, healthy, best, part = _takes(Question(recorded) if lack.nodes == 1 else broken), None, None, None
     # GPUs of unknown model take what NCCL's own model says, and are no question of the catalogue.
     known, asked = bool(model(recorded.device(recorded.members[0]))), None
     if lack.edits:

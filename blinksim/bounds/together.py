@@ -25,7 +25,7 @@ from blinksim.schedule.model import Schedule, Tenant, rebase, side_by_side
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count, table
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, in_GBps
+from blinksim.units import exact_algbw, exact_GBps, format_rate, format_size_about, format_time, in_GBps
 
 # Ranks from which on least trees through relays are sought among few sets of these.
 MANY = 8
@@ -299,9 +299,8 @@ class Together(Result):
         if self.groups[0].size:
             reach = reach.replace("an upper bound", "a floor")
             return f"{what}: all done in {format_time(float(1 / rate))} at the earliest, {reach}"
-        rounded = f" ({format_rate(rate)})" if "/" in exact_GBps(rate) else ""
         more = f", up to {format_rate(most)} where that slows no other" if most > rate else ""
-        return f"{what}: each at most {exact_GBps(rate)} GB/s algbw{rounded}{more}, {reach}"
+        return f"{what}: each at most {exact_algbw(rate)}{more}, {reach}"
 
     def text(self) -> str:
         """The sentence, a row for each sort of group, and what is assumed."""

@@ -283,10 +283,10 @@ class _Builder:
 
     def build(self) -> Topology:
         table = self.table
-        ports = {} if table.links else table.switch_lanes()
+        ports = table.switch_lanes()
         for a, b in combinations(table.gpus, 2):
             # Behind NVSwitches a pair has as many as its GPU with fewer.
-            if ports and table.lanes(a, b) != min(ports[a], ports[b]):
+            if ports and not table.links and table.lanes(a, b) != min(ports[a], ports[b]):
                 cells = f"row {a} has NV{table.lanes(a, b)} to {b}, and up to NV{ports[a]} to others"
                 raise FileError(self.path, f"{cells}, which NVSwitches do not do; take the table again", table.line)
         for gpu in table.gpus:
@@ -296,7 +296,7 @@ class _Builder:
         for nic in (label for label in table.labels if label not in table.gpus):
             facts = {"dev": int(self.name[nic][3:]), "name": table.names.get(nic, nic)}
             self.devices.append(Device(self.name[nic], "nic", attributes=facts))
-        self._nvlinks()
+        self._nvlinks(ports)
         self._pcie()
         name, devices = machine_name(Path(self.path).stem), tuple(self.devices)
         members = tuple(self.name[gpu] for gpu in sorted(table.gpus, key=lambda gpu: int(gpu[3:])))
@@ -310,8 +310,8 @@ class _Builder:
         latency, overhead = self.rates.timing[timing or kind]
         self.links.append(Link(src, dst, kind, lane, lanes, latency, overhead))
 
-    def _nvlinks(self) -> None:
-        gpus, ports = self.table.gpus, self.table.switch_lanes()
+    def _nvlinks(self, ports: dict[str, int]) -> None:
+        gpus = self.table.gpus
         if ports:
             self.devices.append(nvswitch(min(self.table.capability(gpu) for gpu in gpus)))
         for a in gpus:
