@@ -401,8 +401,10 @@ class Library(TimingModel):
         figures = time, min(time, *ends), max(time, *ends)
         projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
         projection = self._launched(projection, sets)
-        # An allgather that was measured may well be above an allreduce.
-        guessed = what == "lent" or (nearest == 0 and model.what != EXPECTED)
+        # An allgather that was measured may well be above an allreduce, and one by rings above one by trees.
+        half, whole = (self.stated(one, size) for one in (collective, Collective("allreduce")))
+        longer = half is not None and whole is not None and half.time_s > whole.time_s
+        guessed = (what == "lent" or (nearest == 0 and model.what != EXPECTED)) and not longer
         no_more = (*_ROOTED, *_HALVES)[: None if guessed else len(_ROOTED)]
         return projection if what == "measured" else self._capped(projection, no_more)
 

@@ -46,8 +46,10 @@ def _contradictions(machine: str, nodes: int, sizes: Sequence[int]) -> Iterator[
             if more.time_s < less.time_s * (1 - 1e-9) and more.details["basis"] != "measured":
                 yield f"{machine} x {nodes} {name} {more.size}: falls"
         for half, whole in zip(times, found["allreduce"], strict=True):
-            measured = half.details["basis"] in ("measured", "between", "fitted")
-            if half.time_s > whole.time_s * (1 + 1e-9) and not measured:
+            # Rings of few bytes across nodes take longer than trees, also by what was published.
+            rings = nodes > 1 and half.size < 2**26 and half.details["choice"].startswith("ring")
+            excused = rings or half.details["basis"] in ("measured", "between", "fitted")
+            if half.time_s > whole.time_s * (1 + 1e-9) and not excused:
                 yield f"{machine} x {nodes} {name} {half.size}: {half.time_s:.4g} s, allreduce {whole.time_s:.4g} s"
 
 
@@ -128,6 +130,15 @@ def test_a_broadcast_that_an_allreduce_limits_says_so() -> None:
     found = bs.project(bs.load("p5.48xlarge", nodes=2), "broadcast", 2**20)
     assert found.details["choice"] == ""
     assert found.details["origin"].startswith("held to what an allreduce takes: ")
+
+
+def test_an_allgather_by_rings_takes_longer_than_an_allreduce_by_trees() -> None:
+    """Polaris, published: 16 KiB on 256 nodes 8,182 us and 211 us; NCCL has no trees for half of an allreduce."""
+    found = _taken("hgx-h100", 64, [2**13])
+    assert found["allgather"][0].time_s > 3 * found["allreduce"][0].time_s
+    assert found["allgather"][0].details["choice"].startswith("ring")
+    few = _taken("hgx-h100", 2, [2**28])
+    assert few["allgather"][0].time_s < few["allreduce"][0].time_s
 
 
 def test_no_ring_takes_what_the_library_took_where_adapters_carry_less() -> None:

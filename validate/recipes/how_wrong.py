@@ -94,6 +94,7 @@ def left_out_tables(judged: Sequence[Judged]) -> str:
         [(*kind, *_numbers(chosen), *_of_judged(chosen)) for kind, chosen in sorted(kinds)],
         2,
     )
+    text += _in_hindsight(judged, bands)
     heads = [text for band in bands for text in (band, "median", "nine in ten")]
     text += "\n## By rig\n\n"
     return text + _markdown(
@@ -104,6 +105,29 @@ def left_out_tables(judged: Sequence[Judged]) -> str:
         ],
         2,
     )
+
+
+def _in_hindsight(judged: Sequence[Judged], bands: Sequence[str]) -> str:
+    """What is left of errors once the median of what they have in common is known, in Markdown."""
+    alike: dict[str, Callable[[Judged], object]] = {
+        "rig": lambda one: one.rig,
+        "collective": lambda one: (one.rig, one.cell.collective),
+        "runs and nodes": lambda one: (one.cell.set.name, one.cell.collective, one.cell.nodes, one.cell.gpus),
+    }
+    rows = list[Row]()
+    placed = grouped(judged, lambda one: (one.cell.nodes > 1, bands.index(band_of(one.cell.size))))
+    for (several, band), chosen in sorted(placed):
+        row = ["several" if several else "one node", bands[band], " / ".join(_of_judged(chosen)[:2])]
+        for key in alike.values():
+            errors = list[float]()
+            for _, those in grouped(chosen, key):
+                ratios = np.array([one.time_s / one.cell.time_s for one in those])
+                errors += (100 * np.abs(ratios / np.exp(np.median(np.log(ratios))) - 1)).tolist()
+            row.append(" / ".join(_figures(errors)))
+        rows.append(row)
+    text = "\nHad one known beforehand by how much these times are off at the median, of the rig, of each of its\n"
+    text += "collectives, or of each of their runs and nodes, these errors would be left, median / nine in ten:\n\n"
+    return text + _markdown(("nodes", "size", "as it is", *alike), rows, 2)
 
 
 def _numbers(judged: Sequence[Judged]) -> tuple[str, str]:
