@@ -12,6 +12,7 @@ from h200_rates import H200, US
 
 from blinksim.answers.measurements.execution_fit import with_values
 from blinksim.errors import InputError
+from blinksim.gpu.program_time.closed_form import ScheduleTimes
 from blinksim.gpu.program_time.program_shape import round_bytes
 from blinksim.gpu.program_time.simulate_blocks import Blocks, Launches, SlowerError, busiest_port, forget, run_time
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
@@ -179,6 +180,19 @@ def test_only_what_takes_longer_ends_early(case: tuple[int, str, str, str, int])
     forget()
     with pytest.raises(SlowerError):
         run_time(program, H200, most_s=0.8 * time.time_s)
+
+
+def test_what_was_found_too_slow_is_simulated_again_only_for_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, schedule = ScheduleTimes(H200), schedule_of("ring", "allgather", 8)
+    time_s = times.simulate(schedule, 2**24, "simple").time.time_s
+    times = ScheduleTimes(H200)
+    forget()
+    for _ in range(2):
+        with pytest.raises(SlowerError):
+            times.simulate(schedule, 2**24, "simple", 0.8 * time_s)
+        monkeypatch.setattr("blinksim.gpu.program_time.simulate_blocks.run_time", None)
+    monkeypatch.undo()
+    assert times.simulate(schedule, 2**24, "simple", 1.1 * time_s).time.time_s == time_s
 
 
 # Constants with all that the simulation knows of ports, caches and flags; those of H200 above leave some of it out.

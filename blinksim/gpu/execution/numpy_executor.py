@@ -79,9 +79,7 @@ def interpret(program: Program, inputs: Iterable[Array], op: str = "sum", seed: 
         for target, flag in program.rows("signals", number):
             name = (target, flag, part)
             flags[name] = piece + 1
-            for block in asleep.pop(name, ()):
-                if waiting.pop(block, None) is not None:
-                    ready.append(block)
+            ready.extend(block for block in asleep.pop(name, ()) if waiting.pop(block, None) is not None)
 
     def started(queue: int, part: int) -> Block:
         device = int(program.queue_device[queue])

@@ -699,8 +699,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         alone = "a group of one rank needs no schedule" * (self.ranks == 1)
         why = why or alone or self.hosts.several
         if why:
-            other = self.fallback.group(first.device.type, why)
-            return getattr(other, name)(*arguments) if name else None
+            return getattr(self.fallback.group(first.device.type, why), name)(*arguments) if name else None
         group = self._group_on(first.device)
         if torch.autograd._profiler_enabled():
             event = f"{_world.pg_map.get(self, ['blinksim'])[0]}:{_PROFILED.get(name, name)}"
