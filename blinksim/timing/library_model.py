@@ -37,7 +37,7 @@ from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import MOST_SENDS, Contest, able_of, ceiling_of, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_rates import AGAIN, EXPECTED, LENT, LINKS, PREDICTED, SENDS, TURNS, Spread
+from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LENT, LINKS, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, kin_of, library_time
 from blinksim.timing.measured.public_tables import SET_UPS, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
@@ -460,17 +460,20 @@ class Library(TimingModel):
         return found
 
     def _edited(self, healthy: Library, collective: Collective, size: int) -> Projection:
-        """The time without the edits, by `healthy`, times what NCCL's model says of them, or else the links.
+        """The time without the edits, by `healthy`, and what NCCL's model, or else the links, add to their part of it.
 
-        The terms are those that the machine has after them, where the library may choose otherwise.
+        That part is at most what they take times the middle ratio of published times of all machines to it: what a
+        longer time waits for, such as software, is not theirs. The interval is from adding what they take by
+        themselves to multiplying the whole. The terms are those after the edits: the library may choose otherwise.
         """
-        before = healthy._risen(collective, size)
+        before, what = healthy._risen(collective, size), PREDICTED
         stated, by = [one.stated(collective, size) for one in (self, healthy)], "NCCL's channels"
         times = [one._at_width(found) for one, found in zip((self, healthy), stated, strict=True) if found]
         if len(times) < 2:
             # Likes are compared: rails that an edit makes unlike carry neither.
             names = min((sent_by(one.bounded(collective)[0], collective) for one in (self, healthy)), key=len)
             times, by = [one.links(collective, size, names).time_s for one in (self, healthy)], "the links"
+            what = SENDS if collective.personalized else LINKS
         factor = times[0] / times[1]
         alike = self.multicast == healthy.multicast
         other = not alike, self.ranks != healthy.ranks, self.question.rates
@@ -478,14 +481,21 @@ class Library(TimingModel):
             # Routes over fewer links may have fewer starts, and libraries do not find them.
             lost = healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate
             factor = max(factor, 1.0, float(lost))
+        scope = library_rates.scope_of(healthy.nodes, healthy.ranks)
+        usual = times[1] * library_rates.spread_at(EVERY, EVERY, "", what, scope, size).middle
+        time_s, *ends = before.time_s, *(before.details[end] for end in _ENDS)
+        share = min(1.0, usual / time_s)
+        added, multiplied = ([end + (factor - 1) * min(end, most) for end in ends] for most in (times[1], math.inf))
         details = before.details
         lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
         causes = ("the edits", self.machine.edits), ("the rates", self.question.rates), (lacks, True)
         cause = next(words for words, so in causes if so)
-        change = "unchanged by" if f"{factor:.3g}" == "1" else f"times {factor:.3g} for"
-        origin = f"{details['origin']}; {change} {cause}, by {by}"
+        longer = 1 + share * (factor - 1)
+        change = "unchanged by" if f"{longer:.3g}" == "1" else f"times {longer:.3g} for"
+        part = f", which explain {100 * share:.0f} % of that time" if share < 1 and f"{factor:.3g}" != "1" else ""
+        origin = f"{details['origin']}; {change} {cause}, by {by}{part}"
         model = replace(self._modelled(collective, size), origin=origin)
-        figures = [factor * figure for figure in (before.time_s, *(details[end] for end in _ENDS))]
+        figures = longer * time_s, min(added[0], multiplied[0]), max(added[1], multiplied[1])
         # What was guessed is a guess still.
         basis = details["basis"] if factor == 1 or details["basis"] in GUESSES else "scaled"
         found = self._projection(collective, size, model, figures, basis)
