@@ -1,6 +1,7 @@
 """Published times of dispatch and combine beside the floor: none is below it, and docs/experts.md has the table.
 
-`python tests/test_expert_figures.py` prints the table. Rates become times with the bytes that the benchmarks count:
+`python tests/test_expert_figures.py` prints the table, and times and floors for ``models/experts.csv``. Rates become
+times with the bytes that the benchmarks count:
 ``nodes``: a token once for every node that it goes to, the sender's own included (DeepEP, tests/legacy/
 test_internode.py, tests/elastic/test_ep.py); ``ranks``: what a rank receives, from itself too (test_intranode.py).
 """
@@ -8,6 +9,7 @@ test_internode.py, tests/elastic/test_ep.py); ``ranks``: what a rank receives, f
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,9 +18,10 @@ import pytest
 
 import blinksim as bs
 from blinksim.bounds.experts import token_bytes
+from blinksim.timing.experts import taken
 
 ROOT = Path(__file__).resolve().parents[1]
-ROWS = list(csv.DictReader((ROOT / "tests" / "golden" / "published_experts.csv").read_text().splitlines()))
+ROWS = list(csv.DictReader((ROOT / "models" / "experts.csv").read_text().splitlines()))
 
 
 @cache
@@ -58,6 +61,10 @@ def judged(rows: list[dict[str, str]]) -> None:
         published, floor = times(row)
         assert published >= floor, row
         assert line(row) in page
+        stated = [1e-6 * float(row[name]) for name in ("published_us", "floor_us")]
+        assert (published, floor) == pytest.approx(stated, rel=1e-4)
+        assert int(row["gpus"]) == machine(row["machine"], int(row["nodes"])).ranks
+        assert int(row["token_bytes"]) == token_bytes(int(row["hidden"]), row["dtype"])
 
 
 def test_no_published_time_is_below_the_floor() -> None:
@@ -96,5 +103,46 @@ def test_what_a_rate_of_another_library_counts(what: str, rate: int) -> None:
     assert times(rated)[0] / scales == pytest.approx(times(row)[0], rel=0.04)
 
 
+def family(row: dict[str, str]) -> Sequence[str]:
+    """A library on a machine, whatever its kernels are called."""
+    return row["library"].split()[0], row["machine"]
+
+
+def test_eight_in_ten_published_times_lie_in_the_interval_that_the_others_give() -> None:
+    """All figures of a library on a machine are left out at once; few are far from what the others say."""
+    inside, off = [], []
+    for row in ROWS:
+        topology = machine(row["machine"], int(row["nodes"]))
+        wanted = bs.Collective(row["what"], routing=routing(topology.ranks, 1, topology.ranks * 8, ""))
+        published, floor = (1e-6 * float(row[name]) for name in ("published_us", "floor_us"))
+        found = taken(topology, wanted, floor, [one for one in ROWS if family(one) != family(row)])
+        assert floor <= found.low_s <= found.time_s <= found.high_s
+        inside.append(found.low_s <= published <= found.high_s)
+        off.append(abs(np.log(found.time_s / published)))
+    assert np.mean(inside) >= 0.8
+    assert np.median(off) < 0.15
+
+
+def test_what_was_published_of_the_very_tokens_is_the_first_figure() -> None:
+    """UCCL-EP's 1,196 us on two p5en (288 experts); MI300X has 815 and 958 us by two libraries."""
+    own = bs.project_experts(bs.load("p5en", nodes=2), experts=288)
+    assert own.time_s == pytest.approx(1196e-6, rel=1e-3)
+    assert own.takes.library == "UCCL-EP normal"
+    two = bs.project_experts(bs.load("mi300x", nodes=2))
+    assert two.takes.low_s < 815e-6 < two.time_s < 958e-6 < two.takes.high_s
+    assert "815 us and 958 us" in two.text()
+    edited = bs.project_experts(bs.load("mi300x", nodes=2, edits="without nic0"))
+    assert edited.takes.origin.startswith("an estimate")
+
+
+def test_fewer_tokens_take_no_less_than_nothing_and_no_longer_than_more() -> None:
+    found = [bs.project_experts(bs.load("hgx-h100", nodes=2), tokens=tokens) for tokens in (1, 16, 128, 1024, 4096)]
+    times = [one.time_s for one in found]
+    assert times == sorted(times)
+    assert all(one.floor_s <= one.could_s < one.time_s for one in found)
+
+
 if __name__ == "__main__":
     print("\n".join(map(line, ROWS)))
+    for row in ROWS:
+        print(row["library"], row["machine"], *(f"{1e6 * time:.5g}" for time in times(row)), sep=",")

@@ -240,7 +240,7 @@ def test_projected_times_are_those_of_the_schedules(machine: str, nodes: int, to
     wanted = bs.Collective(name, routing=routing)
     projected = bs.project_experts(part, wanted)
     times = {row["way"]: row["time_s"] for row in projected.rows()}
-    assert projected.time_s == min(times.values())
+    assert projected.could_s == min(times.values())
     for way, algorithm in ((A_NODE, "packed" if nodes == 1 else "rail_aligned"), (DIRECT, "direct")):
         found = bs.project(part, wanted, algorithm=algorithm)
         assert times[way] == pytest.approx(found.time_s, rel=1e-9)

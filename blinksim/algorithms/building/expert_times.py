@@ -20,14 +20,27 @@ from blinksim.traffic import Routing
 from blinksim.units import format_rate, format_time
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What libraries take by published figures: seconds, between `low_s` and `high_s` in 8 of 10 runs."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    library: str
+    origin: str
+
+
 @dataclass(frozen=True, repr=False)
 class ExpertTimes(Result):
-    """A dispatch or a combine on the links: bytes at their rates, latencies, and the starts of messages.
+    """A dispatch or a combine: with libraries, on the links (bytes, latencies, starts of messages), and at least.
 
     Attributes
     ----------
     bound : BoundResult
         What no schedule exceeds, with its certificate.
+    takes : Taken
+        What libraries take, from published figures.
     ways : tuple of Way
         What libraries do, quickest first: a copy of a token for every node that wants it, one for every rank on the
         same rails, and one that goes straight to every rank.
@@ -40,11 +53,12 @@ class ExpertTimes(Result):
     --------
     >>> import blinksim as bs
     >>> found = bs.project_experts(bs.load("hgx-h100", nodes=2), "dispatch", tokens=512)
-    >>> found.floor_s <= found.time_s, found.ways[0].limit
+    >>> found.floor_s <= found.could_s <= found.time_s, found.ways[0].limit
     (True, 'ib')
     """
 
     bound: BoundResult
+    takes: Taken
     ways: tuple[Way, ...]
     terms: Mapping[str, tuple[Term, ...]]
     saved: Mapping[str, float]
@@ -56,7 +70,12 @@ class ExpertTimes(Result):
 
     @property
     def time_s(self) -> float:
-        """Seconds by the quickest way."""
+        """Seconds with libraries."""
+        return self.takes.time_s
+
+    @property
+    def could_s(self) -> float:
+        """Seconds by the quickest way on the links."""
         return self.seconds(self.ways[0])
 
     def seconds(self, way: Way) -> float:
@@ -94,7 +113,8 @@ class ExpertTimes(Result):
         algbw, factor = self.routing.size / self.time_s, busbw_factor(DISPATCH, self.routing.ranks)
         values |= {"algbw_GBps": algbw / 1e9, "busbw_GBps": algbw * float(factor) / 1e9}
         keys = "collective=bound.collective.name size_bytes=routing.size time_s cannot_take_less_s=floor_s"
-        keys += " logical_GBps=logical wire_GBps=wire token_bytes=routing.token_size"
+        keys += " logical_GBps=logical wire_GBps=wire token_bytes=routing.token_size could_take_s=could_s"
+        keys += " interval_low_s=takes.low_s interval_high_s=takes.high_s library=takes.library origin=takes.origin"
         return keyed(self, keys) | values
 
     def sentence(self) -> str:
@@ -105,11 +125,11 @@ class ExpertTimes(Result):
         where = f"{topology.ranks} GPUs of {nodes}{topology.name}"
         each = f"{tokens:,} token{'s' * (tokens > 1)} a GPU"
         what = f"{each} of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
-        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} by {self.ways[0].name}"
+        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} with {self.takes.library}"
 
     def text(self) -> str:
-        """The answer, its floor, bytes, the other ways, and what limits and would save: at most ten lines."""
-        topology, first = self.bound.topology, self.ways[0]
+        """What libraries take, the ways on the links, the floor, and what limits and would save: in a dozen lines."""
+        topology, first, takes = self.bound.topology, self.ways[0], self.takes
         terms, others = self.terms[first.name], list[tuple[str, str]]()
         for way in self.ways:
             loads = ", ".join(f"{kind} {most / 1e6:.4g} MB" for kind, most in way.bytes.items())
@@ -119,13 +139,16 @@ class ExpertTimes(Result):
                 others.append((way.name, f"{format_time(self.seconds(way))}; busiest links {loads}"))
         worst = max(terms, key=lambda term: term.time_s)
         limit = worst.limit if worst.limit in first.bytes else worst.name
-        rates = f"logical {format_rate(self.logical)} a GPU, wire {format_rate(self.wire)} of {first.port}"
         floor = f"{format_time(self.floor_s)}, whatever the schedule"
-        facts = [("from", f"links alone at {topology.rates} rates: no launches, no sorting of tokens")]
-        facts.append(("terms", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in terms)))
+        rates = f"logical {format_rate(self.logical)} a GPU, wire {format_rate(self.wire)} of {first.port}"
+        ends = f"{format_time(takes.low_s)} to {format_time(takes.high_s)}, 8 in 10 runs; {rates}"
+        by = f"{format_time(self.could_s)} by {first.name} at {topology.rates} rates, on the links"
+        facts = [("interval", ends), ("from", takes.origin)]
+        facts.append(("could take", f"{by}, no launches, no sorting of tokens"))
+        facts.append(("", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in terms)))
         facts += [("cannot take less", floor), ("", self.bound.certificate.words(topology)), *others]
         saved = ", ".join(f"{what} {100 * part:.3g} %" for what, part in self.saved.items())
-        facts += [("limited by", f"{limit}; {rates}"), ("would save", saved)]
+        facts += [("limited by", limit), ("would save", saved)]
         return "\n".join((self.sentence(), *(f"  {what:<17} {words}" for what, words in facts if words)))
 
 
