@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
@@ -195,11 +195,13 @@ class Comparison(Result):
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         if self.answers:
-            notes, latest = list[str](), reversed(self.answers)
-            origins = grouped((str(one.details["origin"]), format_size_about(one.size)) for one in latest)
-            for origin, sizes in [*origins.items()][:4]:
-                span = f"{sizes[-1]} to {sizes[0]} ({len(sizes)} sizes)" if sizes[1:] else sizes[0]
-                notes.append(f"  from, {span}: {origin}")
+            notes, named = list[str](), [format_size_about(one.size) for one in self.answers]
+            origins = grouped((str(one.details["origin"]), place) for place, one in enumerate(self.answers))
+            # Sizes that follow each other are a range; others may lie between two ranges of an origin.
+            for origin, places in [*reversed(origins.items())][:4]:
+                runs = [[place for _, place in run] for _, run in groupby(enumerate(places), lambda at: at[1] - at[0])]
+                spans = [named[run[0]] + f" to {named[run[-1]]}" * (len(run) > 1) for run in runs]
+                notes.append(f"  from, {', '.join(spans)}: {origin}")
             notes.append("  " + ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items())))
             # A line for every size: what the library takes, and what the links could and must take.
             head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
@@ -601,11 +603,14 @@ class MachineComparison(Result):
         first, *slower = sorted(last, key=lambda name: last[name].time_s)
         several = len({len(one.members) for one in last.values()}) > 1
         called = {name: f"{name} ({len(one.members)} GPUs)" if several else name for name, one in last.items()}
-        others = [name for name in slower if last[name].low_s < last[first].high_s]
+        # An interval that holds the time of the other one; those that merely touch leave few runs in doubt.
+        best = last[first]
+        others = [one for one in slower if last[one].low_s < best.time_s or last[one].time_s < best.high_s]
         asked = f"{self.collective} of {format_size(last[first].size)}"
         if not others:
             return f"{asked}: {called[first]} is quickest, {format_time(last[first].time_s)} with {last[first].library}"
-        listed = [f"{called[name]} {format_time(last[name].time_s)}" for name in (first, *others)]
+        ends = {name: (format_time(last[name].low_s), format_time(last[name].high_s)) for name in (first, *others)}
+        listed = [f"{called[name]} {format_time(last[name].time_s)} ({' to '.join(ends[name])})" for name in ends]
         return f"{asked}: no clear winner: {', '.join(listed[:-1])} or {listed[-1]}; their intervals overlap"
 
     def text(self) -> str:

@@ -321,7 +321,7 @@ def with_file(library: Library, takes: Projection, file: GraphFile, picked: tupl
 
 # The share of the time that bytes take where bandwidth decides.
 _SENDS = 0.5
-UNKNOWN = "nobody has published a time of this"
+UNKNOWN = "an estimate, as no time of this very job is published"
 
 
 @dataclass(frozen=True, repr=False)
@@ -443,6 +443,9 @@ class Answer(Projection):
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
         origin = ("" if self.known else f"{UNKNOWN}: ") + details["origin"]
+        if "published_runs" in details:
+            span = " to ".join(format_time(details[f"published_{end}_s"]) for end in ("low", "high"))
+            origin += f"; the runs took {span}"
         launched = f" launched {_LAUNCHED[details['set_up']]}" if "set_up" in details else ""
         found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{launched}{choice}"), ("from", origin)]
         if one := self.projected:

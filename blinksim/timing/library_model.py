@@ -297,7 +297,8 @@ class Library(TimingModel):
         details: ``interval_low_s``, ``interval_high_s``, ``interval_share``; ``basis``: ``measured`` at this point,
         ``between`` published sizes, ``lent`` by machines of the same links, else ``fitted``, ``predicted`` or ``links``
         after the model; ``origin`` in words; ``set_up`` where the launch matters; ``library`` and its ``choice``;
-        ``bound_rates``, at which its bound holds.
+        ``bound_rates``, at which its bound holds; ``published_runs``, ``published_low_s``, ``published_high_s`` where
+        several runs of this point were published.
         """
         if others := [name for name in algorithms or () if name != MODEL]:
             raise unknown("algorithm of the model library", others[0], self.best)
@@ -400,6 +401,9 @@ class Library(TimingModel):
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
         figures = time, min(time, *ends), max(time, *ends)
         projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
+        if what == "measured" and len(ratios) > 1:
+            runs = {"published_low_s": min(ratios) * model.time_s, "published_high_s": max(ratios) * model.time_s}
+            projection = replace(projection, details={**projection.details, "published_runs": len(ratios), **runs})
         projection = self._launched(projection, sets)
         # An allgather that was measured may well be above an allreduce, and one by rings above one by trees.
         half, whole = (self.stated(one, size) for one in (collective, Collective("allreduce")))

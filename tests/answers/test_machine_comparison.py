@@ -50,10 +50,12 @@ def test_headline_names_all_whose_intervals_overlap() -> None:
     # Nobody has published times of p5en: what p5 takes is enough for it.
     assert quicker.time_s == slower.time_s
     assert slower.low_s < quicker.high_s
-    winners = "p5 4.575 ms or p5en 4.575 ms"
+    ends = [f"({bs.units.format_time(one.low_s)} to {bs.units.format_time(one.high_s)})" for one in (quicker, slower)]
+    winners = f"p5 4.575 ms {ends[0]} or p5en 4.575 ms {ends[1]}"
     assert overlapping.sentence() == f"allreduce of 1 GiB: no clear winner: {winners}; their intervals overlap"
     three = bs.compare_machines(["hgx-h100", "hgx-h200", "mi300x"], "allreduce", ["256MiB"])
-    assert three.sentence().startswith("allreduce of 256 MiB: no clear winner: hgx-h200 1.055 ms or hgx-h100 1.09 ms; ")
+    assert three.sentence().startswith("allreduce of 256 MiB: no clear winner: hgx-h200 1.055 ms (")
+    assert " or hgx-h100 1.09 ms (" in three.sentence()
     other_sizes = bs.compare_machines(["hgx-h100", "gb200-nvl72"], "alltoall", ["1GiB"])
     assert "gb200-nvl72 (72 GPUs)" in other_sizes.sentence()
     # The two take the same, so neither is marked alone.
@@ -133,6 +135,16 @@ def test_one_bucket_of_all_is_one_call() -> None:
         bs.buckets("hgx-h100", "allreduce", 10, 20)
 
 
+def test_a_machine_far_from_the_best_is_no_winner() -> None:
+    """DGX A100 takes twice as long as P5 on four nodes; their intervals touch, and hold no time of each other."""
+    found = bs.compare_machines(["hgx-h100", "p5", "dgx-a100"], "allreduce", ["1GiB"], nodes=4)
+    [h100, p5, a100] = [found.answers[name][-1] for name in ("hgx-h100", "p5", "dgx-a100")]
+    assert p5.time_s < a100.low_s < p5.high_s < a100.time_s
+    assert h100.low_s < p5.time_s < h100.time_s < p5.high_s
+    assert "hgx-h100" in found.sentence()
+    assert "dgx-a100" not in found.sentence()
+
+
 def test_a_machine_that_cannot_answer_has_its_reason() -> None:
     """Two GPUs of a DGX-1 without a link: no answer for these, and one for the other machine."""
     apart = bs.Question("dgx1-v100", members="0,5")
@@ -149,7 +161,7 @@ def test_what_nobody_measured_ranks_no_machines() -> None:
     """p5en, which is newer, seems slower than p5 on 8 nodes: both are lent by others, and `project` says so as well."""
     found = bs.compare_machines(["p5", "p5en"], "allreduce", ["1GiB"], nodes=8)
     assert "no clear winner" in found.sentence()
-    [line] = [line for line in found.text().splitlines() if line.startswith("  p5, p5en: nobody has published")]
+    [line] = [line for line in found.text().splitlines() if line.startswith("  p5, p5en: an estimate, as no time")]
     for answers in found.answers.values():
         assert line.split(": ")[1] in answers[0].text()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import link_loads
 from blinksim.timing import simulation_model
+from blinksim.units import format_time, size_of
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
@@ -126,11 +131,28 @@ def test_what_is_behind_is_said_of_whole_links(capsys: pytest.CaptureFixture[str
 
 
 def test_a_comparison_says_of_which_sizes_its_sources_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each size is under one source, and the spans hold all that were asked for."""
-    out = printed(capsys, "compare", "hgx-h100", "allreduce", "--sizes", "128MiB,256MiB,512MiB,1GiB")
-    spans = re.findall(r"^  from, (.*?)(?: \((\d) sizes\))?: ", out, re.MULTILINE)
-    assert sum(int(sizes or 1) for _, sizes in spans) == 4
-    assert {end for span, _ in spans for end in span.split(" to ")} >= {"128 MiB", "1 GiB"}
+    """Each size is under one source, in ranges that do not overlap: 16 MiB and 256 MiB have one, not 64 MiB."""
+    out = printed(capsys, "compare", "hgx-h100", "allreduce")
+    spans = [span for spans in re.findall(r"^  from, (.*?): ", out, re.MULTILINE) for span in spans.split(", ")]
+    ranges = sorted([size_of(end) for end in span.split(" to ")] for span in spans)
+    assert (ranges[0][0], ranges[-1][-1]) == (2**10, 2**30)
+    assert all(upper[0] == 2 * lower[-1] for lower, upper in pairwise(ranges))
+    assert len(spans) > out.count("  from, ")
+
+
+def test_several_published_runs_say_how_far_apart_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight nodes of Alps: by the tables, three runs of 32 MiB."""
+    size, path = 2**25, ROOT / "models" / "measured" / "alps.csv"
+    rows = [row for row in csv.DictReader(path.read_text().splitlines()) if row["size_bytes"] == str(size)]
+    times = [float(row["time_us"]) for row in rows if row["collective"] == "allreduce" and row["nodes"] == "8"]
+    out = printed(capsys, "project", "alps", "allreduce", "32MiB", "--nodes", "8")
+    found = bs.project(bs.Question("alps", nodes=8).whole(), "allreduce", size)
+    ends = [found.details[f"published_{end}_s"] for end in ("low", "high")]
+    assert ends == pytest.approx([1e-6 * min(times), 1e-6 * max(times)])
+    assert f"median of {len(times)} published runs" in out
+    assert f"; the runs took {' to '.join(map(format_time, ends))}\n" in out
+    alone = printed(capsys, "project", "hgx-h100", "allreduce", "1GiB")
+    assert "the runs took" not in alone
 
 
 @pytest.mark.parametrize(("rates", "said"), [([], True), (["--rates", "measured"], False)])
