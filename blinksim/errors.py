@@ -7,6 +7,7 @@ hardware · 5 nothing is wrong, and something is not proved (`blinksim verify`) 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import wraps
 from inspect import CO_VARKEYWORDS, signature
@@ -189,7 +190,10 @@ def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> In
     lowered = {entry.removeprefix(inside).lower(): entry for entry in names}
     sought = name[:200].removeprefix(inside).lower()
     compared = lowered if len(lowered) <= _MOST_COMPARED else [sought] * (sought in lowered)
-    if near := [lowered[match] for match in nearest_names(sought, compared, 3, 0.6)]:
+    span = re.fullmatch(r"(.*\D)(\d+)-\1?(\d+)", name[:200])
+    if span and f"{span[1]}{span[2]}" in names:
+        advice = f"write a range like {span[1]}[{span[2]}-{span[3]}]"
+    elif near := [lowered[match] for match in nearest_names(sought, compared, 3, 0.6)]:
         advice = f"did you mean {' or '.join(repr(entry) for entry in near)}?"
     elif not names:
         advice = "there are none"

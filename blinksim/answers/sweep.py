@@ -331,6 +331,8 @@ class Sweep(Result):
         What all points have in common: nodes, edits and so on.
     classes : tuple of str
         The columns with the seconds of each link class, of models that say them.
+    unfinished : int
+        Pieces of work that Ctrl-C left undone; they have no rows.
 
     Examples
     --------
@@ -348,6 +350,7 @@ class Sweep(Result):
     damaged: tuple[int, ...] = ()
     base: Question = field(default_factory=Question)
     classes: tuple[str, ...] = ()
+    unfinished: int = 0
 
     @property
     def failed(self) -> tuple[dict[str, Any], ...]:
@@ -473,14 +476,20 @@ def sweep(
     resumed, total = len(answers), len(keys)
     say = report or (lambda _, __: None)
     say(resumed, total)
-    for task, found in worker_pool.finished(run, [task for task in tasks if task.key not in answers], workers, cluster):
-        answers[task.key] = task.failed(worker_pool.DIED) if found is None else found
-        if found is not None:
-            stored.add(task.key, found)
-        say(len(answers), total)
+    left = [task for task in tasks if task.key not in answers]
+    try:
+        for task, found in worker_pool.finished(run, left, workers, cluster):
+            answers[task.key] = task.failed(worker_pool.DIED) if found is None else found
+            if found is not None:
+                stored.add(task.key, found)
+            say(len(answers), total)
+    except KeyboardInterrupt:
+        tasks = [task for task in tasks if task.key in answers]
+        if not any(task.algorithm != _BOUND_WORK for task in tasks):
+            raise
     part_at.cache_clear()
     points, classes = _points(tasks, answers, title, bounds=bounds)
-    return Sweep(title, wanted, along, points, resumed, stored.damaged, start, classes)
+    return Sweep(title, wanted, along, points, resumed, stored.damaged, start, classes, total - len(answers))
 
 
 def _tasks(
@@ -529,7 +538,8 @@ def _points(
             row |= {f"{kind}_s": answer.get(_BY_CLASS, classes).get(kind, 0.0) for kind in classes}
             if bounds:
                 # The bound of the answer itself, if it has one, else that of its case.
-                limit, rate = bound_of[task.case, task.rates], answer["algbw_GBps"]
+                limit = bound_of.get((task.case, task.rates), dict.fromkeys(_BOUND))
+                rate = answer["algbw_GBps"]
                 row |= {key: answer.get(key, limit[key]) for key in _BOUND}
                 most = row["bound_algbw_GBps"]
                 row["of_bound"] = rate / most if most and rate else None

@@ -87,9 +87,14 @@ def project(options: Project) -> None:
         from blinksim.answers.compare import buckets
 
         each = options.bucket or options.size
-        if not (options.bytes and each) or (options.bucket and options.size):
-            example = "--bytes 14GB --bucket 25MiB, and no SIZE"
-            raise InputError(f"--bytes is of many calls of --bucket bytes each: give both, such as {example}")
+        if not options.bytes:
+            raise InputError(
+                "--bucket is what each of many calls sends: add what they send in all, such as --bytes 14GB"
+            )
+        if not each:
+            raise InputError("--bytes is what many calls send in all: add what each sends, such as --bucket 25MiB")
+        if options.bucket and options.size:
+            raise InputError("--bucket is what a call sends, and so is SIZE: leave one of them out")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
         again = command_line(question, wanted.name, **vars(options.data))
@@ -429,6 +434,9 @@ def sweep(options: Sweep) -> None:
             raise
     if swept.resumed:
         note(f"{swept.resumed} of {total} pieces of work were taken from {journal}")
+    if swept.unfinished:
+        kept = f"; what is finished is kept in {journal}, and the same command goes on from there" if journal else ""
+        note(f"stopped before {swept.unfinished} of {total} pieces of work were done: here are the other points{kept}")
     for line in swept.damaged:
         note(f"{journal}:{line}: is damaged; its work was done again")
     rows = swept.rows()
@@ -438,11 +446,12 @@ def sweep(options: Sweep) -> None:
         write_text(target, csv_text(rows), force=options.force)
         Path(f"{target}.journal").unlink(missing_ok=True)
 
-    with written(options.output, keep) as output:
+    with written(None if swept.unfinished else options.output, keep) as output:
         said: dict[str, object] = {"machine": swept.machine, "source": machine}
         by = options.model or ("alpha-beta" if options.algorithms else "library")
         said |= {"collective": getattr(swept.collective, "name", swept.collective), "model": by}
         said |= {"edits": list(question.edits), "vary": list(options.vary), "rows": rows}
+        said |= {"unfinished": swept.unfinished} if swept.unfinished else {}
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
     if not any((options.plot, options.csv, options.json)) and 1 <= len(swept.varying()) <= 3:
@@ -452,6 +461,8 @@ def sweep(options: Sweep) -> None:
         click.echo(f"next: blinksim sweep {again} --plot sweep.png")
     if len(swept.failed) == len(rows):
         raise InfeasibleError(f"no point has an answer: {swept.failed[0]['reason']}")
+    if swept.unfinished:
+        click.get_current_context().exit(130)
 
 
 def _show(swept: Study, output: str | None) -> None:

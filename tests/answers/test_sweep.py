@@ -21,7 +21,7 @@ import pytest
 from pool_work import double
 
 import blinksim as bs
-from blinksim.answers import worker_pool
+from blinksim.answers import sweep as sweep_module, worker_pool
 from blinksim.answers.project import answer
 from blinksim.answers.sweep import Axis, expand, sweep
 from blinksim.cli.main import run
@@ -343,8 +343,10 @@ def test_a_second_run_takes_over_what_is_finished(tmp_path: Path) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        sweep(*arguments, journal=journal, report=stop)
+    stopped = sweep(*arguments, journal=journal, report=stop)
+    assert stopped.unfinished == 1
+    assert stopped.rows() == whole.rows()[:2]
+    assert whole.unfinished == 0
     assert seen == [(0, 3), (1, 3), (2, 3)]
     # As a kill in the middle of writing leaves it.
     with journal.open("a") as file:
@@ -356,6 +358,41 @@ def test_a_second_run_takes_over_what_is_finished(tmp_path: Path) -> None:
     # Another question takes nothing over.
     assert sweep(RING4, "allgather", [MIB], {"members": ["0-3"]}, journal=journal).resumed == 0
     assert sweep("ring:4@26GB/s", "allreduce", [MIB], {"members": ["0-3"]}, journal=journal).resumed == 0
+
+
+def test_ctrl_c_prints_the_points_that_are_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with bounds, whose work comes last of each case; before any point is there, there is nothing to print."""
+    done, target = list[object](), tmp_path / "out.csv"
+    work = sweep_module.run
+
+    def stops_at_third(task: Any) -> Any:
+        done.append(task)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        return work(task)
+
+    command = ["sweep", RING4, "allreduce", "--sizes", "1MiB", "--algorithms", "ring", "--bounds"]
+    command += ["--vary", "members=0-3;0,1;1,2,3", "--csv"]
+    monkeypatch.setattr(sweep_module, "run", stops_at_third)
+    assert run(command) == 130
+    stopped = capsys.readouterr()
+    assert "stopped before 4 of 6 pieces of work were done" in stopped.err
+    done.clear()
+    assert run([*command, "-o", str(target)]) == 130
+    assert f"kept in {target}.journal" in capsys.readouterr().err
+    assert not target.exists()
+    done[:] = [None] * 2
+    assert run(command) == 130
+    assert capsys.readouterr().out == ""
+    done[:] = [None] * 3
+    assert run(command) == 0
+    whole = capsys.readouterr().out.splitlines()
+    assert stopped.out.splitlines() == whole[:2]
+    assert run([*command, "-o", str(target)]) == 0
+    assert "2 of 6 pieces of work were taken from" in capsys.readouterr().err
+    assert target.read_text().splitlines() == whole
 
 
 def test_a_journal_tells_constants_apart(tmp_path: Path) -> None:
