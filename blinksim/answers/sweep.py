@@ -358,9 +358,10 @@ class Sweep(Result):
         return tuple(row for row in self.points if row["reason"])
 
     def varying(self) -> list[str]:
-        """The columns (axes, size, algorithm) that take several values."""
-        columns = [*(axis.column for axis in self.axes), "asked", "size_bytes"]
-        return [column for column in columns if len({row[column] for row in self.points}) > 1]
+        """The columns (axes, size, algorithm) that take several values; all axes where points are missing."""
+        columns = dict.fromkeys((axis.column for axis in self.axes), 1 if self.unfinished else 2)
+        columns |= {"asked": 2, "size_bytes": 2}
+        return [column for column, least in columns.items() if len({row[column] for row in self.points}) >= least]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per point, with units in the keys; a point without an answer has a reason."""

@@ -346,6 +346,7 @@ def test_a_second_run_takes_over_what_is_finished(tmp_path: Path) -> None:
     stopped = sweep(*arguments, journal=journal, report=stop)
     assert stopped.unfinished == 1
     assert stopped.rows() == whole.rows()[:2]
+    assert stopped.varying() == whole.varying() == ["members"]
     assert whole.unfinished == 0
     assert seen == [(0, 3), (1, 3), (2, 3)]
     # As a kill in the middle of writing leaves it.
