@@ -16,6 +16,7 @@ from blinksim.machines import MachineLike, Question, as_topology, check
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
 from blinksim.timing.library_model import Library
+from blinksim.timing.measured.library_rates import PREDICTED
 from blinksim.timing.measured.library_time import catalogued
 from blinksim.timing.projection_result import Projection, labelled
 from blinksim.topology.graph import Topology
@@ -102,7 +103,10 @@ class Health(Result):
             asked = f"{_ASKED} of {format_size(SIZE)}{between}: {format_time(now.time_s)}"
             if was and (longer := f"{now.time_s / was.time_s:.3g}") != "1":
                 asked += f" in place of {format_time(was.time_s)}, {longer} times as long"
-            lines.append((f"{now.details['library']} takes", f"{asked}, busbw {format_rate(now.busbw)}"))
+            asked += f", busbw {format_rate(now.busbw)}"
+            if now.details["basis"] == PREDICTED and not model(self.machine.device(self.machine.members[0])):
+                asked += "; by NCCL's own model, as the GPUs are not named"
+            lines.append((f"{now.details['library']} takes", asked))
             most = [format_rate(of.bound.rate * (of.busbw / of.algbw)) for of in (now, was) if of and of.bound]
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}"))
         if other is not None and now is not None:
@@ -168,7 +172,7 @@ def health(machine: MachineLike) -> Health:
     broken = Question(lack.name or recorded, nodes=lack.nodes, edits=lack.edits)
     # As it was recorded; between nodes, as its like would be.
     takes, healthy, best, part = _takes(Question(recorded) if lack.nodes == 1 else broken), None, None, None
-    # GPUs of unknown model take what NCCL's own model says, and are no question of the catalogue.
+    # GPUs of unknown model take what NCCL's own model says.
     known, asked = bool(model(recorded.device(recorded.members[0]))), None
     if lack.edits:
         healthy = _takes(Question(lack.name, nodes=lack.nodes), known)
@@ -178,7 +182,7 @@ def health(machine: MachineLike) -> Health:
             few = max(len({*whole.members} - hurt), whole.ranks // 2, 2)
             part = Question.of(lack.name, members=place(whole, few)[0].members, edits=lack.edits)
             best = _takes(part, known)
-    if known and broken.edits:
+    if broken.edits:
         asked = broken if _takes(broken) else part if best else None
     return Health(recorded, twin, takes, healthy, best, findings, missing, asked)
 

@@ -20,6 +20,7 @@ from blinksim.answers.expect import COLLECTIVES, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, jobs_text, small_times
 from blinksim.answers.logs.expectation import Series, check_members, members_of, of_one_job, read_runs
+from blinksim.answers.logs.faults import sort_of
 from blinksim.answers.logs.fit import Fitted
 from blinksim.answers.logs.locate import Candidate, locate as located
 from blinksim.answers.measurements import public as published
@@ -37,7 +38,7 @@ from blinksim.nccl.logs.tests_log import Run
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
 from blinksim.results import keyed
 from blinksim.textio.text_files import shown, write_text
-from blinksim.textio.text_table import names, table
+from blinksim.textio.text_table import count, names, table
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
 from blinksim.timing.projection_result import labelled
@@ -266,10 +267,15 @@ def _show_diagnosis(
         cells.append(row[: len(heading)])
     click.echo(table(heading, cells, left=(7,)) + "\n")
     facts = _facts(found, small_times(found), why)
-    for kind, same in grouped(losses, attrgetter("kind")):
-        where = f"{same[0].place}{f', or {len(same) - 1} other places' * bool(same[1:])}"
-        left = f"about {100 * same[0].share:.0f} % left ({where})"
-        facts.append(("could be", f"{kind.words}, {left}: {kind.check}"))
+    # The headline is of all links of a class alike; one that is slow alone may be of another.
+    device, limits = found.part.device, found.expectation.rings.limits
+    fit = {sort_of(device(link.src), device(link.dst)) for link in found.part.links if link.kind in limits}
+    for kind, same in sorted(grouped(losses, attrgetter("kind")), key=lambda one: fit.isdisjoint(one[0].slow)):
+        where = same[0].place + (f", or {count(len(same) - 1, 'other place')}" if same[1:] else "")
+        apart = f"not {' or '.join(limits)} but, at one place alone, " * fit.isdisjoint(kind.slow)
+        facts.append(
+            ("could be", f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}")
+        )
     click.echo("\n".join(labelled(facts)))
     machine = command_line(question)
     if found.resembles.startswith("NVLS"):

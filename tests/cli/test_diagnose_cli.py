@@ -285,3 +285,24 @@ def test_what_is_no_figure(capsys: pytest.CaptureFixture[str], arguments: str, m
     out, err = ask(capsys, *arguments.split(), "--machine", "hgx-h200", status=2)
     assert (out, err.count("\n")) == ("", 1)
     assert message in err
+
+
+@pytest.mark.slow
+def test_single_losses_outside_the_class_of_the_headline_say_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Two nodes at half of the expected rate: all their adapters, or one NVLink, which is none of those."""
+    sizes = [2**power for power in range(20, 34)]
+    found = answer(Question("hgx-h100", nodes=2), Collective("allreduce"), sizes)
+    points = [Point(one.size, 1.9e6 * one.time_s, None) for one in found]
+    path = tmp_path / "log.txt"
+    path.write_text(text("allreduce", 16, points, hosts=2))
+    assert run(["diagnose", str(path), "--machine", "hgx-h100", "--nodes", "2"]) == 1
+    out = capsys.readouterr().out
+    assert "on ib or pcie: " in out.splitlines()[0]
+    causes = [line.split("could be", 1)[1].strip() for line in out.splitlines() if line.startswith("  could be")]
+    apart = [cause.startswith("not ib or pcie but, at one place alone, ") for cause in causes]
+    assert apart == sorted(apart)
+    assert [("NVLink" in cause) for cause in causes] == apart
+    assert any(apart)
+    assert "1 other places" not in out

@@ -87,7 +87,7 @@ class Target:
     pairs: tuple[tuple[str, str], ...]
 
 
-def _sort_of(first: Device, second: Device) -> str:
+def sort_of(first: Device, second: Device) -> str:
     """What a link between these devices is for."""
     both, ends = (first, second), {first.kind, second.kind}
     if "nic" in ends and not ends & {"gpu", "tile", "card", "cpu", "pcie"}:
@@ -150,7 +150,7 @@ class Faults:
             ends = self.cluster.device(link.src), self.cluster.device(link.dst)
             pair = self._local(link.src), self._local(link.dst)
             first = not self.several or ends[0].node == 0 or pair[0].endswith(".leaf0")
-            listed = links.setdefault(_sort_of(*ends), [])
+            listed = links.setdefault(sort_of(*ends), [])
             if first and pair not in listed and pair[::-1] not in listed:
                 listed.append(pair)
         for kind in classes(self.node.device(self.node.members[0]).library == RCCL):
