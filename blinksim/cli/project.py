@@ -87,14 +87,9 @@ def project(options: Project) -> None:
         from blinksim.answers.compare import buckets
 
         each = options.bucket or options.size
-        if not options.bytes:
-            raise InputError(
-                "--bucket is what each of many calls sends: add what they send in all, such as --bytes 14GB"
-            )
-        if not each:
-            raise InputError("--bytes is what many calls send in all: add what each sends, such as --bucket 25MiB")
-        if options.bucket and options.size:
-            raise InputError("--bucket is what a call sends, and so is SIZE: leave one of them out")
+        if not (options.bytes and each) or (options.bucket and options.size):
+            both = "give both, such as --bytes 14GB --bucket 25MiB, and no SIZE"
+            raise InputError(f"--bytes is what many calls send in all, --bucket what each of them sends: {both}")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
         again = command_line(question, wanted.name, **vars(options.data))

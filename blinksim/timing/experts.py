@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from blinksim import data_files
-from blinksim.algorithms.building.expert_times import ExpertTimes, Taken, savings
+from blinksim.algorithms.building.expert_times import ExpertTimes, savings
 from blinksim.bounds import bound
 from blinksim.bounds.experts import A_NODE, A_RANK, DIRECT, Way, draw_routing, hops, read_routing, token_bytes
 from blinksim.collective import DISPATCH, Collective, CollectiveLike
@@ -114,22 +113,20 @@ def project_experts(machine: MachineLike, wanted: CollectiveLike = DISPATCH, **s
 _NEAR = 10
 
 
-@cache
-def figures() -> list[dict[str, str]]:
-    """Published times of libraries beside the floor, by the columns of ``models/experts.csv``."""
-    return read_rows(data_files.folder("models") / "experts.csv", dict, "figure of experts")
-
-
-def taken(topology: Topology, wanted: Collective, floor_s: float, told: list[dict[str, str]] | None = None) -> Taken:
+def taken(
+    topology: Topology, wanted: Collective, floor_s: float, told: list[dict[str, str]] | None = None
+) -> dict[str, Any]:
     """What libraries take: the floor times how far published figures of this job, or near ones, are above theirs.
 
     Near ones are carried to this floor along a line, of logarithms; fewer tokens than any figure is of take as long
-    beyond their floor as those. told: in place of all figures.
+    beyond their floor as those. told: in place of all figures, by the columns of ``models/experts.csv``. The keys are
+    those of `blinksim.algorithms.building.expert_times.ExpertTimes.takes`.
     """
+    told = told or read_rows(data_files.folder("models") / "experts.csv", dict, "figure of experts")
     routing, nodes = wanted.routed, topology.nodes
     job = (wanted.name, topology.name, nodes, topology.ranks, *routing.experts.shape[1:], routing.token_size)
     keys = ("what", "machine", "nodes", "gpus", "tokens", "top_k", "token_bytes")
-    known = [row for row in told or figures() if (row["nodes"] == "1") == (nodes == 1)]
+    known = [row for row in told if (row["nodes"] == "1") == (nodes == 1)]
     same = [row for row in known if [row[key] for key in keys] == [*map(str, job)] and not topology.edits]
     floors = np.array([1e-6 * float(row["floor_us"]) for row in known])
     near = same or [known[place] for place in np.argsort(abs(np.log(floors / floor_s)), kind="stable")[:_NEAR]]
@@ -139,7 +136,10 @@ def taken(topology: Topology, wanted: Collective, floor_s: float, told: list[dic
     if not same:
         above += np.polyfit(there, above, 1)[0] * (math.log(1e6 * min(held, floors.max())) - there)
     times = floor_s + np.expm1(np.maximum(above, 0)) * held
-    time_s, low, high = float(np.median(times)), float(times.min()), float(times.max())
+    low, time_s, high = (float(end) for end in np.quantile(times, (0, 0.5, 1)))
+    library, first = "libraries", near[0]
+    where = f"{first['what']} with {first['library']} on {titled(first['machine'], int(first['nodes']))}"
+    origin = f"an estimate: the floor times what {len(near)} published figures are above theirs, such as {where}"
     if same:
         # Other rigs with the same job.
         again = spread_at(EVERY, EVERY, "", AGAIN, scope_of(nodes, topology.ranks), routing.size)
@@ -147,11 +147,8 @@ def taken(topology: Topology, wanted: Collective, floor_s: float, told: list[dic
         library = " or ".join(row["library"] for row in same)
         shown = " and ".join(f"{float(row['published_us']):,.0f} us" for row in same)
         origin = f"published for as many tokens on this machine: {shown}"
-    else:
-        library, first = "libraries", near[0]
-        where = f"{first['what']} with {first['library']} on {titled(first['machine'], int(first['nodes']))}"
-        origin = f"an estimate: the floor times what {len(near)} published figures are above theirs, such as {where}"
-    return Taken(time_s, max(floor_s, low), high, library, origin)
+    ends = {"interval_low_s": max(floor_s, low), "interval_high_s": high}
+    return {"time_s": time_s, **ends, "library": library, "origin": origin}
 
 
 def terms_of(topology: Topology, wanted: Collective, name: str) -> tuple[Term, ...]:

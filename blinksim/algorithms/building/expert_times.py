@@ -20,17 +20,6 @@ from blinksim.traffic import Routing
 from blinksim.units import format_rate, format_time
 
 
-@dataclass(frozen=True)
-class Taken:
-    """What libraries take by published figures: seconds, between `low_s` and `high_s` in 8 of 10 runs."""
-
-    time_s: float
-    low_s: float
-    high_s: float
-    library: str
-    origin: str
-
-
 @dataclass(frozen=True, repr=False)
 class ExpertTimes(Result):
     """A dispatch or a combine: with libraries, on the links (bytes, latencies, starts of messages), and at least.
@@ -39,8 +28,9 @@ class ExpertTimes(Result):
     ----------
     bound : BoundResult
         What no schedule exceeds, with its certificate.
-    takes : Taken
-        What libraries take, from published figures.
+    takes : mapping
+        What libraries take by published figures: ``time_s``, between ``interval_low_s`` and ``interval_high_s`` in 8 of
+        10 runs, with which ``library``, and of which ``origin`` that is.
     ways : tuple of Way
         What libraries do, quickest first: a copy of a token for every node that wants it, one for every rank on the
         same rails, and one that goes straight to every rank.
@@ -58,7 +48,7 @@ class ExpertTimes(Result):
     """
 
     bound: BoundResult
-    takes: Taken
+    takes: Mapping[str, Any]
     ways: tuple[Way, ...]
     terms: Mapping[str, tuple[Term, ...]]
     saved: Mapping[str, float]
@@ -71,7 +61,7 @@ class ExpertTimes(Result):
     @property
     def time_s(self) -> float:
         """Seconds with libraries."""
-        return self.takes.time_s
+        return float(self.takes["time_s"])
 
     @property
     def could_s(self) -> float:
@@ -114,8 +104,7 @@ class ExpertTimes(Result):
         values |= {"algbw_GBps": algbw / 1e9, "busbw_GBps": algbw * float(factor) / 1e9}
         keys = "collective=bound.collective.name size_bytes=routing.size time_s cannot_take_less_s=floor_s"
         keys += " logical_GBps=logical wire_GBps=wire token_bytes=routing.token_size could_take_s=could_s"
-        keys += " interval_low_s=takes.low_s interval_high_s=takes.high_s library=takes.library origin=takes.origin"
-        return keyed(self, keys) | values
+        return keyed(self, keys) | dict(self.takes) | values
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -125,7 +114,7 @@ class ExpertTimes(Result):
         where = f"{topology.ranks} GPUs of {nodes}{topology.name}"
         each = f"{tokens:,} token{'s' * (tokens > 1)} a GPU"
         what = f"{each} of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
-        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} with {self.takes.library}"
+        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} with {self.takes['library']}"
 
     def text(self) -> str:
         """What libraries take, the ways on the links, the floor, and what limits and would save: in a dozen lines."""
@@ -141,9 +130,11 @@ class ExpertTimes(Result):
         limit = worst.limit if worst.limit in first.bytes else worst.name
         floor = f"{format_time(self.floor_s)}, whatever the schedule"
         rates = f"logical {format_rate(self.logical)} a GPU, wire {format_rate(self.wire)} of {first.port}"
-        ends = f"{format_time(takes.low_s)} to {format_time(takes.high_s)}, 8 in 10 runs; {rates}"
+        ends = (
+            f"{format_time(takes['interval_low_s'])} to {format_time(takes['interval_high_s'])}, 8 in 10 runs; {rates}"
+        )
         by = f"{format_time(self.could_s)} by {first.name} at {topology.rates} rates, on the links"
-        facts = [("interval", ends), ("from", takes.origin)]
+        facts = [("interval", ends), ("from", takes["origin"])]
         facts.append(("could take", f"{by}, no launches, no sorting of tokens"))
         facts.append(("", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in terms)))
         facts += [("cannot take less", floor), ("", self.bound.certificate.words(topology)), *others]
