@@ -609,8 +609,8 @@ class MachineComparison(Result):
         asked = f"{self.collective} of {format_size(last[first].size)}"
         if not others:
             return f"{asked}: {called[first]} is quickest, {format_time(last[first].time_s)} with {last[first].library}"
-        ends = {name: (format_time(last[name].low_s), format_time(last[name].high_s)) for name in (first, *others)}
-        listed = [f"{called[name]} {format_time(last[name].time_s)} ({' to '.join(ends[name])})" for name in ends]
+        times = {name: (last[name].time_s, last[name].low_s, last[name].high_s) for name in (first, *others)}
+        listed = ["{} {} ({} to {})".format(called[name], *map(format_time, three)) for name, three in times.items()]
         return f"{asked}: no clear winner: {', '.join(listed[:-1])} or {listed[-1]}; their intervals overlap"
 
     def text(self) -> str:

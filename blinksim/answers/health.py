@@ -104,8 +104,8 @@ class Health(Result):
             if was and (longer := f"{now.time_s / was.time_s:.3g}") != "1":
                 asked += f" in place of {format_time(was.time_s)}, {longer} times as long"
             asked += f", busbw {format_rate(now.busbw)}"
-            if now.details["basis"] == PREDICTED and not model(self.machine.device(self.machine.members[0])):
-                asked += "; by NCCL's own model, as the GPUs are not named"
+            guessed = now.details["basis"] == PREDICTED and not model(self.machine.device(self.machine.members[0]))
+            asked += "; by NCCL's own model, as the GPUs are not named" * guessed
             lines.append((f"{now.details['library']} takes", asked))
             most = [format_rate(of.bound.rate * (of.busbw / of.algbw)) for of in (now, was) if of and of.bound]
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}"))

@@ -443,9 +443,8 @@ class Answer(Projection):
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
         origin = ("" if self.known else f"{UNKNOWN}: ") + details["origin"]
-        if "published_runs" in details:
-            span = " to ".join(format_time(details[f"published_{end}_s"]) for end in ("low", "high"))
-            origin += f"; the runs took {span}"
+        if runs := details.get("published_s"):
+            origin += f"; the runs took {format_time(runs[0])} to {format_time(runs[-1])}"
         launched = f" launched {_LAUNCHED[details['set_up']]}" if "set_up" in details else ""
         found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{launched}{choice}"), ("from", origin)]
         if one := self.projected:

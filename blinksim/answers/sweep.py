@@ -361,7 +361,7 @@ class Sweep(Result):
         """The columns (axes, size, algorithm) that take several values; all axes where points are missing."""
         columns = dict.fromkeys((axis.column for axis in self.axes), 1 if self.unfinished else 2)
         columns |= {"asked": 2, "size_bytes": 2}
-        return [column for column, least in columns.items() if len({row[column] for row in self.points}) >= least]
+        return [one for one, least in columns.items() if len({row[one] for row in self.points}) >= least]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per point, with units in the keys; a point without an answer has a reason."""

@@ -268,11 +268,12 @@ def _show_diagnosis(
     click.echo(table(heading, cells, left=(7,)) + "\n")
     facts = _facts(found, small_times(found), why)
     # The headline is of all links of a class alike; one that is slow alone may be of another.
-    device, limits = found.part.device, found.expectation.rings.limits
-    fit = {sort_of(device(link.src), device(link.dst)) for link in found.part.links if link.kind in limits}
-    for kind, same in sorted(grouped(losses, attrgetter("kind")), key=lambda one: fit.isdisjoint(one[0].slow)):
+    device, kinds = found.part.device, found.expectation.rings.limits
+    fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
+    losses = sorted(losses, key=lambda one: fit.isdisjoint(one.kind.slow))
+    for kind, same in grouped(losses, attrgetter("kind")):
         where = same[0].place + (f", or {count(len(same) - 1, 'other place')}" if same[1:] else "")
-        apart = f"not {' or '.join(limits)} but, at one place alone, " * fit.isdisjoint(kind.slow)
+        apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)
         facts.append(
             ("could be", f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}")
         )

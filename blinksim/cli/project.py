@@ -89,7 +89,7 @@ def project(options: Project) -> None:
         each = options.bucket or options.size
         if not (options.bytes and each) or (options.bucket and options.size):
             both = "give both, such as --bytes 14GB --bucket 25MiB, and no SIZE"
-            raise InputError(f"--bytes is what many calls send in all, --bucket what each of them sends: {both}")
+            raise InputError(f"--bytes is what many calls send in all, --bucket what each sends: {both}")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
         again = command_line(question, wanted.name, **vars(options.data))
@@ -430,8 +430,8 @@ def sweep(options: Sweep) -> None:
     if swept.resumed:
         note(f"{swept.resumed} of {total} pieces of work were taken from {journal}")
     if swept.unfinished:
-        kept = f"; what is finished is kept in {journal}, and the same command goes on from there" if journal else ""
-        note(f"stopped before {swept.unfinished} of {total} pieces of work were done: here are the other points{kept}")
+        kept = f"; {journal} keeps what is finished, and the same command goes on" * bool(journal)
+        note(f"stopped before {swept.unfinished} of {total} pieces of work were done: here are the others{kept}")
     for line in swept.damaged:
         note(f"{journal}:{line}: is damaged; its work was done again")
     rows = swept.rows()
@@ -446,7 +446,6 @@ def sweep(options: Sweep) -> None:
         by = options.model or ("alpha-beta" if options.algorithms else "library")
         said |= {"collective": getattr(swept.collective, "name", swept.collective), "model": by}
         said |= {"edits": list(question.edits), "vary": list(options.vary), "rows": rows}
-        said |= {"unfinished": swept.unfinished} if swept.unfinished else {}
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
     if not any((options.plot, options.csv, options.json)) and 1 <= len(swept.varying()) <= 3:
@@ -456,8 +455,7 @@ def sweep(options: Sweep) -> None:
         click.echo(f"next: blinksim sweep {again} --plot sweep.png")
     if len(swept.failed) == len(rows):
         raise InfeasibleError(f"no point has an answer: {swept.failed[0]['reason']}")
-    if swept.unfinished:
-        click.get_current_context().exit(130)
+    click.get_current_context().exit(130 * bool(swept.unfinished))
 
 
 def _show(swept: Study, output: str | None) -> None:

@@ -297,8 +297,7 @@ class Library(TimingModel):
         details: ``interval_low_s``, ``interval_high_s``, ``interval_share``; ``basis``: ``measured`` at this point,
         ``between`` published sizes, ``lent`` by machines of the same links, else ``fitted``, ``predicted`` or ``links``
         after the model; ``origin`` in words; ``set_up`` where the launch matters; ``library`` and its ``choice``;
-        ``bound_rates``, at which its bound holds; ``published_runs``, ``published_low_s``, ``published_high_s`` where
-        several runs of this point were published.
+        ``bound_rates``, at which its bound holds; ``published_s`` of several runs of this very point, ascending.
         """
         if others := [name for name in algorithms or () if name != MODEL]:
             raise unknown("algorithm of the model library", others[0], self.best)
@@ -402,8 +401,8 @@ class Library(TimingModel):
         figures = time, min(time, *ends), max(time, *ends)
         projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
         if what == "measured" and len(ratios) > 1:
-            runs = {"published_low_s": min(ratios) * model.time_s, "published_high_s": max(ratios) * model.time_s}
-            projection = replace(projection, details={**projection.details, "published_runs": len(ratios), **runs})
+            runs = [ratio * model.time_s for ratio in sorted(ratios)]
+            projection = replace(projection, details={**projection.details, "published_s": runs})
         projection = self._launched(projection, sets)
         # An allgather that was measured may well be above an allreduce, and one by rings above one by trees.
         half, whole = (self.stated(one, size) for one in (collective, Collective("allreduce")))
@@ -464,11 +463,11 @@ class Library(TimingModel):
         return found
 
     def _edited(self, healthy: Library, collective: Collective, size: int) -> Projection:
-        """The time without the edits, by `healthy`, and what NCCL's model, or else the links, add to their part of it.
+        """The time without the edits, by `healthy`, longer by its part that NCCL's model, or else the links, explain.
 
-        That part is at most what they take times the middle ratio of published times of all machines to it: what a
-        longer time waits for, such as software, is not theirs. The interval is from adding what they take by
-        themselves to multiplying the whole. The terms are those after the edits: the library may choose otherwise.
+        They explain what they take, times the middle ratio of published times of all machines to that: what
+        a longer time waits for, such as software, is not theirs. The interval is from adding what they take
+        themselves to multiplying all. The terms are those after the edits: the library may choose otherwise.
         """
         before, what = healthy._risen(collective, size), PREDICTED
         stated, by = [one.stated(collective, size) for one in (self, healthy)], "NCCL's channels"
@@ -487,19 +486,19 @@ class Library(TimingModel):
             factor = max(factor, 1.0, float(lost))
         scope = library_rates.scope_of(healthy.nodes, healthy.ranks)
         usual = times[1] * library_rates.spread_at(EVERY, EVERY, "", what, scope, size).middle
-        time_s, *ends = before.time_s, *(before.details[end] for end in _ENDS)
-        share = min(1.0, usual / time_s)
-        added, multiplied = ([end + (factor - 1) * min(end, most) for end in ends] for most in (times[1], math.inf))
+        share, (low, high) = min(1.0, usual / before.time_s), (before.details[end] for end in _ENDS)
         details = before.details
         lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
         causes = ("the edits", self.machine.edits), ("the rates", self.question.rates), (lacks, True)
         cause = next(words for words, so in causes if so)
         longer = 1 + share * (factor - 1)
         change = "unchanged by" if f"{longer:.3g}" == "1" else f"times {longer:.3g} for"
-        part = f", which explain {100 * share:.0f} % of that time" if share < 1 and f"{factor:.3g}" != "1" else ""
+        part = f", which explain {100 * share:.0f} % of that time" * (share < 1)
         origin = f"{details['origin']}; {change} {cause}, by {by}{part}"
         model = replace(self._modelled(collective, size), origin=origin)
-        figures = longer * time_s, min(added[0], multiplied[0]), max(added[1], multiplied[1])
+        low = min(factor * low, low + (factor - 1) * min(low, times[1]))
+        high = max(factor * high, high + (factor - 1) * min(high, times[1]))
+        figures = longer * before.time_s, low, high
         # What was guessed is a guess still.
         basis = details["basis"] if factor == 1 or details["basis"] in GUESSES else "scaled"
         found = self._projection(collective, size, model, figures, basis)

@@ -382,7 +382,7 @@ def test_ctrl_c_prints_the_points_that_are_finished(
     assert "stopped before 4 of 6 pieces of work were done" in stopped.err
     done.clear()
     assert run([*command, "-o", str(target)]) == 130
-    assert f"kept in {target}.journal" in capsys.readouterr().err
+    assert f"{target}.journal keeps what is finished" in capsys.readouterr().err
     assert not target.exists()
     done[:] = [None] * 2
     assert run(command) == 130

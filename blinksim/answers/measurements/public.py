@@ -252,10 +252,6 @@ class Jobs:
         job = self.library(cell, cell.adds_in_switches).job
         return replace(job, collective=cell.collective, nodes=cell.nodes, library=cell.set.library)
 
-    def expected(self, cell: Cell, timing: Timing | None) -> LibraryTime | None:
-        """The time by constants; timing: what NCCL takes."""
-        return library_time(self.machine, self.rates, self.job(cell), cell.size, timing)
-
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
@@ -448,7 +444,7 @@ def public_measurements(machine: str, quality: str = "ABC", *, predict: bool = T
     for cell, fitted in pairs:
         takes = jobs.nccl_takes(cell) if predict else None
         predicted, choice = (takes.time_s, f"{takes.algorithm}/{takes.protocol}") if takes else (None, "")
-        expected = jobs.expected(cell, takes) if predict else None
+        expected = library_time(machine, jobs.rates, jobs.job(cell), cell.size, takes) if predict else None
         cells.append(MeasuredCell(cell, jobs.bound(cell), predicted, choice, expected, fitted))
     return PublicMeasurements(machine, tuple(cells))
 
