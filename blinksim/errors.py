@@ -190,7 +190,7 @@ def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> In
     lowered = {entry.removeprefix(inside).lower(): entry for entry in names}
     sought = name[:200].removeprefix(inside).lower()
     compared = lowered if len(lowered) <= _MOST_COMPARED else [sought] * (sought in lowered)
-    span = re.fullmatch(r"(.*\D)(\d+)-\1?(\d+)", name[:200])
+    span = re.fullmatch(r"(.*[^0-9])([0-9]+)-\1?([0-9]+)", name[:200])
     if span and f"{span[1]}{span[2]}" in names:
         advice = f"write a range like {span[1]}[{span[2]}-{span[3]}]"
     elif near := [lowered[match] for match in nearest_names(sought, compared, 3, 0.6)]:

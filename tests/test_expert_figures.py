@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import blinksim as bs
+from blinksim.algorithms.building.expert_times import taken
 from blinksim.bounds.experts import token_bytes
-from blinksim.timing.experts import taken
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = list(csv.DictReader((ROOT / "models" / "experts.csv").read_text().splitlines()))
@@ -115,7 +115,7 @@ def test_eight_in_ten_published_times_lie_in_the_interval_that_the_others_give()
         topology = machine(row["machine"], int(row["nodes"]))
         wanted = bs.Collective(row["what"], routing=routing(topology.ranks, 1, topology.ranks * 8, ""))
         published, floor = (1e-6 * float(row[name]) for name in ("published_us", "floor_us"))
-        found = taken(topology, wanted, floor, [one for one in ROWS if family(one) != family(row)])
+        found = taken(topology, wanted, floor, (1.0, 1.0), [one for one in ROWS if family(one) != family(row)])
         low, middle, high = (found[key] for key in ("interval_low_s", "time_s", "interval_high_s"))
         assert floor <= low <= middle <= high
         inside.append(low <= published <= high)

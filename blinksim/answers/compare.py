@@ -199,8 +199,8 @@ class Comparison(Result):
             origins = grouped((str(one.details["origin"]), place) for place, one in enumerate(self.answers))
             # Sizes that follow each other are a range; others may lie between two ranges of an origin.
             for origin, places in [*reversed(origins.items())][:4]:
-                runs = [[place for _, place in run] for _, run in groupby(enumerate(places), lambda at: at[1] - at[0])]
-                spans = [named[run[0]] + f" to {named[run[-1]]}" * (len(run) > 1) for run in runs]
+                runs = ([*run] for _, run in groupby(enumerate(places), lambda at: at[1] - at[0]))
+                spans = [named[run[0][1]] + f" to {named[run[-1][1]]}" * (len(run) > 1) for run in runs]
                 notes.append(f"  from, {', '.join(spans)}: {origin}")
             notes.append("  " + ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items())))
             # A line for every size: what the library takes, and what the links could and must take.
@@ -609,8 +609,9 @@ class MachineComparison(Result):
         asked = f"{self.collective} of {format_size(last[first].size)}"
         if not others:
             return f"{asked}: {called[first]} is quickest, {format_time(last[first].time_s)} with {last[first].library}"
-        times = {name: (last[name].time_s, last[name].low_s, last[name].high_s) for name in (first, *others)}
-        listed = ["{} {} ({} to {})".format(called[name], *map(format_time, three)) for name, three in times.items()]
+        near = {called[name]: last[name] for name in (first, *others)}
+        three = {name: map(format_time, (one.time_s, one.low_s, one.high_s)) for name, one in near.items()}
+        listed = ["{} {} ({} to {})".format(name, *times) for name, times in three.items()]
         return f"{asked}: no clear winner: {', '.join(listed[:-1])} or {listed[-1]}; their intervals overlap"
 
     def text(self) -> str:

@@ -104,8 +104,10 @@ class Health(Result):
             if was and (longer := f"{now.time_s / was.time_s:.3g}") != "1":
                 asked += f" in place of {format_time(was.time_s)}, {longer} times as long"
             asked += f", busbw {format_rate(now.busbw)}"
-            guessed = now.details["basis"] == PREDICTED and not model(self.machine.device(self.machine.members[0]))
-            asked += "; by NCCL's own model, as the GPUs are not named" * guessed
+            unnamed = not model(self.machine.device(self.machine.members[0]))
+            asked += "; by NCCL's own model, as the GPUs are not named" * (
+                unnamed and now.details["basis"] == PREDICTED
+            )
             lines.append((f"{now.details['library']} takes", asked))
             most = [format_rate(of.bound.rate * (of.busbw / of.algbw)) for of in (now, was) if of and of.bound]
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}"))
@@ -182,7 +184,6 @@ def health(machine: MachineLike) -> Health:
             few = max(len({*whole.members} - hurt), whole.ranks // 2, 2)
             part = Question.of(lack.name, members=place(whole, few)[0].members, edits=lack.edits)
             best = _takes(part, known)
-    if broken.edits:
         asked = broken if _takes(broken) else part if best else None
     return Health(recorded, twin, takes, healthy, best, findings, missing, asked)
 

@@ -107,10 +107,8 @@ def moved_to(schedule: Schedule, question: Question) -> Schedule | tuple[str, ..
     """
     if question.members is not None or question.nodes != 1:
         raise InputError("members= and nodes= are for files of runtimes; a schedule names its own members")
-    if question.machine:
-        target = replace(question, nodes=schedule.topology.nodes, edits=()).whole()
-    else:
-        target = schedule.topology
+    own, nodes = schedule.topology, schedule.topology.nodes
+    target = replace(question, nodes=nodes, edits=()).whole() if question.machine else own
     for edit in question.edits:
         target = target.edit(edit)
     moved = rebase(schedule, target)

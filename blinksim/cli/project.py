@@ -431,7 +431,7 @@ def sweep(options: Sweep) -> None:
         note(f"{swept.resumed} of {total} pieces of work were taken from {journal}")
     if swept.unfinished:
         kept = f"; {journal} keeps what is finished, and the same command goes on" * bool(journal)
-        note(f"stopped before {swept.unfinished} of {total} pieces of work were done: here are the others{kept}")
+        note(f"stopped before {swept.unfinished} of {total} pieces were done: here are the others{kept}")
     for line in swept.damaged:
         note(f"{journal}:{line}: is damaged; its work was done again")
     rows = swept.rows()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Any
 
 import numpy as np
 
-from blinksim import data_files
-from blinksim.algorithms.building.expert_times import ExpertTimes, savings
+from blinksim.algorithms.building.expert_times import ExpertTimes, savings, taken
 from blinksim.bounds import bound
 from blinksim.bounds.experts import A_NODE, A_RANK, DIRECT, Way, draw_routing, hops, read_routing, token_bytes
 from blinksim.collective import DISPATCH, Collective, CollectiveLike
@@ -18,11 +16,9 @@ from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Term
 from blinksim.schedule.loads import resources
 from blinksim.schedule.step_loads import StepLoads, step_row, uses_of_messages
-from blinksim.textio.text_files import read_rows
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, scope_of, spread_at
 from blinksim.topology.cluster import nodes_of
-from blinksim.topology.elements import titled
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Routing
 
@@ -82,8 +78,8 @@ def project_experts(machine: MachineLike, wanted: CollectiveLike = DISPATCH, **s
     Returns
     -------
     ExpertTimes
-        What libraries take by published figures, a copy a node and other ways on the links, the floor with its
-        certificate, and what would save.
+        What libraries take by published figures, a copy a node and other ways on the links, the floor with
+        its certificate, and what would save.
 
     Raises
     ------
@@ -103,52 +99,10 @@ def project_experts(machine: MachineLike, wanted: CollectiveLike = DISPATCH, **s
     terms = {name: terms_of(topology, wanted, name) for name in (A_NODE, A_RANK, DIRECT)}
     quickest = sorted(terms, key=lambda name: sum(term.time_s for term in terms[name]))
     ways = tuple(Way.of(topology, wanted, name) for name in quickest)
-    most = bound(topology, wanted)
-    takes = taken(topology, wanted, most.time(wanted.routed.size))
+    most, size = bound(topology, wanted), wanted.routed.size
+    again = spread_at(EVERY, EVERY, "", AGAIN, scope_of(topology.nodes, topology.ranks), size)
+    takes = taken(topology, wanted, most.time(size), (again.low, again.high))
     return ExpertTimes(most, takes, ways, terms, savings(topology, wanted, settings))
-
-
-# So many published figures of one node, or of several, the nearest in floor, tell of others: between the least and the
-# most of their ratios to the floor are 8 in 10 figures of left-out machines of a library, by tests/test_expert_figures.
-_NEAR = 10
-
-
-def taken(
-    topology: Topology, wanted: Collective, floor_s: float, told: list[dict[str, str]] | None = None
-) -> dict[str, Any]:
-    """What libraries take: the floor times how far published figures of this job, or near ones, are above theirs.
-
-    Near ones are carried to this floor along a line, of logarithms; fewer tokens than any figure is of take as long
-    beyond their floor as those. told: in place of all figures, by the columns of ``models/experts.csv``. The keys are
-    those of `blinksim.algorithms.building.expert_times.ExpertTimes.takes`.
-    """
-    told = told or read_rows(data_files.folder("models") / "experts.csv", dict, "figure of experts")
-    routing, nodes = wanted.routed, topology.nodes
-    job = (wanted.name, topology.name, nodes, topology.ranks, *routing.experts.shape[1:], routing.token_size)
-    keys = ("what", "machine", "nodes", "gpus", "tokens", "top_k", "token_bytes")
-    known = [row for row in told if (row["nodes"] == "1") == (nodes == 1)]
-    same = [row for row in known if [row[key] for key in keys] == [*map(str, job)] and not topology.edits]
-    floors = np.array([1e-6 * float(row["floor_us"]) for row in known])
-    near = same or [known[place] for place in np.argsort(abs(np.log(floors / floor_s)), kind="stable")[:_NEAR]]
-    there, above = np.log([[float(row["floor_us"]), float(row["published_us"])] for row in near]).T
-    above -= there
-    held = max(floor_s, floors.min())
-    if not same:
-        above += np.polyfit(there, above, 1)[0] * (math.log(1e6 * min(held, floors.max())) - there)
-    times = floor_s + np.expm1(np.maximum(above, 0)) * held
-    low, time_s, high = (float(end) for end in np.quantile(times, (0, 0.5, 1)))
-    library, first = "libraries", near[0]
-    where = f"{first['what']} with {first['library']} on {titled(first['machine'], int(first['nodes']))}"
-    origin = f"an estimate: the floor times what {len(near)} published figures are above theirs, such as {where}"
-    if same:
-        # Other rigs with the same job.
-        again = spread_at(EVERY, EVERY, "", AGAIN, scope_of(nodes, topology.ranks), routing.size)
-        low, high = min(low, again.low * time_s), max(high, again.high * time_s)
-        library = " or ".join(row["library"] for row in same)
-        shown = " and ".join(f"{float(row['published_us']):,.0f} us" for row in same)
-        origin = f"published for as many tokens on this machine: {shown}"
-    ends = {"interval_low_s": max(floor_s, low), "interval_high_s": high}
-    return {"time_s": time_s, **ends, "library": library, "origin": origin}
 
 
 def terms_of(topology: Topology, wanted: Collective, name: str) -> tuple[Term, ...]:

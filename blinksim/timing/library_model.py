@@ -297,7 +297,7 @@ class Library(TimingModel):
         details: ``interval_low_s``, ``interval_high_s``, ``interval_share``; ``basis``: ``measured`` at this point,
         ``between`` published sizes, ``lent`` by machines of the same links, else ``fitted``, ``predicted`` or ``links``
         after the model; ``origin`` in words; ``set_up`` where the launch matters; ``library`` and its ``choice``;
-        ``bound_rates``, at which its bound holds; ``published_s`` of several runs of this very point, ascending.
+        ``bound_rates``, at which its bound holds; ``published_s`` of several runs of the point, ascending.
         """
         if others := [name for name in algorithms or () if name != MODEL]:
             raise unknown("algorithm of the model library", others[0], self.best)
@@ -463,7 +463,7 @@ class Library(TimingModel):
         return found
 
     def _edited(self, healthy: Library, collective: Collective, size: int) -> Projection:
-        """The time without the edits, by `healthy`, longer by its part that NCCL's model, or else the links, explain.
+        """The time without the edits, by `healthy`, longer by the part that NCCL's model or the links explain.
 
         They explain what they take, times the middle ratio of published times of all machines to that: what
         a longer time waits for, such as software, is not theirs. The interval is from adding what they take

@@ -379,7 +379,7 @@ def test_ctrl_c_prints_the_points_that_are_finished(
     monkeypatch.setattr(sweep_module, "run", stops_at_third)
     assert run(command) == 130
     stopped = capsys.readouterr()
-    assert "stopped before 4 of 6 pieces of work were done" in stopped.err
+    assert "stopped before 4 of 6 pieces were done" in stopped.err
     done.clear()
     assert run([*command, "-o", str(target)]) == 130
     assert f"{target}.journal keeps what is finished" in capsys.readouterr().err

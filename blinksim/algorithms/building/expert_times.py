@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from blinksim import data_files
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.experts import A_NODE, Way, draw_routing
 from blinksim.collective import DISPATCH, Collective, busbw_factor
 from blinksim.errors import InputError
 from blinksim.results import Result, Term, keyed
+from blinksim.textio.text_files import read_rows
 from blinksim.topology.cluster import nodes_of
+from blinksim.topology.elements import titled
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Routing
 from blinksim.units import format_rate, format_time
@@ -22,15 +25,15 @@ from blinksim.units import format_rate, format_time
 
 @dataclass(frozen=True, repr=False)
 class ExpertTimes(Result):
-    """A dispatch or a combine: with libraries, on the links (bytes, latencies, starts of messages), and at least.
+    """A dispatch or a combine: with libraries, on the links (bytes, latencies, starts), and at least.
 
     Attributes
     ----------
     bound : BoundResult
         What no schedule exceeds, with its certificate.
     takes : mapping
-        What libraries take by published figures: ``time_s``, between ``interval_low_s`` and ``interval_high_s`` in 8 of
-        10 runs, with which ``library``, and of which ``origin`` that is.
+        What libraries take by published figures: ``time_s``, between ``interval_low_s`` and
+        ``interval_high_s`` in 8 of 10 runs, with which ``library``, and of which ``origin`` that is.
     ways : tuple of Way
         What libraries do, quickest first: a copy of a token for every node that wants it, one for every rank on the
         same rails, and one that goes straight to every rank.
@@ -114,10 +117,11 @@ class ExpertTimes(Result):
         where = f"{topology.ranks} GPUs of {nodes}{topology.name}"
         each = f"{tokens:,} token{'s' * (tokens > 1)} a GPU"
         what = f"{each} of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
-        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} with {self.takes['library']}"
+        takes = f"{format_time(self.time_s)} with {self.takes['library']}"
+        return f"{self.bound.collective} of {what}, {where}: {takes}"
 
     def text(self) -> str:
-        """What libraries take, the ways on the links, the floor, and what limits and would save: in a dozen lines."""
+        """What libraries take, the ways on the links, the floor, what limits and would save."""
         topology, first, takes = self.bound.topology, self.ways[0], self.takes
         terms, others = self.terms[first.name], list[tuple[str, str]]()
         for way in self.ways:
@@ -130,17 +134,59 @@ class ExpertTimes(Result):
         limit = worst.limit if worst.limit in first.bytes else worst.name
         floor = f"{format_time(self.floor_s)}, whatever the schedule"
         rates = f"logical {format_rate(self.logical)} a GPU, wire {format_rate(self.wire)} of {first.port}"
-        ends = (
-            f"{format_time(takes['interval_low_s'])} to {format_time(takes['interval_high_s'])}, 8 in 10 runs; {rates}"
-        )
+        low, high = (format_time(takes[f"interval_{end}_s"]) for end in ("low", "high"))
         by = f"{format_time(self.could_s)} by {first.name} at {topology.rates} rates, on the links"
-        facts = [("interval", ends), ("from", takes["origin"])]
+        facts = [("interval", f"{low} to {high}, 8 in 10 runs; {rates}"), ("from", takes["origin"])]
         facts.append(("could take", f"{by}, no launches, no sorting of tokens"))
         facts.append(("", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in terms)))
         facts += [("cannot take less", floor), ("", self.bound.certificate.words(topology)), *others]
         saved = ", ".join(f"{what} {100 * part:.3g} %" for what, part in self.saved.items())
         facts += [("limited by", limit), ("would save", saved)]
         return "\n".join((self.sentence(), *(f"  {what:<17} {words}" for what, words in facts if words)))
+
+
+# So many published figures of one node, or of several, the nearest in floor, tell of others: between the least
+# and the most of their ratios to it are 8 in 10 of left-out ones (tests/test_expert_figures).
+_NEAR = 10
+_JOB = "what", "machine", "nodes", "gpus", "tokens", "top_k", "token_bytes"
+
+
+def taken(
+    topology: Topology,
+    wanted: Collective,
+    floor_s: float,
+    again: tuple[float, float],
+    told: Sequence[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """`ExpertTimes.takes`: the floor times what published figures of this job, or near ones, are above it.
+
+    Near ones are carried to this floor along a line, of logarithms; fewer tokens than any figure is of take
+    as long beyond their floor as those. again: what other rigs take for the same job, of what one does.
+    told: in place of all figures, by the columns of ``models/experts.csv``.
+    """
+    told = told or read_rows(data_files.folder("models") / "experts.csv", dict, "figure of experts")
+    routing, nodes = wanted.routed, topology.nodes
+    job = wanted.name, topology.name, nodes, topology.ranks, *routing.experts.shape[1:], routing.token_size
+    known = [row for row in told if (row["nodes"] == "1") == (nodes == 1)]
+    same = [row for row in known if [row[key] for key in _JOB] == [*map(str, job)] and not topology.edits]
+    floors = np.array([1e-6 * float(row["floor_us"]) for row in known])
+    nearest = np.argsort(abs(np.log(floors / floor_s)), kind="stable")[:_NEAR]
+    near = same or [known[place] for place in nearest]
+    there, above = np.log([[float(row["floor_us"]), float(row["published_us"])] for row in near]).T
+    above, held = above - there, max(floor_s, floors.min())
+    if not same:
+        above += np.polyfit(there, above, 1)[0] * (np.log(1e6 * min(held, floors.max())) - there)
+    low, time_s, high = np.quantile(floor_s + np.expm1(np.maximum(above, 0)) * held, (0, 0.5, 1)).tolist()
+    library, first = "libraries", near[0]
+    such = f"{first['what']} with {first['library']} on {titled(first['machine'], int(first['nodes']))}"
+    origin = f"an estimate: the floor times what {_NEAR} published figures are above theirs, such as {such}"
+    if same:
+        low, high = min(low, again[0] * time_s), max(high, again[1] * time_s)
+        library = " or ".join(row["library"] for row in same)
+        shown = " and ".join(f"{float(row['published_us']):,.0f} us" for row in same)
+        origin = f"published for as many tokens on this machine: {shown}"
+    ends = {"interval_low_s": max(floor_s, low), "interval_high_s": high}
+    return {"time_s": time_s, **ends, "library": library, "origin": origin}
 
 
 # Tokens of all ranks that savings are judged by, and the limit of nodes a token that is tried.
