@@ -124,20 +124,29 @@ def test_eight_in_ten_published_times_lie_in_the_interval_that_the_others_give()
     assert np.median(off) < 0.15
 
 
-def test_what_was_published_of_the_very_tokens_is_the_first_figure() -> None:
-    """UCCL-EP's 1,196 us on two p5en (288 experts); MI300X has 815 and 958 us by two libraries."""
-    own = bs.project_experts(bs.load("p5en", nodes=2), experts=288)
-    assert own.time_s == pytest.approx(1196e-6, rel=1e-3)
-    assert own.takes["library"] == "UCCL-EP normal"
-    two = bs.project_experts(bs.load("mi300x", nodes=2))
-    assert two.takes["interval_low_s"] < 815e-6 < two.time_s < 958e-6 < two.takes["interval_high_s"]
-    assert "815 us and 958 us" in two.text()
-    edited = bs.project_experts(bs.load("mi300x", nodes=2, edits="without nic0"))
-    assert edited.takes["origin"].startswith("an estimate")
+@pytest.mark.parametrize(
+    ("name", "experts", "published"), [("p5en.48xlarge", 288, (1196,)), ("mi300x", 256, (815, 958))]
+)
+def test_what_was_published_of_the_very_tokens_is_the_first_figure(
+    name: str, experts: int, published: tuple[int, ...]
+) -> None:
+    """On two nodes UCCL-EP prints 1,196 us for p5en; of MI300X there are rates by two libraries."""
+    size = token_bytes(7168, "fp8")
+    drawn = bs.draw_routing(16, tokens=4096, experts=experts, token_size=size)
+    wanted, rows = bs.Collective("dispatch", routing=drawn), [row for row in ROWS if row["machine"] == name]
+    floor = min(float(row["floor_us"]) for row in rows if (row["nodes"], row["tokens"]) == ("2", "4096"))
+    found = taken(machine(name, 2), wanted, 1e-6 * floor, (0.9, 1.1))
+    assert found["time_s"] == pytest.approx(1e-6 * np.mean(published), rel=2e-3)
+    assert found["interval_low_s"] < 1e-6 * min(published) <= 1e-6 * max(published) < found["interval_high_s"]
+    assert found["origin"].endswith(" and ".join(f"{time:,} us" for time in published))
+    assert found["library"].startswith("UCCL-EP normal")
+    edited = bs.load(name, nodes=2, edits="replace pcie bandwidth=20GB/s").selected()
+    assert taken(edited, wanted, 1e-6 * floor, (0.9, 1.1))["origin"].startswith("an estimate")
 
 
+@pytest.mark.slow
 def test_fewer_tokens_take_no_less_than_nothing_and_no_longer_than_more() -> None:
-    found = [bs.project_experts(bs.load("hgx-h100", nodes=2), tokens=tokens) for tokens in (1, 16, 128, 1024, 4096)]
+    found = [bs.project_experts(bs.load("hgx-h100", nodes=2), tokens=tokens) for tokens in (1, 16, 128, 256)]
     times = [one.time_s for one in found]
     assert times == sorted(times)
     assert all(one.floor_s <= one.could_s < one.time_s for one in found)
