@@ -93,13 +93,37 @@ def two_trees(positions: int) -> list[tuple[Parents, int]]:
 
 def two_trees_from(root: int, ranks: int) -> list[tuple[Parents, int]]:
     """Two trees over all ranks with `root` on top of both: it feeds the roots of two over the others."""
-    if ranks == 1:
-        return [({}, root)] * 2
-    trees = []
-    for parents, top in two_trees(ranks - 1):
-        name = [(root + 1 + place) % ranks for place in range(ranks - 1)]
-        trees.append(({name[a]: name[b] for a, b in parents.items()} | {name[top]: root}, root))
-    return trees
+    names, trees = [*range(root + 1, ranks), *range(root)], two_trees(ranks - 1) if ranks > 1 else ()
+    below = [{names[a]: names[b] for a, b in parents.items()} | {names[top]: root} for parents, top in trees]
+    return [(parents, root) for parents in below or ({}, {})]
+
+
+def trees_over_ports(ports: int, vertices: int) -> list[list[tuple[int, int, int]]]:
+    """A tree from vertex 0 for each port: (parent, child, port by which it is entered), level by level.
+
+    All trees together enter every vertex once by each port, and leave it at most once by each. So every vertex
+    is inside one tree and has a child there by each port; the few that are left over have one child in every
+    tree. Two trees of two children are the double binary tree (Sanders, Speck and Träff, Parallel Computing
+    2009), one of one is a chain. For p ports there are more than p (p - 1) others, for one at least one.
+    """
+    each = (vertices - 1) // ports
+    # Vertices of one line enter by the same port, which is the next one in the next tree.
+    lines = [list(range(1 + line, vertices, ports)) for line in range(ports)]
+    tops = lines[0][:ports]
+    others = sorted({*range(1, vertices)} - {*tops})
+    helpers, found = others[ports * (each - 1) :], []
+    for number, top in enumerate(tops):
+        inner = {*others[number * (each - 1) : (number + 1) * (each - 1)]}
+        waiting = [sorted({*line} - {top}, key=lambda v: (v in inner, v in helpers, -v)) for line in lines]
+        arcs, senders = [(0, top, number)], [top]
+        for sender in senders:
+            last = [(sender, line.pop(), (number + at) % ports) for at, line in enumerate(waiting) if line]
+            senders += [child for _, child, _ in last if child in inner]
+            arcs += last
+        left = ((at, child) for at, line in enumerate(waiting) for child in line)
+        arcs += [(helpers[at - 1], child, (number + at) % ports) for at, child in left]
+        found.append(arcs)
+    return found
 
 
 def hung_from(root: int, arcs: Iterable[Arc]) -> tuple[Arc, ...]:

@@ -129,6 +129,8 @@ def _by_name(topology: Topology, owner: Ints, host: int) -> tuple[dict[str, int]
 
 
 Path = tuple[int, ...]
+# (parent, child, local links), parents before children.
+Edges = tuple[tuple[int, int, Path], ...]
 # Pieces that a shard is cut into so that all hosts of a leaf pass on equally much.
 _MOST_PIECES = 32
 
@@ -330,7 +332,7 @@ class LocalTree:
 
     root: int
     weight: Fraction
-    edges: tuple[tuple[int, int, Path], ...]
+    edges: Edges
     port: int = -1
     entry: Path = ()
     out: Path | None = None
@@ -545,11 +547,12 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction, weights: Mapping[int, i
     return trees
 
 
-def entering_trees(hosts: Hosts, host: int, rate: Fraction, direct: bool) -> list[LocalTree] | None:
+@lru_cache(maxsize=8)
+def entering_trees(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
     """Trees by which all ports of a host together give all its members `rate` bytes/s; None as `packed_host`.
 
-    From the members next to each port straight to all others, unless links inside are too narrow for that.
-    direct: only where they are, and nevertheless, at a lower rate; else None.
+    From the members next to each port by `doubling` to all others, or straight, unless links inside are too
+    narrow for that; always at a rate of 0, if they all reach each other.
     """
     level, shape, ports = stars(hosts, host) or [], hosts.shape, list[list[LocalTree]]()
     star = {tree.root: tree.edges for tree in level if tree.port < 0}
@@ -558,49 +561,63 @@ def entering_trees(hosts: Hosts, host: int, rate: Fraction, direct: bool) -> lis
         near = [member for member, path in reach.items() if len(path) == len(tree.entry)]
         near.sort(key=lambda member: (member < shape.feeds[tree.port][0], member))
         share = tree.weight / (hosts.ranks - len(shape.members)) / len(near)
-        ports.append([LocalTree(m, share, star[m], tree.port, reach[m], out.get(m)) for m in near])
+        ports.append([LocalTree(m, share, (), tree.port, reach[m], out.get(m)) for m in near])
     # By the feeders of all ports, then by the next ones, so that fewer trees still use all ports and members.
     parts = [tree for some in zip_longest(*ports) for tree in some if tree]
-    if not parts or fit(hosts, host, parts, rate) == direct:
-        return None if direct else packed_host(hosts, host, rate, {shape.outside: 1})
-    return parts
+    for inside in (doubling(star), star) if parts else ():
+        found = [replace(tree, edges=inside[tree.root]) for tree in parts]
+        if fit(hosts, host, found, rate):
+            return found
+    return packed_host(hosts, host, rate, {shape.outside: 1}) if rate else None
+
+
+def doubling(star: Mapping[int, Edges]) -> dict[int, Edges]:
+    """Binomial trees from each member of a host, alike but for where they start, by the paths of stars."""
+    paths = {(a, b): path for edges in star.values() for a, b, path in edges}
+    members, found = sorted(star), dict[int, Edges]()
+    for first, root in enumerate(members):
+        order = members[first:] + members[:first]
+        pairs = [(order[place ^ 1 << place.bit_length() - 1], order[place]) for place in range(1, len(order))]
+        found[root] = depth_order(root, [(a, b, paths[a, b]) for a, b in pairs])
+    return found
 
 
 def leaving_trees(
-    hosts: Hosts, host: int, root: int, entering: Sequence[LocalTree], rate: Fraction
+    hosts: Hosts, host: int, root: int, entering: Sequence[LocalTree], rate: Fraction, back: bool
 ) -> list[LocalTree] | None:
     """Trees by which a member gives all others of its host `rate` bytes/s; None as `packed_host`.
 
     One for each of the trees that are `entering` other hosts: by the member next to its port straight to the
-    others. What starts next to a port of its own goes from hand to hand, or in equal parts by the others.
+    others. What starts next to a port of its own goes from hand to hand. back: or it only leaves, if all
+    others have ports, by which they then get it from other hosts.
     """
     shape, level = hosts.shape, stars(hosts, host) or ()
     others = sorted({*shape.members} - {root}, key=lambda member: (member < root, member))
     paths = {(a, b): path for tree in level for a, b, path in tree.edges}
     by = {first: [(root, first), *((first, other) for other in others if other != first)] for first in others}
-    for own in ([[*pairwise((root, *others))]], [*by.values()]) if level else ():
-        trees = [
-            LocalTree(root, tree.weight / len(several), tuple((a, b, paths[a, b]) for a, b in edges))
-            for tree in entering
-            for several in [[by[tree.root]] if tree.root in by else own]
-            for edges in several
-        ]
+    alike = len({tree.weight for tree in entering}) == 1 and {tree.root for tree in entering} >= {*others}
+    for own in [[]] * (back and alike) + [[*pairwise((root, *others))]] if level else ():
+        pairs = [(tree.weight, by.get(tree.root, own)) for tree in entering]
+        trees = [LocalTree(root, weight, tuple((a, b, paths[a, b]) for a, b in edges)) for weight, edges in pairs]
         if fit(hosts, host, trees, rate):
             return trees
     return packed_host(hosts, host, rate, {root: 1})
 
 
-@lru_cache(maxsize=4)
-def rooted_pieces(
-    hosts: Hosts, home: int, root: int, rate: Fraction, direct: bool
-) -> list[tuple[tuple[LocalTree, ...], Fraction]] | None:
-    """Trees of the root's host and of every kind of host, and their weights; None as `entering_trees`.
+# Trees of the root's host and of every kind of host, and their weights.
+RootedPieces = list[tuple[tuple[LocalTree, ...], Fraction]]
 
-    home, root: the root's host, and its number there. rate: bytes/s for all together. direct: as there.
+
+@lru_cache(maxsize=4)
+def rooted_pieces(hosts: Hosts, home: int, root: int, rate: Fraction, back: bool) -> RootedPieces | None:
+    """Trees that together carry `rate` bytes/s; None as `entering_trees`.
+
+    home, root: the root's host, and its number there. back: as in `leaving_trees`, if hosts are alike.
     """
     kinds = hosts.kinds
-    entering = [entering_trees(hosts, kinds.index(kind), rate, direct) for kind in range(max(kinds) + 1)]
-    leaving = leaving_trees(hosts, home, root, entering[kinds[home]] or (), Fraction(0) if direct else rate)
+    entering = [entering_trees(hosts, kinds.index(kind), rate) for kind in range(max(kinds) + 1)]
+    own = entering[kinds[home]]
+    leaving = None if own is None else leaving_trees(hosts, home, root, own, rate, back and not entering[1:])
     if leaving is None or None in entering:
         return None
     return list(side_by_side([[(tree, tree.weight) for tree in row or ()] for row in (leaving, *entering)]))
@@ -667,17 +684,12 @@ def by_all(hosts: Hosts) -> list[Piece] | None:
         for rotation in range(rotations):
             entered = [entries[member][rotation % len(entries[member])] for member in entries]
             # Trees from where data enters to members where none does, round-robin from the root's number on.
-            edges: dict[int, list[tuple[int, int, Path]]] = {tree.root: [] for tree in entered}
-            roots = list(edges)
-            rest = [member for member in shape.members if member not in edges]
-            for number, member in enumerate(rest):
-                root = roots[(number + own.root) % len(roots)]
-                edges[root].append((root, member, paths[root][member]))
-            shared = tuple(
-                LocalTree(tree.root, Fraction(1), depth_order(tree.root, edges[tree.root]), tree.port, tree.entry)
-                for tree in entered
-            )
-            pieces.append((own.root, Fraction(1, rotations), own, {0: shared}))
+            rest, shared = [member for member in shape.members if member not in entries], list[LocalTree]()
+            for number, tree in enumerate(entered):
+                mine = rest[(number - own.root) % len(entered) :: len(entered)]
+                edges = depth_order(tree.root, [(tree.root, member, paths[tree.root][member]) for member in mine])
+                shared.append(replace(tree, weight=Fraction(1), edges=edges))
+            pieces.append((own.root, Fraction(1, rotations), own, {0: tuple(shared)}))
     return pieces
 
 

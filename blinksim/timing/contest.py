@@ -376,7 +376,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
-    from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
+    from blinksim.algorithms.building.symmetric_trees import rooted_host_trees, symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import read_hosts
 
@@ -388,30 +388,16 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     hosts, found = read_hosts(part), list[Any]()
     leaves = hosts is not None and len(hosts.fabric.leaves) > 1
     if collective.rooted:
-        found += _other_rooted_trees(best, rate, leaves)
+        # Of few nodes the lowest trees, however slow, or such that nothing comes back to the root's node.
+        few = part.ranks <= _SOLVED["packed"], leaves or part.nodes <= best.steps
+        aims = [Fraction(0)] * few[0] + [rate] * few[1]
+        found += [rooted_host_trees(part, collective, aim, by_leaf=False, back=leaves | (not aim)) for aim in aims]
     elif hosts is not None and leaves and not hosts.fabric.narrow(hosts.rates[0][1]):
         packed = symmetric_host_trees if best.by_symmetry else from_hosts
         found.append(packed(part, collective, rate, by_leaf=True))
     if not (collective.rooted or best.by_symmetry) and best.compact.chunks > _FEW_TREES * part.ranks:
         found.append(from_hosts(part, collective, rate * (1 - _LESS)))
     return tuple(Candidate(other) for other in found if other is not None)
-
-
-def _other_rooted_trees(best: Candidate, rate: Fraction, leaves: bool) -> list[Schedule]:
-    """From or to one root: binary trees of nodes are lower than chains, unless nodes are few.
-
-    Lowest are those that go straight to all inside nodes, where links there do not carry the best rate so.
-    leaves: nodes lie below different switches, and `best` are chains.
-    """
-    from blinksim.algorithms.building.symmetric_trees import rooted_host_trees
-
-    part, collective = best.compact.topology, best.timed.collective
-    found = list[Schedule | None]()
-    if part.ranks <= _SOLVED.get("packed", 0):
-        found.append(rooted_host_trees(part, collective, best_known(part, collective, ()).rate, direct=True))
-    if leaves or part.nodes <= best.steps:
-        found.append(rooted_host_trees(part, collective, rate, low=leaves))
-    return [form for form in found if form is not None and (leaves or form.steps <= best.steps)]
 
 
 def fewer_trees(whole: Candidate, size: int) -> Candidate:

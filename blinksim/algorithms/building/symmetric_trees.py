@@ -12,10 +12,10 @@ not assumed but follows from the loads of all images together.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import cycle
+from itertools import product
 from math import gcd, lcm
 
 import numpy as np
@@ -25,9 +25,9 @@ from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
 from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.connectivity import grouped
-from blinksim.graphs.rooted_trees import depths, from_parents, two_trees_from
+from blinksim.graphs.rooted_trees import depths, trees_over_ports
 from blinksim.packing.forest import pairs_of_links, regular_group, trees_of_first
-from blinksim.packing.hosts import Hosts, LocalTree, Path, Piece, all_pieces, read_hosts, rooted_pieces
+from blinksim.packing.hosts import Hosts, LocalTree, Path, Piece, RootedPieces, all_pieces, read_hosts, rooted_pieces
 from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
@@ -207,10 +207,12 @@ class _Writer:
     def from_host_to_host(self, home: int, own: LocalTree, trees: Sequence[LocalTree], arcs: Ints) -> None:
         """The tree in the root's own host, those of all others, and what goes from node to node along `arcs`.
 
-        trees: of every host. arcs: (A, 2), parents first.
+        trees: of every host, and after these of the ways back into the root's own host. arcs: (A, 2), parents
+        first.
         """
         hosts = self.hosts
-        ends, first = np.array(hosts.fabric.ends), np.zeros(hosts.count, dtype=np.int64)
+        host = np.concatenate([np.arange(hosts.count), np.full(len(trees) - hosts.count, home)])
+        ends, first = np.array(hosts.fabric.ends), np.zeros(len(trees), dtype=np.int64)
         several = {id(tree): tree for tree in (own, *trees)}
         depth = {key: depths(tree.root, [edge[:2] for edge in tree.edges]) for key, tree in several.items()}
         for a, b in arcs.tolist():
@@ -218,16 +220,17 @@ class _Writer:
             first[b] = first[a] + there[hosts.sender(trees[b])[0]] + 1
         self.inside(np.array([home]), own, 0)
         for tree in several.values():
-            a, b = arcs[[trees[b] is tree for b in arcs[:, 1].tolist()]].T
-            self.inside(b, tree, first[b])
+            a, place = arcs[[trees[b] is tree for b in arcs[:, 1].tolist()]].T
+            b = host[place]
+            self.inside(b, tree, first[place])
             sender, out = hosts.sender(tree)
             pairs, pair = np.unique(ends[[a, b], tree.port], axis=1, return_inverse=True)
-            for place, (here, there) in enumerate(pairs.T.tolist()):
-                of = pair.ravel() == place
+            for number, (here, there) in enumerate(pairs.T.tolist()):
+                of = pair.ravel() == number
                 mid = hosts.fabric.route(here, there) or ()
                 routes = self._both(self._crossing(a[of], b[of], tree, out, mid))
                 ends_of = hosts.device[a[of], sender], hosts.device[b[of], tree.root]
-                self._put(*ends_of, first[b[of]] - 1, (routes[:, 0], routes[:, 1]))
+                self._put(*ends_of, first[place[of]] - 1, (routes[:, 0], routes[:, 1]))
 
     def _crossing(self, a: Ints, b: Ints, tree: LocalTree, out: Path, mid: Path) -> Ints:
         """The links from members out by a tree's port to where it enters other hosts, a row for each two."""
@@ -308,42 +311,71 @@ class _Writer:
 
 
 def rooted_host_trees(
-    topology: Topology, collective: Collective, aim: Fraction, *, low: bool | None = None, direct: bool = False
+    topology: Topology, collective: Collective, aim: Fraction, *, by_leaf: bool = True, back: bool = True
 ) -> Schedule | None:
     """A broadcast or reduce by trees of nodes over every port; None if nodes differ in more than bandwidth.
 
     The root hands a part of its data to the member of each port, and every member that receives one passes it
     on to the next nodes and in its own. So each port carries its part once in and once out, and all ports
-    together carry the whole. aim: algbw, bytes/s. low: two binary trees of nodes for each port, in one of
-    which a node is a leaf. Else pipelined chains (Chan et al., CCPE 2007), which cross once between nodes of
-    different switches, in groups of a dragonfly by different routes. Default: chains if there are such.
-    direct: inside nodes straight to all, more slowly, where links there do not carry the aim so; else None.
+    together carry the whole. aim: algbw, bytes/s; 0: the lowest trees inside nodes, however slow. by_leaf:
+    nodes of different switches form trees of their own, chained, so that each part crosses once between them,
+    in groups of a dragonfly by different routes. back: as in `leaving_trees`, where nodes form one tree.
     """
     hosts, pairs = read_hosts(topology), pairs_of_links(topology)
     if hosts is None or hosts.lacking or (collective.collects and pairs is None):
         return None
-    plan, kinds = Plan(topology, collective, "packed", "forest"), hosts.kinds
     ((home, root),) = np.argwhere(hosts.device == topology.member_places[collective.root]).tolist()
-    pieces = rooted_pieces(hosts, home, root, aim, direct)
+    leaves = sorted(hosts.fabric.leaves, key=lambda leaf: home not in leaf)
+    leaves = leaves if by_leaf else [tuple(range(hosts.count))]
+    pieces = rooted_pieces(hosts, home, root, aim, back and len(leaves) == 1)
     if pieces is None:
         return None
-    chain = {place + 1: place for place in range(hosts.count - 1)}
-    low = len(hosts.fabric.leaves) == 1 if low is None else low
-    shapes = two_trees_from(0, hosts.count) if low else [(chain, 0)]
-    writer, channel = _Writer(plan, hosts, pairs), 0
-    leaves = sorted(hosts.fabric.leaves, key=lambda leaf: home not in leaf)
-    strides = [stride for stride in range(1, len(leaves)) if gcd(stride, len(leaves)) == 1] or [1]
-    for ((own, *entered), share), stride in zip(pieces, cycle(strides), strict=False):
-        # The nodes of one chain after another, those below one switch together.
-        nodes = [node for place in range(len(leaves)) for node in leaves[place * stride % len(leaves)]]
-        order = np.array(sorted(nodes, key=lambda node: node != home))
-        for parents in shapes:
-            arcs = order[np.array(from_parents(*parents))]
-            writer.begin(home, root, share / len(shapes), channel)
-            writer.from_host_to_host(home, own, [entered[kind] for kind in kinds], arcs)
-            writer.end()
-            channel += 1
-    return plan.finish(rounded=True)
+    # Trees over all ports, or as many as there are nodes for. Unequal parts stay on one, half by half.
+    others, alike = min(map(len, leaves)) - 1, len(pieces) if len({share for _, share in pieces}) == 1 else 1
+    wide = (many for many in range(1, alike + 1) if many * (many - 1) < max(1, others))
+    ports = max(many for many in wide if alike % many == 0)
+    twice = 1 + (ports == 1 and others > 2)
+    parts = [(trees, share / twice) for trees, share in pieces for _ in range(twice)]
+    writer = _Writer(Plan(topology, collective, "packed", "forest"), hosts, pairs)
+    for channel, (own, entered, arcs) in enumerate(_between_hosts(hosts, home, parts, ports * twice, leaves)):
+        writer.begin(home, root, parts[channel][1], channel)
+        writer.from_host_to_host(home, own, entered, np.array(arcs))
+        writer.end()
+    return writer.plan.finish(rounded=True)
+
+
+def _between_hosts(
+    hosts: Hosts, home: int, parts: RootedPieces, ports: int, leaves: Sequence[Sequence[int]]
+) -> Iterator[tuple[LocalTree, list[LocalTree], list[tuple[int, int]]]]:
+    """Of every part the tree in the root's host, those of all others, and the arcs between hosts.
+
+    leaves: hosts that form trees of their own over `ports` ports, one after another below a host of an earlier
+    one that has a port left. What only leaves the root's host comes back by such ports: more trees and arcs.
+    """
+    # The hosts of every leaf, below one of another leaf but for the first. By whose ports every host sends.
+    levels = [[-1] * (home not in leaf) + sorted(leaf, key=home.__ne__) for leaf in leaves]
+    shapes, sent = [trees_over_ports(ports, len(level)) for level in levels], set[tuple[int, int]]()
+    for (level, shape), first in product(zip(levels, shapes, strict=True), range(0, len(parts), ports)):
+        sent |= {(level[a], first + port) for arcs in shape for a, _, port in arcs}
+    strides = [stride for stride in range(1, max(2, len(leaves))) if gcd(stride, len(leaves)) == 1]
+    by_member = grouped((tree.root, way) for way, ((_, tree, *_), _) in enumerate(parts))
+    for channel, ((own, *entered), _) in enumerate(parts):
+        trees, along = entered[:1] * hosts.count, list[tuple[int, int]]()
+        for place in range(len(leaves)):
+            turn = place * strides[channel % len(strides)] % len(leaves)
+            above = next((b for _, b in along if (b, channel) not in sent), home)
+            sent.add((above, channel))
+            nodes = [above, *levels[turn][1:]]
+            for a, b, port in shapes[turn][channel % ports]:
+                trees[nodes[b]] = parts[channel - channel % ports + port][0][1 + hosts.kinds[nodes[b]]]
+                along.append((nodes[a], nodes[b]))
+        _, reached = zip(*along, strict=True)
+        for member in () if own.edges else {*hosts.shape.members} - {own.root}:
+            host, way = next(found for found in product(reached, by_member[member]) if found not in sent)
+            sent.add((host, way))
+            along.append((host, len(trees)))
+            trees.append(replace(parts[way][0][1], edges=()))
+        yield own, trees, along
 
 
 def host_rotations(hosts: Hosts, devices: int) -> list[Ints]:
