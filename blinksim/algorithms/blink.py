@@ -9,7 +9,6 @@ trees with 1/n of the data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Plan, with_gap
@@ -20,7 +19,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Column, Hops, Mix, find_hops, loads
-from blinksim.packing.tree_columns import BOTH, DOWN, UP, TreeSearch, as_tree, use_of, ways_of
+from blinksim.packing.tree_columns import BOTH, TreeSearch, as_tree, use_of, ways_of
 from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
@@ -115,13 +114,10 @@ def trees_from(search: TreeSearch, mix: Mix) -> Iterator[Tree]:
     for column, value in zip(mix.columns, mix.rates, strict=True):
         root, ways = search.roots[column.group], ways_of(column.arcs, search.forwards)
         if column.up:
-            root, share = column.arcs[0][0], value / total
-            away = as_tree(hops, root, share, ways, DOWN)
-            yield replace(away, up=as_tree(hops, root, share, ways_of(column.up, search.forwards), UP).up)
-            continue
-        if search.use == BOTH:
+            root = column.arcs[0][0]
+        elif search.use == BOTH:
             by_ends = {(way[0], way[-1]): way for one in ways for way in (one, one[::-1])}
             arcs = [(way[0], way[-1]) for way in ways]
             root = centre(arcs)
             ways = [by_ends[arc] for arc in hung_from(root, arcs)]
-        yield as_tree(hops, root, value / total, ways, search.use)
+        yield as_tree(hops, root, value / total, ways, search.use, ways_of(column.up, search.forwards))

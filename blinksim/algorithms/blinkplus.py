@@ -19,7 +19,7 @@ from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits
-from blinksim.packing.columns import find_hops
+from blinksim.packing.columns import find_hops, links_as_hops
 from blinksim.packing.tree_columns import BOTH, TreeSearch, use_of
 from blinksim.schedule.loads import Tree, rate
 from blinksim.schedule.model import Schedule
@@ -83,12 +83,17 @@ def helped_trees(
     return mix.rate * len(roots) * hops.unit, [*trees_from(search, mix)]
 
 
-def tree_search(machine: Topology, collective: Collective) -> TreeSearch:
-    """The search for trees through helpers; each root of an allgather has the same rate."""
-    hops, use = find_hops(machine, idle_helpers(machine)), use_of(collective)
+def tree_search(part: Topology, collective: Collective, machine: Topology | None = None) -> TreeSearch:
+    """The search for trees through helpers; each root of an allgather has the same rate.
+
+    machine: whose links are the hops, if others share it (`links_as_hops`). What neither is a member nor
+    branches only forwards.
+    """
+    idle, use = idle_helpers(part), use_of(collective)
+    hops = find_hops(part, idle) if machine is None else links_as_hops(machine, part, idle)
     members, helpers = hops.vertices[: hops.members], hops.vertices[hops.members :]
     roots = (members[collective.root],) if collective.rooted else members if use != BOTH else members[:1]
-    forwards = tuple(v for v in helpers if not machine.devices[v].can >= _BRANCHES)
+    forwards = tuple({*helpers} - {part.index[one] for one in idle if part.device(one).can >= _BRANCHES})
     return TreeSearch(hops, roots, use, hops_first=True, forwards=forwards)
 
 

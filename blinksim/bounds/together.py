@@ -70,8 +70,7 @@ class Group:
         """The length that a byte of its size needs at least, of those lengths that are in its part."""
         names = {link.name for link in self.part.links}
         names |= {f"{device.name} {way}" for device in self.part.devices for way in ("in", "out")}
-        own = {name: length for name, length in lengths.items() if name in names}
-        return least_use(self.part, self.collective, own) if own else Fraction(0)
+        return least_use(self.part, self.collective, lengths) if names & lengths.keys() else Fraction(0)
 
     @property
     def work(self) -> int:
@@ -255,8 +254,8 @@ class Together(Result):
                 loads = resource_loads(placed, shared)
                 carried = [sum_ + load * group.rate for sum_, load in zip(carried, loads, strict=True)]
         # Shares without a short common denominator are rounded, each by less than 2^-28 of their sum.
-        slack = 1 + Fraction(sum(one.schedule.chunks for one in self.groups if one.schedule), 2**28)
-        over = [i for i, most in enumerate(shared.rate) if not faults and carried[i] > most * slack]
+        slack = sum(one.rate * one.schedule.chunks / 2**28 for one in self.groups if one.schedule)
+        over = [i for i, most in enumerate(shared.rate) if not faults and carried[i] > most + slack]
         return faults + [f"{shared.name(i)} must carry {format_rate(carried[i])} of all groups" for i in over]
 
     def full_links(self, number: int) -> tuple[list[str], list[int]]:
@@ -270,9 +269,9 @@ class Together(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per group; beside: the numbers of the groups that `full_links` counts too."""
-        keys = "collective=collective.name members=part.members relays=part.relays size_bytes=size"
-        keys += " alone_exact=alone alone_GBps=alone rate_exact=rate algbw_GBps=rate share full_links beside"
-        keys, rows = f"{keys} alone_s? at_once_s?", list[dict[str, Any]]()
+        keys = "collective=collective.name members=part.members relays=part.relays links=part.link_classes"
+        keys += " size_bytes=size alone_exact=alone alone_GBps=alone rate_exact=rate algbw_GBps=rate share full_links"
+        keys, rows = f"{keys} beside alone_s? at_once_s?", list[dict[str, Any]]()
         for number, group in enumerate(self.groups):
             links, beside = self.full_links(number)
             alone, at_once = (group.size and float(group.size / rate) for rate in (group.alone, group.rate))

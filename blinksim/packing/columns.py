@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -80,53 +81,54 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
     divided: what a hop carries is divided among all routes as good as its own. Raises `InfeasibleError` if no
     two vertices are joined.
     """
-    return hops_of_parts(topology, [(topology, helpers)], divided=divided)[0]
+    shared, links, head = resources(topology), topology.links, topology.ends[1].tolist()
+    uses_of = [shared.members[first:last].tolist() for first, last in pairwise(shared.starts.tolist())]
+    vertices = tuple(topology.index[name] for name in (*topology.members, *helpers))
+    inside, routes, router = set(vertices), dict[Arc, tuple[int, ...]](), topology.router
+    for arc in permutations(vertices, 2):
+        with suppress(InfeasibleError):
+            route = router.route(*arc)
+            if inside.isdisjoint(map(head.__getitem__, route[:-1])):
+                routes[arc] = route
+    if not routes:
+        raise InfeasibleError(f"{topology.name}: no link joins two of the members; add link classes or relays")
+    equal = {arc: router.routes(*arc) if divided else (route,) for arc, route in routes.items()}
+    # How often all routes of a hop use each resource, which are as many as its use is divided among.
+    uses = {arc: Counter(chain(*map(uses_of.__getitem__, chain(*paths)))) for arc, paths in equal.items()}
+    whole_of = [1] * len(shared.rate)
+    for arc, used in uses.items():
+        for r, times in used.items():
+            whole_of[r] = lcm(whole_of[r], len(equal[arc]) // gcd(times, len(equal[arc])))
+    capacity, unit = whole(list(zip(shared.rate, whole_of, strict=True)))
+    loads = {
+        arc: tuple(sorted((r, times * whole_of[r] // len(equal[arc])) for r, times in used.items()))
+        for arc, used in uses.items()
+    }
+    lane = min(links[i].lane_bandwidth for i in {*chain(*chain(*equal.values()))})
+    return Hops(vertices, topology.ranks, routes, loads, tuple(capacity), unit, lane)
 
 
-def hops_of_parts(
-    machine: Topology, parts: Sequence[tuple[Topology, Sequence[str]]], *, divided: bool = True
-) -> list[Hops]:
-    """The hops of parts of a machine, each with helpers, as uses of the machine's resources; as `find_hops`.
+def links_as_hops(machine: Topology, part: Topology, helpers: Sequence[str]) -> Hops:
+    """Every link of a part of a machine as a hop, in uses of the machine's resources, so that parts compare.
 
-    All have the same capacities.
+    What forwards is a vertex too, behind the helpers: data take any ways from GPU to GPU, of different
+    lengths, in any ratio. Of parallel links all but the first lead through a vertex of their own.
     """
     shared, number = resources(machine), {link.key: place for place, link in enumerate(machine.links)}
-    uses_of = [shared.members[first:last].tolist() for first, last in pairwise(shared.starts.tolist())]
-    found, whole_of = list[tuple[Hops, dict[Arc, tuple[Counter[int], int]]]](), [1] * len(shared.rate)
-    for topology, helpers in parts:
-        links, head = topology.links, topology.ends[1].tolist()
-        passed = [uses_of[number[link.key]] for link in links]
-        vertices = tuple(topology.index[name] for name in (*topology.members, *helpers))
-        inside, routes = set(vertices), dict[Arc, tuple[int, ...]]()
-        # How often a hop uses each resource, and among how many routes it is divided.
-        uses: dict[Arc, tuple[Counter[int], int]] = {}
-        taken: set[int] = set()
-        for a, b in permutations(vertices, 2):
-            try:
-                route = topology.router.route(a, b)
-            except InfeasibleError:
-                continue
-            if not inside.isdisjoint(map(head.__getitem__, route[:-1])):
-                continue
-            equal = topology.router.routes(a, b) if divided else (route,)
-            used = Counter(chain.from_iterable(passed[i] for path in equal for i in path))
-            routes[a, b], uses[a, b] = route, (used, len(equal))
-            taken.update(*equal)
-            for resource, times in used.items():
-                whole_of[resource] = lcm(whole_of[resource], len(equal) // gcd(times, len(equal)))
-        if not routes:
-            raise InfeasibleError(f"{topology.name}: no link joins two of the members; add link classes or relays")
-        thinnest = min({links[i].lane_bandwidth for i in taken})
-        found.append((Hops(vertices, topology.ranks, routes, {}, (), Fraction(1), thinnest), uses))
-    capacity, unit = whole(list(zip(shared.rate, whole_of, strict=True)))
-    hops = []
-    for one, uses in found:
-        loads = {
-            arc: tuple(sorted((r, times * whole_of[r] // among) for r, times in used.items()))
-            for arc, (used, among) in uses.items()
-        }
-        hops.append(replace(one, loads=loads, capacity=tuple(capacity), unit=unit))
-    return hops
+    vertices = dict.fromkeys(part.index[name] for name in (*part.members, *helpers))
+    vertices |= dict.fromkeys(v for v, device in enumerate(part.devices) if "forward" in device.can)
+    routes, loads, beside = dict[Arc, tuple[int, ...]](), dict[Arc, Load](), dict[object, int]()
+    for place, link in sorted(enumerate(part.links), key=lambda one: one[1].kind):
+        a, b = part.index[link.src], part.index[link.dst]
+        if vertices.keys() >= {a, b}:
+            if (a, b) in routes:
+                own = beside.setdefault((link.kind, *sorted((a, b))), len(part.devices) + len(beside))
+                routes[own, b], loads[own, b], b = (), (), own
+            uses = shared.members[slice(*shared.starts[number[link.key] :][:2])]
+            routes[a, b], loads[a, b] = (place,), tuple((r, 1) for r in sorted(uses.tolist()))
+    capacity, unit = whole([(rate, 1) for rate in shared.rate])
+    lane = min(link.lane_bandwidth for link in machine.links)
+    return Hops((*vertices, *beside.values()), part.ranks, routes, loads, tuple(capacity), unit, lane)
 
 
 # Shares with a larger common denominator are rounded to multiples of 1/ROUNDED.
@@ -139,6 +141,9 @@ _SLACK = 1e-6, 1e-9, 1e-12
 # How near to the best prices that are known the next ones are. Two groups of 8 of full:16 with all others as
 # relays take 4.6 s at 0, 2.1 s at 0.5, 1.4 s at 0.8, and 1.0 s so.
 _INERTIA = 0.9
+# What a full resource costs besides, as a part of all: of ways of one price the emptier is taken. A mesh of
+# 2x8 on two p5 with all others as relays takes 9.5 s at 0, 2.4 s at 1e-8, and 2.3 s so.
+_TIE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +177,7 @@ class Mix:
     @property
     def rate(self) -> Fraction:
         """The rate of each group, the same for all groups; exact."""
-        if not self.columns:
-            return Fraction(0)
-        first = self.columns[0].group
+        first = next((column.group for column in self.columns), None)
         return sum((r for c, r in zip(self.columns, self.rates, strict=True) if c.group == first), start=Fraction(0))
 
 
@@ -209,7 +212,10 @@ def best_mix(
             break
         # The first prices are even; then they lie between the best that are known and those of the program.
         between = centre if tightest == inf else _INERTIA * centre + (1 - _INERTIA) * master.prices
-        for at in (between, master.prices):
+        carried = loads(used)
+        full = np.array([carried.get(r, 0.0) for r in range(len(capacity))]) / master.room**2
+        for start in (between, master.prices):
+            at = start + _TIE * float(start @ master.room) * full
             bound, unit, new = master.judged(price(at.tolist()), at)
             if bound < tightest:
                 tightest, centre = bound, at / unit
@@ -217,7 +223,7 @@ def best_mix(
                 break
         if not new:
             break
-    exact, prices = _exact(used, capacity, weights, held), tuple(master.prices.tolist())
+    exact, prices = _exact(used, optimum, capacity, weights, held), tuple(master.prices.tolist())
     return Mix(tuple(c for c, _ in exact), tuple(rate for _, rate in exact), optimum, prices)
 
 
@@ -240,7 +246,7 @@ class _Master:
         self.weights = [float(held[g]) / self.scale if g in held else float(w) for g, w in enumerate(weights)]
         self.most = sum(room) / max(compress(self.weights, free))
         ends = (([(0, 1.0)], self.most) if each else ([], 1.0) for each in free)
-        self.shares = [self.program.row(terms, at_least=least) for terms, least in ends]
+        self.shares = [self.program.row(terms, at_least=least, at_most=least) for terms, least in ends]
 
     def solved(self, columns: Sequence[Column]) -> tuple[float, list[tuple[Column, float]]]:
         """The common rate, and the columns with a rate, with these columns too."""
@@ -274,21 +280,20 @@ class _Master:
 
 
 def _exact(
-    chosen: Sequence[tuple[Column, float]], capacity: Sequence[int], weights: Weights, held: Rates
+    used: Sequence[tuple[Column, float]], optimum: float, capacity: Sequence[int], weights: Weights, held: Rates
 ) -> list[tuple[Column, Fraction]]:
     """The program's rates in fractions that fit: its vertex solved exactly, or short fractions, lowered.
 
     The common roundings lose a part in 10^9 where a vertex has denominators beyond what a solver's numbers
     can tell.
     """
-    tried = (_vertex(chosen, capacity, weights, held, slack) for slack in _SLACK)
+    tried = (_vertex(used, capacity, weights, held, slack) for slack in _SLACK)
     exact = next((found for found in tried if found is not None), None)
     if exact is None:
-        carried = summed((c.group, w) for c, w in chosen)
-        rounded = [(c, Fraction(w / carried[c.group]).limit_denominator(10_000)) for c, w in chosen]
+        carried = summed((c.group, w) for c, w in used)
+        rounded = [(c, Fraction(w / carried[c.group]).limit_denominator(10_000)) for c, w in used]
         totals = summed((c.group, w) for c, w in rounded)
-        free = Fraction(min((w / float(weights[g]) for g, w in carried.items() if g not in held), default=0.0))
-        free = free.limit_denominator(10**6)
+        free = Fraction(optimum).limit_denominator(10**6)
         level = [(c, w * held.get(c.group, free * weights[c.group]) / totals[c.group]) for c, w in rounded]
         excess = max((load / capacity[r] for r, load in loads(level).items()), default=Fraction(0))
         exact = [(c, w / max(excess, Fraction(1))) for c, w in level]

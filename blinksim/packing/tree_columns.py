@@ -21,7 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from itertools import chain, combinations, islice, pairwise, product
+from itertools import chain, combinations, islice, pairwise, permutations, product
+from operator import itemgetter
 from random import Random
 
 import numpy as np
@@ -157,10 +158,8 @@ class LeastTrees:
     def __init__(self, price: Prices, targets: Sequence[int], inside: Iterable[int]) -> None:
         self.vertices, self.targets = sorted(inside), targets
         place = {vertex: number for number, vertex in enumerate(self.vertices)}
-        far, before = np.full((len(place), len(place)), np.inf), np.arange(len(place))[:, None]
-        for (a, b), cost in price.items():
-            if a in place and b in place:
-                far[place[a], place[b]] = cost + _HOP
+        far = np.array([[price.get((a, b), np.inf) for b in place] for a in place]) + _HOP
+        before = np.arange(len(place))[:, None]
         np.fill_diagonal(far, 0.0)
         for middle in range(len(place)):
             sums = far[:, middle, None] + far[middle]
@@ -202,26 +201,44 @@ def use_of(collective: Collective) -> str:
     return BOTH if collective.reduces and collective.ends == EVERY else UP if collective.reduces else DOWN
 
 
-def as_tree(hops: Hops, root: int, share: Fraction, ways: Sequence[Way], use: str) -> Tree:
-    """One tree with the links of its ways, used downwards, upwards or both ways."""
-    there, back = ([[hops.routes[hop] for hop in pairwise(way[::step])] for way in ways] for step in (1, -1))
-    down, up = (
-        tuple((way[0], way[-1], tuple(chain(*links))) for way, links in zip(ways, routes, strict=True))
-        for routes in (there, back)
+def as_tree(hops: Hops, root: int, share: Fraction, ways: Sequence[Way], use: str, up: Sequence[Way] = ()) -> Tree:
+    """One tree with the links of its ways, used down, up or both ways. up: others towards the root."""
+    links = hops.routes.__getitem__
+    down, back = (
+        tuple((way[0], way[-1], tuple(chain(*map(links, pairwise(way[::step]))))) for way in side)
+        for side, step in ((ways if use != UP else (), 1), (up or ways if use != DOWN else (), -1))
     )
-    return Tree(root, share, down if use != UP else (), up if use != DOWN else ())
+    return Tree(root, share, down, back)
 
 
-def passing(price: Prices, forwards: Sequence[int]) -> tuple[Prices, dict[Arc, tuple[Arc, ...]]]:
-    """The least prices from vertex to vertex through those that only forward, and the hops on the way."""
-    least, ways = dict(price), dict[Arc, tuple[Arc, ...]]((arc, (arc,)) for arc in price)
-    for middle in forwards:
-        into = [(a, cost + _HOP) for (a, b), cost in least.items() if b == middle]
-        onward = [(b, cost) for (a, b), cost in least.items() if a == middle]
-        for (a, cost), (b, more) in product(into, onward):
-            if a != b and cost + more < least.get((a, b), np.inf):
-                least[a, b], ways[a, b] = cost + more, (*ways[a, middle], *ways[middle, b])
-    return {arc: cost for arc, cost in least.items() if not {*arc}.intersection(forwards)}, ways
+def passing(price: Prices, forwards: Sequence[int]) -> tuple[Prices, dict[Arc, Sequence[Arc]]]:
+    """The least prices from vertex to vertex through those that only forward, and the hops on the way.
+
+    From all vertices at once, a hop more at a time (Bellman, On a routing problem, 1958).
+    """
+    hops, least, ways = sorted(price, key=itemgetter(1)), dict[Arc, float](), dict[Arc, Sequence[Arc]]()
+    if not forwards:
+        return price, {hop: (hop,) for hop in hops}
+    ends = sorted({*chain(*hops)}.difference(forwards))
+    (tail, head), cost = np.array(hops).T, np.array([price[hop] + _HOP for hop in hops])
+    begin, onward = np.flatnonzero(np.diff(head, prepend=-1)), np.where(np.isin(tail, forwards), cost, np.inf)
+    out = np.where(tail == np.array(ends)[:, None], cost, np.inf)
+    far = np.full((len(ends), max(tail.max(), head.max()) + 1), np.inf)
+    while True:
+        via = np.minimum(out, far[:, tail] + onward)
+        nearer = np.minimum.reduceat(via, begin, axis=1)
+        if (nearer == far[:, head[begin]]).all():
+            break
+        far[:, head[begin]] = nearer
+    row, hop = np.nonzero(via == far[:, head])
+    last = dict(zip(zip(row.tolist(), head[hop].tolist(), strict=True), hop.tolist(), strict=True))
+    for (number, a), (_, b) in permutations(enumerate(ends), 2):
+        if far[number, b] < np.inf:
+            way = [hops[last[number, b]]]
+            while way[-1][0] != a:
+                way.append(hops[last[number, way[-1][0]]])
+            least[a, b], ways[a, b] = float(far[number, b]), way[::-1]
+    return least, ways
 
 
 def ways_of(arcs: Iterable[Arc], forwards: Sequence[int]) -> list[Way]:
@@ -305,19 +322,14 @@ class TreeSearch:
 
     def best(self) -> Mix:
         """The best mix of all trees; raises `InfeasibleError` if some member cannot be reached."""
-        first, hops = self.first(), self.hops
+        first, hops, even = self.first(), self.hops, [1] * len(self.roots)
         return best_mix(
-            first,
-            hops.capacity,
-            weights=[1] * len(self.roots),
-            rounds=300,
-            price=lambda each: self.cheapest(hops.cost(each)),
+            first, hops.capacity, weights=even, rounds=300, price=lambda each: self.cheapest(hops.cost(each))
         )
 
     def drawn(self, seed: int, number: int = _DRAWN) -> list[Column]:
         """Trees with random prices, over all hops and over the wide ones only: wide trees mean few trees."""
-        random = Random(seed)
-        room, columns = self.hops.capacity, dict[Column, None]()
+        random, room, columns = Random(seed), self.hops.capacity, dict[Column, None]()
         widths = {arc: min(room[r] // times for r, times in load) for arc, load in self.hops.loads.items()}
         for least in sorted({*widths.values()}):
             wide = [arc for arc, width in widths.items() if width >= least]
@@ -431,8 +443,7 @@ def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
         for node, (enter, leave) in enumerate(zip(places, [*places[1:], start if closed else -1], strict=True)):
             if leave < 0:
                 leave = (enter - 1) % size
-            inner = [(enter + step) % size for step in range(1, size)]
-            inner.remove(leave)
+            inner = [place for place in (*range(enter + 1, size), *range(enter)) if place != leave]
             order += [groups[node][place] for place in (enter, *inner, leave)]
         orders.append(tuple(order))
     return orders

@@ -60,16 +60,22 @@ def through(widths: Machine, members: set[int], helpers: set[int]) -> list[tuple
 
 
 def fairest(
-    widths: Machine, gpus: int, groups: list[tuple[set[int], str, Fraction]], relays: bool, *, forward: bool = False
+    widths: Machine,
+    gpus: int,
+    groups: list[tuple[set[int], str, Fraction]],
+    relays: bool,
+    *,
+    forward: bool = False,
+    between: frozenset[int] = frozenset(),
 ) -> list[float]:
     """The max-min fair rates in GB/s by HiGHS: every tree from every root has a rate of its own, each way.
 
-    Variables: the common rate, the rate of every group, the trees.
+    Variables: the common rate, the rate of every group, the trees. between: what forwards for all, of no group.
     """
     used: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     equal, count = list[dict[int, float]](), 1 + len(groups)
     for number, (members, name, _) in enumerate(groups, 1):
-        helpers = {*range(gpus)} - members if relays else set()
+        helpers = {*range(gpus)} - members if relays else {*between}
         trees = (through if forward else trees_of)(widths, members, helpers)
         roots = {way[end] for tree in trees for way in tree for end in (0, -1)} if name == "allreduce" else members
         roots = {min(members)} if name in ("broadcast", "reduce") else roots
@@ -144,6 +150,37 @@ def drawn(seed: int, names: tuple[str, ...], *, forward: bool = False) -> tuple[
         return found, fairest(widths, gpus, groups, relays, forward=forward)
 
 
+def drawn_nodes(seed: int, names: tuple[str, ...]) -> tuple[Together, list[float]]:
+    """Groups across two nodes of two GPUs and two NICs, which ways of various lengths and widths lead to."""
+    random = Random(seed)
+    while True:
+        # By node: two GPUs, two PCIe switches, two NICs; then the fabric, and what stands for links of a second class.
+        kinds, widths, links = ["gpu", "pcie", "nic"], dict[tuple[int, int], int](), list[Link]()
+        name = [f"n{node}.{kind}{i}" for kind in kinds for node in range(2) for i in range(2)] + ["fabric"]
+        count = len(name)
+        for node in (0, 2):
+            gpus, switches, nics = ([first + node, first + node + 1] for first in (0, 4, 8))
+            pairs = [*zip(gpus, switches, strict=True), *zip(switches, nics, strict=True), *((nic, 12) for nic in nics)]
+            pairs += [pair for pair in ((*gpus,), (*switches,), (gpus[0], nics[1])) if random.random() < 0.5]
+            for a, b in [*pairs, *(random.sample(pairs, 1) if random.random() < 0.5 else [])]:
+                width, kind, way = random.randint(1, 4), "pcie", (a, b)
+                if (a, b) in widths:
+                    kind, way, count = "second", (a, count, b), count + 1
+                links += [Link(name[x], name[y], kind, Fraction(width * GB), 1, 1e-6) for x, y in ((a, b), (b, a))]
+                widths |= {ends: width for one in (way, way[::-1]) for ends in pairwise(one)}
+        devices = [Device(one, one.split(".")[-1].rstrip("01"), int(one[1]) if one[0] == "n" else -1) for one in name]
+        machine = Topology("drawn", (*devices,), (*links,), (*name[:4],), collective_links=("pcie", "second"))
+        groups = [
+            ({*random.sample(range(4), 2)}, random.choice(names), Fraction(random.randint(1, 3))) for _ in range(3)
+        ]
+        # Groups inside a node are not asked to leave it: the rates of what does are not those of this oracle.
+        if all({one // 2 for one in members} == {0, 1} for members, _, _ in groups):
+            texts = [f"{','.join(map(str, sorted(m)))}:{what}:{int(w)}" for m, what, w in groups]
+            return together(machine, texts), fairest(
+                widths, 4, groups, False, forward=True, between=frozenset(range(4, count))
+            )
+
+
 def assert_best(found: Together, fair: list[float]) -> None:
     assert found.check() == []
     assert found.exact
@@ -181,6 +218,62 @@ def test_relays_that_only_forward_lie_on_any_way(seed: int) -> None:
         assert group.schedule is not None
         ends = {int(end) for end in (*group.schedule.src, *group.schedule.dst)}
         assert {group.part.devices[end].name for end in ends} == {*group.part.members}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ways_over_several_nics(seed: int) -> None:
+    """What goes from GPU to GPU is divided among ways of any length, in any ratio; links may be parallel."""
+    assert_best(*drawn_nodes(seed, ANY))
+
+
+@pytest.mark.parametrize(
+    ("machine", "shape", "rates"),
+    [
+        ("p5", "2x8", {50, Fraction(1800, 7)}),
+        ("p5", "8x2", {Fraction(2000, 11)}),
+        ("p5en", "4x4", {100, Fraction(700, 3)}),
+        ("p4d", "2x8", {Fraction(25, 4), Fraction(1200, 7)}),
+        ("p4d", "4x4", {Fraction(25, 2), Fraction(575, 3)}),
+        ("a3-mega", "8x2", {100, 300}),
+        ("a3-mega", "4x4", {50, Fraction(800, 3)}),
+    ],
+)
+def test_meshes_over_nics(machine: str, shape: str, rates: set[Fraction]) -> None:
+    """Four EFA of 12.5 GB/s a GPU on p5, one for two GPUs on p4d; certificates and schedules agree."""
+    found = together(Question(machine, nodes=2), mesh_groups(shape, 16))
+    assert {group.rate / GB for group in found.groups} == rates
+    assert found.exact
+    assert not found.check()
+    assert not found.faults()
+    assert bs.verify(found.schedule).ok
+
+
+def test_mixed_groups_over_nics() -> None:
+    """A pair across nodes has its four NICs; the broadcast of three GPUs has those of its farther GPU."""
+    groups = ["0,8:allreduce:64MiB", "0-7:allgather:256MiB", "1,2,11:broadcast:16MiB"]
+    found = together(Question("p5", nodes=2), groups)
+    assert [group.rate for group in found.groups] == [50 * GB, Fraction(3600 * GB, 7), 50 * GB]
+    assert found.exact
+    assert not found.faults()
+    least = max(float(group.size / group.rate) for group in found.groups if group.size)
+    time_s = bs.simulate(found, sum(group.size for group in found.groups if group.size)).time_s
+    assert least <= time_s <= 1.06 * least
+
+
+def test_a_ring_of_one_way() -> None:
+    """Trees away from a root need no links back."""
+    widths = {(0, 1): 1, (1, 2): 1, (2, 0): 1}
+    for what in ("broadcast", "reduce"):
+        found = together(topology_of(widths, 3), [f"0-2:{what}"])
+        assert found.groups[0].rate == GB
+        assert not found.faults()
+
+
+def test_what_has_more_than_the_others_leaves_rates_exact() -> None:
+    """Only one of eighteen groups is limited by the first certificate; pairs inside nodes have all their links."""
+    found = together(Question("mi250", nodes=2), mesh_groups("16x2", 32))
+    assert found.exact
+    assert {group.rate for group in found.groups} == {Fraction(728 * GB, 11), Fraction(200 * GB)}
 
 
 @pytest.mark.slow

@@ -12,14 +12,15 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, pairwise
+from math import lcm
 
 from blinksim.algorithms.blink import trees_from
-from blinksim.algorithms.blinkplus import idle_helpers, tree_search
+from blinksim.algorithms.blinkplus import tree_search
 from blinksim.algorithms.building.plan import Plan
 from blinksim.bounds.optimum import shortest_lengths
 from blinksim.bounds.together import Group, Held, SharedLengths, Together
 from blinksim.errors import InfeasibleError
-from blinksim.packing.columns import Column, Hops, Mix, best_mix, hops_of_parts
+from blinksim.packing.columns import Column, Mix, best_mix
 from blinksim.packing.forest import pairs_of_links
 from blinksim.packing.tree_columns import BOTH, TreeSearch
 from blinksim.schedule.loads import resources
@@ -33,54 +34,48 @@ _ROUNDS = 400
 
 def fair(machine: Topology, groups: Sequence[Group]) -> Together:
     """What groups can do at once on the machine that holds their parts; raises as `joint_mix`."""
-    own = [tree_search(group.part, group.collective) for group in groups]
+    own = [tree_search(group.part, group.collective, machine) for group in groups]
     # Where links load alike both ways, trees that are used both ways suffice.
     pairs = pairs_of_links(machine) if all(search.use == BOTH for search in own) else None
-    own = [replace(search, apart=pairs is None and search.use == BOTH) for search in own]
-    hops = hops_of_parts(machine, [(group.part, idle_helpers(group.part)) for group in groups])
-    searches = [replace(search, hops=one) for search, one in zip(own, hops, strict=True)]
+    searches = [replace(search, apart=pairs is None and search.use == BOTH) for search in own]
     weights, held = [group.weight for group in groups], list[Fraction | None]([None] * len(groups))
     alone = [joint_mix([search], [weight], [None]) for search, weight in zip(searches, weights, strict=True)]
     proofs, mixes = list[SharedLengths](), [mix for _, [mix], _ in alone]
     while None in held:
         common, mixes, _ = joint = joint_mix(searches, weights, held, mixes)
-        proof = _proof(machine, groups, joint, held, pairs, hops[0])
+        proof = _proof(machine, groups, joint, held, pairs)
         # Of those that a certificate counts none can have more.
         for number, group in enumerate(groups):
             if held[number] is None and (proof.distances[number] or proof.rate > common):
                 held[number] = group.weight * common
         proofs.append(proof)
-    found = list[Group]()
-    for group, search, trees, (first, _, _), rate in zip(groups, searches, mixes, alone, held, strict=True):
-        plan = Plan(group.part, group.collective, "packed", "forest")
+    plans, den = [Plan(group.part, group.collective, "packed", "forest") for group in groups], 1
+    for plan, search, trees in zip(plans, searches, mixes, strict=True):
         plan.add_trees(trees_from(search, trees))
-        most = first * group.weight
-        found.append(replace(group, alone=most, rate=rate or Fraction(0), schedule=plan.finish(rounded=True)))
+        den = lcm(den, plan.finish(rounded=True).share_den)
+    found = list[Group]()
+    for group, plan, (first, _, _), rate in zip(groups, plans, alone, held, strict=True):
+        # One file holds the shares of all.
+        made = plan.finish(rounded=True, common=den)
+        found.append(replace(group, alone=first * group.weight, rate=rate or Fraction(0), schedule=made))
     return Together(machine, tuple(found), tuple(proofs))
 
 
 def _proof(
-    machine: Topology, groups: Sequence[Group], joint: Joint, held: Held, pairs: Sequence[int] | None, hops: Hops
+    machine: Topology, groups: Sequence[Group], joint: Joint, held: Held, pairs: Sequence[int] | None
 ) -> SharedLengths:
     """Lengths from what `joint_mix` gives. pairs: the reverse of every link, where trees load both alike."""
     shared, values, (common, _, prices) = resources(machine), dict[str, float](), joint
     for link, (first, last) in zip(machine.links, pairwise(shared.starts.tolist()), strict=True):
         ends = (f"{link.src} out", link.src), (f"{link.dst} in", link.dst)
         ways = [link.name, *(way for way, end in ends if machine.device(end).capacity is not None)]
-        for way, resource in zip(ways, shared.members[first:last].tolist(), strict=True):
-            # A use of a byte counts several times where hops are divided.
-            counts = hops.capacity[resource] * hops.unit / shared.rate[resource]
-            values[way] = prices[resource] * float(counts)
+        values |= zip(ways, map(prices.__getitem__, shared.members[first:last].tolist()), strict=True)
     names = [link.name for link in machine.links]
-    if pairs is not None:
-        back = [values[names[other]] for other in pairs]
-        values |= {name: (values[name] + other) / 2 for name, other in zip(names, back, strict=True)}
-
+    back = [values[names[other]] for other in pairs or range(len(names))]
+    values |= {name: (values[name] + other) / 2 for name, other in zip(names, back, strict=True)}
     found = shortest_lengths(values, float(common), partial(SharedLengths.of, machine, groups, held=held))
     if found is None:
-        why = "trees take one way between two GPUs, and these have several, as over shared NICs or other GPUs"
-        cure = f"{why}; name groups of one node, and let relays reduce"
-        raise InfeasibleError(f"no lengths of links prove a bound of these groups: {cure}")
+        raise InfeasibleError("no lengths of links prove a bound of these groups; bound some of them apart")
     return found[0]
 
 
@@ -89,10 +84,10 @@ def joint_mix(
 ) -> Joint:
     """The largest algbw of groups at once, in the ratio of these weights: bytes/s of weight 1, trees, prices.
 
-    searches: for trees on hops with common capacities (`hops_of_parts`). held: the algbw of groups that keep it
-    instead, in bytes/s; at least one group does not. known: trees to begin with, on which all that is held is
-    possible. Every root of an allgather has the same rate. The prices are those of the program, for a use of
-    a whole unit of a resource (`Hops`). Raises `InfeasibleError` if some member of a group cannot be reached.
+    searches: for trees on hops with common capacities (`links_as_hops`). held: the algbw of groups that keep
+    it instead, in bytes/s; at least one group does not. known: trees to begin with, on which all that is held
+    is possible. Every root of an allgather has the same rate. The prices are those of the program, for a use
+    of a whole unit of a resource (`Hops`). Raises `InfeasibleError` if a member of a group cannot be reached.
     """
     parts = [weight / len(search.roots) for search, weight in zip(searches, weights, strict=True)]
     first, hops = [0, *accumulate(len(search.roots) for search in searches)], searches[0].hops
@@ -102,15 +97,13 @@ def joint_mix(
         return [replace(tree, group=tree.group + start) for trees, start in both for tree in trees]
 
     most = max(part for part, own in zip(parts, held, strict=True) if own is None)
-    each, kept = list[Fraction](), dict[int, Fraction]()
-    for search, part, own in zip(searches, parts, held, strict=True):
-        roots = range(len(each), len(each) + len(search.roots))
-        kept |= {} if own is None else dict.fromkeys(roots, own / (len(roots) * hops.unit))
-        each += [part / most] * len(roots)
+    kept = dict[int, Fraction]()
+    for (begin, end), own in zip(pairwise(first), held, strict=True):
+        kept |= {} if own is None else dict.fromkeys(range(begin, end), own / (hops.unit * (end - begin)))
     best = best_mix(
         columns([mix.columns for mix in known] or [search.first() for search in searches]),
         hops.capacity,
-        weights=each,
+        weights=[part / most for search, part in zip(searches, parts, strict=True) for _ in search.roots],
         price=lambda prices: columns(search.cheapest(search.hops.cost(prices)) for search in searches),
         rounds=_ROUNDS,
         held=kept,

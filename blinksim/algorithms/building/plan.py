@@ -216,12 +216,13 @@ class Plan(Builder):
                 self.send(src, dst, chunk=chunk, op=one.op, step=number, channel=one.channel)
                 number += 1
 
-    def finish(self, *, rounded: bool = False) -> Schedule:
+    def finish(self, *, rounded: bool = False, common: int = 1) -> Schedule:
         """The schedule.
 
         rounded: shares without a common denominator in reach are rounded, by less than 2^-28 of their sum if
         that has a short one, where they are refused otherwise. Chunks that begin and end alike keep their sum;
-        the largest takes what is over. Routes of all that was sent are found at once.
+        the largest takes what is over. common: what the denominator has to be a multiple of. Routes of all that
+        was sent are found at once.
         """
         if self._pairs:
             keys, calls = np.concatenate([*self._pairs.values()]), np.cumsum([*map(len, self._pairs.values())])
@@ -240,7 +241,7 @@ class Plan(Builder):
             for call, routes in zip(self._pairs, np.split(route[where], calls[:-1]), strict=True):
                 self._columns[5][call] = routes
             self._pairs.clear()
-        if rounded and lcm(*(share.denominator for share in self._shares)) > MOST_DENOMINATOR:
+        if rounded and lcm(common, *(share.denominator for share in self._shares)) > MOST_DENOMINATOR:
             sides = zip(self._origin, self._target, strict=True)
             alike = grouped((ends, chunk) for chunk, ends in enumerate(sides))
             totals = [sum((self._shares[chunk] for chunk in chunks), start=Fraction(0)) for chunks in alike.values()]
