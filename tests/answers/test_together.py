@@ -161,11 +161,15 @@ def drawn_nodes(seed: int, names: tuple[str, ...]) -> tuple[Together, list[float
         for node in (0, 2):
             gpus, switches, nics = ([first + node, first + node + 1] for first in (0, 4, 8))
             pairs = [*zip(gpus, switches, strict=True), *zip(switches, nics, strict=True), *((nic, 12) for nic in nics)]
-            pairs += [pair for pair in ((*gpus,), (*switches,), (gpus[0], nics[1])) if random.random() < 0.5]
+            pairs += [
+                pair
+                for pair in ((gpus[0], gpus[1]), (switches[0], switches[1]), (gpus[0], nics[1]))
+                if random.random() < 0.5
+            ]
             for a, b in [*pairs, *(random.sample(pairs, 1) if random.random() < 0.5 else [])]:
-                width, kind, way = random.randint(1, 4), "pcie", (a, b)
+                width, kind, way = random.randint(1, 4), "pcie", [a, b]
                 if (a, b) in widths:
-                    kind, way, count = "second", (a, count, b), count + 1
+                    kind, way, count = "second", [a, count, b], count + 1
                 links += [Link(name[x], name[y], kind, Fraction(width * GB), 1, 1e-6) for x, y in ((a, b), (b, a))]
                 widths |= {ends: width for one in (way, way[::-1]) for ends in pairwise(one)}
         devices = [Device(one, one.split(".")[-1].rstrip("01"), int(one[1]) if one[0] == "n" else -1) for one in name]
