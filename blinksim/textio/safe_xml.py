@@ -105,8 +105,6 @@ def parse(
     `MAX_ATTRIBUTES`, `MAX_VALUE`), or that holds a document type, entities of its own, or text between the
     elements.
     """
-    if len(text) > max_bytes:
-        raise FileError(path, f"more than {max_bytes} bytes; no real file of this kind is that large")
     try:
         data = text.removeprefix("\ufeff").encode("utf-8")
     except UnicodeEncodeError:

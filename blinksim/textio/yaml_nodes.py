@@ -238,12 +238,8 @@ def load(path: str | os.PathLike[str], text: str, what: str) -> Entry:
                 raise FileError(path, message, *place)
             if tag is not None:
                 raise FileError(path, f"YAML tags (here {tag[:60]}) are not allowed in a {what}; remove it", *place)
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            elif isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            documents += isinstance(event, yaml.DocumentStartEvent)
             if depth > MAX_DEPTH:
                 raise FileError(path, f"exceeds a nesting depth of {MAX_DEPTH}; no {what} does", *place)
             if documents > 1:

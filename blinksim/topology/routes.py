@@ -13,7 +13,7 @@ matter that lie on a shortest route between two switches at which one of the nod
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
@@ -118,7 +118,8 @@ Attached = frozenset[int]
 class Neighbourhood:
     """The devices of a cluster as searches of routes see them.
 
-    node: of every device. src, dst: where every link begins and ends.
+    node: of every device. src, dst: where every link begins and ends. inner_links: how many pairs of switches
+    are linked.
     """
 
     def __init__(self, node: Sequence[int], src: Ints, dst: Ints) -> None:
@@ -128,8 +129,10 @@ class Neighbourhood:
         between = outside[src] & outside[dst]
         # Where links between switches lead, and whichever way they lead.
         pairs = dict.fromkeys(zip(src[between].tolist(), dst[between].tolist(), strict=True))
-        self._inner = grouped(pairs)
-        self._beside = grouped(ends for a, b in pairs for ends in ((a, b), (b, a)))
+        self.inner_links = len(pairs)
+        inner, beside = grouped(pairs), grouped(ends for a, b in pairs for ends in ((a, b), (b, a)))
+        self._ahead = cache(partial(distances, near=defaultdict(list, inner).__getitem__))
+        self._around = cache(partial(distances, near=defaultdict(list, beside).__getitem__))
         # Where a node has a port, whichever way its link leads.
         a, b = np.concatenate([src, dst]), np.concatenate([dst, src])
         at = ~outside[a] & outside[b]
@@ -139,7 +142,6 @@ class Neighbourhood:
         self._attached = {
             number: frozenset(part.tolist()) for number, part in zip(numbers.tolist(), parts, strict=True)
         }
-        self._hops_from = cache(self.hops_from)
         self._between: dict[frozenset[Attached], Attached] = {}
 
     def switches(self, a: int, b: int) -> Attached:
@@ -150,19 +152,10 @@ class Neighbourhood:
         key = frozenset(self._attached.get(node, frozenset()) for node in (a, b))
         if key not in self._between:
             ends = frozenset[int]().union(*key)
-            far = max((self._hops_from(a, ahead=True).get(b, 0) for a in ends for b in ends), default=0)
-            near = (self._hops_from(end, ahead=False).items() for end in ends)
+            far = max((self._ahead(a).get(b, 0) for a in ends for b in ends), default=0)
+            near = (self._around(end).items() for end in ends)
             self._between[key] = frozenset(place for found in near for place, hops in found if 2 * hops <= far)
         return self._between[key]
-
-    @property
-    def inner_links(self) -> int:
-        """How many pairs of switches are linked."""
-        return sum(map(len, self._inner.values()))
-
-    def hops_from(self, switch: int, ahead: bool) -> dict[int, int]:
-        near = self._inner if ahead else self._beside
-        return distances(switch, lambda place: near.get(place, ()))
 
 
 class Between:

@@ -70,10 +70,7 @@ class _Encoded:
         if perm.shape != (count,) or (count and not np.issubdtype(perm.dtype, np.integer)):
             return None
         perm = perm.astype(np.int64)
-        reached = np.zeros(count, dtype=np.bool_)
-        if count and perm.min() >= 0 and perm.max() < count:
-            reached[perm] = True
-        return perm if reached.all() else None
+        return perm if np.array_equal(np.sort(perm), np.arange(count)) else None
 
     def image(self, permutation: Permutation) -> Ints | None:
         """For each link the index of the link it goes to, or None if `permutation` is no symmetry."""

@@ -101,20 +101,13 @@ class Node:
 
 
 def c_integer(text: str, base: int = 0) -> int:
-    """A text as C's strtol reads it: the longest number at its start, 0 if there is none."""
-    match = re.match(r"[ \t\n\v\f\r]*([+-]?)(0[xX](?=[0-9a-fA-F]))?", text)
-    assert match is not None
-    rest = text[match.end() :]
-    if match[2]:
-        base = 16 if base == 0 else base
-        if base != 16:
-            return 0
-    elif base == 0:
-        base = 8 if rest.startswith("0") else 10
-    digits = re.match({8: "[0-7]*", 10: "[0-9]*", 16: "[0-9a-fA-F]*"}[base], rest)
-    assert digits is not None
-    value = int(digits[0], base) if digits[0] else 0
-    return -value if match[1] == "-" else value
+    """A text as C's strtol reads it in base 16 or 0: the longest number at its start, 0 if there is none."""
+    pattern = "(?:0[xX])?[0-9a-fA-F]+" if base else "0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*"
+    match = re.match(rf"[ \t\n\v\f\r]*([+-]?)({pattern})", text)
+    if match is None:
+        return 0
+    # Python writes octal numbers with 0o.
+    return int(match[1] + (match[2] if base else re.sub("^0(?=[0-7])", "0o", match[2])), base)
 
 
 @dataclass(eq=False)

@@ -18,11 +18,12 @@ older than sm80 receives costs it an eighth in the other direction.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 from blinksim.nccl.families import DIS, FAMILY_PATTERNS, LOC, PATH_TYPES, PIX, PXN, SYS, TREE, Pattern
@@ -99,7 +100,7 @@ class Reach:
         self.go = paths.demands(target.bw_intra, target.type_intra, both)
         vertices = paths.system.vertices
         nearest = [paths.local_gpu[vertex] for vertex in self.ports]
-        self.local = {p: None if gpu is None else self.gpus.index(gpu) for p, gpu in enumerate(nearest)}
+        self.local = [-1 if gpu is None else self.gpus.index(gpu) for gpu in nearest]
         self.latency = [vertices[port].latency for port in self.ports]
         cards = [vertices[port].card for port in self.ports]
         self.same_card = [[b for b, card in enumerate(cards) if card == mine] for mine in cards]
@@ -203,15 +204,15 @@ class Attempt:
             free[i] -= amount
         return True
 
-    def _give(self, demand: Demand) -> None:
+    def _give(self, demand: Iterable[tuple[int, int]]) -> None:
         for i, amount in demand:
             self.free[i] += amount
 
-    def _cross(self, demand: Demand | None, hops: int, *visit: Any) -> None:
-        """Goes on with `_visit` behind `hops` links that have the demand left, and gives it back."""
+    def _cross(self, demand: Demand | None, hops: int, on: Callable[..., None], *given: Any) -> None:
+        """Goes on behind `hops` links that have the demand left, and gives it back."""
         if demand is not None and self._take(demand):
             self.hops += hops
-            self._visit(*visit)
+            on(*given)
             self.hops -= hops
             self._give(demand)
 
@@ -296,7 +297,7 @@ class Attempt:
         else:
             first = self.channels[-1][0]
             demand = self.reach.go[gpu][first] if first != gpu else ()
-            self._cross(demand, len(demand or ()), first, step + 1, back, -1, order)
+            self._cross(demand, len(demand or ()), self._visit, first, step + 1, back, -1, order)
 
     def _following(self, gpu: int, step: int, back: int) -> Sequence[int]:
         """The GPUs to try next, best first; those near the port come first where the channel has yet to leave by it."""
@@ -306,7 +307,7 @@ class Attempt:
     def _head(self, gpu: int) -> None:
         """Places an NVLS channel: every GPU sends to the switches and hears from them once, the head twice."""
         switch, reach, target = self.paths.switches[0], self.reach, self.target
-        taken: list[Demand] = []
+        taken: list[tuple[int, int]] = []
         hops = 0
         for number, other in enumerate(reach.gpus):
             times = 2 if number == gpu else 1
@@ -315,17 +316,15 @@ class Attempt:
                 demand = self.paths.amounts(ends[0], path, target.bw_intra * times)
                 allowed = bool(path.wires) and (times == 2 or path.kind <= target.type_intra)
                 if not allowed or not self._take(demand):
-                    for earlier in taken:
-                        self._give(earlier)
+                    self._give(taken)
                     return
-                taken.append(demand)
+                taken += demand
                 hops += times * path.hops
         self.channels[-1][:] = [gpu, *(other for other in range(self.count) if other != gpu)]
         self.hops += hops
         self._visit(gpu, self.count, -1, -1, None)
         self.hops -= hops
-        for demand in taken:
-            self._give(demand)
+        self._give(taken)
 
     # --- network ports --------------------------------------------------------------------------------------------
 
@@ -346,7 +345,9 @@ class Attempt:
                 self.port_free[other] -= needed
             headed = False
             if self.heads:
-                headed = self._enter_as_head(port, len(ports), back)
+                head = reach.local[port]
+                if headed := head not in (-1, *map(itemgetter(0), self.channels)):
+                    self._enter(port, head, back, None)
             elif laid and target.same:
                 last = tuple(self.channels[-1])
                 self._enter(port, last[0], back, last)
@@ -364,21 +365,9 @@ class Attempt:
             if headed:
                 return
 
-    def _enter_as_head(self, port: int, ports: int, back: int) -> bool:
-        gpu = self.reach.local[port]
-        if len(self.channels) >= ports or gpu is None or any(channel[0] == gpu for channel in self.channels):
-            return False
-        self._enter(port, gpu, back, None)
-        return True
-
     def _enter(self, port: int, gpu: int, back: int, order: tuple[int, ...] | None) -> None:
-        demand, hops = self.reach.crossing(gpu, port, True, self.target.bw_inter)
-        if demand is None or self.visits <= 0 or not self._take(demand):
-            return
-        self.hops += hops
-        self._begin(gpu, back, -1, order)
-        self.hops -= hops
-        self._give(demand)
+        crossing = self.reach.crossing(gpu, port, True, self.target.bw_inter)
+        self._cross(*crossing, self._begin, gpu, back, -1, order)
 
     def _leave_by_port(self, gpu: int, step: int, close: int, order: tuple[int, ...] | None) -> None:
         target, reach, laid = self.target, self.reach, len(self.channels)
@@ -402,7 +391,7 @@ class Attempt:
                 bandwidth //= 2
             demand, hops = reach.crossing(gpu, port, False, bandwidth)
             before, self.nets[-1][1] = self.nets[-1][1], port
-            self._cross(demand, hops, gpu, step, back, close, order)
+            self._cross(demand, hops, self._visit, gpu, step, back, close, order)
             self.nets[-1][1] = before
 
 
