@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from blinksim.errors import InputError
-from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.connectivity import distances, grouped
 from blinksim.textio.name_ranges import natural
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -67,8 +67,7 @@ class View:
 
     def lines(self, links: Iterable[Link]) -> list[Line]:
         """`links` between what is shown, each pair and class once."""
-        rates: defaultdict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-        counts: defaultdict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+        rates = defaultdict[tuple[str, str, str], tuple[list[float], list[float]]](lambda: ([], []))
         order = {name: number for number, name in enumerate(self.places)}
         for link in links:
             a, b = self.stands_for.get(link.src), self.stands_for.get(link.dst)
@@ -76,9 +75,8 @@ class View:
                 continue
             back = order[a] > order[b]
             key = (b, a, link.kind) if back else (a, b, link.kind)
-            rates[key][back] += float(link.bandwidth)
-            counts[key][back] += 1
-        return [Line(*key, max(rates[key]), max(counts[key])) for key in rates]
+            rates[key][back].append(float(link.bandwidth))
+        return [Line(*key, max(map(sum, ways)), max(map(len, ways))) for key, ways in rates.items()]
 
     def corners(self) -> tuple[float, float, float, float]:
         """The least and the largest x, then y, of all that is shown, with room for markers."""
@@ -257,15 +255,12 @@ def _fabric_places(fabric: Sequence[Device], links: Sequence[Link], places: Mapp
 def _levels(switches: Sequence[Device], links: Sequence[Link], inside: set[str]) -> dict[str, int]:
     """How many switches lie between each of `switches` and what is no switch."""
     names = {device.name for device in switches}
-    ends = {(link.src, link.dst) for link in links if link.src in inside and link.dst in inside}
-    levels = {dst: 0 for src, dst in ends if dst in names and src not in names}
-    level = 0
-    while len(levels) < len(names):
-        more = {dst for src, dst in ends if dst in names and dst not in levels and levels.get(src) == level}
-        level += 1
-        # Switches that nothing leads to stand on top.
-        levels |= dict.fromkeys(more or names - set(levels), level)
-    return levels
+    ways = ((link.src if link.src in names else "", link.dst) for link in links if link.src in inside)
+    ahead = grouped((src, dst) for src, dst in ways if dst in names)
+    # From "", which stands for all that is no switch.
+    levels = {name: far - 1 for name, far in distances("", lambda name: ahead.get(name, ())).items() if name}
+    # Switches that nothing leads to stand on top.
+    return dict.fromkeys(names, max(levels.values(), default=0) + 1) | levels
 
 
 def spread(

@@ -26,6 +26,7 @@ from blinksim.schedule.candidate import SymmetricSchedule, as_compact
 from blinksim.schedule.model import COPY, Schedule, ScheduleLike
 from blinksim.textio.name_ranges import natural
 from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.rules import listed
 from blinksim.units import in_GBps
 
 # Light shades for the parts of a cut, in the hues of the palette; the dashed links between them say it without colour.
@@ -34,7 +35,6 @@ _SHAPES = {"gpu": "o", "tile": "o", "switch": "s", "pcie": "s", "cpu": "D", "nic
 _CUT, _CUT_DASHES = "#D55E00", (0, (2.2, 1.0))
 _DAMAGE, _GONE_DASHES = "#C00000", (0, (4, 3))
 _WIDEST, _TALLEST = 16.0, 12.0
-_MOST_CHANGES = 6
 _MANY_LINKS = 60
 
 
@@ -196,16 +196,11 @@ def _note(axes: Axes, place: Point, text: str, colour: str) -> None:
 def route(places: Mapping[str, Point], a: str, b: str) -> list[Point]:
     """The line from `a` to `b`: straight, or around the devices that stand between them."""
     (ax, ay), (bx, by) = places[a], places[b]
-    length = math.hypot(bx - ax, by - ay)
-    if length == 0:
-        return [(ax, ay), (bx, by)]
+    length = math.hypot(bx - ax, by - ay) or 1.0
     right = ((bx - ax) / length, (by - ay) / length)
-    hidden = False
-    for x, y in places.values():
-        along = (x - ax) * right[0] + (y - ay) * right[1]
-        aside = abs((y - ay) * right[0] - (x - ax) * right[1])
-        hidden = hidden or (0.3 < along < length - 0.3 and aside < 0.12)
-    if not hidden:
+    offsets = [(x - ax, y - ay) for x, y in places.values()]
+    seen = ((x * right[0] + y * right[1], abs(y * right[0] - x * right[1])) for x, y in offsets)
+    if not any(0.3 < along < length - 0.3 and aside < 0.12 for along, aside in seen):
         return [(ax, ay), (bx, by)]
     # A flat parabola, whose summit stays between this row of devices and the next.
     bulge = min(0.45, 0.16 * length)
@@ -278,8 +273,7 @@ def _some(devices: Sequence[str], links: Sequence[Link]) -> str:
     """The first few devices and links by name: ``gpu0-gpu3`` for every pair once, by number."""
     pairs = {tuple(sorted((link.src, link.dst), key=natural)) for link in links}
     names = [*devices, *("-".join(pair) for pair in sorted(pairs, key=lambda pair: [*map(natural, pair)]))]
-    more = len(names) - _MOST_CHANGES
-    return ", ".join(names[:_MOST_CHANGES]) + (f" and {more} more" if more > 0 else "")
+    return listed(names)
 
 
 # Denominators of fractions that say more than per cent do.
