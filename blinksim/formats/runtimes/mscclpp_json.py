@@ -150,14 +150,13 @@ def _block(
 ) -> tuple[Operation, ...]:
     fields = entry.fields(("id", "ops", "channels"), {"remote_buffer_refs": []})
     fields["id"].whole(number, number)
-    channels: list[int] = []
-    for group in fields["channels"].items():
-        inner = group.fields(("channel_type", "channel_ids"))
-        channels += [one.whole(0, count - 1) for one in inner["channel_ids"].items()]
-    refs: list[int] = []
-    for group in fields["remote_buffer_refs"].items():
-        inner = group.fields(("access_channel_type", "remote_buffer_ids"))
-        refs += [one.whole(0, len(remotes) - 1) for one in inner["remote_buffer_ids"].items()]
+    channels, refs = (
+        [i.whole(0, most - 1) for group in fields[key].items() for i in group.fields((kind, ids))[ids].items()]
+        for key, kind, ids, most in (
+            ("channels", "channel_type", "channel_ids", count),
+            ("remote_buffer_refs", "access_channel_type", "remote_buffer_ids", len(remotes)),
+        )
+    )
     if max(len(channels), len(refs)) > MOST_CHANNELS_OF_A_BLOCK:
         raise entry.wrong(f"uses more than {MOST_CHANNELS_OF_A_BLOCK} channels or remote buffers")
     ops = tuple(_operation(op, rank, sizes, channels, [remotes[ref] for ref in refs]) for op in fields["ops"].items())
