@@ -43,7 +43,7 @@ from blinksim.algorithms.building.plan import Plan, add_chains
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import distinct
-from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.connectivity import breadth_first, grouped
 from blinksim.graphs.network import whole
 from blinksim.graphs.rooted_trees import two_trees
 from blinksim.nccl.families import PATH_TYPES, RING, TREE, Pattern
@@ -208,9 +208,7 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
         lies = f"the chain of chunk {chunk} has its root in the middle"
         follows = f"NCCL's {schedule.collective.name} follows a ring from one end"
         raise InfeasibleError(f"{lies}; {follows}. Build it with algorithm=chain or algorithm=rings")
-    order = [start]
-    while len(order) < len(near):
-        order.append(next(other for other in near[order[-1]] if other not in order[-2:]))
+    order = [*breadth_first(start, near.__getitem__)]
     if schedule.collective.name == "reduce":
         # A reduction runs along the ring to the root, so the root is last.
         order.reverse()
@@ -313,15 +311,13 @@ def _chain_of_nodes(
     """The chain that every node has in one tree, and the tree over the nodes; raises `InfeasibleError` otherwise."""
     home = {rank: node for node, ranks in enumerate(nodes) for rank in ranks}
     inside = {b: a for b, a in parent.items() if home[a] == home[b]}
-    below = {a: b for b, a in inside.items()}
+    below = grouped((a, b) for b, a in inside.items())
     heads = [[rank for rank in ranks if rank not in inside] for ranks in nodes]
     if len(below) != len(inside) or any(len(tops) != 1 for tops in heads):
         raise InfeasibleError(f"a tree branches inside a node, where NCCL runs chains. {_BUILD}")
     chains = set()
     for (head,) in heads:
-        chain = [head]
-        while chain[-1] in below:
-            chain.append(below[chain[-1]])
+        chain = breadth_first(head, lambda rank: below.get(rank, ()))
         chains.add(tuple(number(topology.device(topology.members[rank])) for rank in chain))
     # Only heads of chains send to other nodes.
     outside = {b: a for b, a in parent.items() if b not in inside}

@@ -27,7 +27,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.connectivity import breadth_first, grouped, path_to
 from blinksim.nccl.families import C2C, DEFAULT_SM, DIS, LOC, NET, NVB, NVL, P2C, PHB, PIX, PXB, PXN, SYS
 from blinksim.topology.cluster import Host, nodes_of, unlike_hosts
 from blinksim.topology.elements import NCCL, RCCL
@@ -48,17 +48,13 @@ def merged(devices: list[Device], links: Sequence[Link], members: Sequence[str])
     in_tree = {CPU_KIND, PCI_KIND, GPU_KIND, NIC_KIND}
     pcie = (link for link in links if link.kind.startswith("pci"))
     below = grouped((x.src, x.dst) for x in pcie if {kinds.get(x.src), kinds.get(x.dst)} <= in_tree)
-    above: dict[str, str] = {}
-    waiting = [device.name for device in devices if device.kind == CPU_KIND]
-    roots = list(waiting)
-    for name in waiting:
-        for child in below.get(name, ()):
-            if child not in roots and child not in above:
-                above[child] = name
-                waiting.append(child)
+    roots = [device.name for device in devices if device.kind == CPU_KIND]
+    # What every device hangs below, CPUs below "".
+    above = breadth_first("", lambda name: below.get(name, ()) if name else roots)
 
     def branch(name: str) -> list[str]:
-        return [name, *branch(above[name])] if name in above else [name]
+        """The devices from its CPU down to one; none for what is not in the tree."""
+        return path_to(above, name)[-2::-1] if name in above else []
 
     first: dict[str, int] = {}
     # An interface that no file shows is put on the first CPU.
@@ -69,8 +65,8 @@ def merged(devices: list[Device], links: Sequence[Link], members: Sequence[str])
                 first.setdefault(step, rank)
     written = {device.name: i for i, device in enumerate(devices)}
     place = {
-        name: tuple((first.get(step, len(members)), written[step]) for step in reversed(branch(name)))
-        for name in (*above, *roots)
+        name: tuple((first.get(step, len(members)), written[step]) for step in branch(name))
+        for name in filter(None, above)
     }
     # Of a link of the tree the end that is farther from the CPU.
     lower = [
