@@ -574,19 +574,22 @@ def refuse(schedule: Schedule, why: str) -> None:
         raise InfeasibleError(f"{schedule.algorithm} has {names[0]}{more} {what or 'carry data on'}; {why}")
 
 
-class _Events:
-    """The sends of switches that reduce into readers (E), chunk by chunk and switch by switch, in the order of steps.
+def _readers(schedule: Schedule) -> list[int]:
+    """The switches between which data goes that reduce into readers."""
+    return [device for device in switches(schedule) if schedule.topology.devices[device].reads]
+
+
+class Events:
+    """The sends from and to some devices (E), chunk by chunk and device by device, in the order of steps.
 
     Of one step, what leaves was there before, and what arrives comes after it. start (P + 1): where a run of
-    arrivals or of departures begins. away, owner, switch (P): which of the two it is, and its chunk and
-    switch as one number.
+    arrivals or of departures begins. away, owner, switch (P): which of the two it is, its chunk and device as
+    one number, and the device.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, devices: Sequence[int]) -> None:
         count = len(schedule.topology.devices)
-        reading = np.zeros(count, dtype=np.bool_)
-        reading[[device for device in switches(schedule) if schedule.topology.devices[device].reads]] = True
-        out, into = np.flatnonzero(reading[schedule.src]), np.flatnonzero(reading[schedule.dst])
+        out, into = (np.flatnonzero(np.isin(ends, devices)) for ends in (schedule.src, schedule.dst))
         send, away = np.concatenate([out, into]), np.arange(len(out) + len(into)) < len(out)
         switch = np.concatenate([schedule.src[out], schedule.dst[into]]).astype(np.int64)
         owner = schedule.chunk[send] * np.int64(count) + switch
@@ -605,7 +608,7 @@ class _Events:
 
 def operations(schedule: Schedule) -> Iterator[Operation]:
     """The operations of switches that reduce into readers, chunk by chunk: arrivals, then departures, and so on."""
-    events = _Events(schedule)
+    events = Events(schedule, _readers(schedule))
     runs = [tuple(part.tolist()) for part in np.split(events.send, events.start[1:-1])] if len(events.send) else []
     answered, arrivals = events.answered().tolist(), tuple[int, ...]()
     for run, away, switch, awaits in zip(runs, events.away.tolist(), events.switch.tolist(), answered, strict=True):
@@ -681,8 +684,7 @@ def repeated_reads(schedule: Schedule) -> Bools:
 
     Such sends count as loads, and bring no other data than the first of them.
     """
-    reading = [device for device in switches(schedule) if schedule.topology.devices[device].reads]
-    into = np.flatnonzero(np.isin(schedule.dst, reading) & (schedule.op == REDUCE))
+    into = np.flatnonzero(np.isin(schedule.dst, _readers(schedule)) & (schedule.op == REDUCE))
     columns = (schedule.chunk, schedule.src, schedule.dst, schedule.step)
     found = np.zeros(len(schedule.src), dtype=np.bool_)
     found[into] = True
@@ -707,7 +709,7 @@ def sums_at(schedule: Schedule, adding: Collection[int]) -> Iterator[tuple[int, 
             yield from ((last[chunk], switch) for chunk in chunks[counts > 1].tolist())
     if any(devices[switch].reads for switch in adding):
         # Of each read as many arrivals as it has readers, the last first.
-        events = _Events(schedule)
+        events = Events(schedule, _readers(schedule))
         run = np.flatnonzero(events.answered())
         run = run[np.isin(events.switch[run], list(adding)) & (schedule.op[events.send[events.start[run]]] == REDUCE)]
         sizes = np.diff(events.start)

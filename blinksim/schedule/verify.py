@@ -29,7 +29,7 @@ from blinksim.graphs.arrays import Bools, Ints32, side_by_side
 from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
 from blinksim.schedule.candidate import SymmetricSchedule, carried
-from blinksim.schedule.model import ARRAYS, PER_SEND, Schedule, wrong_operations
+from blinksim.schedule.model import ARRAYS, PER_SEND, Events, Schedule, wrong_operations
 from blinksim.schedule.pipeline import Scratch, scratch
 from blinksim.schedule.verify_contents import Blocks, crowd, deadlock, describe, passes_on, place
 from blinksim.units import format_rate, in_GBps
@@ -265,26 +265,14 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
 def wrong_copies(schedule: Schedule) -> Iterator[str]:
     """Where a device without a rank that cannot multicast sends the same data more than once, in sentences."""
     devices, able = schedule.topology.devices, {"hold", "multicast"}
-    single = np.array([able.isdisjoint(device.can) and not device.reads for device in devices])
-    at: dict[tuple[int, int], int] = {}
-    arrived: list[tuple[int, int]] = []
-    now = -1
-    for send in np.flatnonzero(single[schedule.src] | single[schedule.dst]):
-        chunk, src, dst = (int(a[send]) for a in (schedule.chunk, schedule.src, schedule.dst))
-        if schedule.step[send] != now:
-            # What is sent in one step was there before the arrivals of that step.
-            for key in arrived:
-                at.pop(key, None)
-            arrived, now = [], int(schedule.step[send])
-        if single[src]:
-            earlier = at.get((src, chunk))
-            if earlier is not None:
-                both = f"{describe(schedule, int(send))} and {describe(schedule, earlier)}"
-                yield f"{both} send the same data, but {place(schedule, src)} cannot multicast"
-                return
-            at[src, chunk] = int(send)
-        if single[dst]:
-            arrived.append((dst, chunk))
+    single = [i for i, device in enumerate(devices) if able.isdisjoint(device.can) and not device.reads]
+    events = Events(schedule, single)
+    # Of two sends in a row from a device, with no arrival between them, the second sends the same again.
+    first = events.start[:-1][events.away & (np.diff(events.start) > 1)]
+    if len(first):
+        earlier, again = events.send[first[np.argmin(events.send[first + 1])] :][:2].tolist()
+        both = f"{describe(schedule, again)} and {describe(schedule, earlier)}"
+        yield f"{both} send the same data, but {place(schedule, int(schedule.src[again]))} cannot multicast"
 
 
 # --- schedules by symmetry ------------------------------------------------------------------------------------------
