@@ -349,10 +349,9 @@ class _Body:
         for level in given["levels"].items(example=_LEVELS) if "levels" in given else []:
             level.what = "a level"
             own = level.mapping(LEVEL_KEYS, example=_LEVELS)
-            nodes = own["nodes"].integer(1, 10**6) if "nodes" in own else None
-            planes = own["planes"].integer(1, 10**6) if "planes" in own else 1
+            sizes = {key: own[key].integer(1, 10**6) for key in ("nodes", "planes") if key in own}
             narrow = own["oversubscription"].ratio("2 or 3/2") if "oversubscription" in own else Fraction(1)
-            levels.append(Level(nodes, planes, narrow))
+            levels.append(Level(**sizes, oversubscription=narrow))
         shape = given["shape"].choice(SHAPES, "fabric shape") if "shape" in given else "levels"
         if len(set(ports)) < len(ports):
             raise entry.error("the fabric names a port twice; each port has one link")

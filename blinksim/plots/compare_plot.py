@@ -380,10 +380,9 @@ def _measured_legend(drawn: Figure, shown: list[Job]) -> None:
     entries = []
     cells = [row for job in shown for row in job]
     grey: dict[str, Any] = {"color": _GREY, "linestyle": "none", "marker": "o", "markersize": 4.5}
-    if any(not row.fitted for row in cells):
-        entries.append(Line2D([], [], label="measured", **grey))
-    if any(row.fitted for row in cells):
-        entries.append(Line2D([], [], label="measured, constants fitted to it", markerfacecolor="white", **grey))
+    for fitted, words, face in ((False, "measured", _GREY), (True, "measured, constants fitted to it", "white")):
+        if any(row.fitted == fitted for row in cells):
+            entries.append(Line2D([], [], label=words, markerfacecolor=face, **grey))
     for key, words in _WORDS.items():
         if any(getattr(row, key) is not None for row in cells):
             entries.append(Line2D([], [], color=_GREY, linestyle=_STYLES[key], label=words))
@@ -399,7 +398,6 @@ def _label(job: Job, shown: list[Job]) -> str:
     words = [f"{cell.gpus} GPUs" if cell.gpus > 1 else "1 GPU"]
     words += [f"{cell.nodes} nodes"] if cell.nodes > 1 else []
     alike = [other[0].cell for other in shown if other[0].cell.set is cell.set and other[0].cell.gpus == cell.gpus]
-    words += [f"NVLS {cell.nvls}"] if len({like.nvls for like in alike}) > 1 else []
-    words += [f"{cell.placement} of place"] if len({like.placement for like in alike}) > 1 else []
-    words += [cell.dtype] if len({like.dtype for like in alike}) > 1 else []
+    told = {"nvls": f"NVLS {cell.nvls}", "placement": f"{cell.placement} of place", "dtype": cell.dtype}
+    words += [text for key, text in told.items() if len({getattr(like, key) for like in alike}) > 1]
     return style.plain(f"{cell.set.name}: {', '.join(words)}")

@@ -137,11 +137,8 @@ class Neighbourhood:
         a, b = np.concatenate([src, dst]), np.concatenate([dst, src])
         at = ~outside[a] & outside[b]
         ports = np.divmod(distinct(of[a[at]] * len(node) + b[at]), len(node))
-        numbers, first = np.unique(ports[0], return_index=True)
-        parts = np.split(ports[1], first[1:])
-        self._attached = {
-            number: frozenset(part.tolist()) for number, part in zip(numbers.tolist(), parts, strict=True)
-        }
+        attached = grouped(zip(ports[0].tolist(), ports[1].tolist(), strict=True))
+        self._attached = {number: frozenset(places) for number, places in attached.items()}
         self._between: dict[frozenset[Attached], Attached] = {}
 
     def switches(self, a: int, b: int) -> Attached:
