@@ -224,11 +224,10 @@ def place(
     """
     topology, wanted, count = as_topology(machine), Collective.of(collective), whole(count, "count")
     worker_pool.check(workers, cluster)
-    members = topology.members
     helpers = () if isinstance(relays, str) else tuple(relays)
     if isinstance(relays, str) and relays not in ("none", "idle"):
         raise InputError(f"relays {relays!r}: say none, idle or the names of devices")
-    candidates = tuple(name for name in members if name not in helpers)
+    candidates = tuple(name for name in topology.members if name not in helpers)
     if not 2 <= count <= len(candidates):
         raise InputError(f"{count} GPUs: choose 2 to {len(candidates)} of {topology.name}'s {len(candidates)}")
     wanted.check_ranks(count)

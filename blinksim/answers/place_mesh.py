@@ -147,10 +147,8 @@ class MeshOrder(Result):
         """The sentence, the rates of both orders, and what to set."""
         cells = list[list[str]]()
         for name, order in (("best", self.best), ("as in the file", self.default)):
-            rates, time_s = (
-                (f"{in_GBps(rate):.4g}" if rate else "not connected" for rate in order.rates),
-                self._time(order),
-            )
+            rates = (f"{in_GBps(rate):.4g}" if rate else "not connected" for rate in order.rates)
+            time_s = self._time(order)
             cells.append([name, *rates, *["-" if time_s is None else format_time(time_s)] * bool(self.sizes)])
         header = ["order", *(f"axis {number}, GB/s" for number in range(len(self.axes)))]
         lines = [self.sentence(), "", table([*header, *["one after another"] * bool(self.sizes)], cells, left=(0,))]

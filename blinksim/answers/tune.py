@@ -146,11 +146,8 @@ class ChoiceTimes:
             return None
         # Else the mean of what is known of the choice in other collectives, or of its algorithm with other protocols.
         elsewhere = [known for (_, other), known in self.measured.items() if other == choice]
-        alike = [
-            known
-            for (name, other), known in self.measured.items()
-            if name == collective and other[::2] == (algorithm, DEFAULT) and algorithm != "ring"
-        ]
+        near = (collective, algorithm, DEFAULT) if algorithm != "ring" else ()
+        alike = [known for (name, other), known in self.measured.items() if (name, *other[::2]) == near]
         known = [points] if points else elsewhere or alike
         factors = [float(np.interp(math.log2(size), *np.transpose(points))) for points in known]
         return expected * math.exp(sum(factors) / len(factors) if factors else 0.0)
@@ -534,12 +531,8 @@ def _wanted(times: ChoiceTimes, collective: str) -> Iterator[tuple[int, Choice]]
         # tells how it ends, or the middle.
         near = min(behind) * (1 + 1e-9)
         strong = [size for size, ratio in zip(SIZES, behind, strict=True) if ratio <= near]
-        if _SPREAD_SIZES[0] in strong:
-            yield _SPREAD_SIZES[0], choice
-        elif strong[-1] == SIZES[-1]:
-            yield strong[min(_LAST, len(strong) - 1)], choice
-        else:
-            yield strong[len(strong) // 2], choice
+        at = min(_LAST, len(strong) - 1) if strong[-1] == SIZES[-1] else len(strong) // 2
+        yield _SPREAD_SIZES[0] if _SPREAD_SIZES[0] in strong else strong[at], choice
     for size in _SPREAD_SIZES:
         usual = best(size)
         spread = (*usual[:2], _SPREAD)

@@ -439,15 +439,13 @@ def question_of(machine: str, where: MachineOptions, before: bool = False) -> Qu
 
     What was assumed of a machine that is read from another tool's file is noted on stderr.
     """
-    from blinksim.machines import Question
+    from blinksim.machines import Question, remarks
 
     given = {name: value for name, value in vars(where).items() if name != "without_in_network"}
     if where.without_in_network:
         given["edits"] = (*where.edits, "without in-network")
     question = Question(machine, **given)
     if os.path.isfile(machine) and not machine.lower().endswith((".yaml", ".yml")):
-        from blinksim.machines import remarks
-
         for remark in remarks(question.node()):
             note(f"{machine}: {remark}")
     if before and not question.edits:

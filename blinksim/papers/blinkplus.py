@@ -47,10 +47,9 @@ def with_cap(schedule: Schedule, cap: Fraction | None = BLINKPLUS_CAP) -> Schedu
     cap: None for what the machine states (`machine_cap`); if it states nothing, nothing changes. The schedule loses its
     bound, which does not know the cap.
     """
+    cap = machine_cap(schedule.topology) if cap is None else cap
     if cap is None:
-        cap = machine_cap(schedule.topology)
-        if cap is None:
-            return schedule
+        return schedule
     if cap <= 0:
         raise InputError("a cap must be a positive rate")
     devices = tuple(

@@ -235,11 +235,9 @@ def paths_cross(low: HostPath, high: HostPath, chunk: float = _MOST_BYTES) -> in
 
     chunk: bytes of a chunk at most. `high` must be the one that gains with size.
     """
-
-    def gains(size: int) -> bool:
-        return high.time(size, chunk) < low.time(size, chunk)
-
-    return 1 + bisect_left(range(1, _MOST_BYTES), True, key=gains) if gains(_MOST_BYTES) else None
+    sizes = range(1, _MOST_BYTES + 1)
+    place = bisect_left(sizes, True, key=lambda size: high.time(size, chunk) < low.time(size, chunk))
+    return sizes[place] if place < len(sizes) else None
 
 
 def bootstrap_time(ranks: int) -> float:

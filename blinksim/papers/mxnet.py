@@ -113,10 +113,8 @@ def together(
     assert run.start is not None
     rows = np.arange(len(run.start))[:, None] < amounts
     done = np.where(rows & ~work.graph.timeless, run.start + work.lag, 0)
-    finish, first = [], 0
-    for graph, _ in parts:
-        finish.append(work.seconds(int(done[:, first : first + graph.count].max(initial=0))))
-        first += graph.count
+    ends = np.cumsum([graph.count for graph, _ in parts])[:-1]
+    finish = [work.seconds(int(own.max(initial=0))) for own in np.split(done, ends, axis=1)]
     _check(jobs, finish, options)
     by_itself = finish
     if alone:

@@ -40,7 +40,7 @@ from blinksim.formats.shipped.known_gpus import model, named
 from blinksim.machines import NOMINAL, MachineLike, Question, RatesName, as_topology, at_rates, preferring
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
-from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, nearest, predict
+from blinksim.nccl.tuner.tuner import COLLECTIVES, Prediction, nearest, predict
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
@@ -459,7 +459,7 @@ class Expectation:
 
     @cached_property
     def _asked(self) -> tuple[Prediction | None, str]:
-        version = nearest(self.ran) if self.ran else DEFAULT_VERSION
+        version = nearest(self.ran)
         try:
             return predict(self.machine, self.part.members, version=version, multicast=self.multicast), ""
         except BlinksimError as error:
@@ -480,7 +480,7 @@ class Expectation:
         named = self.rates in (None, *get_args(RatesName))
         # What NCCL assumes of links is no bound: some were measured to carry more.
         question = Question.of_part(self.part, at_rates(self.whole, NOMINAL) if named else self.machine)
-        version = nearest(self.ran) if self.ran else DEFAULT_VERSION
+        version = nearest(self.ran)
         return Library(version=version, multicast=self.multicast, set_up=self.set_up).at(question)[0]
 
     @cached_property

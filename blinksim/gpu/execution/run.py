@@ -103,16 +103,13 @@ def execute(
     given = schedule, schedule.sized(size), element_type(dtype), op, in_place, RunOptions.gather(**options)
     task = Task(*given)
     program, outcome = import_module(EXECUTORS[executor]).run(task, check)
-    carried, kind = task.schedule, task.kind
-    asked: dict[str, Any] = {"collective": carried.collective, "algorithm": carried.algorithm, "op": op}
-    asked |= {"dtype": kind.name, "itemsize": kind.itemsize, "size_bytes": task.size_bytes}
-    asked |= {"count": task.count, "executor": executor, "in_place": in_place}
-    asked |= {"links": carried.topology.default_links(), "tolerance": task.reference.tolerance}
-    asked |= {name: getattr(program, name) for name in ("ops", "slices", "staged")}
-    asked["piece_bytes"] = program.piece_units * program.unit * kind.itemsize
+    keys = "collective=schedule.collective algorithm=schedule.algorithm op dtype=kind.name count"
+    asked = keyed(task, f"{keys} itemsize=kind.itemsize size_bytes in_place tolerance=reference.tolerance")
+    asked |= keyed(program, "ops slices staged") | {"executor": executor}
+    asked["links"], asked["groups"] = schedule.topology.default_links(), tuple(map(str, schedule.groups))
+    asked["piece_bytes"] = program.piece_units * program.unit * program.kind.itemsize
     asked["protocol"] = "ll128" if program.packets else "simple"
-    asked["groups"] = tuple(map(str, carried.groups))
-    return Execution(**of_part(carried.topology, **asked), **asdict(outcome))
+    return Execution(**of_part(schedule.topology, **asked), **asdict(outcome))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,10 +198,9 @@ class Execution(Outcome, Result):
     @property
     def busbw(self) -> float | None:
         """algbw times the collective's factor, comparable with link bandwidth; None of several groups."""
-        if self.groups:
+        if self.groups or self.algbw is None:
             return None
-        factor = float(busbw_factor(self.collective.name, len(self.members)))
-        return None if self.algbw is None else self.algbw * factor
+        return self.algbw * float(busbw_factor(self.collective.name, len(self.members)))
 
     @property
     def algbw_GBps(self) -> float | None:  # noqa: N802 - GBps is the unit's name

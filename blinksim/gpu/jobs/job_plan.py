@@ -195,17 +195,15 @@ class JobPlan:
         optional = dict.fromkeys(("up_to", "algorithm", "schedule", "lane_blocks")) | {"protocol": "simple"}
         for row in document.items():
             fields = row.fields(("collective",), optional)
-            name, file, limit = (fields[key] for key in ("algorithm", "schedule", "up_to"))
+            limit, name, file, lanes, protocol = (fields[key] for key in optional)
             if (name.value is None) == (file.value is None):
                 raise row.wrong("needs either an algorithm or a schedule")
             named = file.value is None
             what: str | Schedule = name.text() if named else read(Path(row.path).parent / file.text())
             with blamed_on(row.wrong):
                 up_to = None if limit.value is None else size_of(limit.text())
-                lanes = fields["lane_blocks"]
                 lane_blocks = None if lanes.value is None else lanes.whole(1, 64)
-                collective, protocol = (fields[key].text() for key in ("collective", "protocol"))
-                rules.append(Rule(collective, up_to, what, protocol, lane_blocks))
+                rules.append(Rule(fields["collective"].text(), up_to, what, protocol.text(), lane_blocks))
         for rule in rules:
             if isinstance(rule.what, Schedule) and (there := rule.what.topology.ranks) != topology.ranks:
                 raise FileError(place, f"a schedule for {rule.collective} is for {there} ranks, not {topology.ranks}")
@@ -225,16 +223,14 @@ class JobPlan:
         for rule in self.rules:
             if rule.collective != call.collective or (rule.up_to is not None and call.nbytes > rule.up_to):
                 continue
-            schedule: Schedule | None
-            if isinstance(rule.what, str):
-                key = rule.what, call.what
+            schedule = rule.what
+            if isinstance(schedule, str):
+                key = schedule, call.what
                 if key not in self.known:
-                    self.known[key] = REGISTRY[rule.what].build(self.topology, call.what)
+                    self.known[key] = REGISTRY[schedule].build(self.topology, call.what)
                 schedule = self.known[key]
-            else:
-                # A schedule from a file is for one root.
-                schedule = rule.what if rule.what.collective == call.what else None
-            if schedule is not None:
+            # A schedule from a file is for one root.
+            if schedule.collective == call.what:
                 return Choice(schedule, rule.protocol, rule.lane_blocks)
         raise InputError(f"{self.origin}: no rule for {call}")
 

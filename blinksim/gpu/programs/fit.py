@@ -77,13 +77,13 @@ def merge_queues(program: Program, most: int) -> Program:
     op_label = np.repeat(label, np.diff(program.queue_start))
     order = np.lexsort((np.arange(program.ops), program.key, op_label))
     labels, counts = np.unique(op_label[order], return_counts=True)
-    names = {int(x): "; ".join(np.array(program.queue_name)[label == x].tolist()) for x in labels}
+    names = tuple("; ".join(np.array(program.queue_name)[label == x].tolist()) for x in labels)
     changes: dict[str, Any] = {name: getattr(program, name)[order] for name in ("key", "chunk", "length")}
     for table in ("source", "destination", "wait", "signal"):
         rows = [program.rows(f"{table}s", op) for op in order.tolist()]
         changes |= rows_of(table, rows, getattr(program, f"{table}s").shape[1])
     changes |= {"queue_device": labels // most, "queue_start": starts(counts)}
-    return replace(program, queue_name=tuple(names[int(x)] for x in labels), **changes)
+    return replace(program, queue_name=names, **changes)
 
 
 def fit(program: Program, blocks: int, slices: int | None = None, piece_bytes: int | None = None) -> Program:

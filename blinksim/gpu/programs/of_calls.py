@@ -363,7 +363,7 @@ class _Compiler:
         self.taken = {buffer: [0] * len(self.order) for buffer in (SCRATCH, INBOX)}
 
     def program(self) -> Program:
-        schedule = self.schedule
+        ops, layout, schedule = self.ops, self.layout, self.schedule
         number = np.full(len(schedule.topology.devices), -1)
         number[self.order] = np.arange(len(self.order))
         by_chunk = np.argsort(schedule.chunk, kind="stable")
@@ -374,7 +374,6 @@ class _Compiler:
         for chunk, (first, last) in enumerate(pairwise(ends.tolist())):
             _ChunkCompiler(self, chunk, sends[first:last]).run()
         # The program of all ops, queue by queue.
-        ops, layout, schedule = self.ops, self.layout, self.schedule
         queues = self._queues()
         line, waves = [*chain.from_iterable(queues.values())], schedule.form == "forest"
         chunk_of = np.array([ops[i].chunk for i in line], dtype=np.int64)

@@ -387,8 +387,7 @@ class Program:
     def rows(self, what: str, op: int) -> list[list[int]]:
         """The rows of an op in `sources`, `destinations`, `waits` or `signals`."""
         start: Longs = getattr(self, what.removesuffix("s") + "_start")
-        table: Longs = getattr(self, what)
-        rows: list[list[int]] = table[start[op] : start[op + 1]].tolist()
+        rows: list[list[int]] = getattr(self, what)[start[op] : start[op + 1]].tolist()
         return rows
 
     def describe(self, op: int) -> str:
