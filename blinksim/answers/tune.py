@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -482,12 +482,9 @@ def search(times: ChoiceTimes, measure: Measure, most: int = MOST_MEASUREMENTS) 
     found: list[ChoiceTime] = []
     for number, collective in enumerate(COLLECTIVES):
         share = (most - len(found)) // (len(COLLECTIVES) - number)
-        for size, choice in _wanted(times, collective):
-            if share == 0:
-                break
-            if times.distance(collective, choice, size) == 0:
-                continue
-            share -= 1
+        wanted = _wanted(times, collective)
+        fresh = ((size, choice) for size, choice in wanted if times.distance(collective, choice, size) > 0)
+        for size, choice in islice(fresh, share):
             one = ChoiceTime(collective, size, *choice, measure(collective, size, choice))
             times.add([one])
             found.append(one)

@@ -304,9 +304,8 @@ def tune(options: Tune) -> None:
         # The sentence, and the sizes at which NCCL's choice changes, neighbours of one change in a row.
         click.echo(f"{tuning.sentence()}\n")
         cells = []
-        for (collective, before, choice), group in groupby(
-            tuning.cells, lambda cell: (cell.collective, cell.before, cell.choice)
-        ):
+        alike = groupby(tuning.cells, attrgetter("collective", "before", "choice"))
+        for (collective, before, choice), group in alike:
             run = list(group)
             if choice == before:
                 continue

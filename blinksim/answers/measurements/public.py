@@ -406,9 +406,8 @@ class PublicMeasurements(Result):
 
     def _table(self, cells: Sequence[MeasuredCell]) -> str:
         shown = []
-        for (_, collective, nodes, gpus, off), alike in grouped(
-            cells, lambda found: (*job_of(found.cell)[:4], found.cell.nvls == "off")
-        ):
+        jobs = grouped(cells, lambda found: (*job_of(found.cell)[:4], found.cell.nvls == "off"))
+        for (_, collective, nodes, gpus, off), alike in jobs:
             # The largest size and those that are each a sixteenth of the next, of cells that were not fitted,
             # if any.
             chosen: list[MeasuredCell] = []

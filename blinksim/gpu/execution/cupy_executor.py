@@ -92,9 +92,8 @@ class Runner:
         if (most := max(self.grids, default=0)) > kernels.blocks:
             few = f"only {kernels.blocks} run at once; take fewer slices"
             raise InputError(f"the program needs {most} thread blocks on a GPU, and {few}")
-        self.tables: list[Any] = []
-        # What the kernel would have to look up before it can look up its queue.
-        self.heads: list[tuple[Any, Any]] = []
+        # And what the kernel would have to look up before it can look up its queue.
+        self.tables: list[tuple[Any, Any, Any]] = []
         addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
         flags, heralds = ([array.data.ptr for array in arrays] for arrays in (self.flags, self.heralds))
         pace = 0
@@ -104,8 +103,7 @@ class Runner:
             pace = round(1024 * 1000 * clock / lane_rate)
         for gpu, table in zip(self.gpus, pack(program, addresses, flags, heralds, pace), strict=True):
             with self.cupy.cuda.Device(gpu):
-                self.tables.append(self.cupy.asarray(table))
-                self.heads.append((table[0], table[STRIDE]))
+                self.tables.append((self.cupy.asarray(table), table[0], table[STRIDE]))
         self._settle()
 
     def _allocate(self, size: int, dtype: str, fill: int = POISON_BYTE) -> Any:
@@ -144,8 +142,7 @@ class Runner:
         """Queues one run of the collective on every GPU and returns at once."""
         self.epoch += 1
         for device, gpu in enumerate(self.gpus):
-            numbers = (*self.heads[device], np.uint64(self.epoch), self.timeout)
-            arguments = (self.tables[device], *numbers, self.errors[device])
+            arguments = (*self.tables[device], np.uint64(self.epoch), self.timeout, self.errors[device])
             with self.cupy.cuda.Device(gpu), self.streams[device]:
                 self.kernels.run[gpu]((self.grids[device],), (self.kernels.threads,), arguments)
 
@@ -209,16 +206,15 @@ def run(task: Task, check: bool) -> tuple[Program, Outcome]:
     runner.load(task.reference)
     watch = gpu_devices.Stopwatch(runner.gpus, runner.streams)
     times = watch.time(runner.launch, runner.synchronize, options.warmup, options.iterations, options.apart)
-    wrong: int | None = None
-    worst: float | None = None
+    found: tuple[int, float] | tuple[None, None] = (None, None)
     if check:
         if task.in_place:
             # Every iteration has changed its own input.
             runner.load(task.reference)
             runner.launch()
             runner.synchronize()
-        wrong, worst = runner.compare(task.reference)
-    return program, Outcome(wrong, worst, tuple(times), gpu_devices.names_of(gpus))
+        found = runner.compare(task.reference)
+    return program, Outcome(*found, tuple(times), gpu_devices.names_of(gpus))
 
 
 def compiled(task: Task) -> Program:

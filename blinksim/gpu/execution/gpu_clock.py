@@ -90,8 +90,7 @@ class GpuClock(_Clock):
 
     def time(self, schedule: Schedule, size: int, protocol: str, slices: int | None) -> Sequence[float]:
         """Seconds of each iteration of a schedule; size: bytes of float32."""
-        packets = "ll128" if protocol == "ll128" else "simple"
-        execution = execute(schedule, size, executor="cupy", protocol=packets, slices=slices, check=False)  # type: ignore[arg-type]
+        execution = execute(schedule, size, executor="cupy", protocol=protocol, slices=slices, check=False)  # type: ignore[arg-type]
         return execution.times_s
 
     def time_nccl(self, gpus: int, collective: str, size: int) -> Sequence[float]:

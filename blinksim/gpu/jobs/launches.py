@@ -74,13 +74,11 @@ class Planner:
         made = launched(call, self.plan.ranks, self.segment, partial(self._program, call))
         for program, first, length, rounds in made:
             moved = rounds * length
-            written = (1, moved * size, 0)
-            if call.collective == "allgather":
-                written = (parts, moved * size, whole * size)
-            elif (call.collective, self.rank == call.root) in (("reduce", False), ("broadcast", True)):
-                written = (0, 0, 0)
-            if self.rank >= self.plan.ranks:
-                written = (0, 0, 0)  # by a relay
+            gathers = call.collective == "allgather"
+            written = (parts, moved * size, whole * size) if gathers else (1, moved * size, 0)
+            keeps = (call.collective, self.rank == call.root) in (("reduce", False), ("broadcast", True))
+            if keeps or self.rank >= self.plan.ranks:
+                written = (0, 0, 0)  # a relay has no output
             if len(program.devices) < self.plan.ranks + len(self.plan.relays):
                 # Relays have nothing to do in it, and count it.
                 idle = np.zeros((len(self.plan.relays), 4), dtype=np.int64)

@@ -359,10 +359,7 @@ class Launches:
                 block.until = self._both(block)
                 if needs:
                     # A round is not stored before the packets that it needs have come.
-                    landed = block.launch.landed
-                    for number in needs:
-                        if landed[number] > block.last:
-                            block.last = landed[number]
+                    block.last = max(block.last, *map(block.launch.landed.__getitem__, needs))
                     block.after(packet, self.step_s)
             else:
                 lead_s += self.load * work_s
@@ -415,10 +412,8 @@ class Launches:
             block.work_s += work_s
             until, least = self._both(block), block.until + work_s
             block.until = until = until if until > least else least
-            if until > block.out_at:
-                block.out_at = until
-        if block.out_at > block.last:
-            block.last = block.out_at
+            block.out_at = max(block.out_at, until)
+        block.last = max(block.last, block.out_at)
         if now > block.until:
             block.until = now
             block.restart(now, 0.0 if self.packets else current.load * block.port.out_s)
@@ -444,11 +439,8 @@ class Launches:
     def _next_in_line(self, port: _Port, now: float) -> None:
         port.called = False
         line = port.line
-        if len(line) == 1:
-            block = line.pop()
-        else:
-            block = min(line, key=_FIRST)
-            line.remove(block)
+        block = min(line, key=_FIRST)
+        line.remove(block)
         port.served = block.first
         self._send(block, block.rounds[block.at], block.target, now)
         block.target += 1
@@ -462,16 +454,13 @@ class Launches:
         out, into = load * me.out_s, load * self.in_s
         begin = me.out_free if me.out_free > now else now
         gone, free = begin + out, other.in_free
-        end = (free if free > begin else begin) + into
-        if gone > end:
-            end = gone
+        end = max((free if free > begin else begin) + into, gone)
         other.in_free = end
         queue_s = self.first_s + self.drift * (begin - block.start)
         held = end - (queue_s if queue_s < self.queue_s else self.queue_s)
         me.out_free = held if held > gone else gone
         block.taken += out
-        if end > block.out_at:
-            block.out_at = end
+        block.out_at = max(block.out_at, end)
         # Slices of packets cut through: what the first one has brought can be used.
         seen = end - max(out, into) if self.packets else end
         self._arrive(block.launch, current.arrival + at, seen, end, block.look)

@@ -65,9 +65,8 @@ def pack(
         for queue in program.queues_of(device):
             first, last = int(program.queue_start[queue]), int(program.queue_start[queue + 1])
             ops = np.zeros((last - first + 1, OP_WORDS), dtype=np.int64)
-            ops[:-1, 0] = program.length[first:last]
-            ops[:-1, 1] = program.key[first:last]
-            ops[:-1, 2] = np.arange(first, last)
+            columns = program.length[first:last], program.key[first:last], np.arange(first, last)
+            ops[:-1, :3] = np.transpose(columns)
             addresses, at = list[Longs](), 1 + ops.size
             for column, (start, values) in enumerate(lists, start=3):
                 ops[:, column] = at + start[first : last + 1] - start[first]
