@@ -346,8 +346,7 @@ def _placed(piece: tuple[_Asked, tuple[Subset, ...]]) -> list[Placement] | Blink
         for subset in choices:
             members, rest = asked.named(subset)
             part = asked.topology.select(members, rest, asked.links, connected=False)
-            groups = part.components()
-            if len(groups) > 1:
+            if len(groups := part.components()) > 1:
                 words = "not connected: " + " | ".join(" ".join(group) for group in groups)
                 placed.append(Placement(members, rest, None, "", False, words))
                 continue

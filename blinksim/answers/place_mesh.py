@@ -256,8 +256,7 @@ class _Search:
         """The best order, None if links connect the groups of none, and whether it is sure that none is better."""
         found, least = None, self._time([most[0] for most in self.most])
         for order in self._orders():
-            time = self.time(order)
-            if time < self.limit:
+            if (time := self.time(order)) < self.limit:
                 # Less than rounding is no difference.
                 found, self.limit = order, time * (1 - 1e-9)
                 if self.limit <= least:

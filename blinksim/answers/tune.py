@@ -186,8 +186,7 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
     job = None
     if text.startswith("#"):
         first, _, text = text.partition("\n")
-        said = _JOB.fullmatch(first.rstrip("\r"))
-        if said is None:
+        if (said := _JOB.fullmatch(first.rstrip("\r"))) is None:
             raise FileError(shown(path), "say '# NCCL 2.28.9 on MACHINE (GPUS): 4 ranks on 1 node', or nothing", line=1)
         job = TimedJob(said[1], said[2], said[3], int(said[4]), int(said[5]))
     head, *rows = [*text.splitlines(), ""]
@@ -199,8 +198,7 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
         if not text.strip():
             continue
         try:
-            row = _ROW.fullmatch(text)
-            if row is None:
+            if (row := _ROW.fullmatch(text)) is None:
                 raise InputError(f"{text[:60]!r} is no row such as allreduce,1024,ring,ll128,-1,0,27.5")
             collective, size, algorithm, protocol, channels, fewest, time = row.groups()
             one = ChoiceTime(collective, int(size), algorithm, protocol, int(channels), float(time) * 1e-6)

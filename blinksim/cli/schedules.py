@@ -114,8 +114,7 @@ def _given() -> dict[str, str]:
 
 def _with_hints(exported: Exported, plugin: str | None = None) -> Exported:
     """Rules for a tuner with what to do for them. plugin: where the plugin for them is built already."""
-    needed = exported.environment.get("NCCL_TUNER_PLUGIN")
-    if needed is None:
+    if (needed := exported.environment.get("NCCL_TUNER_PLUGIN")) is None:
         return exported
     hints = [f"build the plugin: blinksim tune --plugin {typed(needed)}"] if plugin is None else []
     hints += ["every rank needs the variables; the log has the line with NCCL_DEBUG_SUBSYS=TUNING"]
@@ -134,8 +133,7 @@ def simulate(options: Simulate) -> None:
         timeline = simulated(loaded, size, launch=launch, **vars(options.how))
 
     def write(target: str) -> None:
-        cut = write_trace(timeline, target, options.force)
-        if cut:
+        if cut := write_trace(timeline, target, options.force):
             note(as_typed(cut))
 
     with written(options.trace, write) as there:
@@ -192,10 +190,8 @@ def run(options: Run) -> None:
         executor = "numpy" if options.how.seed is not None else executor_for(schedule)
         if executor == "cupy":
             note("runs on the GPUs of this computer; --executor numpy does not")
-    if executor == "numpy":
-        idle = [f"--{name}" for name in ("warmup", "iterations") if name in given]
-        if idle:
-            note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
+    if executor == "numpy" and (idle := [f"--{name}" for name in ("warmup", "iterations") if name in given]):
+        note(f"{' and '.join(idle)}: no effect without --executor cupy; NumPy runs once and takes no time")
     ran = execute(schedule, options.size, **vars(options.how) | {"executor": executor})
     answer("run", lambda: {"schedule": options.schedule, **ran.to_dict()}, lambda: _show_run(ran, options))
     if not ran.ok:

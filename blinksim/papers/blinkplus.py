@@ -73,8 +73,7 @@ def fitted_cap(rates: Iterable[float]) -> Fraction:
 
     So that too much and too little, as ratios, weigh the same. Raises `InputError` without a positive rate.
     """
-    positive = [rate for rate in rates if rate > 0]
-    if not positive:
+    if not (positive := [rate for rate in rates if rate > 0]):
         raise InputError("a cap is fitted to the rates of runs with several channels; give one at least")
     return Fraction(round(geometric_mean(positive)))
 

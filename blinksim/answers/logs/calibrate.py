@@ -226,8 +226,7 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
         # Those of the nearest relative that has some.
         lent = (machines.load(near).nccl_rates for near in relatives_of(catalogued(series[0].topology)))
         before = next(filter(None, lent), None) or stand_in()
-    line = before.nvls
-    if line is None:
+    if (line := before.nvls) is None:
         # Hopper's, with the channels that NCCL takes.
         line, hopper = stand_in().nvls, _prediction(series[0], multicast=True)
         assert line is not None
@@ -235,8 +234,7 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
     samples = ((one.topology.ranks, sample) for one in series for sample in one.samples)
     times = [Timed(sample.time_s, line.counts(ranks, sample.size)) for ranks, sample in samples]
     start = line.constants()
-    found = fit_sums(times, start)
-    if found is None:
+    if (found := fit_sums(times, start)) is None:
         raise InputError("the measurements determine no constant of NVLS; are they of this machine?")
     values, gpus = found.values, max(one.topology.ranks for one in series)
     chunk_s = rounded(values["nvls.chunk"]) if "nvls.chunk" in start else line.chunk_s

@@ -438,8 +438,7 @@ def diagnose(
     ran = version or next((run.nccl for run in given if run.nccl), "")
     launched: str = set_up or next((run.set_up for run in given if run.set_up), "graph")
     expectation = Expectation(chosen, whole, tested, multicast, ran, rates, cast("SetUpName", launched))
-    lines = tuple(_lines(given, in_place, expectation))
-    if not lines:
+    if not (lines := tuple(_lines(given, in_place, expectation))):
         raise InputError(f"{first.path}: has no size above 0")
     more = all(run.complete for run in given), in_place, stated, other_gpus(first, whole)
     return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more)

@@ -468,8 +468,7 @@ class Expectation:
     @property
     def name(self) -> str:
         """The model's name in answers."""
-        found = self.prediction
-        if not found:
+        if not (found := self.prediction):
             return self.rings.name
         other = f" (the log is of NCCL {self.ran})" if self.ran not in ("", found.version) else ""
         fork = "" if self.library == "NCCL" else f"; {self.library} is a fork of it"
@@ -498,8 +497,7 @@ class Expectation:
 
     def at(self, size: int) -> Expected:
         """The expected time for `size` bytes."""
-        found = self.prediction
-        if found is None:
+        if (found := self.prediction) is None:
             return Expected(self.rings.time(size), self.rings.own[0], self.rings.schedule.algorithm)
         best = found.best(self.collective.name, size)
         # NCCL does not know all that makes a link slow.

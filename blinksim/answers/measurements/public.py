@@ -398,8 +398,7 @@ class PublicMeasurements(Result):
         )
         for name, pairs in predictions:
             for _, band in BANDS:
-                errors = [error for where, error in pairs if where == band and error is not None]
-                if errors:
+                if errors := [error for where, error in pairs if where == band and error is not None]:
                     rows.append((band, name, str(len(errors)), *map(_pct, _spread(errors).values())))
         heading = ("size", "predicted by", "cells", "median error", "median absolute error", "90th percentile")
         return table(heading, rows, left=(0, 1))

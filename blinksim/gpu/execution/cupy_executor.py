@@ -92,8 +92,9 @@ class Runner:
         if (most := max(self.grids, default=0)) > kernels.blocks:
             few = f"only {kernels.blocks} run at once; take fewer slices"
             raise InputError(f"the program needs {most} thread blocks on a GPU, and {few}")
-        # And what the kernel would have to look up before it can look up its queue.
-        self.tables: list[tuple[Any, Any, Any]] = []
+        self.tables: list[Any] = []
+        # What the kernel would have to look up before it can look up its queue.
+        self.heads: list[tuple[Any, Any]] = []
         addresses = [[buffer.data.ptr for buffer in row] for row in self.buffers]
         flags, heralds = ([array.data.ptr for array in arrays] for arrays in (self.flags, self.heralds))
         pace = 0
@@ -103,7 +104,8 @@ class Runner:
             pace = round(1024 * 1000 * clock / lane_rate)
         for gpu, table in zip(self.gpus, pack(program, addresses, flags, heralds, pace), strict=True):
             with self.cupy.cuda.Device(gpu):
-                self.tables.append((self.cupy.asarray(table), table[0], table[STRIDE]))
+                self.tables.append(self.cupy.asarray(table))
+                self.heads.append((table[0], table[STRIDE]))
         self._settle()
 
     def _allocate(self, size: int, dtype: str, fill: int = POISON_BYTE) -> Any:
@@ -142,7 +144,8 @@ class Runner:
         """Queues one run of the collective on every GPU and returns at once."""
         self.epoch += 1
         for device, gpu in enumerate(self.gpus):
-            arguments = (*self.tables[device], np.uint64(self.epoch), self.timeout, self.errors[device])
+            numbers = (*self.heads[device], np.uint64(self.epoch), self.timeout)
+            arguments = (self.tables[device], *numbers, self.errors[device])
             with self.cupy.cuda.Device(gpu), self.streams[device]:
                 self.kernels.run[gpu]((self.grids[device],), (self.kernels.threads,), arguments)
 
@@ -151,8 +154,7 @@ class Runner:
         for stream in self.streams:
             stream.synchronize()
         reports = [self.cupy.asnumpy(errors) for errors in self.errors]
-        failed = [device for device, report in enumerate(reports) if report[0]]
-        if not failed:
+        if not (failed := [device for device, report in enumerate(reports) if report[0]]):
             return
         for arrays in (self.flags, self.heralds, self.errors):
             for gpu, array in zip(self.gpus, arrays, strict=True):

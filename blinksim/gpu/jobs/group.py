@@ -156,12 +156,9 @@ def mismatched(notes: Words, rank: int, ranks: int) -> list[tuple[int, int, int]
 
     A rank writes its own heralds into its notes as well.
     """
-    different = []
-    for other in range(ranks):
-        for parity in (0, 1):
-            theirs, ours = (int(notes[FIRST_HERALD + 2 * who + parity]) for who in (other, rank))
-            if ours and theirs >> 32 == ours >> 32 and theirs != ours:
-                different.append((other, theirs, ours))
+    heralds = notes[FIRST_HERALD : FIRST_HERALD + 2 * ranks].reshape(-1, 2).tolist()
+    pairs = [(who, *two) for who, said in enumerate(heralds) for two in zip(said, heralds[rank], strict=True)]
+    different = [row for row in pairs if row[2] and row[1] >> 32 == row[2] >> 32 and row[1] != row[2]]
     return sorted(different, key=lambda entry: entry[2] >> 32)
 
 
@@ -338,8 +335,7 @@ class Group:
 
     def prepare(self, call: Call) -> list[Launch]:
         """The launches of a call; compiled once."""
-        launches = self._calls.get(call)
-        if launches is None:
+        if (launches := self._calls.get(call)) is None:
             launches = self.planner.launches(call)
             for launch in launches:
                 # Lets others look up what a signature stands for.

@@ -200,11 +200,8 @@ def round_bytes(count: int, sources: int, packets: bool) -> list[int]:
         rows = 8 if sources < 2 else 4 if sources < 5 else 2
         rest = rows // 2 if sources < 2 else 1
     full, left = divmod(count, rows * ROW_BYTES)
-    sizes = [rows * ROW_BYTES] * full
-    while left > 0:
-        sizes.append(min(left, rest * ROW_BYTES))
-        left -= sizes[-1]
-    return sizes
+    more, end = divmod(left, rest * ROW_BYTES)
+    return [rows * ROW_BYTES] * full + [rest * ROW_BYTES] * more + [end] * (end > 0)
 
 
 def round_seconds(nbytes: int, kind: Kind, packets: bool, far: float, rates: ExecutionRates) -> float:

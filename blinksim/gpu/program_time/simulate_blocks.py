@@ -306,8 +306,7 @@ class Launches:
             return
         least = launch - self.blocks.program.staged
         for other in self.receivers[device] if least >= 0 else ():
-            begun = self.begun[least][other]
-            if begun is None:
+            if (begun := self.begun[least][other]) is None:
                 self.unmet.setdefault((least, other), []).append((device, launch))
                 return
             start = max(start, begun + self.rates.announce_s)
@@ -624,8 +623,7 @@ def _known(program: Program, rates: ExecutionRates, calls: CallsName, nbytes: in
         waited[np.lexsort((waited, op["wait"]))],
     )  # fmt: skip
     key = (b"".join(table.tobytes() for table in content), program.devices, share, calls, nbytes > LARGE, rates)
-    time = _times.pop(key, None)
-    if time is None:
+    if (time := _times.pop(key, None)) is None:
         blocks, port = Blocks(program, rates), busiest_port(program, rates)
         made = partial(Launches, blocks, rates, most_s=most_s)
         time = timed(lambda launches: made(launches).run(), nbytes, calls, program, port, rates)

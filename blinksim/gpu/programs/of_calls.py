@@ -429,8 +429,7 @@ class _Compiler:
             queues[op.device, op.channel, tuple(away)].append(index)
         # Moves ops that only wait to another queue of their device: nothing comes after them, and a block is saved.
         for name in [name for name, queue in queues.items() if all(not ops[i].destinations for i in queue)]:
-            others = [other for other in queues if other[0] == name[0] and other != name]
-            if others:
+            if others := [other for other in queues if other[0] == name[0] and other != name]:
                 queues[min(others)].extend(queues.pop(name))
         return {name: sorted(queues[name], key=lambda index: (ops[index].key, index)) for name in sorted(queues)}
 
