@@ -208,15 +208,13 @@ def run(task: Task, check: bool) -> tuple[Program, Outcome]:
     runner.load(task.reference)
     watch = gpu_devices.Stopwatch(runner.gpus, runner.streams)
     times = watch.time(runner.launch, runner.synchronize, options.warmup, options.iterations, options.apart)
-    found: tuple[int, float] | tuple[None, None] = (None, None)
-    if check:
-        if task.in_place:
-            # Every iteration has changed its own input.
-            runner.load(task.reference)
-            runner.launch()
-            runner.synchronize()
-        found = runner.compare(task.reference)
-    return program, Outcome(*found, tuple(times), gpu_devices.names_of(gpus))
+    if check and task.in_place:
+        # Every iteration has changed its own input.
+        runner.load(task.reference)
+        runner.launch()
+        runner.synchronize()
+    wrong, worst = runner.compare(task.reference) if check else (None, None)
+    return program, Outcome(wrong, worst, tuple(times), gpu_devices.names_of(gpus))
 
 
 def compiled(task: Task) -> Program:
