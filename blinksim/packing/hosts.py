@@ -645,10 +645,7 @@ def with_many_ports(hosts: Hosts, pieces: Sequence[Piece], rate: Fraction) -> tu
                 return None
             continue
         limit = (most - before * rate) / ((after - before) * rate)
-        if after > before:
-            high = min(high, limit)
-        else:
-            low = max(low, limit)
+        low, high = (low, min(high, limit)) if after > before else (max(low, limit), high)
     if low > high:
         return None
     both = [*((1 - low, piece) for piece in pieces), *((low, piece) for piece in wide)]

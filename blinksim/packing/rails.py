@@ -42,8 +42,7 @@ def choose_places(rails: Rails, units: Ints, aim: float) -> Pieces:
     units: (N, L, N, L), what member i of node a has for member j of node b. aim: units/s at which the search
     ends. Raises `InfeasibleError` where two nodes have no open place in common.
     """
-    parts = place_sums(rails, units, aim, keep=True).pieces
-    return Pieces(*map(np.concatenate, zip(*parts, strict=True)))
+    return Pieces(*map(np.concatenate, zip(*place_sums(rails, units, aim, keep=True).pieces, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)

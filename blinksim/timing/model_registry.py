@@ -59,11 +59,11 @@ def discovered() -> dict[str, Entry]:
     A module states ``ENTRIES``, a tuple of mappings without anything to compute, above an empty line:
     ``class`` is the name of the class, the others are the fields of `Entry`.
     """
-    found = list[Entry]()
+    found = []
     for path in sorted(path for folder in timing.__path__ for path in Path(folder).glob("*_model.py")):
         _, _, stated = path.read_text(encoding="utf-8").partition("\nENTRIES = ")
-        entries, home = ast.literal_eval(stated.partition("\n\n")[0] or "()"), f"{timing.__name__}.{path.stem}"
-        found += (Entry(home=f"{home}:{fields.pop('class')}", **fields) for fields in entries)
+        for fields in ast.literal_eval(stated.partition("\n\n")[0] or "()"):
+            found.append(Entry(home=f"{timing.__name__}.{path.stem}:{fields.pop('class')}", **fields))
     return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.place)}
 
 

@@ -372,6 +372,9 @@ _KIND = ELEMENT_TYPES["float32"]
 _LARGE = 1 << 22
 
 
+_Simulated = dict[tuple[int, ProtocolName], tuple[Run | None, float]]
+
+
 class ScheduleTimes:
     """The times of schedules as programs on a machine; what serves all sizes is worked out once.
 
@@ -388,7 +391,7 @@ class ScheduleTimes:
         self._forms: WeakKeyDictionary[Schedule, dict[tuple[bool, bool], ClosedForm]] = WeakKeyDictionary()
         self._runs: WeakKeyDictionary[Schedule, dict[tuple[int, ProtocolName], Run]] = WeakKeyDictionary()
         # What was simulated; None, and seconds, of what was only found to take more than these.
-        self._simulated = WeakKeyDictionary[Schedule, dict[tuple[int, ProtocolName], tuple[Run | None, float]]]()
+        self._simulated: WeakKeyDictionary[Schedule, _Simulated] = WeakKeyDictionary()
 
     def estimate(self, schedule: Schedule, size: int, protocol: ProtocolName) -> Run:
         """By the closed form: at once, once the schedule is known."""
