@@ -159,10 +159,7 @@ def verify(
     >>> bs.verify(bs.synthesize("dgx1-v100", "allgather", "ring").schedule).ok
     True
     """
-    if isinstance(schedule, (str, os.PathLike)):
-        found = schedule_json.read_compact(schedule)
-    else:
-        found = as_compact(schedule)
+    found = schedule_json.read_compact(schedule) if isinstance(schedule, (str, os.PathLike)) else as_compact(schedule)
     verdict = verify_schedule(found, slots=slots, in_place=in_place, shares=shares)
     if not found.bound:
         return verdict

@@ -139,8 +139,7 @@ def read_series(
     (8, 0.00522744)
     """
     whole = as_topology(machine)
-    wanted = Collective.of(collective).name if collective else ""
-    runs = tests_log.select(read_runs(path), wanted)
+    runs = tests_log.select(read_runs(path), Collective.of(collective).name if collective else "")
     return tuple(Series.of(run, whole.select(members_of(run, whole))) for run in runs)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
@@ -102,7 +101,7 @@ class Candidate:
     """A fault that may explain the logs.
 
     place: the device or link; probability: of this one; share: of the bandwidth that is left; edits: the machine
-    with it, for ``--edit``; tied: no log tells it from the first one.
+    with it, for ``--edit``; tied: no log tells it from the first one; node: its number, -1 if in none.
     """
 
     kind: FaultClass
@@ -111,6 +110,7 @@ class Candidate:
     share: float
     edits: tuple[str, ...]
     tied: bool
+    node: int = -1
 
     @property
     def words(self) -> str:
@@ -195,9 +195,14 @@ class Located(Result):
         head = f"{gpus_of(self.machine, self.nodes * self.gpus, self.nodes)}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
             known = [(x.kind.words, self._named(x), 100 * x.share) for x in self.first]
+            many = sum(both[0].tied for both in self.pairs) or len(self.tied)
+            nodes, places = {x.node for x in self.tied}, dict.fromkeys(map(self._named, self.tied))
+            if {-1} != nodes == {self.first[0].node} and len(places) > 1 > len(self.pairs):
+                # The node is what can be told.
+                kinds = ", or ".join(dict.fromkeys(x.kind.words for x in self.tied))
+                known, many = [(kinds, f"{names([*places], ', ', 4)} cannot be told apart", known[0][2])], 1
             first = [f"{words} ({at}), about {share:.0f} % of its rate left" for words, at, share in known]
-            places = sum(both[0].tied for both in self.pairs) or len(self.tied)
-            among = f", or {places - 1} others that look alike" if places > 1 else ""
+            among = f", or {many - 1} others that look alike" if many > 1 else ""
             return f"{head}: {'two faults explain all logs: ' * (len(first) > 1)}{'; '.join(first)}{among}"
         if not self.seen:
             return f"{head}: nothing is known yet"
@@ -210,9 +215,8 @@ class Located(Result):
 
     def _named(self, one: Candidate) -> str:
         """The place, in a node by the name of its host, if that is known."""
-        node = re.match(r"(?:node |n)([0-9]{1,6})(?=\.|$)", one.place) if self.nodes > 1 else None
-        known = node is not None and int(node[1]) < len(self.hosts)
-        return f"{self.hosts[int(node[1])]}{one.place[node.end() :]}" if node and known else one.place
+        host = self.hosts[one.node] if 0 <= one.node < len(self.hosts) else f"n{one.node}"
+        return one.place.replace(f"node {one.node}", f"node {host}").replace(f"n{one.node}.", f"{host}.")
 
     @property
     def _open(self) -> str:
@@ -305,8 +309,9 @@ class Suspicion:
     def predicted(self, job: Job, size: int = SIZE) -> Floats:
         """The logarithm of the time with each fault over that of a healthy machine."""
         found = np.zeros((self.nodes, len(self.faults.columns)))
+        parts = Counter(own for _, own in job.gpus)
         for node, gpus in job.gpus:
-            other = next((it for it, _ in Counter(own for at, own in job.gpus if at != node).most_common(1)), None)
+            other = next((it for it, _ in (parts - Counter([gpus])).most_common(1)), None)
             found[node] = self.faults.effects(gpus, other, job.collective, size, job.nics)
         found[0, self.rail] = found[:, self.rail].max(axis=0, initial=0.0)
         for leaf in {node // self.faults.width for node, _ in job.gpus} if self.leaves else ():
@@ -421,13 +426,12 @@ class Suspicion:
 
     def _candidate(self, place: int, share: float, probability: float, tied: bool) -> Candidate:
         node, number = divmod(place, len(self.faults.targets))
-        target, at = self.faults.targets[number], [node]
-        inside = f"n{node}." if self.nodes > 1 and target.kind.at != LEAF else ""
-        name = f"node {node}" if target.name == ALL else f"{inside}{self.faults.named(target.name, node)}"
-        if target.kind.at == RAIL:
-            at, name = list(range(self.nodes)), target.name
-        edits = self.faults.edits(target, share, at if self.nodes > 1 else ())
-        return Candidate(target.kind, name, probability, share, edits, tied)
+        target, many = self.faults.targets[number], self.nodes > 1
+        own = many and target.kind.at not in (RAIL, LEAF)
+        name = f"node {node}" if target.name == ALL else f"n{node}." * own + self.faults.named(target.name, node)
+        at = range(self.nodes) if target.kind.at == RAIL else [node]
+        edits = self.faults.edits(target, share, at if many else ())
+        return Candidate(target.kind, name, probability, share, edits, tied, node if own else -1)
 
     def informs(self, job: Job, beside: Job | None = None) -> float:
         """What the outcome of a run is expected to tell about which fault it is, in nats.
