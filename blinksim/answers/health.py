@@ -174,7 +174,7 @@ def health(machine: MachineLike) -> Health:
     broken = Question(lack.name or recorded, nodes=lack.nodes, edits=lack.edits)
     # As it was recorded; between nodes, as its like would be.
     takes, healthy, best, part = _takes(Question(recorded) if lack.nodes == 1 else broken), None, None, None
-    # GPUs of unknown model take what NCCL's own model says.
+    # GPUs of unknown model take what NCCL's own model says, and are no question of the catalogue.
     known, asked = bool(model(recorded.device(recorded.members[0]))), None
     if lack.edits:
         healthy = _takes(Question(lack.name, nodes=lack.nodes), known)
@@ -184,7 +184,8 @@ def health(machine: MachineLike) -> Health:
             few = max(len({*whole.members} - hurt), whole.ranks // 2, 2)
             part = Question.of(lack.name, members=place(whole, few)[0].members, edits=lack.edits)
             best = _takes(part, known)
-        asked = broken if _takes(broken) else part if best else None
+        if known:
+            asked = broken if _takes(broken) else part if best else None
     return Health(recorded, twin, takes, healthy, best, findings, missing, asked)
 
 

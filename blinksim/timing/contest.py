@@ -376,7 +376,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
-    from blinksim.algorithms.building.symmetric_trees import rooted_host_trees, symmetric_host_trees
+    from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import read_hosts
 
@@ -388,16 +388,23 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     hosts, found = read_hosts(part), list[Any]()
     leaves = hosts is not None and len(hosts.fabric.leaves) > 1
     if collective.rooted:
-        # Of few nodes the lowest trees, however slow, or such that nothing comes back to the root's node.
-        few = part.ranks <= _SOLVED["packed"], leaves or part.nodes <= best.steps
-        aims = [Fraction(0)] * few[0] + [rate] * few[1]
-        found += [rooted_host_trees(part, collective, aim, by_leaf=False, back=leaves | (not aim)) for aim in aims]
+        found += _other_rooted_trees(best, rate, leaves)
     elif hosts is not None and leaves and not hosts.fabric.narrow(hosts.rates[0][1]):
         packed = symmetric_host_trees if best.by_symmetry else from_hosts
         found.append(packed(part, collective, rate, by_leaf=True))
     if not (collective.rooted or best.by_symmetry) and best.compact.chunks > _FEW_TREES * part.ranks:
         found.append(from_hosts(part, collective, rate * (1 - _LESS)))
     return tuple(Candidate(other) for other in found if other is not None)
+
+
+def _other_rooted_trees(best: Candidate, rate: Fraction, leaves: bool) -> list[Schedule | None]:
+    """Of few nodes the lowest trees, however slow, or such that nothing comes back to the root's node."""
+    from blinksim.algorithms.building.symmetric_trees import rooted_host_trees
+
+    part, lowest = best.compact.topology, Fraction(0)
+    ways = [(lowest, True), (lowest, leaves)] * (part.ranks <= _SOLVED.get("packed", 0))
+    ways += [(rate, leaves)] * (leaves or part.nodes <= best.steps)
+    return [rooted_host_trees(part, best.timed.collective, aim, by_leaf=False, back=back) for aim, back in ways]
 
 
 def fewer_trees(whole: Candidate, size: int) -> Candidate:
@@ -418,14 +425,18 @@ def fewer_trees(whole: Candidate, size: int) -> Candidate:
 
 @lru_cache(maxsize=32)
 def thinner(whole: Candidate) -> tuple[Candidate, ...]:
-    """With the largest trees or paths of every pair of ends only, ever fewer: of many, a sixteenth less each time."""
+    """With the largest trees or paths of every pair of ends only, of equal ones the lowest, ever fewer.
+
+    Of many, a sixteenth less each time.
+    """
     schedule = whole.timed
     if whole.build or whole.parallel or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
         return ()
     ends = schedule.origin.astype(np.int64) * (int(schedule.target.max(initial=0)) + 1) + schedule.target
     _, kind, count = np.unique(ends, return_inverse=True, return_counts=True)
-    place = np.empty(schedule.chunks, dtype=np.int64)
-    place[np.lexsort((-schedule.share_num, kind))] = places(count)
+    place, height = np.empty(schedule.chunks, dtype=np.int64), np.zeros(schedule.chunks, dtype=np.int64)
+    np.maximum.at(height, schedule.chunk, schedule.step)
+    place[np.lexsort((height, -schedule.share_num, kind))] = places(count)
     most, found = int(count.max()), list[Schedule | None]()
     while most > 1:
         most -= most // 16 or 1

@@ -295,10 +295,7 @@ def test_texts_of_several_hosts_or_without_a_machine(
     assert message in capsys.readouterr().err
 
 
-def test_what_a_machine_of_unnamed_gpus_lacks_is_a_question_of_its_like(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """Its times are of NCCL's own model, and say so; the command to go on with shows the loss."""
+def test_times_of_unnamed_gpus_say_whose_model_they_are_of(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text, path = (DATA / "machines" / "p5.yaml").read_text(), tmp_path / "less.yaml"
     whole = '{between: ["gpu[0-7]", nvswitch], class: nvlink, lanes: 18}'
     assert whole in text
@@ -307,8 +304,4 @@ def test_what_a_machine_of_unnamed_gpus_lacks_is_a_question_of_its_like(
     lines = ask(capsys, path, 1)
     assert lines[0].endswith("but gpu7 has 12 of 18 lanes")
     assert lines[1].endswith("; by NCCL's own model, as the GPUs are not named")
-    assert lines[-1].endswith("--edit 'degrade gpu7-nvswitch lanes=12' --before")
-    assert run(shlex.split(lines[-1].removeprefix("next: blinksim "))) == 0
-    out = capsys.readouterr().out
-    assert "\n  before " in out
     assert "own model, as the GPUs" not in "".join(ask(capsys, "aurora", 0))

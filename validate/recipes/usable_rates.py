@@ -58,7 +58,7 @@ MOST_RANKS = 32
 # Rigs are farther from all others than these are from each other: eight in ten times of one that was left out lie
 # between these shares of theirs. Those of machines of the same links are nearer: between the outer ones lie 84 to 89 %.
 # Between nodes NCCL's own model is as far from one machine as from another: between its outer ones lie 90 to 93 %.
-ENDS, LENT_ENDS, NODES_ENDS = (0.05, 0.5, 0.95), (0.18, 0.5, 0.82), (0.08, 0.5, 0.92)
+ENDS, LENT_ENDS, NODES_ENDS = (0.05, 0.5, 0.95), (0.18, 0.5, 0.82), (0.065, 0.5, 0.935)
 Ratios = dict[str, list[float]]
 # What a ratio is of: the reference, one of `SCOPES`, and a name of `SIZE_STEPS`.
 Where = tuple[str, str, str]
