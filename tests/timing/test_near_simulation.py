@@ -67,7 +67,7 @@ def test_what_is_regular_takes_as_long_as_simulated(machine: str, nodes: int, co
         pytest.param("hgx-h100", 2, "allreduce", "double_binary", 0.99, 1.2, marks=pytest.mark.slow),
         pytest.param("torus:4x4", 1, "allgather", "ring", 0.99, 1.01, marks=pytest.mark.slow),
         pytest.param("torus:4x4", 1, "broadcast", "packed", 0.99, 1.01, marks=pytest.mark.slow),
-        pytest.param("gb200-nvl72", 2, "broadcast", "packed", 0.8, 1.02, marks=pytest.mark.slow),
+        pytest.param("gb200-nvl72", 2, "broadcast", "packed", 0.8, 1.03, marks=pytest.mark.slow),
     ],
 )
 def test_the_others_are_near(
