@@ -405,9 +405,10 @@ class Library(TimingModel):
             projection = replace(projection, details={**projection.details, "published_s": runs})
         projection = self._launched(projection, sets)
         # An allgather that was measured may well be above an allreduce, and one by rings above one by trees.
-        half, whole = (self.stated(one, size) for one in (collective, Collective("allreduce")))
-        longer = half is not None and whole is not None and half.time_s > whole.time_s
-        guessed = (what == "lent" or (nearest == 0 and model.what != EXPECTED)) and not longer
+        guessed = what == "lent" or (nearest == 0 and model.what != EXPECTED)
+        if guessed and collective.name in _HALVES:
+            half, whole = (self.stated(one, size) for one in (collective, Collective("allreduce")))
+            guessed = half is None or whole is None or half.time_s <= whole.time_s
         no_more = (*_ROOTED, *_HALVES)[: None if guessed else len(_ROOTED)]
         return projection if what == "measured" else self._capped(projection, no_more)
 
