@@ -280,6 +280,10 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
         if best is not None and not pairs and carried > _NEAR * trees * hops * float(best.rate):
             continue
         few = not pairs or topology.ranks <= _BETWEEN_NODES
+        # What is granted shortens trees: without it the same lengths prove no higher rate.
+        plain = even_lengths(topology, collective, crossing) if best and grants else None
+        if best and plain and plain.rate >= best.rate:
+            continue
         with suppress(InputError):
             found = unit_lengths(topology, collective, crossing, grants, _WORK if few else 0)
             best = found if best is None or found.rate < best.rate else best

@@ -39,7 +39,7 @@ from blinksim.timing.contest import MOST_SENDS, Contest, able_of, ceiling_of, le
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LENT, LINKS, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, kin_of, library_time
-from blinksim.timing.measured.public_tables import SET_UPS, STREAM, Cell, SetUpName
+from blinksim.timing.measured.public_tables import HALVES, SET_UPS, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of
@@ -72,8 +72,8 @@ _FADES_IN_NODES = 64
 _FALLS = 16
 # Edits that only take bandwidth away.
 _LESSEN = re.compile("(without|degrade) (?!.*(latency|overhead)=)")
-# What one allreduce does at least, and what two of make one.
-_ROOTED, _HALVES = ("broadcast", "reduce"), ("allgather", "reducescatter")
+# What one allreduce does at least.
+_ROOTED = "broadcast", "reduce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,10 +406,10 @@ class Library(TimingModel):
         projection = self._launched(projection, sets)
         # An allgather that was measured may well be above an allreduce, and one by rings above one by trees.
         guessed = what == "lent" or (nearest == 0 and model.what != EXPECTED)
-        if guessed and collective.name in _HALVES:
+        if guessed and collective.name in HALVES:
             half, whole = (self.stated(one, size) for one in (collective, Collective("allreduce")))
             guessed = half is None or whole is None or half.time_s <= whole.time_s
-        no_more = (*_ROOTED, *_HALVES)[: None if guessed else len(_ROOTED)]
+        no_more = (*_ROOTED, *HALVES)[: None if guessed else len(_ROOTED)]
         return projection if what == "measured" else self._capped(projection, no_more)
 
     def _launched(self, found: Projection, sets: Sequence[public_tables.Set]) -> Projection:
@@ -564,8 +564,8 @@ class Library(TimingModel):
 
         They have another number of nodes with as many GPUs each, or of GPUs in one node.
         """
-        cells = (one for one in self._published if one.collective == collective.name and self.published(one))
-        alike = [one for one in cells if not one.set.members and (one.nodes > 1) == (self.nodes > 1)]
+        cells = (one for one in self._published_of(self._name) if self.published(one) and not one.set.members)
+        alike = [one for one in cells if (one.collective, one.nodes > 1) == (collective.name, self.nodes > 1)]
         if self.nodes > 1:
             alike = [one for one in alike if one.gpus * self.nodes == self.ranks * one.nodes]
         jobs = {one.gpus: one.nodes for one in alike}
@@ -582,9 +582,9 @@ class Library(TimingModel):
             if any(one.nodes > 1 and self.published(one) for one in self._published_of(name))
         ]
         names = told if self._name and self._name not in told else []
-        found = [self._beside(self.nodes, self.ranks // self.nodes, name) for name in names]
-        widest, network = self.bounded(collective)[2].rate, self._network
-        return [one for one in found if one._network == network and one.bounded(collective)[2].rate <= widest]
+        alike = (self._beside(self.nodes, self.ranks // self.nodes, name) for name in names)
+        found = [one for one in alike if one._network == self._network]
+        return [one for one in found if one.bounded(collective)[2].rate <= self.bounded(collective)[2].rate]
 
     def _beside(self, nodes: int, each: int, name: str = "") -> Library:
         """The model of other nodes with so many GPUs each, of this machine or one named; it knows as much."""
@@ -665,29 +665,15 @@ class Library(TimingModel):
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": "chains and trees"}
         return Projection(**of_part(part, 1, **asked), terms=terms, bottleneck=terms[1].name)
 
-    @cached_property
-    def _published(self) -> list[Cell]:
-        """The published cells of the machine."""
-        return self._published_of(self._name)
-
-    def _published_of(self, name: str) -> list[Cell]:
+    def _published_of(self, name: str) -> Sequence[Cell]:
         """Published cells by libraries that chose for themselves, with such switches and calls launched as these."""
-        if name not in public_tables.machines():
-            return []
         adds = any(device.reads for device in self.machine.devices)
-        # Where switches can add, libraries let them unless they are set not to.
-        unlike = {"off"} if self.multicast else {"on", "unknown"} if adds else {"on"}
-        sums = dict.fromkeys(("allreduce", *_HALVES), unlike)
-        cells = (one for one in public_tables.cells(name) if "forced" not in one.set.algorithm)
-        cells = (one for one in cells if public_tables.holds_for(one, self.set_up))
-        # Bytes are never added by switches.
-        runs = ((one, one.nvls if one.adds_in_switches or not adds else "off") for one in cells)
-        return [one for one, nvls in runs if nvls not in sums.get(one.collective, {"off"})]
+        return public_tables.chosen_freely(name, adds, self.multicast, self.set_up)
 
     @cached_property
     def _cells(self) -> list[Cell]:
-        """Those of as many GPUs on as many nodes, with the same links."""
-        return self._of_this_job(self._published)
+        """Published cells of as many GPUs on as many nodes, with the same links."""
+        return self._of_this_job(self._published_of(self._name))
 
     def _of_this_job(self, cells: Sequence[Cell]) -> list[Cell]:
         found = [cell for cell in cells if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -28,6 +28,8 @@ SetUpName = Literal["graph", "stream", "threads"]
 GRAPH, STREAM, THREADS = SET_UPS = get_args(SetUpName)
 """How calls are launched: in a graph, from a stream by a process for each GPU, or by threads of one process."""
 _BYTES = ("int8", "uint8")
+HALVES = "allgather", "reducescatter"
+"""What one allreduce does in turn."""
 # So many times what the host takes from call to call, and what it takes does not count.
 _BEYOND_HOST = 3
 # The sizes that are summed up together: the first of each band, in bytes, and its name.
@@ -126,7 +128,38 @@ def cells(machine: str) -> Sequence[Cell]:
     path = folder() / f"{machine}.csv"
     if not path.is_file():
         raise unknown("machine with published measurements", machine, machines())
-    return read_rows(path, partial(_cell, sets(), machine), f"measured cell of {machine}")
+
+    def cell(row: dict[str, str]) -> Cell:
+        one, what = sets()[row["set"]], row["collective"]
+        nodes, gpus, size = int(row["nodes"]), int(row["gpus"]), int(row["size_bytes"])
+        if one.machine != machine or what not in COLLECTIVES or min(nodes, gpus - 1, size) < 1:
+            raise ValueError("another machine, collective or number")
+        if row["time_us"]:
+            time = float(row["time_us"]) / 1e6
+        else:
+            time = size / (float(row["busbw_GBps"]) * 1e9) * float(busbw_factor(what, gpus))
+        if time <= 0:
+            raise ValueError("a time that is not positive")
+        return Cell(one, what, nodes, gpus, row["dtype"], size, row["placement"], row["nvls"], time)
+
+    return read_rows(path, cell, f"measured cell of {machine}")
+
+
+@cache
+def chosen_freely(machine: str, adds: bool, multicast: bool, set_up: str) -> Sequence[Cell]:
+    """The cells of a machine by libraries that chose for themselves; none for a machine without tables.
+
+    adds: its switches can add. multicast: they are let. set_up: how calls are launched.
+    """
+    if machine not in machines():
+        return ()
+    # Where switches can add, libraries let them unless they are set not to.
+    unlike = {"off"} if multicast else {"on", "unknown"} if adds else {"on"}
+    sums = dict.fromkeys(("allreduce", *HALVES), unlike)
+    free = (one for one in cells(machine) if "forced" not in one.set.algorithm and holds_for(one, set_up))
+    # Bytes are never added by switches.
+    runs = ((one, one.nvls if one.adds_in_switches or not adds else "off") for one in free)
+    return [one for one, nvls in runs if nvls not in sums.get(one.collective, {"off"})]
 
 
 @cache
@@ -155,17 +188,3 @@ def beyond_host(time_s: float, one: Set | None = None) -> bool:
     """True if the host that launched the calls of a set, or by default any from a stream, is no part of a time."""
     host = host_times(one.set_up)[one.name] if one else max(host_times().values(), default=0.0)
     return time_s >= _BEYOND_HOST * host
-
-
-def _cell(known: Mapping[str, Set], machine: str, row: dict[str, str]) -> Cell:
-    one = known[row["set"]]
-    nodes, gpus, size = int(row["nodes"]), int(row["gpus"]), int(row["size_bytes"])
-    if one.machine != machine or row["collective"] not in COLLECTIVES or min(nodes, gpus - 1, size) < 1:
-        raise ValueError("another machine, collective or number")
-    if row["time_us"]:
-        time = float(row["time_us"]) / 1e6
-    else:
-        time = size / (float(row["busbw_GBps"]) * 1e9) * float(busbw_factor(row["collective"], gpus))
-    if time <= 0:
-        raise ValueError("a time that is not positive")
-    return Cell(one, row["collective"], nodes, gpus, row["dtype"], size, row["placement"], row["nvls"], time)
