@@ -176,9 +176,7 @@ class NcclTuner(TimingModel):
         whole, found = self.machine or topology, self.prediction(topology)
         answers: list[Projection] = []
         for size in sizes:
-            timed = projections(found, whole, collective, size)
-            if algorithms is not None:
-                timed = [self._named(name, timed, found) for name in algorithms]
+            timed = projections(found, whole, collective, size, algorithms)
             finished = (self._finished(one, found, whole) for one in timed)
             answers += sorted(finished, key=lambda projection: projection.time_s)
         if self.channels is not None and not any("measured_time_s" in one.details for one in answers):
@@ -187,18 +185,6 @@ class NcclTuner(TimingModel):
             none = f"{whole.name} has none of {takes} on {count(found.job.ranks, 'rank')}"
             raise InfeasibleError(f"{only}, and {none}; leave it out")
         return answers
-
-    def _named(self, name: str, timed: list[Projection], found: Prediction) -> Projection:
-        """The projection that a name stands for, among all that NCCL could take at one size."""
-        if name == CHOICE:
-            best = timed[0]
-            expects = {"nccl_expects_s": found.expects(best.collective.name, best.size)}
-            return replace(best, algorithm=CHOICE, details={**best.details, **expects})
-        named = SAME.get(name, name)
-        quickest = next((p for p in timed if p.algorithm.partition("/")[0] == named), None)
-        if quickest is None:
-            raise InfeasibleError(f"NCCL's tuner has no {name} here")
-        return quickest
 
     def _finished(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
         """The projection with its ceiling; with a number of channels, what constants say that it takes."""
@@ -244,15 +230,28 @@ class NcclTuner(TimingModel):
         return self._ceilings[key]
 
 
-def projections(prediction: Prediction, whole: Topology, collective: Collective, size: int) -> list[Projection]:
-    """Everything that NCCL could take for a collective of `size` bytes, by its own model, quickest first.
+def _timing(name: str, timed: Sequence[Timing]) -> Timing:
+    """What a name stands for, among all that NCCL could take at one size."""
+    named = SAME.get(name, name)
+    fitting = [one for one in timed if name == CHOICE or one.algorithm == named]
+    if not fitting:
+        raise InfeasibleError(f"NCCL's tuner has no {name} here")
+    return fitting[0]
 
-    algorithm is NCCL's own word, such as ``ring/Simple``. Raises `InfeasibleError` for a collective that
-    NCCL's tuner does not time.
+
+def projections(
+    prediction: Prediction, whole: Topology, collective: Collective, size: int, names: Sequence[str] | None = None
+) -> list[Projection]:
+    """What NCCL could take for a collective of `size` bytes, by its own model, quickest first.
+
+    algorithm is NCCL's own word, such as ``ring/Simple``. names: what is asked for, in this order, as the
+    algorithms of `NcclTuner.times`. Raises `InfeasibleError` for a collective that NCCL's tuner does not time,
+    and for a name of what it does not have.
     """
     collective.check_ranks(prediction.job.ranks)
-    job, found = prediction.job, list[Projection]()
-    for timing in prediction.times(collective.name, size):
+    job, found, timed = prediction.job, list[Projection](), prediction.times(collective.name, size)
+    for name in (None,) * len(timed) if names is None else names:
+        timing = timed[len(found)] if name is None else _timing(name, timed)
         family = FAMILY.get(timing.algorithm, "tree")
         graph = prediction.graphs[family]
         channels = graph.nchannels if family == "nvls" else prediction.nchannels
@@ -269,7 +268,8 @@ def projections(prediction: Prediction, whole: Topology, collective: Collective,
         details["channel_orders"] = prediction.orders[family]
         details |= keyed(graph, "type_intra type_inter" if job.nnodes > 1 else "type_intra")
         details |= {"weakest": low} if (low := weakest(whole)) else {}
-        algorithm = f"{timing.algorithm}/{timing.protocol}"
+        details |= {"nccl_expects_s": prediction.expects(collective.name, size)} if name == CHOICE else {}
+        algorithm = CHOICE if name == CHOICE else f"{timing.algorithm}/{timing.protocol}"
         asked = {"collective": collective, "size": size, "model": MODEL, "machine": prediction.machine}
         part = of_part(whole, job.ranks // whole.ranks, relays=(), algorithm=algorithm, **asked)
         bottleneck = f"{over} of {format_rate(rate)} over {path} paths"
