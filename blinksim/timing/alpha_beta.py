@@ -511,10 +511,12 @@ class Paths:
             # Most chunks of an alltoall pass a few devices only: number the places that are passed.
             passed, numbers = np.unique(np.concatenate((self.source, self.target)), return_inverse=True)
             self.places, self.source, self.target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
-        # In the order in which they are reached last, what is used together lies together.
-        number = np.full(self.places, -1)
-        number[self.target] = np.arange(schedule.sends)
-        number[np.argsort(number, kind="stable")] = np.arange(self.places)
+        # In the order in which they are reached last, what is used together lies together; 0 is all others.
+        number, sends = np.zeros(self.places, dtype=np.int64), np.arange(schedule.sends)
+        number[self.target] = sends
+        last = self.target[number[self.target] == sends]
+        number[:], self.places = 0, len(last) + 1
+        number[last] = np.arange(1, self.places)
         self.source, self.target = number[self.source], number[self.target]
         self.bounds = [*np.flatnonzero(np.diff(schedule.step, prepend=-1)).tolist(), schedule.sends]
         # A chain: every send goes on from where the one before it arrived.

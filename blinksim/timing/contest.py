@@ -363,10 +363,8 @@ def undivided(found: Candidate) -> list[Candidate]:
 
 def quickest_trees(best: Candidate, sizes: Collection[int]) -> list[Candidate]:
     """These packed trees and others, the quickest at the largest size first; if as quick, at the smallest."""
-    ends = max(sizes), min(sizes)
-    return sorted(
-        (best, *other_trees(best)), key=lambda one: [cost(fewer_trees(one, size), size).time_s for size in ends]
-    )
+    every, ends = (best, *other_trees(best)), (max(sizes), min(sizes))
+    return sorted(every, key=lambda one: [cost(fewer_trees(one, size), size).time_s for size in ends])
 
 
 @lru_cache(maxsize=8)
