@@ -141,3 +141,19 @@ def test_programs_on_narrower_links_are_not_quicker(size: int) -> None:
     assert len(times) == 3
     assert times[0] <= CLOSE * times[1] <= CLOSE**2 * times[2]
     assert {found.best.runs_as for found in could if found is not None} == {"as a program on the GPUs"}
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "edit"),
+    [
+        ("mi300x", 1, "degrade gpu0-gpu1 bandwidth=20GB/s"),
+        ("perlmutter", 2, "degrade n0.nic0-fabric bandwidth=8GB/s"),
+        ("p4d.24xlarge", 2, "degrade n0.efa0-fabric bandwidth=2GB/s"),
+    ],
+)
+def test_no_latency_makes_an_edit_quicker(machine: str, nodes: int, edit: str) -> None:
+    """What a slow link costs the machine's library is no less where that link also has more latency."""
+    for size in (2**20, 2**28):
+        asked = [bs.load(machine, nodes=nodes, edits=one) for one in ((), edit, f"{edit} latency=50us")]
+        healthy, slow, late = (bs.expect(one, ["allreduce"], [size]).takes[0].time_s for one in asked)
+        assert healthy <= slow <= late * (1 + 1e-9)
