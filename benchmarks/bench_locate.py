@@ -138,10 +138,7 @@ class Emulated:
         if not edits:
             return 1.0
         of = tuple(gpus for _, gpus in job.gpus), job.collective, 2**28
-        # More latency makes nothing quicker, whatever NCCL's model takes for it.
-        without = tuple(edit.partition(" latency=")[0] for edit in edits)
-        times = [self.faults.projection(*of, one, job.nics).time_s for one in {edits, without}]
-        return max(times) / self.faults.projection(*of, nics=job.nics).time_s
+        return self.faults.projection(*of, edits, job.nics).time_s / self.faults.projection(*of, nics=job.nics).time_s
 
 
 def found(
