@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from blinksim.errors import MissingError
@@ -23,5 +24,10 @@ def folder(name: str) -> Path:
 
 
 def files(name: str, pattern: str = "*.yaml") -> list[Path]:
-    """The files in the data folder `name` that match `pattern`, sorted by name."""
-    return sorted(folder(name).glob(pattern))
+    """The files in the data folder `name` that match `pattern`, such as ``rates/*.yaml``, sorted by name."""
+    path = folder(name) / pattern
+    return _listed(path, path.parent.is_dir() and path.parent.stat().st_mtime_ns)
+
+
+# By the pattern, and when a file was last added to its folder or taken away.
+_listed = lru_cache(lambda path, changed: sorted(path.parent.glob(path.name)))

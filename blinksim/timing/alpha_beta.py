@@ -502,10 +502,9 @@ class Paths:
     """
 
     def __init__(self, schedule: Schedule, alphas: Floats, transfer: Floats, waits: Floats) -> None:
-        width = len(schedule.topology.devices)
+        chunk, width = schedule.chunk.astype(np.int64), len(schedule.topology.devices)
         self.alphas, self.transfer, self.waits = alphas, transfer, waits
-        self.source = schedule.chunk.astype(np.int64) * width + schedule.src
-        self.target = schedule.chunk.astype(np.int64) * width + schedule.dst
+        self.source, self.target = (chunk * width + end for end in (schedule.src, schedule.dst))
         self.places = schedule.chunks * width
         if self.places > _SPARSE * schedule.sends:
             # Most chunks of an alltoall pass a few devices only: number the places that are passed.

@@ -576,13 +576,11 @@ class Library(TimingModel):
     @_once
     def _lesser(self, collective: Collective) -> list[Library]:
         """Machines with such nodes that send no more to others, if times were published of these, not of this one."""
-        told = [
-            name
-            for name in (self._name, *kin_of(self._name))
-            if any(one.nodes > 1 and self.published(one) for one in self._published_of(name))
-        ]
-        names = told if self._name and self._name not in told else []
-        alike = (self._beside(self.nodes, self.ranks // self.nodes, name) for name in names)
+        names = (self._name, *kin_of(self._name)) if self._name else ()
+        cells = {name: self._published_of(name) for name in names}
+        told = [name for name in names if any(one.nodes > 1 and self.published(one) for one in cells[name])]
+        told = [] if self._name in told else told
+        alike = (self._beside(self.nodes, self.ranks // self.nodes, name) for name in told)
         found = [one for one in alike if one._network == self._network]
         return [one for one in found if one.bounded(collective)[2].rate <= self.bounded(collective)[2].rate]
 

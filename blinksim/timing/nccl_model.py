@@ -232,8 +232,7 @@ class NcclTuner(TimingModel):
 
 def _timing(name: str, timed: Sequence[Timing]) -> Timing:
     """What a name stands for, among all that NCCL could take at one size."""
-    named = SAME.get(name, name)
-    fitting = [one for one in timed if name == CHOICE or one.algorithm == named]
+    fitting = [one for one in timed if name == CHOICE or one.algorithm == SAME.get(name, name)]
     if not fitting:
         raise InfeasibleError(f"NCCL's tuner has no {name} here")
     return fitting[0]

@@ -83,5 +83,4 @@ def catalogue_file(name: str) -> Path:
 
 def shared_rates() -> dict[str, RateTable]:
     """The tables beside the models, by the name of their file."""
-    paths = sorted((data_files.folder("models") / "rates").glob("*.yaml"))
-    return {path.stem: rate_tables.read(path) for path in paths}
+    return {path.stem: rate_tables.read(path) for path in data_files.files("models", "rates/*.yaml")}
