@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from blinksim.bounds import bound
 from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NVLS_GRANTS, with_reduction
 from blinksim.bounds.compute import packed_phases
-from blinksim.bounds.quick import bounds_by_sums, even_lengths
+from blinksim.bounds.quick import _boundaries, bounds_by_sums, even_lengths, guessed_lengths, unit_lengths
 from blinksim.bounds.sensitivity import level_bounds
 from blinksim.collective import Collective
+from blinksim.errors import InputError
 from blinksim.machines import Question
 from blinksim.topology.graph import Topology
 
@@ -38,6 +40,17 @@ def test_sums_are_never_below_what_a_search_finds(topology: Topology) -> None:
         assert found.rate == searched.rate
     for entry in found.bounds:
         assert entry.check(part, ALLREDUCE) == []
+
+
+@pytest.mark.parametrize(("nodes", "edits"), [(1, ()), (4, ()), (2, WIDE), (4, WIDE)])
+def test_no_group_that_is_passed_over_is_tighter(nodes: int, edits: tuple[str, ...]) -> None:
+    part, rates = Question("hgx-h200", nodes=nodes, edits=edits).part(collective=ALLREDUCE), list[Fraction]()
+    for crossing, _, _ in _boundaries(part, pairs=True):
+        with suppress(InputError):
+            rates.append(unit_lengths(part, ALLREDUCE, crossing, NVLS_GRANTS).rate)
+    found = guessed_lengths(part, ALLREDUCE, NVLS_GRANTS)
+    assert found is not None
+    assert found.rate == min(rates)
 
 
 @pytest.mark.slow
