@@ -170,6 +170,9 @@ class Machine(ABC, Generic[S]):
     inputs: units of every GPU's input, which the ranks that start with data have. effort: what is left.
     """
 
+    # What is said of a block that waits forever: {0} is its GPU, {1} its number there.
+    stuck = "waits forever"
+
     def __init__(self, program: Program[S], effort: Effort, root: int, inputs: Iterable[int]) -> None:
         self.program, self.steps, self.effort = program, program.steps, effort
         self.collective = Collective(program.collective, root)
@@ -193,9 +196,6 @@ class Machine(ABC, Generic[S]):
     def carry_out(self, block: BlockId, position: int) -> None:
         """Carries the step out; raises `WrongStepError`."""
 
-    def waits_forever(self, block: BlockId) -> str:
-        return "waits forever"
-
     def run(self, seed: int | None = None) -> str:
         """Runs all blocks; what goes wrong, as a sentence.
 
@@ -218,7 +218,7 @@ class Machine(ABC, Generic[S]):
                     at[block] += 1
             if sum(at.values()) == before:
                 first = min(blocks)
-                return f"{steps[first][at[first]].where}: {self.waits_forever(first)}"
+                return f"{steps[first][at[first]].where}: {self.stuck.format(*first)}"
             blocks = [block for block in blocks if at[block] < len(steps[block])]
         return ""
 

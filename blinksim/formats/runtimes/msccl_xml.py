@@ -265,6 +265,8 @@ class Buffers(Machine[Step]):
     In place, input and output share memory as NCCL's buffers do.
     """
 
+    stuck = "thread block {1} of GPU {0} waits forever, whatever connections hold"
+
     def __init__(self, algorithm: Algorithm, effort: Effort, *, root: int = 0, in_place: bool = False) -> None:
         self.connections = {block: algorithm.connections(block) for block in algorithm.steps}
         self.in_place = in_place
@@ -277,9 +279,6 @@ class Buffers(Machine[Step]):
             for sizes in algorithm.sizes
         ]
         super().__init__(algorithm, effort, root, [sizes["i"] for sizes in self.sizes])
-
-    def waits_forever(self, block: BlockId) -> str:
-        return f"thread block {block[1]} of GPU {block[0]} waits forever, whatever connections hold"
 
     def ready(self, block: BlockId, position: int) -> bool:
         step = self.steps[block][position]
