@@ -39,7 +39,8 @@ class IdleGpus:
         asked = f"as relays {self.times:.3g} times the rate%s: relays=idle relays_reduce=True"
         if carried:
             return f"{asked % ''}; {carrier(self.part, self.collective)}"
-        return asked % f" on the links ({format_rate(self.rate)} algbw at {self.part.rates} rates)"
+        rates = f"{format_rate(self.rate)} in place of {format_rate(float(self.rate) / self.times)}"
+        return asked % f" on the links ({rates} algbw at {self.part.rates} rates)"
 
 
 def carrier(part: Topology, collective: Collective) -> str:

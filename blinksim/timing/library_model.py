@@ -471,12 +471,14 @@ class Library(TimingModel):
         themselves to multiplying all. The terms are those after the edits: the library may choose otherwise.
         """
         before, what = healthy._risen(collective, size), PREDICTED
-        stated, by = [one.stated(collective, size) for one in (self, healthy)], "NCCL's channels"
-        times = [one._at_width(found) for one, found in zip((self, healthy), stated, strict=True) if found]
+        both, by = (self, healthy), "NCCL's channels"
+        models = list(filter(None, [one.stated(collective, size) for one in both]))
+        times = [one._at_width(found) for one, found in zip(both, models, strict=False)]
         if len(times) < 2:
             # Likes are compared: rails that an edit makes unlike carry neither.
-            names = min((sent_by(one.bounded(collective)[0], collective) for one in (self, healthy)), key=len)
-            times, by = [one.links(collective, size, names).time_s for one in (self, healthy)], "the links"
+            names = min((sent_by(one.bounded(collective)[0], collective) for one in both), key=len)
+            models, by = [one.links(collective, size, names) for one in both], "the links"
+            times = [found.time_s for found in models]
             what = SENDS if collective.personalized else LINKS
         factor = times[0] / times[1]
         alike = self.multicast == healthy.multicast
@@ -484,7 +486,8 @@ class Library(TimingModel):
         if not any(other) and all(map(_LESSEN.match, self.machine.edits)):
             # Routes over fewer links may have fewer starts, and libraries do not find them.
             lost = healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate
-            factor = max(factor, 1.0, float(lost))
+            start = models[1].terms[0].time_s / models[1].time_s
+            factor = max(factor, 1.0, start + (1 - start) * float(lost))
         scope = library_rates.scope_of(healthy.nodes, healthy.ranks)
         usual = times[1] * library_rates.spread_at(EVERY, EVERY, "", what, scope, size).middle
         share, (low, high) = min(1.0, usual / before.time_s), (before.details[end] for end in _ENDS)
@@ -493,7 +496,7 @@ class Library(TimingModel):
         causes = ("the edits", self.machine.edits), ("the rates", self.question.rates), (lacks, True)
         cause = next(words for words, so in causes if so)
         longer = 1 + share * (factor - 1)
-        change = "unchanged by" if f"{longer:.3g}" == "1" else f"times {longer:.3g} for"
+        change = "unchanged by" if f"{longer:.4g}" == "1" else f"times {longer:.4g} for"
         part = f", which explain {100 * share:.0f} % of that time" * (share < 1)
         origin = f"{details['origin']}; {change} {cause}, by {by}{part}"
         model = replace(self._modelled(collective, size), origin=origin)

@@ -431,3 +431,5 @@ def test_logs_that_would_be_taken_for_others_are_refused() -> None:
         bs.locate(BOX, [box((0, 1))], nodes=2, hosts=("a", "b"))
     with pytest.raises(InputError, match="no size and time"):
         bs.locate(BOX, [replace(box((0, 1)), rows=())])
+    with pytest.raises(InputError, match="aurora runs oneccl"):
+        bs.locate("aurora", plan=True)

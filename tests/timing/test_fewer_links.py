@@ -157,3 +157,22 @@ def test_no_latency_makes_an_edit_quicker(machine: str, nodes: int, edit: str) -
         asked = [bs.load(machine, nodes=nodes, edits=one) for one in ((), edit, f"{edit} latency=50us")]
         healthy, slow, late = (bs.expect(one, ["allreduce"], [size]).takes[0].time_s for one in asked)
         assert healthy <= slow <= late * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "edit"),
+    [
+        ("hgx-h100", 1, "degrade gpu0-nvswitch lanes=1"),
+        ("dgx-a100", 1, "degrade gpu0-nvswitch lanes=3"),
+        ("hgx-h100", 2, "without nic[0-3]"),
+    ],
+)
+def test_lost_bandwidth_costs_a_start_nothing(machine: str, nodes: int, edit: str) -> None:
+    """Few bytes wait for steps, not for links: the latency of these is as before, whatever lanes are lost."""
+    healthy, edited = (bs.load(machine, nodes=nodes, edits=one) for one in ((), edit))
+    ratios = []
+    for size in (2**10, 2**30):
+        before, after = (bs.expect(one, ["allreduce"], [size]).takes[0].time_s for one in (healthy, edited))
+        ratios.append(after / before)
+    assert 1 <= ratios[0] < 1.05
+    assert ratios[1] > 1.8

@@ -708,7 +708,8 @@ def locate(
     Raises
     ------
     InputError
-        For a log whose GPUs are unknown or not those of the machine, and as `load` does.
+        For a log whose GPUs are unknown or not those of the machine, for one without NCCL or RCCL, and as
+        `load` does.
     FileError
         For a file that is no log.
 
@@ -726,6 +727,9 @@ def locate(
         raise InputError(f"the logs hold no test of {collective}")
     rig = _Rig.of(Question.of(machine, nodes=many, edits=edits), hosts, [run for run, _ in runs])
     faults = rig.faults
+    library = next(device.library for device in faults.node.devices if device.holds)
+    if library.upper() not in VISIBLE:
+        raise InputError(f"locate asks for nccl-tests or rccl-tests, and {faults.node.name} runs {library}")
     seen = [rig.seen(run, given) for run, given in runs]
     single = Suspicion(faults, many, seen)
     suspicion = single.settled
