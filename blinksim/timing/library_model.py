@@ -473,13 +473,14 @@ class Library(TimingModel):
         before, what = healthy._risen(collective, size), PREDICTED
         both, by = (self, healthy), "NCCL's channels"
         models = list(filter(None, [one.stated(collective, size) for one in both]))
-        times = [one._at_width(found) for one, found in zip(both, models, strict=False)]
-        if len(times) < 2:
+        if len(models) < 2:
             # Likes are compared: rails that an edit makes unlike carry neither.
             names = min((sent_by(one.bounded(collective)[0], collective) for one in both), key=len)
             models, by = [one.links(collective, size, names) for one in both], "the links"
             times = [found.time_s for found in models]
             what = SENDS if collective.personalized else LINKS
+        else:
+            times = [one._at_width(found) for one, found in zip(both, models, strict=True)]
         factor = times[0] / times[1]
         alike = self.multicast == healthy.multicast
         other = not alike, self.ranks != healthy.ranks, self.question.rates

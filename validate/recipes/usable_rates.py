@@ -242,7 +242,7 @@ def without(rig: Rig) -> Iterator[None]:
             (usable_fit, "nccl_time", nccl_time),
         ):
             stack.enter_context(mock.patch.object(where, name, stand_in))
-        for cached in (public_tables.host_times, library_time._smallest):
+        for cached in (public_tables.chosen_freely, public_tables.host_times, library_time._smallest):
             stack.callback(cached.cache_clear)
             cached.cache_clear()
         fresh = grouped(fit_machine(machine), lambda one: (one.machine, one.library, one.scope))
