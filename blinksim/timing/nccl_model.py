@@ -249,8 +249,8 @@ def projections(
     """
     collective.check_ranks(prediction.job.ranks)
     job, found, timed = prediction.job, list[Projection](), prediction.times(collective.name, size)
-    for name in (None,) * len(timed) if names is None else names:
-        timing = timed[len(found)] if name is None else _timing(name, timed)
+    chosen = timed if names is None else [_timing(name, timed) for name in names]
+    for name, timing in zip([""] * len(timed) if names is None else names, chosen, strict=True):
         family = FAMILY.get(timing.algorithm, "tree")
         graph = prediction.graphs[family]
         channels = graph.nchannels if family == "nvls" else prediction.nchannels

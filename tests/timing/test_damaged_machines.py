@@ -69,7 +69,7 @@ def test_a_damaged_cluster_that_picks_otherwise_says_so_in_its_terms() -> None:
     assert ratio == pytest.approx(1.1365, rel=1e-4)
     # What bytes take is as many times longer, and the starts of steps are as before.
     bytes_take = 1 - healthy.terms[0].time_s / healthy.time_s
-    assert damaged.time_s / healthy.time_s == pytest.approx(1 + bytes_take * float(lost - 1), rel=1e-3)
+    assert damaged.time_s / healthy.time_s == pytest.approx(1 + bytes_take * float(lost - 1))
 
 
 ALIKE = [
@@ -194,8 +194,9 @@ def test_a_node_without_an_adapter_carries_what_the_others_do() -> None:
     rings = (found["without n0.nic0"].time_s - found[""].time_s) / (ring - 1)
     assert expected[""]["ring Simple"] < rings <= found[""].time_s
     # The bound of the cluster rises by as much where all nodes lack one, and the starts of steps do not.
-    one, every = (found[edit].time_s for edit in ("without n0.nic0", "without nic0"))
-    assert one <= 1.001 * every <= 1.002 * (found[""].time_s + rings * (8 / 7 - 1))
+    start = found[""].terms[0].time_s / found[""].time_s
+    longer = max(ring, start + (1 - start) * 8 / 7)
+    assert (found["without nic0"].time_s - found[""].time_s) / (longer - 1) == pytest.approx(rings)
 
 
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 1), ("hgx-h100", 2), ("gb200-nvl72", 1), ("p5en", 8)])
