@@ -38,8 +38,9 @@ _BITS = {"double": 64, "long": 64, "float": 32, "int": 32, "half": 16, "short": 
 _MADE: dict[str, Any] = {"EMPTY_DICT": {}, "EMPTY_LIST": [], "NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TAKEN = {"APPEND": 1, "SETITEM": 2, "TUPLE2": 2, "APPENDS": 0, "SETITEMS": 0, "TUPLE": 0}
 _GIVEN = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "BINGET", "LONG_BINGET")
-Call = tuple[str, str, int, str, int, float]
-"""Group, ranks as text, their number, the collective's name or `STEP`, bytes and seconds; 0 where unknown."""
+Call = tuple[str, str, int, str, int, float, int]
+"""Group, ranks as text, their number, the collective's name or `STEP`, bytes, seconds, and which call of its
+group and collective it is, from 1; 0 where unknown."""
 
 
 def read(path: str | os.PathLike[str]) -> list[Call] | None:
@@ -69,7 +70,7 @@ def _profiled(root: Entry) -> Iterator[Call]:
     for event in at(root, "traceEvents").items():
         args = event.a(dict, "an object {…}").get("args")
         if str(event.value.get("name")).startswith(STEP) and event.value.get("cat") == "user_annotation":
-            yield "", "", 0, STEP, 0, at(event, "dur").number(0, 1e15) / 1e6
+            yield "", "", 0, STEP, 0, at(event, "dur").number(0, 1e15) / 1e6, 0
         if event.value.get("cat") == "kernel" and isinstance(args, dict) and "Collective name" in args:
             more = at(event, "args")
             splits = (str(args.get(f"{way} split size"))[:10_000] for way in ("In", "Out"))
@@ -79,7 +80,7 @@ def _profiled(root: Entry) -> Iterator[Call]:
             name, count = at(more, "Collective name").text(200), at(more, "Group size").whole(1, 10**6)
             ranks, size = args.get("Process Group Ranks"), _bytes(at(more, "dtype", "").text(40), elements)
             group, time_s = " ".join(filter(None, words)), at(event, "dur").number(0, 1e12) / 1e6
-            yield group, str(ranks)[: 10 * count], count, name * even, size, time_s
+            yield group, str(ranks)[: 10 * count], count, name * even, size, time_s, 0
 
 
 def _recorded(root: Entry) -> Iterator[Call]:
@@ -96,16 +97,19 @@ def _recorded(root: Entry) -> Iterator[Call]:
         dtype = "".join(map(str, at(entry, "input_dtypes", []).a(list, "a list […]")[:1]))
         size = _bytes(dtype, max(sum(map(math.prod, each)) for each in sides))
         time_s, name = at(entry, "duration_ms").number(0, 1e9) / 1e3, at(entry, "profiling_name").text(200)
-        yield " ".join(group), ranks, ranks.count(",") + bool(ranks), name, size, time_s
+        yield " ".join(group), ranks, ranks.count(",") + bool(ranks), name, size, time_s, 0
 
 
 def _inspected(root: Entry) -> Iterator[Call]:
-    """A record of NCCL Inspector; its sizes of allgather and reduce-scatter are those of a shard."""
+    """A record of NCCL Inspector; its sizes of allgather and reduce-scatter are those of a shard.
+
+    It writes the last call that is over from time to time, so each rank has records of other calls.
+    """
     header, perf = at(root, "header"), at(root, "coll_perf")
     count, name = at(header, "n_ranks").whole(1, 10**6), at(perf, "coll").text(40)
     size = at(perf, "coll_msg_size_bytes").whole(0, 2**60) * (count if name in _SHARDED else 1)
-    time_s = at(perf, "coll_exec_time_us").number(0, 1e12) / 1e6
-    yield at(header, "id").text(80), "", count, name, size, time_s
+    us, call = at(perf, "coll_exec_time_us").number(0, 1e12), at(perf, "coll_sn", -1).whole(-1, 2**60) + 1
+    yield at(header, "id").text(80), "", count, name, size, us / 1e6, call
 
 
 def _unpickled(path: str, data: bytes) -> object:

@@ -323,6 +323,43 @@ def published(name: str, collective: str) -> Run:
     return Run(name, collective, int(first["gpus"]), tuple(rows))
 
 
+REAL = DATA / "h200x4"
+
+
+def real(name: str) -> list[str]:
+    return [str(path) for path in sorted(REAL.glob(f"{name}*.txt"))]
+
+
+def test_four_real_gpus_are_sound() -> None:
+    """nccl-tests on 4 H200 of one board, 2026-11: all four, and all pairs."""
+    found = bs.locate(REAL / "topo.xml", real("healthy"))
+    assert (found.status, len(found.to_dict()["logs"])) == (0, 7)
+    assert max(one["probability"] for one in found.rows()) < 1e-5
+
+
+def test_a_real_gpu_that_another_process_keeps_busy() -> None:
+    """Matrix products of another process on GPU 2, in the three runs that `next_run` asked for one after the other."""
+    logs = real("busy-gpu2")
+    for run_logs, asked in ((logs[:1], "0,2"), (logs[:2], "0,1")):
+        assert bs.locate(REAL / "topo.xml", run_logs, next_run=True).next_run.startswith(
+            f"CUDA_VISIBLE_DEVICES={asked} "
+        )
+    found = bs.locate(REAL / "topo.xml", logs)
+    assert (found.status, found.first[0].kind.name, found.first[0].place) == (1, "clock", "gpu2")
+    assert {one["place"] for one in found.rows() if one["tied"]} == {"gpu2", "gpu2-nvswitch"}
+
+
+def test_a_real_connection_that_copies_keep_busy() -> None:
+    """Copies between GPUs 2 and 3 take a part of their NVLinks: one end is named, and the next run shows the other."""
+    logs = real("copies-gpu2-gpu3")
+    found = bs.locate(REAL / "topo.xml", logs, next_run=True)
+    assert (found.status, found.first[0].kind.name, found.first[0].place) == (1, "nvlink", "gpu2-nvswitch")
+    assert 0.4 < found.first[0].share < 0.8
+    done = [Path(log).read_text().splitlines()[0].removeprefix("# ") for log in logs]
+    assert found.next_run.startswith("CUDA_VISIBLE_DEVICES=1,3 ")
+    assert found.next_run not in done
+
+
 def test_good_and_bad_boxes_without_nvlink() -> None:
     """The second host of the PCIe box: all of its PCIe is slow."""
     good, bad = (published(f"pan-4090-n8{more}", "allreduce") for more in ("", "-slow"))

@@ -8,17 +8,20 @@ import io
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import blinksim as bs
-from blinksim.answers.logs.expectation import members_of, read_runs
+from blinksim.answers.logs.expectation import members_of, of_one_job, read_runs
 from blinksim.cli.main import run
-from blinksim.errors import BlinksimError, FileError
+from blinksim.errors import BlinksimError, FileError, InputError
 
 EIGHT = list(range(8))
+DATA = Path(__file__).parents[1] / "data"
+JOB_LOGS = DATA / "job_logs"
 
 
 def kernel(name: str, elements: tuple[int, int], ranks: list[int], dur: float, **more: Any) -> dict[str, Any]:
@@ -119,6 +122,41 @@ def test_records_of_the_inspector(tmp_path: Path) -> None:
     assert calls(path) == [(group, "allreduce", 8, 2**34, 61974)]
 
 
+def recorded(name: str) -> list[str]:
+    logs = sorted(JOB_LOGS.glob(f"inspector-4xh200-{name}rank*.json.gz"))
+    return [word for log in logs for word in ("--check", str(log))]
+
+
+def test_real_records_of_the_inspector(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of NCCL 2.28.9 on 4 H200, each rank's of other calls: a sound job, and one beside matrix products on GPU 2."""
+    machine = str(DATA / "located" / "h200x4" / "topo.xml")
+    assert run(["expect", machine, *recorded(""), "--one-job", "--json", "-q"]) == 0
+    sound = json.loads(capsys.readouterr().out)["jobs"]
+    assert {one["collective"] for one in sound} == {"allreduce", "allgather", "reducescatter"}
+    assert all(one["time_s"] == pytest.approx(one["expected_s"], rel=0.05) for one in sound)
+    assert run(["expect", machine, *recorded("busy-gpu2-"), "--one-job", "-q"]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"waited .* for others, most for that of \S*busy-gpu2-rank2", said)
+    # By itself a log counts the time that its rank waits.
+    assert run(["expect", machine, *recorded("")[:2], "-q"]) == 1
+
+
+def test_numbered_calls_count_where_all_logs_have_them(tmp_path: Path) -> None:
+    """Two ranks recorded calls 0 and 1, and 1 and 2: call 1 is shared. Logs without a shared call are of no one job."""
+    logs = []
+    for rank, numbers in enumerate(((0, 1), (1, 2))):
+        lines = [json.loads(record("AllReduce", 2**20 * (1 + number), 100 + rank, 8)) for number in numbers]
+        for line, number in zip(lines, numbers, strict=True):
+            line["coll_perf"]["coll_sn"] = number
+        logs.append(tmp_path / f"{rank}.log")
+        logs[-1].write_text("\n".join(map(json.dumps, lines)))
+    [job] = of_one_job([one for log in logs for one in read_runs(log)])
+    assert [(row.size, round(1e6 * row.time_s)) for row in job.rows] == [(2**21, 100)]
+    logs[1].write_text(logs[1].read_text().splitlines()[1])
+    with pytest.raises(InputError, match="not of the ranks of one job"):
+        of_one_job([one for log in logs for one in read_runs(log)])
+
+
 def test_a_trace_beside_what_is_expected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """As long as NCCL takes, and four GPUs at half of it: what is above is half of what these took."""
     usual = {}
@@ -204,9 +242,6 @@ def test_damaged_logs_are_refused_in_one_line(
     assert run(["expect", "hgx-h100", "--check", str(path)]) == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
-
-
-JOB_LOGS = Path(__file__).parents[1] / "data" / "job_logs"
 
 
 def ranks_of(name: str) -> list[str]:

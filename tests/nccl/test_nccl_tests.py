@@ -335,8 +335,10 @@ def test_tags_inside_rows(tmp_path: Path, tag: str) -> None:
     assert plain_rows(tagged) == plain_rows(plain)
 
 
+@pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("tag", ["", "[0] "])
-def test_a_message_of_nccl_in_the_middle_of_a_row(tmp_path: Path, tag: str) -> None:
+def test_a_message_of_nccl_in_the_middle_of_a_row(tmp_path: Path, tag: str, halves: bool) -> None:
+    """Behind the head, and as nccl-tests prints with NCCL_DEBUG_SUBSYS=TUNING, behind each half too."""
     lines = text("allreduce", 8, POINTS).splitlines()
     (plain,) = read(write(tmp_path, "\n".join(lines)))
     torn = []
@@ -345,7 +347,10 @@ def test_a_message_of_nccl_in_the_middle_of_a_row(tmp_path: Path, tag: str) -> N
         if line.startswith("#") or not minus:
             torn.append(line)
         else:
-            torn += [f"{tag}{head}  -1{tag}box:12:34 [0] NCCL INFO Bytes -> Algo 0 proto 0 time 25.8", f"{tag}{rest}"]
+            message = f"{tag}box:12:34 [0] NCCL INFO Bytes -> Algo 0 proto 0 time 25.8"
+            numbers = rest.split()
+            pieces = [" ".join(numbers[:4]) + message, message, " ".join(numbers[4:])] if halves else [rest]
+            torn += [f"{tag}{head}  -1{message}", *(f"{tag}{piece}" for piece in pieces)]
     (found,) = read(write(tmp_path, "\n".join(torn), "torn.txt"))
     assert plain_rows(found) == plain_rows(plain)
 

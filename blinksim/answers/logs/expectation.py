@@ -156,21 +156,21 @@ def read_runs(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     if calls is None:
         return tests_log.read(path)
     by_job = defaultdict[tuple[str, tuple[int, ...], int, str], list[Row]](list)
-    for group, ranks, number, name, size, time_s in calls:
+    for group, ranks, number, name, size, time_s, call in calls:
         plain, listed = re.sub("[^a-z]", "", name.lower()), tuple(map(int, re.findall("[0-9]{1,7}", ranks)))
         collective = next((one for one in _NAMES if one in plain), "")
         step_s += time_s if name == traces.STEP else 0.0
         if collective and 0 < size < 2**62 and time_s and number != 1:
-            row = Row(size, 0, "", "none", -1, False, time_s, size / time_s, 0.0, None, 0)
-            # Long lists of ranks are cut in the middle.
-            by_job[group, listed if len(listed) == number else (), number, collective].append(row)
+            # Long lists of ranks are cut in the middle. Calls without a number get a negative one.
+            rows = by_job[group or "-", listed if len(listed) == number else (), number, collective]
+            call = call or len(rows) - 2**40
+            rows.append(Row(size, 0, "", "none", -1, False, time_s, size / time_s, 0.0, None, call))
     if not by_job:
         raise FileError(path, "holds no calls of collectives with their size and time")
     runs = []
     for (group, listed, number, collective), rows in by_job.items():
         places = tuple(RankPlace(own, "", rank, "", "") for own, rank in enumerate(listed))
-        run = Run(os.fspath(path), collective, number, tuple(rows), places)
-        runs.append(replace(run, group=group or "-", step_s=step_s))
+        runs.append(Run(os.fspath(path), collective, number, tuple(rows), places, group=group, step_s=step_s))
     return tuple(runs)
 
 
@@ -178,20 +178,22 @@ def of_one_job(runs: Iterable[Run]) -> list[Run]:
     """The runs of the logs of several ranks of one job, each group and collective as one.
 
     The last to come to a call does not wait for others, so a call takes what its quickest rank took; in a
-    gather and a scatter, whose root alone has all blocks, what its slowest one took. Raises `InputError` for
-    logs that are not of one job: their calls differ.
+    gather and a scatter, whose root alone has all blocks, what its slowest one took. Of numbered calls count
+    those in all logs. Raises `InputError` for logs that are not of one job: their calls differ.
     """
     found, job = list[Run](), attrgetter("group", "places", "ranks", "collective")
     for (*_, name), same in grouped(runs, job):
         paths = [run.path for run in same]
-        sizes = {tuple(row.size for row in run.rows) for run in same}
-        if not same[0].group or len(sizes) > 1 or len({*paths}) < len(paths):
+        told = [{(row.line, row.size): row for row in run.rows} for run in same]
+        shared = set(told[0]).intersection(*told)
+        alone = set(told[0]).union(*told) - shared
+        if not all((same[0].group, shared, min(alone, default=(0,))[0] >= 0, len({*paths}) == len(paths))):
             why = "not of the ranks of one job, as their calls differ"
             raise InputError(f"{' '.join(paths)}: {why}; judge each log by itself")
-        own, rows = Collective(name), (run.rows for run in same)
+        own, rows = Collective(name), [[one[call] for call in sorted(shared)] for one in told]
         pick = max if own.personalized and own.rooted else min
         calls = tuple(pick(each, key=attrgetter("time_s")) for each in zip(*rows, strict=True))
-        taken = {run.path: sum(row.time_s for row in run.rows) for run in same}
+        taken = {path: sum(row.time_s for row in each) for path, each in zip(paths, rows, strict=True)}
         waited = max(0.0, max(taken.values()) - sum(row.time_s for row in calls))
         late, steps = min(taken, key=taken.__getitem__) if waited else "", max(run.step_s for run in same)
         whole = replace(same[0], path=", ".join(paths), rows=calls, step_s=steps, waited_s=waited, late=late)

@@ -501,9 +501,9 @@ class Suspicion:
         """
         if (settled := self.settled) is not self:
             return settled.next_run()
-        told = {job: self.informs(job) for job in self.choices}
+        told = {job: self.informs(job) for job in self.choices if job not in [one.job for one in self.seen]}
         for alike in grouped(((job.collective, self.kind(job)), job) for job in self.choices).values():
-            for job in alike:
+            for job in told.keys() & {*alike}:
                 spots = {*job.gpus}
                 if other := next((one for one in alike if spots.isdisjoint(one.gpus)), None):
                     told[job] = max(told[job], self.informs(job, other) / 2)

@@ -420,7 +420,7 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
             draft.adapters = draft.adapters if draft.complete else adapters
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
-            line = _NOISE_TO_END.sub("", line) if draft.columns is not None and _ROW.match(line) else ""
+            line = _NOISE_TO_END.sub("", line) if draft.columns and (draft.piece or _ROW.match(line)) else ""
         if _BARE.match(line):
             line = f"# {line}"
         if line.startswith("#"):
@@ -473,9 +473,10 @@ def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
     line = _INNER_TAG.sub(" ", line) if "[" in line or ":" in line else line
     before, number = draft.piece or ("", number)
     line, draft.piece = f"{before}{line}", None
-    words = draft.columns.filled(line.split())
-    if draft.columns.head and len(words) == len(draft.columns.head) and _ROW.match(line):
-        # Head and numbers are printed one after the other, and something came between.
+    words, head = draft.columns.filled(line.split()), len(draft.columns.head)
+    first = head + sum(map(len, draft.columns.halves[:-1]))
+    if head and _ROW.match(line) and len(words) in (head, first if before else head):
+        # Head and halves are printed one after the other, and something came between.
         draft.piece = f"{line} ", number
         return
     draft.rows += draft.columns.split(path, line, number)
