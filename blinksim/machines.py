@@ -30,7 +30,7 @@ from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
 from blinksim.topology import rules
 from blinksim.topology.cluster import place
-from blinksim.topology.elements import regarded
+from blinksim.topology.elements import copies, regarded
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import ALL, IDLE, NONE, Names, class_names, listed, names_text, relay_names
 from blinksim.units import whole
@@ -606,8 +606,9 @@ def at_rates(topology: Topology, rates: str) -> Topology:
         return topology
     fabric = after.fabric if topology.fabric == before.fabric else topology.fabric
     # Whatever their lanes.
-    changed = {replace(a, lanes=1): b for a, b in zip(before.links, after.links, strict=True)}
-    links = tuple(replace(changed.get(replace(x, lanes=1), x), lanes=x.lanes) for x in topology.links)
+    own, known = (copies(one.links, lanes=[1] * len(one.links)) for one in (topology, before))
+    changed = dict(zip(known, after.links, strict=True))
+    links = tuple(copies([changed.get(link, link) for link in own], lanes=[link.lanes for link in topology.links]))
     # Edits of links have taken away what was measured of them.
     as_it_is = (topology.execution, topology.nccl_rates) == (before.execution, before.nccl_rates)
     now: Any = {"links": links, "fabric": fabric, "rates": after.rates, "loaded_from": (name, rates)}

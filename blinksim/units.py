@@ -35,7 +35,7 @@ _RATE |= {f"{prefix}b/s": Fraction(1000**power, 8) for power, prefix in enumerat
 _PER_SECOND = {unit.removesuffix("/s") + "ps": scale for unit, scale in _RATE.items()}
 _TIME = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
 _TIME["µs"] = _TIME["us"]
-_NUMBER = re.compile(
+NUMBER = re.compile(
     r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?|[0-9]{1,30}/0{0,30}[1-9][0-9]{0,30})"
 )
 _EXACT = re.compile(r"-?[0-9]+(/0*[1-9][0-9]*)?")
@@ -158,13 +158,6 @@ def parse_time(text: str) -> float:
     if not 0 <= time <= 3600:
         raise InputError(f"{text!r} is not a latency (0 to 3600 s)")
     return float(time)
-
-
-def parse_number(text: str) -> Fraction:
-    """An exact number from text such as ``0.95``, ``2e-6`` or ``3/2``; raises `InputError` for anything else."""
-    if not _NUMBER.fullmatch(text.strip()):
-        raise InputError(f"{text[:40]!r} is not a number; write it like 0.95, 2e-6 or 3/2")
-    return Fraction(text.strip())
 
 
 def parse_exact(text: object) -> Fraction:

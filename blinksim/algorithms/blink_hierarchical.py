@@ -65,8 +65,7 @@ def build(
     """
     plan = Plan(topology, collective, "blink_hierarchical", "forest")
     known = bound or find_bound(topology, collective)
-    hops = find_hops(topology)
-    options = cliques(topology, hops) if groups is None else [_given(topology, hops, groups)]
+    hops, options = considered(topology, groups)
     several = filter(None, (dict(_chunks(hops, option)) for option in options))
     mixes = [(_equal(hops, chunks, best_mix(list(chunks), hops.capacity)), chunks) for chunks in several]
     if not mixes:
@@ -96,6 +95,19 @@ def build(
         for step, (arcs, op) in enumerate(phases):
             plan.add_edges(chunk, [(*arc, hops.routes[arc]) for arc in arcs], op, step, channel)
     return with_gap(plan.finish(), known)
+
+
+def considered(topology: Topology, groups: Sequence[Sequence[str]] | None) -> tuple[Hops, list[Groups]]:
+    """The partitions to choose from, those given or `cliques`, and the hops that their chunks may take."""
+    nodes = tuple(tuple(topology.member_places[one].tolist()) for one in nodes_of(topology, topology.members))
+    if groups is None and prod(map(len, nodes)) > _MOST_OWNERS:
+        # Owners at equal positions: of many nodes other pairs are most of all.
+        alike = {arc for group in (*nodes, *zip(*nodes, strict=False)) for arc in permutations(group, 2)}
+        hops = find_hops(topology, only=alike)
+        if (options := cliques(topology, hops)) == [nodes]:
+            return hops, options
+    hops = find_hops(topology)
+    return hops, cliques(topology, hops) if groups is None else [_given(topology, hops, groups)]
 
 
 def cliques(topology: Topology, hops: Hops) -> list[Groups]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from yaml import SequenceNode
+
 from blinksim.errors import InputError, unknown
 from blinksim.formats.error_locations import blamed_on
 from blinksim.textio import text_files, yaml_nodes
@@ -226,7 +228,7 @@ def read_link_class(name: str, key: Entry, value: Entry, resolved: bool) -> Link
     if "assumed" in given:
         # ``true``, or a list of names.
         marked, numbers = given["assumed"], (*bandwidth, "latency", "overhead")
-        if marked.is_list:
+        if isinstance(marked.node, SequenceNode):
             assumed = tuple(item.choice(numbers, "number of the class") for item in marked.items(example="[latency]"))
         elif marked.choice(("true", "false"), "answer (or list of numbers)") == "true":
             assumed = numbers

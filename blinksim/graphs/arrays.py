@@ -73,7 +73,8 @@ def occurrences(values: npt.NDArray[Whole]) -> Ints:
     [0, 0, 1, 2]
     """
     before, order = np.empty(len(values), dtype=np.int64), np.argsort(values, kind="stable")
-    before[order] = places(np.unique(values[order], return_counts=True)[1])
+    first = np.flatnonzero(np.append(True, np.diff(values[order]) != 0)[: len(values)])
+    before[order] = places(np.diff(first, append=len(values)))
     return before
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
 
 from blinksim.budget import seconds_left
 from blinksim.errors import InfeasibleError
@@ -38,7 +37,10 @@ class Program:
     """Maximise a sum of non-negative variables under rows; build it, `solve` it, read `value`, `values` and `duals`."""
 
     def __init__(self) -> None:
-        self._model = ModelBuilderHelper()
+        # It takes longer to load than most trees take that need no program.
+        from ortools.linear_solver.python import model_builder_helper
+
+        self._glop, self._model = model_builder_helper, model_builder_helper.ModelBuilderHelper()
         self._variables = 0
         self.value = 0.0
         self.values: Floats = np.zeros(0)
@@ -69,12 +71,12 @@ class Program:
         for variable, factor in objective:
             self._model.set_var_objective_coefficient(variable, factor)
         self._model.set_maximize(True)
-        solver = ModelSolverHelper("glop")
+        solver = self._glop.ModelSolverHelper("glop")
         left = seconds_left()
         limits = "" if left is None else f" max_time_in_seconds: {left}"
         solver.set_solver_specific_parameters(f"max_deterministic_time: {MOST_WORK}{limits}")
         solver.solve(self._model)
-        if solver.status() != SolveStatus.OPTIMAL:
+        if solver.status() != self._glop.SolveStatus.OPTIMAL:
             seconds_left(_LAST * (left or 0.0))
             raise InfeasibleError(f"the linear program of this bound has no optimum ({solver.status().name.lower()})")
         self.values, self.duals = np.asarray(solver.variable_values()), np.asarray(solver.dual_values())

@@ -14,7 +14,7 @@ smoothed (P. Wentges, Weighted Dantzig-Wolfe decomposition for linear mixed-inte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -34,6 +34,7 @@ from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology
 
 Arc = tuple[int, int]
+Arcs = Collection[Arc]
 Load = tuple[tuple[int, int], ...]
 Weight = TypeVar("Weight", int, float, Fraction)
 
@@ -75,17 +76,17 @@ class Hops:
         return {arc: sum(price[r] * times for r, times in load) for arc, load in self.loads.items()}
 
 
-def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool = True) -> Hops:
+def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool = True, only: Arcs = ()) -> Hops:
     """The hops between the members and `helpers` (further devices that trees may branch at).
 
-    divided: what a hop carries is divided among all routes as good as its own. Raises `InfeasibleError` if no
-    two vertices are joined.
+    divided: what a hop carries is divided among all routes as good as its own. only: the pairs that count; default:
+    all. Raises `InfeasibleError` if no two vertices are joined.
     """
     shared, links, head = resources(topology), topology.links, topology.ends[1].tolist()
     uses_of = [shared.members[first:last].tolist() for first, last in pairwise(shared.starts.tolist())]
     vertices = tuple(topology.index[name] for name in (*topology.members, *helpers))
     inside, routes, router = set(vertices), dict[Arc, tuple[int, ...]](), topology.router
-    for arc in permutations(vertices, 2):
+    for arc in (arc for arc in permutations(vertices, 2) if not only or arc in only):
         with suppress(InfeasibleError):
             route = router.route(*arc)
             if inside.isdisjoint(map(head.__getitem__, route[:-1])):

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise, permutations, zip_longest
@@ -324,14 +324,15 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True)
 class LocalTree:
-    """A tree inside a host with `weight` (1: a whole shard). port: where its data enters, -1 if its root is a member.
+    """A tree inside a host with `weight` (1: a whole shard), without which trees compare.
 
+    port: where its data enters, -1 if its root is a member.
     edges: (parent, child, local links), parents before children. entry: links from the port to the first
     member. out: from there back to the port, by which it sends on; None if the port's feeder does.
     """
 
     root: int
-    weight: Fraction
+    weight: Fraction = field(compare=False)
     edges: Edges
     port: int = -1
     entry: Path = ()
@@ -695,8 +696,7 @@ def spread(hosts: Hosts, trees: Sequence[Sequence[LocalTree]], kind: int) -> tup
 
     A port that can give out less than the others is used less by the same factor.
     """
-    shape = hosts.shape
-    host = hosts.kinds.index(kind)
+    shape, host = hosts.shape, hosts.kinds.index(kind)
     wide = hosts.widths(host)
     others = {other for place, other in enumerate(hosts.kinds) if place != host}
     rows: dict[int, dict[int, list[tuple[LocalTree, Fraction]]]] = {}
@@ -714,6 +714,7 @@ def spread(hosts: Hosts, trees: Sequence[Sequence[LocalTree]], kind: int) -> tup
     return tuple(pieces)
 
 
+@lru_cache(maxsize=4)
 def all_pieces(hosts: Hosts, rate: Fraction) -> list[tuple[Piece, ...]] | None:
     """The pieces of the shards of every kind of host; None if some host has no trees. rate: the best of a shard."""
     kinds, trees, members = hosts.kinds, list[list[LocalTree]](), hosts.shape.members
@@ -724,8 +725,7 @@ def all_pieces(hosts: Hosts, rate: Fraction) -> list[tuple[Piece, ...]] | None:
             wide = with_many_ports(hosts, spread(hosts, [level], 0), rate)
             if wide is not None:
                 return [wide]
-        packed = packed or packed_host(hosts, kinds.index(kind), rate, weights)
-        if packed is None:
+        if (packed := packed or packed_host(hosts, kinds.index(kind), rate, weights)) is None:
             return None
         trees.append(packed)
     return [spread(hosts, trees, kind) for kind in range(len(trees))]

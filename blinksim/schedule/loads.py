@@ -133,7 +133,7 @@ def _name(links: Sequence[Link], link: Ints, side: Ints, sums: Sequence[str], pl
 
 def sums_formed(schedule: Schedule, shared: Resources) -> tuple[Ints, Ints32]:
     """(send, resource) for every sum that adders with a rate form: a send that brings a part of it."""
-    found = list(sums_at(schedule, shared.adders)) if shared.adders else []
+    found = list(sums_at(schedule, shared.adders)) if np.isin(schedule.dst, [*shared.adders]).any() else []
     number = [shared.adders[switch] for _, switch in found]
     return np.array([send for send, _ in found], np.int64), np.array(number, np.int32)
 

@@ -374,9 +374,9 @@ class Builder:
     ) -> None:
         """Sends, as numbers or arrays that broadcast against each other. src and dst are device indices."""
         given = (chunk, src, dst, op, step, route, channel)
-        arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.int32) for a in given))
-        for column, array in zip(self._columns, arrays, strict=True):
-            column.append(array.ravel())
+        shape = np.broadcast(*given).shape
+        for column, values in zip(self._columns, given, strict=True):
+            column.append(np.full(shape, values, dtype=np.int32).ravel())
 
     def finish(self) -> Schedule:
         """The schedule; raises `InputError` if the arrays do not fit, `InfeasibleError` for too fine shares."""

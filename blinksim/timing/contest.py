@@ -161,15 +161,6 @@ class Contest(Tabular):
         timed += [answer(size) for answer in self.others.values()]
         return sorted(timed, key=lambda projection: projection.time_s)
 
-    def quickest(self, size: int) -> Projection:
-        """The quickest on the links; trees that a floor shows to be slower are not timed."""
-        at, found = self.at(size), list[Projection]()
-        floors = {name: least_of_forest(candidate, size) for name, candidate in at.candidates.items()}
-        for name in sorted(floors, key=floors.__getitem__):
-            if not found or floors[name] < found[0].time_s:
-                found = sorted(found + self.model.rank(at.only(name), size), key=lambda one: one.time_s)
-        return found[0]
-
     def answers(self, size: int, best: bool = False) -> list[Projection]:
         """As `projections`, with a lower bound on the time if the model counts the links alone.
 
@@ -374,7 +365,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
-    from blinksim.algorithms.building.symmetric_trees import symmetric_host_trees
+    from blinksim.algorithms.building.symmetric_trees import same_trees, symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import read_hosts
 
@@ -387,11 +378,16 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     leaves = hosts is not None and len(hosts.fabric.leaves) > 1
     if collective.rooted:
         found += _other_rooted_trees(best, rate, leaves)
-    elif hosts is not None and leaves and not hosts.fabric.narrow(hosts.rates[0][1]):
-        packed = symmetric_host_trees if best.by_symmetry else from_hosts
-        found.append(packed(part, collective, rate, by_leaf=True))
-    if not (collective.rooted or best.by_symmetry) and best.compact.chunks > _FEW_TREES * part.ranks:
-        found.append(from_hosts(part, collective, rate * (1 - _LESS)))
+    elif hosts is not None:
+        if leaves and not hosts.fabric.narrow(hosts.rates[0][1]):
+            packed = symmetric_host_trees if best.by_symmetry else from_hosts
+            found.append(packed(part, collective, rate, by_leaf=True))
+        if not best.by_symmetry and best.compact.chunks > _FEW_TREES * part.ranks:
+            less, shard = rate * (1 - _LESS), Fraction(1 + (collective.name == "allreduce"), part.ranks)
+            # What reaches the bound is what is packed at that rate; in other shares only it is no other form.
+            attained = rate == best_known(part, collective, ()).rate
+            if not (attained and same_trees(hosts, rate * shard, less * shard)):
+                found.append(from_hosts(part, collective, less))
     return tuple(Candidate(other) for other in found if other is not None)
 
 

@@ -17,8 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cache, cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from itertools import starmap
 from statistics import median
 from typing import Any, TypeVar, cast, get_args
@@ -35,7 +34,7 @@ from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
 from blinksim.results import Term
 from blinksim.textio.text_table import count
-from blinksim.timing.contest import MOST_SENDS, Contest, able_of, ceiling_of, least_time_of
+from blinksim.timing.contest import MOST_SENDS, able_of, ceiling_of, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LENT, LINKS, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, kin_of, library_time
@@ -54,7 +53,7 @@ ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place"
 MODEL = "library"
 T = TypeVar("T")
 _ENDS = "interval_low_s", "interval_high_s"
-_SETTINGS = "version", "multicast", "published", "constants", "set_up"
+_SETTINGS = "version", "multicast", "set_up", "published", "constants"
 SHARE = "8 in 10"
 """The share of published times that the intervals hold."""
 # What libraries are called in answers, by the attribute of GPUs.
@@ -72,6 +71,8 @@ _FADES_IN_NODES = 64
 _FALLS = 16
 # Edits that give no link more bandwidth, whatever they say of its latency: the rate that is lost is the same.
 _LESSEN = re.compile("(without|degrade) ")
+# What a model remembers, some 2 KB each.
+_MOST_FOUND = 10_000
 # What one allreduce does at least.
 _ROOTED = "broadcast", "reduce"
 
@@ -99,6 +100,8 @@ def _once(method: Callable[..., T]) -> Callable[..., T]:
     def found(self: Library, *asked: object, **how: object) -> T:
         key = method, self.published, self.constants, *asked, *how.values()
         if key not in self._found:
+            if len(self._found) > _MOST_FOUND:
+                self._found.clear()
             self._found[key] = method(self, *asked, **how)
         return cast("T", self._found[key])
 
@@ -151,10 +154,7 @@ class Library(TimingModel):
         self.question = Question()
         self.healthy: Library | None = None
         self._found: dict[tuple[object, ...], Any] = {}
-        self._others = cache(lambda name, nodes, each: self.at(Question(name, nodes=nodes, ranks_per_node=each))[0])
-        self.contests: dict[tuple[Collective, tuple[str, ...]], Contest] = {}
         self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
-        self.alone: dict[Collective, tuple[Topology, Fraction, tuple[str, ...]]] = {}
 
     def at(self, question: Question, **settings: Any) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it.
@@ -590,7 +590,7 @@ class Library(TimingModel):
 
     def _beside(self, nodes: int, each: int, name: str = "") -> Library:
         """The model of other nodes with so many GPUs each, of this machine or one named; it knows as much."""
-        other = self._others(name or self._name, nodes, each)
+        other = known_job(name or self._name, nodes, each, **{of: getattr(self, of) for of in _SETTINGS[:3]})
         other.published, other.constants = self.published, self.constants
         return other
 
@@ -618,11 +618,13 @@ class Library(TimingModel):
         apart = columns.kind[node[columns.src] != node[columns.dst]].tolist()
         return self.machine.fabric.kind if self.machine.fabric else columns.classes[apart[0]] if apart else ""
 
+    @_once
     def _choice(self, collective: Collective, size: int) -> Timing | None:
         """What NCCL takes, by its own model."""
         known = self.prediction is not None and collective.name in COLLECTIVES
         return self.prediction.best(collective.name, size) if self.prediction and known else None
 
+    @_once
     def stated(self, collective: Collective, size: int) -> Projection | None:
         """The time that NCCL's model states, no less than links allow; None if it finds no channels."""
         if self._choice(collective, size) is None:
@@ -644,26 +646,18 @@ class Library(TimingModel):
         LL, and of the bytes at the rate that nothing exceeds where switches forward: it grows with what links
         carry less, and not with what is searched for.
         """
-        if collective not in self.alone:
-            part = self.bounded(collective)[0]
-            if part.relays:
-                # No library sends through GPUs without a rank, but where only these connect the others.
-                with suppress(InfeasibleError):
-                    alone = replace(self.question, relays=NONE, relays_reduce=False)
-                    part = replace(alone, collective=collective).part()
-            self.alone[collective] = part, ceiling_of(part, collective).rate, sent_by(part, collective)
-        part, rate, sent = self.alone[collective]
-        names = sent if names is None else tuple(names)
-        if names and (collective, names) not in self.contests:
-            contest = schedule_model("alpha-beta").contest
-            self.contests[collective, names] = contest(part, collective, names, sizes=[size], only_best=True)
-        if names:
-            return self.contests[collective, names].quickest(size)
+        part = self.bounded(collective)[0]
+        if part.relays:
+            # No library sends through GPUs without a rank, but where only these connect the others.
+            with suppress(InfeasibleError):
+                part = replace(self.question, relays=NONE, relays_reduce=False, collective=collective).part()
+        if names := sent_by(part, collective) if names is None else names:
+            return schedule_model("alpha-beta").times(part, collective, [size], names)[0]
         known, rounds = constants_of(self.version), 2 if collective.name == "allreduce" else 1
         inside, across = (rounds * known.hop_latency[over]["tree"][0] for over in ("nvlink", "net"))
         steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
         start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")
-        terms = start, Term("bytes sent", size / float(rate), "links")
+        terms = start, Term("bytes sent", size / float(ceiling_of(part, collective).rate), "links")
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": "chains and trees"}
         return Projection(**of_part(part, 1, **asked), terms=terms, bottleneck=terms[1].name)
 
@@ -740,6 +734,12 @@ class Library(TimingModel):
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, tuner.nodes or 1, relays=(), **asked)
         return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
+
+
+@lru_cache(maxsize=64)
+def known_job(name: str, nodes: int, each: int, **settings: Any) -> Library:
+    """The model of a job on a machine of the catalogue, which answers about many machines and sizes ask."""
+    return Library(**settings).at(Question(name, nodes=nodes, ranks_per_node=each))[0]
 
 
 def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.errors import InputError, unknown
 from blinksim.topology.elements import Device, Link
 from blinksim.topology.graph import Topology, machine_fields
-from blinksim.units import parse_number
+from blinksim.units import NUMBER
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -32,7 +32,7 @@ def _rate(data: Mapping[str, Any], name: str, where: str) -> Fraction | None:
     if given is None:
         return None
     try:
-        rate = parse_number(str(given))
+        rate = Fraction(text if NUMBER.fullmatch(text := str(given).strip()) else "")
         agree = rounded is None or math.isclose(float(rounded), float(rate), rel_tol=1e-9)
     except (InputError, ValueError, TypeError, OverflowError):
         raise InputError(f"{where}: {given!r} is not a {name} in GB/s, such as 25 or 61/4") from None

@@ -93,6 +93,12 @@ def add_host_trees(
     return True
 
 
+def same_trees(hosts: Hosts, *rates: Fraction) -> bool:
+    """Whether shards at all these rates are packed in the same trees, in whatever parts."""
+    every = [[piece[2:] for kind in all_pieces(hosts, rate) or () for piece in kind] for rate in rates]
+    return all(trees == every[0] for trees in every)
+
+
 def _divisions(hosts: Hosts, whole: bool, by_leaf: bool) -> list[list[tuple[Fraction, int]]]:
     """The parts in which every host's shards go out, with their positions where other leaves pass them on; else -1.
 
@@ -156,7 +162,8 @@ class _Writer:
         self.rank = np.full(len(plan.topology.devices), -1, dtype=np.int64)
         self.rank[plan.topology.member_places] = np.arange(plan.n)
         self.pairs = np.array(pairs or [], dtype=np.int64)
-        self._local: dict[Path, Ints] = {}
+        # Of a tree its depths, and the columns of its sends in all hosts as from step 0 on.
+        self._local: dict[LocalTree, tuple[dict[int, int], Ints]] = {}
         self._across: dict[tuple[int, int, Path, int], Ints] = {}
         self._leaf_of, self._place = np.array(hosts.fabric.leaf_of), np.zeros(hosts.count, dtype=np.int64)
         for leaf in hosts.fabric.leaves:
@@ -197,7 +204,7 @@ class _Writer:
             if not len(others):
                 continue
             # From the next host on, so that not all hosts begin with the same one.
-            there = np.roll(others, -int(np.searchsorted(others, host)))
+            there = np.concatenate(np.split(others, [np.searchsorted(others, host)])[::-1])
             for tree in trees:
                 start = depth[self.hosts.shape.feeds[tree.port][0]]
                 self.across(host, there, tree, start)
@@ -255,25 +262,22 @@ class _Writer:
         number[there, first : first + len(both)] = np.array(added, dtype=np.int64).reshape(len(routes), len(both))
         return number
 
-    def _put(self, src: Ints, dst: Ints, depth: Ints, routes: tuple[Ints, Ints]) -> None:
+    def _put(self, src: Ints, dst: Ints, depth: Ints, routes: Iterable[Ints]) -> None:
         for column, values in zip(self._columns, (src, dst, depth, *routes), strict=True):
             column.append(values.ravel())
 
     def inside(self, there: Ints, tree: LocalTree, first: int | Ints) -> dict[int, int]:
         """The tree's edges in all these hosts, whose root has the data at step `first`; returns members' depths."""
-        depth = depths(tree.root, [edge[:2] for edge in tree.edges])
-        if not tree.edges:
-            return depth
-        for _, _, path in tree.edges:
-            if path not in self._local:
-                self._local[path] = self._both(self.hosts.link[:, list(path)])
-        routes = np.stack([self._local[path][there] for _, _, path in tree.edges], axis=1)
-        device = self.hosts.device[there]
-        children = [b for _, b, _ in tree.edges]
-        relative = np.array([depth[b] - 1 for b in children])
-        steps = np.broadcast_to(np.reshape(first, (-1, 1)) + relative, (len(there), len(children)))
-        ends = device[:, [a for a, _, _ in tree.edges]], device[:, children]
-        self._put(*ends, steps, (routes[:, :, 0], routes[:, :, 1]))
+        if tree not in self._local:
+            depth, device = depths(tree.root, [edge[:2] for edge in tree.edges]), self.hosts.device
+            columns = np.zeros((5, len(device), len(tree.edges)), dtype=np.int64)
+            for place, (a, b, path) in enumerate(tree.edges):
+                columns[:3, :, place] = device[:, a], device[:, b], np.full(len(device), depth[b] - 1)
+                columns[3:, :, place] = self._both(self.hosts.link[:, list(path)]).T
+            self._local[tree] = depth, columns
+        depth, columns = self._local[tree]
+        src, dst, steps, *routes = columns[:, there]
+        self._put(src, dst, steps + np.reshape(first, (-1, 1)), routes)
         return depth
 
     def across(self, host: int, there: Ints, tree: LocalTree, step: int) -> None:
