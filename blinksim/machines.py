@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -147,6 +146,8 @@ def this_machine(rates: RatesName | str = "nominal") -> Topology:
     ... except bs.MissingError:
     ...     found = None  # no GPUs here
     """
+    import subprocess
+
     from blinksim.formats import nvidia_smi
 
     advice = "name a machine, as in: blinksim advise hgx-h200"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, reduce
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from blinksim.units import exact_GBps, in_GBps
@@ -76,6 +75,8 @@ class Tabular:
         return pd.DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         html = self.to_frame().to_html(index=False, max_rows=40, float_format="{:.4g}".format)
         # Names in the text come from files of others.
         return f"<pre>{escape(repr(self))}</pre>{html}"

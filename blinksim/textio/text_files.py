@@ -12,7 +12,6 @@ import csv
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 import sys
@@ -129,14 +128,15 @@ def read_rows(path: Path, make: Callable[[dict[str, str]], Made], what: str) -> 
     """
     lines = read_text(path, what="table").splitlines()
     first = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    made = []
-    for number, row in enumerate(csv.DictReader(lines[first:]), start=first + 2):
-        if None in row or None in row.values():
+    table = filter(None, csv.reader(lines[first:]))
+    made, names = list[Made](), next(table, [])
+    for number, row in enumerate(table, start=first + 2):
+        if len(row) != len(names):
             raise FileError(path, "has more or fewer cells in this line than in its first", number)
         try:
-            made.append(make(row))
+            made.append(make(dict(zip(names, row, strict=True))))
         except (KeyError, ValueError, ZeroDivisionError, InputError) as error:
-            raise FileError(path, f"is no {what}: {','.join(row.values()):.80} ({error})", number) from None
+            raise FileError(path, f"is no {what}: {','.join(row):.80} ({error})", number) from None
     return made
 
 
@@ -323,6 +323,9 @@ def _special(kind: int | None) -> bool:
 
 def _other_name(place: Path) -> Path:
     """A name beside `place` that nobody can guess, short enough for every name that `place` may have."""
+    # It loads much that only what writes needs.
+    import secrets
+
     return place.with_name(f".blinksim-{secrets.token_hex(12)}.part")
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from html import escape
 from itertools import compress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -226,6 +225,8 @@ class Topology(Tabular):
         )
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         import pandas as pd
 
         facts = attrgetter("kind", "lanes", "bandwidth", "latency", "overhead")
