@@ -384,9 +384,9 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
             found.append(packed(part, collective, rate, by_leaf=True))
         if not best.by_symmetry and best.compact.chunks > _FEW_TREES * part.ranks:
             less, shard = rate * (1 - _LESS), Fraction(1 + (collective.name == "allreduce"), part.ranks)
-            # What reaches the bound is what is packed at that rate; in other shares only it is no other form.
+            # In other shares only they are no other form.
             attained = rate == best_known(part, collective, ()).rate
-            if not (attained and same_trees(hosts, rate * shard, less * shard)):
+            if not (attained and same_trees(hosts, best.compact.chunks, rate * shard, less * shard)):
                 found.append(from_hosts(part, collective, less))
     return tuple(Candidate(other) for other in found if other is not None)
 

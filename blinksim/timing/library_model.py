@@ -53,7 +53,7 @@ ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place"
 MODEL = "library"
 T = TypeVar("T")
 _ENDS = "interval_low_s", "interval_high_s"
-_SETTINGS = "version", "multicast", "set_up", "published", "constants"
+_SETTINGS = "version", "multicast", "published", "constants", "set_up"
 SHARE = "8 in 10"
 """The share of published times that the intervals hold."""
 # What libraries are called in answers, by the attribute of GPUs.
@@ -590,9 +590,7 @@ class Library(TimingModel):
 
     def _beside(self, nodes: int, each: int, name: str = "") -> Library:
         """The model of other nodes with so many GPUs each, of this machine or one named; it knows as much."""
-        other = known_job(name or self._name, nodes, each, **{of: getattr(self, of) for of in _SETTINGS[:3]})
-        other.published, other.constants = self.published, self.constants
-        return other
+        return known_job(name or self._name, nodes, each, **{of: getattr(self, of) for of in _SETTINGS})
 
     def by_constants(self, collective: Collective, size: int) -> _Modelled | None:
         if not self.constants or collective.traffic is not None:

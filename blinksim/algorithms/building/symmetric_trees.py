@@ -93,10 +93,11 @@ def add_host_trees(
     return True
 
 
-def same_trees(hosts: Hosts, *rates: Fraction) -> bool:
-    """Whether shards at all these rates are packed in the same trees, in whatever parts."""
-    every = [[piece[2:] for kind in all_pieces(hosts, rate) or () for piece in kind] for rate in rates]
-    return all(trees == every[0] for trees in every)
+def same_trees(hosts: Hosts, many: int, *rates: Fraction) -> bool:
+    """Whether shards at all these rates are packed in so many trees, the same in whatever parts."""
+    found = [packed for rate in rates if (packed := all_pieces(hosts, rate))]
+    every = [[piece[2:] for kind in hosts.kinds for piece in packed[kind]] for packed in found]
+    return len(every) == len(rates) and all(len(trees) == many and trees == every[0] for trees in every)
 
 
 def _divisions(hosts: Hosts, whole: bool, by_leaf: bool) -> list[list[tuple[Fraction, int]]]:
