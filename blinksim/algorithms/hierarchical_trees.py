@@ -48,8 +48,9 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     def inside(op: int, level: int) -> Round:
         tail, head, root, _ = hops[hops[:, 3] == level].T
         ends = [places[end].reshape(-1, 1) for end in ((head, tail) if op == REDUCE else (tail, head))]
-        own, exchange = np.repeat(root, nodes)[:, None] * nodes + np.arange(nodes), Exchange(*ends)
-        return Round(exchange, Fraction(1, places.size), op, chunks=nodes, chunk=lambda src, dst, step: own)
+        own, each = np.repeat(root * nodes, nodes)[:, None], np.arange(nodes)
+        # Of thousands of nodes all chunks take gigabytes, and only what is written out has them.
+        return Round(Exchange(*ends), Fraction(1, places.size), op, chunks=nodes, chunk=lambda *_: own + each)
 
     levels = range(int(hops[:, 3].max()) + 1)
     if collective.reduces:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter, defaultdict
 from contextlib import suppress
 from fractions import Fraction
@@ -17,7 +18,7 @@ from hypothesis import given, strategies as st
 from textbook import CLOSED_FORMS, Postal
 
 from blinksim import machines
-from blinksim.algorithms import hierarchical
+from blinksim.algorithms import hierarchical, hierarchical_trees
 from blinksim.algorithms.building import plan as plans
 from blinksim.algorithms.hierarchical_trees import low_trees
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
@@ -326,6 +327,19 @@ def test_trees_inside_nodes_leave_them_no_more_than_needed(
     assert crossing.sum() == phases * part.ranks * (nodes - 1)
     assert {len(schedule.links_of(route)) for route in set(schedule.route[~crossing].tolist())} == {1}
     assert least <= (rate(schedule) or 0) / bound(part, Collective(collective)).rate <= 1
+
+
+def test_trees_of_alike_nodes_take_memory_by_their_messages() -> None:
+    """Steps of 256 nodes are told by no more than their ends: four times those of 64, not by the chunks in them."""
+    sizes = list[int]()
+    for nodes in (64, 256):
+        part = machines.load("aurora", nodes=nodes).selected()
+        tracemalloc.start()
+        kept = hierarchical_trees.rounds(part, Collective("allreduce"))
+        sizes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        assert sum(one.exchange.messages(part.ranks) for one in kept) > 2 * 11 * part.ranks
+    assert sizes[1] < 6 * sizes[0]
 
 
 @given(data=st.data(), ranks=st.integers(2, 9))
