@@ -696,10 +696,13 @@ class PresetModel(TimingModel):
         fabric, found = (topology.fabric,) if topology.fabric else (), list[Projection]()
         latencies = {link.kind: link.latency + link.overhead for link in (*topology.links, *fabric)}
         for size in sizes:
-            terms = project(topology, nodes, ranks_per_node, size, self.preset, collective.name)
-            left_out_s, time_s = sum(latencies.get(term.limit, 0.0) for term in terms), total(terms)
+            # What two nodes spend on messages, more do as well, however long their bytes take.
+            counts = nodes, min(nodes, 2) if topology.nodes == 1 else nodes
+            asked = ranks_per_node, size, self.preset, collective.name
+            terms, few = (project(topology, each, *asked) for each in counts)
+            left_out_s, time_s = sum(latencies.get(term.limit, 0.0) for term in few), total(terms)
             # The next power of two, which is easier to say.
-            least = 1 << max(0, math.ceil(size * _MOST_LEFT_OUT * left_out_s / time_s) - 1).bit_length()
+            least = 1 << max(0, math.ceil(size * _MOST_LEFT_OUT * left_out_s / total(few)) - 1).bit_length()
             if size < least:
                 each = f"one message on each of its links takes {format_time(left_out_s)}"
                 why = f"it counts no latencies, and {each}; take a larger size"
@@ -707,12 +710,11 @@ class PresetModel(TimingModel):
             members = ranks_of(topology, nodes, ranks_per_node, self.preset)
             busy = {term.limit: total(one for one in terms if one.limit == term.limit) for term in terms}
             slowest = max(busy, key=busy.__getitem__)
-            asked = {"collective": collective, "size": size, "model": self.name, "algorithm": own[0]}
-            asked |= {"members": members, "links": tuple(kind for kind in busy if kind in latencies)}
-            part = of_part(topology, nodes // topology.nodes, relays=(), **asked)
+            what = {"collective": collective, "size": size, "model": self.name, "algorithm": own[0]}
+            what |= {"members": members, "links": tuple(kind for kind in busy if kind in latencies)}
+            part = of_part(topology, nodes // topology.nodes, relays=(), **what)
             bottleneck = f"{slowest}: {', '.join(term.name for term in terms if term.limit == slowest)}"
-            left_out, share = sorted(latencies.keys() - busy.keys()), busy[slowest] / time_s
-            details = {"time_by_class_s": busy, "bottleneck_busy": share}
-            details |= {"holds_from_bytes": least, "links_left_out": left_out}
+            details = {"time_by_class_s": busy, "bottleneck_busy": busy[slowest] / time_s}
+            details |= {"holds_from_bytes": least, "links_left_out": sorted(latencies.keys() - busy.keys())}
             found.append(Projection(**part, terms=terms, bottleneck=bottleneck, details=details))
         return found

@@ -295,6 +295,18 @@ def test_sizes_that_latencies_decide_are_refused(nodes: int, ranks: int, by_hand
             answer(str(size), nodes, ranks)
 
 
+@pytest.mark.parametrize("model", ["aurora-projection", "aurora-projection-mdfi", "aurora-chain", "projection"])
+@pytest.mark.parametrize("ranks", [1, 2, 4, 12])
+def test_more_nodes_are_refused_no_fewer_sizes(model: str, ranks: int) -> None:
+    """They pass more messages, whose latencies the equations leave out."""
+    aurora = Question("aurora", ranks_per_node=ranks)
+    least = [
+        rank(replace(aurora, nodes=nodes), "allreduce", 10**11, model).best.details["holds_from_bytes"]
+        for nodes in (2, 3, 4, 8, 64, 1024)
+    ]
+    assert least == sorted(least)
+
+
 def test_an_edit_of_links_that_no_term_has_says_so() -> None:
     edits = ("replace mdfi bandwidth=50GB/s", "replace xe bandwidth=50GB/s")
     hidden = "replace mdfi bandwidth=50GB/s; changes nothing: no term has mdfi"
