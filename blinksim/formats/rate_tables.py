@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from yaml import SequenceNode
-
 from blinksim.errors import InputError, unknown
 from blinksim.formats.error_locations import blamed_on
 from blinksim.textio import text_files, yaml_nodes
@@ -228,7 +226,7 @@ def read_link_class(name: str, key: Entry, value: Entry, resolved: bool) -> Link
     if "assumed" in given:
         # ``true``, or a list of names.
         marked, numbers = given["assumed"], (*bandwidth, "latency", "overhead")
-        if isinstance(marked.node, SequenceNode):
+        if marked.is_list:
             assumed = tuple(item.choice(numbers, "number of the class") for item in marked.items(example="[latency]"))
         elif marked.choice(("true", "false"), "answer (or list of numbers)") == "true":
             assumed = numbers
