@@ -184,7 +184,7 @@ class Executed(ScheduleModel):
         found: list[Run] = []
         most_s = self.most_s
         for estimate, times in self.estimates(part, schedule, size):
-            if estimate.time.time_s <= overstated(schedule.form, size) * most_s:
+            if max(estimate.time.time_s / overstated(schedule.form, size), estimate.time.ports_s) <= most_s:
                 with suppress(SlowerError):
                     found.append(times.simulate(schedule, size, estimate.protocol, most_s))
                     most_s = min(most_s, found[-1].time.time_s)
