@@ -21,9 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
-from itertools import takewhile
 from math import inf, lcm
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -42,9 +41,10 @@ from blinksim.graphs.arrays import per_topology, places
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
+from blinksim.schedule.loads import RouteUses, resources, single_routes
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import Outline
-from blinksim.timing.alpha_beta import cost, least_of_forest
+from blinksim.timing.alpha_beta import Floats, Starts, cost, least_of_forest
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import BRANCHING, Link, copies
 from blinksim.topology.graph import Topology
@@ -135,9 +135,8 @@ class Contest(Tabular):
     def only(self, *names: str) -> Contest:
         """The same contest among the algorithms named."""
         found = self.among({name: candidate for name, candidate in self.candidates.items() if name in names})
-        found.others |= {name: answer for name, answer in self.others.items() if name in names}
-        found.besides |= self.besides
-        return found
+        others = {name: answer for name, answer in self.others.items() if name in names}
+        return replace(found, others=others, besides=self.besides)
 
     def at(self, size: int) -> Contest:
         """The same with the schedule by each name that alpha and beta say is the quickest for `size` bytes.
@@ -226,11 +225,10 @@ def ceiling_of(
     known = best_known(part, collective, tuple(grants))
     certificate = known.certificate
     assumes = of_blocks(granting(assumed_by(certificate, collective), *said), collective)
-    scope = type(certificate).__name__.lower()
     every = () if grants or collective.personalized else able_of(part)
     rate = best_known(part, collective, every).rate if every else certificate.rate
     more = (rate, granted_to_switches(every)) if rate > certificate.rate else None
-    shown = "" if assumes == NOTHING else assumes
+    scope, shown = type(certificate).__name__.lower(), "" if assumes == NOTHING else assumes
     return Ceiling(certificate.rate, certificate.words(part), shown, scope, said, more, known.searched)
 
 
@@ -406,41 +404,50 @@ def fewer_trees(whole: Candidate, size: int) -> Candidate:
 
     Each tree costs the start of its messages, which may be more than a small share gains.
     """
-    if not thinner(whole):
-        return whole
     best, least = whole, cost(whole, size).time_s
-    # Ever fewer trees take ever longer to pass all bytes.
-    floors, most = ((least_of_forest(fewer, size), fewer) for fewer in thinner(whole)), 1.5 * least
-    for floor, fewer in sorted(takewhile(lambda one: one[0] <= most, floors), key=itemgetter(0)):
-        if floor < least and (time := cost(fewer, size).time_s) < least:
-            best, least = fewer, time
+    floors = ((_SAFE * (byte_s * size + start_s).max(), made) for byte_s, start_s, made in thinner(whole))
+    for floor, made in sorted(floors, key=itemgetter(0)):
+        one = made() if floor < least else None
+        if one and least_of_forest(one, size) < least and (time := cost(one, size).time_s) < least:
+            best, least = one, time
     return best
 
 
 @lru_cache(maxsize=32)
-def thinner(whole: Candidate) -> tuple[Candidate, ...]:
+def thinner(whole: Candidate) -> list[tuple[Floats, Floats, Callable[[], Candidate | None]]]:
     """With the largest trees or paths of every pair of ends only, of equal ones the lowest, ever fewer.
 
-    Of many, a sixteenth less each time.
+    Of many, a sixteenth less each time. Before what writes them, seconds on every resource at least: for each
+    byte of the size, and for starts of further messages.
     """
-    schedule = whole.timed
+    schedule, found = whole.timed, list[Any]()
     if whole.build or whole.parallel or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
-        return ()
+        return found
     ends = schedule.origin.astype(np.int64) * (int(schedule.target.max(initial=0)) + 1) + schedule.target
     _, kind, count = np.unique(ends, return_inverse=True, return_counts=True)
     place, height = np.empty(schedule.chunks, dtype=np.int64), np.zeros(schedule.chunks, dtype=np.int64)
     np.maximum.at(height, schedule.chunk, schedule.step)
     place[np.lexsort((height, -schedule.share_num, kind))] = places(count)
-    most, found = int(count.max()), list[Schedule | None]()
+    most, chunk, route, share = int(count.max()), schedule.chunk, schedule.route, 1.0 * schedule.share_num
+    spread, shared = single_routes(schedule), resources(schedule.topology)
+    starts, routes = Starts.of(schedule, spread, shared), np.arange(len(spread.count), dtype=np.int32)
     while most > 1:
         most -= most // 16 or 1
-        found.append(only_chunks(schedule, place < most, kind))
-    return tuple(Candidate(fewer) for fewer in found if fewer is not None)
+        kept = place < most
+        chunk, route = chunk[kept[chunk]], route[kept[chunk]]
+        more = np.bincount(kind, share) / np.bincount(kind, share * kept) / schedule.share_den
+        carried = np.asarray(np.bincount(route, (share * more[kind])[chunk], len(routes)), dtype=np.float64)
+        each, longest = starts.overheads(routes, len(shared.rate), np.bincount(route, minlength=len(routes)))
+        # The one piece of a tree that is alone meets no other.
+        further = (each - longest) * (np.count_nonzero(kept) > 1)
+        byte_s = RouteUses.of(spread, shared).loads(carried) / shared.rates
+        found.append((byte_s, further, cache(partial(only_chunks, schedule, kept, kind))))
+    return found
 
 
-def only_chunks(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArray[np.int64]) -> Schedule | None:
+def only_chunks(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArray[np.int64]) -> Candidate | None:
     """With some chunks only, which share what the others of their kind had; None if that needs too fine shares."""
-    chunks, sends = np.flatnonzero(kept), kept[schedule.chunk]
+    chunks, sends, number = np.flatnonzero(kept), kept[schedule.chunk], np.cumsum(kept) - 1
     # Below 2^53 these sums are exact.
     whole, part = np.bincount(kind, schedule.share_num), np.bincount(kind[chunks], schedule.share_num[chunks])
     # Whole numbers of any length: with fractions it takes ten times as long.
@@ -451,9 +458,8 @@ def only_chunks(schedule: Schedule, kept: npt.NDArray[np.bool_], kind: npt.NDArr
         return None
     taken: dict[str, Any] = {name: getattr(schedule, name)[chunks] for name in ("origin", "target")}
     taken |= {name: getattr(schedule, name)[sends] for name in ("src", "dst", "op", "step", "route", "channel")}
-    taken["share_num"] = (over * den // under).astype(np.int64)
-    taken["chunk"] = (np.cumsum(kept) - 1)[schedule.chunk[sends]].astype(np.int32)
-    return replace(schedule, share_den=den, bound={}, **taken)
+    share, chunk = (over * den // under).astype(np.int64), number[schedule.chunk[sends]].astype(np.int32)
+    return Candidate(replace(schedule, share_num=share, share_den=den, chunk=chunk, bound={}, **taken))
 
 
 def symmetric(
@@ -507,11 +513,8 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
         from blinksim.algorithms.packed import from_hosts
 
         # Written out, those by symmetry would be the same trees, at the same rate.
-        aim = contest.bound.rate
-        trees = _kept(
-            "trees of hosts", part, collective,
-            lambda: symmetric(part, collective, aim, 0.0) or from_hosts(part, collective, aim),
-        )  # fmt: skip
+        job, aim = (part, collective), contest.bound.rate
+        trees = _kept("trees of hosts", *job, lambda: symmetric(*job, aim, 0.0) or from_hosts(*job, aim))
         # A search that takes a second finds better ones where these miss the bound.
         if trees is not None and (part.ranks > _SOLVED.get("packed", 0) or (trees.rate or 0) >= _HOSTS * aim):
             _enter(contest, packed, sizes, say, quickest_trees(trees, sizes))
@@ -591,7 +594,7 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best:
         if name in here and cost(here[name], size).time_s <= cost(there[name], size).time_s:
             continue
         every = [moved(there[name]), *contest.besides[name], *([contest.candidates[name]] if name in here else [])]
-        every.sort(key=lambda one: cost(one, max(sizes)).time_s)
+        every = sorted(every, key=lambda one: cost(one, max(sizes)).time_s)
         contest.candidates[name], *contest.besides[name] = every
         for reasons in (contest.refused, contest.left_out):
             reasons.pop(name, None)
@@ -631,10 +634,9 @@ def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: st
         there = entry.name in contest.candidates or entry.name in contest.slower
         if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
             continue
-        most = _SOLVED.get(entry.name)
-        why = "search" if most is None else leader
-        if most is not None and contest.topology.ranks > most:
-            why = why or f"search on more than {most} ranks"
+        most = _SOLVED.get(entry.name, 0)
+        many = f"search on more than {most} ranks" * (contest.topology.ranks > most)
+        why = leader or many if most else "search"
         if why:
             contest.left_out[entry.name] = why
         else:
@@ -704,8 +706,7 @@ def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
             return ""
     if entry.every_pair and (pairs := part.ranks * (part.ranks - 1)) > MOST_PAIRS:
         return f"a route for each of {pairs:,} pairs of ranks"
-    sends = entry.sends_on(part, collective.name)
-    return f"more than {MOST_SENDS:,} sends" if sends > MOST_SENDS else ""
+    return f"more than {MOST_SENDS:,} sends" * (entry.sends_on(part, collective.name) > MOST_SENDS)
 
 
 def _leader(contest: Contest, sizes: Collection[int]) -> str:
