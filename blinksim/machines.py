@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -104,20 +104,27 @@ def load(
     table = os.fspath(rates).strip()
     if like is not None:
         if Path(name).suffix.lower() in _XML:
-            whole = _described(name, _XML, table, like=load(like))
+            found = _described(name, _XML, table, like=load(like))
         elif Path(name).suffix.lower() in _TEXT or _is_smi(name):
-            whole = known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=table))
+            found = known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=table))
         else:
             neither = f"{name} is neither a topology file (.xml) nor text of nvidia-smi"
             raise InputError(f"{neither}; like={os.fspath(like)} completes what these leave out")
-        return assemble(whole, nodes, changes)
+        return assemble(found, nodes, changes)
     name = _as_catalogued(name)
     node = _node(name, table)
+    return _loaded(id(node), node, (name, table), whole(nodes, "nodes"), changes)
+
+
+# Machines that are equal may differ in what was measured of them; the same one shares what is found of it.
+@lru_cache(maxsize=8)
+def _loaded(number: int, node: Topology, read: tuple[str, str], nodes: int, edits: Sequence[str]) -> Topology:
+    """A node as it was read, `number` in memory, as `load` gives it. read: the name and the table."""
     # What-ifs at the rates of a source document or of a file are in its own terms.
-    both = [node, _node(name, NOMINAL)] if table in ("nccl", "measured") else []
+    both = [node, _node(read[0], NOMINAL)] if read[1] in ("nccl", "measured") else []
     pairs = zip(*((one.fabric, *one.links) for one in both), strict=True)
     shares = {new.kind: new.lane_bandwidth / old.lane_bandwidth for new, old in pairs if new and old}
-    return assemble(regarded(node, loaded_from=(name, table), of_nominal=shares), nodes, changes)
+    return assemble(regarded(node, loaded_from=read, of_nominal=shares), nodes, edits)
 
 
 def this_machine(rates: RatesName | str = "nominal") -> Topology:
@@ -498,11 +505,10 @@ class Question:
     def preferring_known(self, rates: str | None) -> Question:
         """As `preferring`, if the machine has these rates; else the question itself."""
         wanted = self.preferring(rates)
-        try:
+        with suppress(InputError):
             wanted.node()
-        except InputError:
-            return self
-        return wanted
+            return wanted
+        return self
 
     def settings(self) -> dict[str, Any]:
         """All settings but the machine and the collective, as JSON values."""
@@ -603,8 +609,7 @@ def at_rates(topology: Topology, rates: str) -> Topology:
         nodes = (again(rates=one) for one in (table, rates))
         before, after = (assemble(node, topology.nodes or 1, topology.edits) for node in nodes)
     except BlinksimError:
-        topology.at_rates[rates] = topology
-        return topology
+        return topology.at_rates.setdefault(rates, topology)
     fabric = after.fabric if topology.fabric == before.fabric else topology.fabric
     # Whatever their lanes.
     own, known = (copies(one.links, lanes=[1] * len(one.links)) for one in (topology, before))
@@ -615,8 +620,7 @@ def at_rates(topology: Topology, rates: str) -> Topology:
     now: Any = {"links": links, "fabric": fabric, "rates": after.rates, "loaded_from": (name, rates)}
     now["of_nominal"] = after.of_nominal
     now |= {key: getattr(after, key) if as_it_is else None for key in ("execution", "nccl_rates")}
-    topology.at_rates[rates] = replace(topology, **now)
-    return topology.at_rates[rates]
+    return topology.at_rates.setdefault(rates, replace(topology, **now))
 
 
 def group_of(

@@ -291,6 +291,16 @@ def test_rate_files_beside_the_models_go_by_their_name(tmp_path: Path, monkeypat
     assert "lab" in machine_names.rate_names("dgx1-v100")
 
 
+def test_a_file_is_read_anew_where_only_what_was_measured_changed(tmp_path: Path) -> None:
+    path, text = tmp_path / "box.yaml", machine_names.catalogue_file("hgx-h100").read_text()
+    for blocks in (100, 64, 100):
+        path.write_text(text.replace("blocks: 132", f"blocks: {blocks}"))
+        found = bs.load(path, nodes=2)
+        assert found.execution is not None
+        assert found.execution.blocks == blocks
+        assert found is bs.load(path, nodes=2)
+
+
 def test_several_nodes_need_a_fabric(tmp_path: Path) -> None:
     path = tmp_path / "box.yaml"
     path.write_text(machine_names.catalogue_file("dgx1-v100").read_text().split("fabric:")[0])
