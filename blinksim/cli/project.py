@@ -116,15 +116,15 @@ def _of_experts(options: Project, question: Question, wanted: Collective) -> Non
     from blinksim.timing.experts import project_experts
 
     given = f" size {options.size}, which --tokens gives" if options.size else ""
-    if given := given or typed_options(options, "why", "before") + typed_options(options.timing):
+    if given := given or typed_options(options, "before") + typed_options(options.timing):
         raise InputError(f"{wanted} takes no{given}: its time is that of the busiest link")
     found = project_experts(part := question.part(), wanted, **vars(options.drawing))
     said = {**question.described(part), **found.to_dict()}
     asked = f"{command_line(question, wanted.name)}{typed_options(options.drawing)}"
     # Among few GPUs schedules take the trees of the bound, which may be far quicker than ways of libraries.
     trees = f"synth {asked} -o schedule.json" if part.ranks <= APART else ""
-    more = f"next: blinksim {trees or f'bound {asked}'}"
-    answer("project", lambda: said, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
+    end = f"\nnext: blinksim {trees or f'bound {asked}'}"
+    answer("project", lambda: said, lambda: click.echo(as_typed(found.text(options.why)) + end), found.rows)
 
 
 def _with_library(options: Project, question: Question, collective: Collective, size: int) -> None:

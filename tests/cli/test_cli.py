@@ -532,3 +532,16 @@ def test_what_was_typed_comes_back_shortened(capsys: pytest.CaptureFixture[str])
     for line in (["diagnose", "log.txt", "--against", "9" * 5000], ["project", "dgx1-v100", f"--{'x' * 5000}"]):
         assert run(line) == 2
         assert len(capsys.readouterr().err) < 1700
+
+
+@pytest.mark.parametrize("machine", ["p5", "p5 --nodes 2", "mi300x --nodes 4"])
+def test_a_dispatch_fits_on_nine_lines(capsys: pytest.CaptureFixture[str], machine: str) -> None:
+    """Every way is named with its time; terms and the certificate of the floor are asked for."""
+    name, *more = machine.split()
+    asked = ["project", name, "dispatch", *more]
+    short, long = answer(capsys, *asked), answer(capsys, *asked, "--why")
+    assert len(short.splitlines()) <= 9
+    assert len(long.splitlines()) == len(short.splitlines()) + 2
+    assert [line for line in short.splitlines() if line not in long.splitlines()] == []
+    ways = json.loads(answer(capsys, *asked, "--json"))["ways"]
+    assert any(way["way"] in short for way in ways)

@@ -120,28 +120,27 @@ class ExpertTimes(Result):
         takes = f"{format_time(self.time_s)} with {self.takes['library']}"
         return f"{self.bound.collective} of {what}, {where}: {takes}"
 
-    def text(self) -> str:
-        """What libraries take, the ways on the links, the floor, what limits and would save."""
+    def text(self, why: bool = False) -> str:
+        """What libraries take, the quickest way on the links, the floor, what limits and would save.
+
+        why: also the terms of that way, and the certificate of the floor.
+        """
         topology, first, takes = self.bound.topology, self.ways[0], self.takes
-        terms, others = self.terms[first.name], list[tuple[str, str]]()
-        for way in self.ways:
-            loads = ", ".join(f"{kind} {most / 1e6:.4g} MB" for kind, most in way.bytes.items())
-            if way is first:
-                others.append(("busiest links", loads))
-            elif (way.bytes, self.terms[way.name]) != (first.bytes, terms):
-                others.append((way.name, f"{format_time(self.seconds(way))}; busiest links {loads}"))
+        terms, by = self.terms[first.name], f"by {first.name} at {topology.rates} rates, on the links"
         worst = max(terms, key=lambda term: term.time_s)
         limit = worst.limit if worst.limit in first.bytes else worst.name
-        floor = f"{format_time(self.floor_s)}, whatever the schedule"
+        busiest = ", ".join(f"{kind} {most / 1e6:.4g} MB" for kind, most in first.bytes.items())
+        apart = [way for way in self.ways if (way.bytes, self.terms[way.name]) != (first.bytes, terms)]
+        others = ", ".join(f"{way.name} {format_time(self.seconds(way))}" for way in apart)
         rates = f"logical {format_rate(self.logical)} a GPU, wire {format_rate(self.wire)} of {first.port}"
         low, high = (format_time(takes[f"interval_{end}_s"]) for end in ("low", "high"))
-        by = f"{format_time(self.could_s)} by {first.name} at {topology.rates} rates, on the links"
         facts = [("interval", f"{low} to {high}, 8 in 10 runs; {rates}"), ("from", takes["origin"])]
-        facts.append(("could take", f"{by}, no launches, no sorting of tokens"))
-        facts.append(("", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in terms)))
-        facts += [("cannot take less", floor), ("", self.bound.certificate.words(topology)), *others]
+        facts.append(("could take", f"{format_time(self.could_s)} {by}, no launches, no sorting of tokens"))
+        facts.append(("", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in terms) * why))
+        facts.append(("cannot take less", f"{format_time(self.floor_s)}, whatever the schedule"))
+        facts += [("", self.bound.certificate.words(topology) * why), ("other ways", others)]
         saved = ", ".join(f"{what} {100 * part:.3g} %" for what, part in self.saved.items())
-        facts += [("limited by", limit), ("would save", saved)]
+        facts += [("limited by", f"{limit}; busiest links {busiest}"), ("would save", saved)]
         return "\n".join((self.sentence(), *(f"  {what:<17} {words}" for what, words in facts if words)))
 
 
