@@ -34,7 +34,7 @@ from blinksim.schedule.loads import resources
 from blinksim.topology.graph import Topology
 
 Arc = tuple[int, int]
-Arcs = Collection[Arc]
+Arcs = Collection[Arc] | None
 Load = tuple[tuple[int, int], ...]
 Weight = TypeVar("Weight", int, float, Fraction)
 
@@ -76,7 +76,7 @@ class Hops:
         return {arc: sum(price[r] * times for r, times in load) for arc, load in self.loads.items()}
 
 
-def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool = True, only: Arcs = ()) -> Hops:
+def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool = True, only: Arcs = None) -> Hops:
     """The hops between the members and `helpers` (further devices that trees may branch at).
 
     divided: what a hop carries is divided among all routes as good as its own. only: the pairs that count; default:
@@ -86,7 +86,7 @@ def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool 
     uses_of = [shared.members[first:last].tolist() for first, last in pairwise(shared.starts.tolist())]
     vertices = tuple(topology.index[name] for name in (*topology.members, *helpers))
     inside, routes, router = set(vertices), dict[Arc, tuple[int, ...]](), topology.router
-    for arc in (arc for arc in permutations(vertices, 2) if not only or arc in only):
+    for arc in (arc for arc in permutations(vertices, 2) if only is None or arc in only):
         with suppress(InfeasibleError):
             route = router.route(*arc)
             if inside.isdisjoint(map(head.__getitem__, route[:-1])):

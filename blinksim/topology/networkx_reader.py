@@ -28,11 +28,12 @@ _LINK = ("bandwidth_exact", "bandwidth_GBps", "lanes", "latency", "overhead", "b
 def _rate(data: Mapping[str, Any], name: str, where: str) -> Fraction | None:
     """Bytes/s from ``<name>_exact`` or else ``<name>_GBps`` of `data`; raises `InputError` if the two disagree."""
     exact, rounded = data.get(f"{name}_exact"), data.get(f"{name}_GBps")
-    given = exact if exact is not None else rounded
-    if given is None:
+    if (given := rounded if exact is None else exact) is None:
         return None
     try:
-        rate = Fraction(text if NUMBER.fullmatch(text := str(given).strip()) else "")
+        if not NUMBER.fullmatch(text := str(given).strip()):
+            raise ValueError(text)
+        rate = Fraction(text)
         agree = rounded is None or math.isclose(float(rounded), float(rate), rel_tol=1e-9)
     except (InputError, ValueError, TypeError, OverflowError):
         raise InputError(f"{where}: {given!r} is not a {name} in GB/s, such as 25 or 61/4") from None

@@ -10,8 +10,10 @@ from itertools import combinations, pairwise, product
 import networkx as nx
 import pytest
 
+import blinksim as bs
+from blinksim.errors import InfeasibleError
 from blinksim.packing.choose import Limits, equal_shares, fewest, most_whole
-from blinksim.packing.columns import Column, Mix, best_mix, loads, shortened
+from blinksim.packing.columns import Column, Mix, best_mix, find_hops, loads, shortened
 from blinksim.packing.tree_columns import cheapest_tree
 
 
@@ -144,3 +146,14 @@ def test_a_spanning_tree_of_least_price(seed: int) -> None:
     if tree is not None:
         assert sum(price[arc] for arc in tree) == nx.minimum_spanning_tree(graph).size(weight="weight")
         assert nx.is_arborescence(nx.DiGraph(tree))
+
+
+def test_no_pair_is_not_every_pair() -> None:
+    """Without pairs named all count; of an empty set none does, and nothing is joined."""
+    machine = bs.load("dgx1-v100")
+    joined = set(find_hops(machine).routes)
+    assert len(joined) == 8 * 7
+    few = set(sorted(joined)[:3])
+    assert set(find_hops(machine, only=few).routes) == few
+    with pytest.raises(InfeasibleError, match="no link joins"):
+        find_hops(machine, only=set())

@@ -501,7 +501,8 @@ class Suspicion:
         """
         if (settled := self.settled) is not self:
             return settled.next_run()
-        told = {job: self.informs(job) for job in self.choices if job not in [one.job for one in self.seen]}
+        known = {one.job for one in self.seen}
+        told = {job: self.informs(job) for job in self.choices if job not in known}
         for alike in grouped(((job.collective, self.kind(job)), job) for job in self.choices).values():
             for job in told.keys() & {*alike}:
                 spots = {*job.gpus}
