@@ -624,13 +624,13 @@ class MachineComparison(Result):
                 ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
                 takes += " *" if takes == least else "  "
                 row = [format_size(one.size), name, str(len(one.members)), takes, ends]
-                row += [format_rate(one.busbw), str(one.details["basis"])]
+                held, so, _ = one.details["origin"].replace("held to what", "held to").partition(" takes: ")
+                row += [format_rate(one.busbw), held if so else str(one.details["basis"])]
                 rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * takes least at its size", *(f"  {words}" for words in refused_words(self.refused))]
-        unknown = [name for name, answers in self.answers.items() if not all(one.known for one in answers)]
-        alike = f"{UNKNOWN}: intervals that overlap rank no machines"
-        notes += [f"  {', '.join(unknown)}: {alike}"] if unknown else []
+        vague = [name for name, answers in self.answers.items() if not all(one.known for one in answers)]
+        notes += [f"  {', '.join(vague)}: {UNKNOWN}: intervals that overlap rank no machines"] * bool(vague)
         if self.prices:
             head.append("GB/s per price")
             said = f"; {self.best_for_money()}" if self.prices.keys() >= self.answers.keys() else ""

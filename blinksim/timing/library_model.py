@@ -46,7 +46,7 @@ from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE
 from blinksim.topology.symmetry import searched
-from blinksim.units import in_GBps
+from blinksim.units import format_size, in_GBps
 
 ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place": 6},)
 
@@ -381,22 +381,18 @@ class Library(TimingModel):
             nearest, found = (near, others) if near > nearest else (nearest, found)
         model = self._modelled(collective, size) if found else self._scaled(collective, size)
         ratios, sets = zip(*found, strict=True) if found else ((1.0,), ())
-        spreads, origin, what = [model.spread], model.origin, _BASES[model.what]
-        lent = dict.fromkeys(one.machine for one in sets)
-        lent.pop(self._name, None)
-        if nearest >= 1 and lent:
-            what, spreads = "lent", [self._spread(LENT, size, self._known_as)]
-            more = f" and {count(len(lent) - 1, 'other machine')}" if len(lent) > 1 else ""
-            origin = f"measured on {next(iter(lent))}{more} of the same links: {_sources(sets)}"
-        elif nearest >= 1:
-            said = {"measured": "measured at this point", "between": "between sizes that were measured"}
-            what, spreads = "measured" if nearest > 1 else "between", [self._spread(AGAIN, size)]
-            origin = f"{said[what]}: {_sources(sets)}"
+        lent = [name for name in dict.fromkeys(one.machine for one in sets) if name != self._name]
+        origin, what = model.origin, _BASES[model.what]
+        if nearest >= 1:
+            what = "lent" if lent else "measured" if nearest > 1 else "between"
+            on = f" and {count(len(lent) - 1, 'other machine')}" if lent[1:] else ""
+            at = {"measured": "measured at this point", "between": "between sizes that were measured"}
+            origin = (at.get(what) or f"measured on {lent[0]}{on} of the same links") + f": {_sources(sets)}"
         elif nearest > 0:
             origin += f"; scaled from the nearest size that was measured: {_sources(sets)}"
-            # Another run of the job is as far away near its sizes as at one of them.
-            spreads.append(self._spread(LENT if lent else AGAIN, size, self._known_as))
-        time = median(ratios) * model.time_s
+        # Another run of the job is as far away near its sizes as at one of them.
+        far, time = self._spread(LENT if lent else AGAIN, size, self._known_as), median(ratios) * model.time_s
+        spreads = [model.spread] * (nearest < 1) + [far] * (nearest > 0)
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
         figures = time, min(time, *ends), max(time, *ends)
         projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
@@ -439,14 +435,14 @@ class Library(TimingModel):
         them: published ones of 64 MiB and more are all below it. What one rank sends or gets, all do in an alltoall.
         """
         collective, size = found.collective, found.size
-        larger = [s for s in sorted(self._known(collective)) if s > size][:1]
+        larger = sorted(filter(size.__lt__, self._known(collective)))[:1]
         larger += [2 ** size.bit_length()] * (size < TURNS[0])
         caps = [self._taken(collective, s) for s in larger]
         slower = [(Collective("alltoall"), size)] if collective.personalized and collective.rooted else []
         if collective.name in no_more:
             whole = Collective("allreduce")
             # Its published times may fall as the size grows; no others do.
-            slower += [(whole, s) for s in (size, *(s for s in self._known(whole) if s > size))]
+            slower += [(whole, s) for s in (size, *filter(size.__lt__, self._known(whole)))]
         # Links that lead one way carry none.
         with suppress(InfeasibleError):
             caps += list(starmap(self._risen, slower))
@@ -454,11 +450,13 @@ class Library(TimingModel):
             caps += [one._taken(collective, size) for one in self._lesser(collective)]
         for most in caps:
             details = {**found.details, **{end: min(found.details[end], most.details[end]) for end in _ENDS}}
-            if most.time_s < found.time_s and (most.machine, most.collective) != (found.machine, collective):
-                # The library's own choice is not what takes so long.
+            own = (most.machine, most.collective) == (found.machine, collective)
+            if most.time_s < found.time_s and (details["basis"] == "lent" or not own):
                 what = most.machine if most.machine != found.machine else f"an {most.collective}"
-                origin = f"held to what {what} takes: {most.details['origin']}"
-                details |= {"origin": origin, "choice": "", "nccl_expects_s": {}}
+                held = f"held to what {format_size(most.size) if own else what} takes: "
+                details["origin"] = held + most.details["origin"].rpartition(" takes: ")[2]
+                # The library's own choice is not what takes so long.
+                details |= {} if own else {"choice": "", "nccl_expects_s": {}}
             shorter = min(found, most, key=lambda one: one.time_s)
             found = replace(found, terms=shorter.terms, bottleneck=shorter.bottleneck, details=details)
         return found
@@ -494,8 +492,7 @@ class Library(TimingModel):
         share, (low, high) = min(1.0, usual / before.time_s), (before.details[end] for end in _ENDS)
         details = before.details
         lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
-        causes = ("the edits", self.machine.edits), ("the rates", self.question.rates), (lacks, True)
-        cause = next(words for words, so in causes if so)
+        cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
         longer = 1 + share * (factor - 1)
         change = "unchanged by" if f"{longer:.4g}" == "1" else f"times {longer:.4g} for"
         part = f", which explain {100 * share:.0f} % of that time" * (share < 1)
@@ -573,8 +570,7 @@ class Library(TimingModel):
         if self.nodes > 1:
             alike = [one for one in alike if one.gpus * self.nodes == self.ranks * one.nodes]
         jobs = {one.gpus: one.nodes for one in alike}
-        below = sorted(ranks for ranks in jobs if ranks < self.ranks)
-        above = sorted(ranks for ranks in jobs if ranks > self.ranks)
+        below, above = (sorted(filter(apart, jobs)) for apart in (self.ranks.__gt__, self.ranks.__lt__))
         return [self._beside(jobs[ranks], ranks // jobs[ranks]) for ranks in (*below[-1:], *above[:1])]
 
     @_once
@@ -599,7 +595,11 @@ class Library(TimingModel):
         known = library_time(self._known_as, self.machine.nccl_rates, job, size, timing)
         if known is None:
             return None
-        spread = self._spread(EXPECTED if known.owner == self._known_as else LENT, size, self._known_as)
+        spread = self._spread(EXPECTED, size, known.owner)
+        if known.owner != self._known_as:
+            # What is lent is no surer than where it was measured.
+            lent = self._spread(LENT, size, self._known_as)
+            spread = replace(spread, low=min(spread.low, lent.low), high=max(spread.high, lent.high))
         if self.question.rates and (fit := self.machine.nccl_rates and self.machine.nccl_rates.error):
             # Constants of a user's own are no surer than the times that they were fitted to.
             spread = replace(spread, low=min(spread.low, 1 - fit.p90), high=max(spread.high, 1 + fit.p90))
