@@ -329,11 +329,14 @@ def built(name: str) -> click.Command:
 def explain(options: Help) -> None:
     """Prints a command with all its options, the options that choose a machine, or what a word means."""
     from blinksim.algorithms.registry import REGISTRY
+    from blinksim.formats.shipped.machine_names import ALIASES, names, outline
 
     word, root = " ".join(options.words), click.get_current_context().find_root()
     formatter = root.make_formatter()
     glossary = text_files.read_text(data_files.folder("docs") / "glossary.md")
     meant = {name: f"the algorithm {name}: {entry.summary}" for name, entry in REGISTRY.items()}
+    for machine in {*names(), *ALIASES} & {word.lower()}:
+        meant[machine] = f"{machine}: {outline(machine).title}, a machine: blinksim topo show {machine}"
     for option in [each for name in COMMANDS for each in built(name).params if word[:1] == "-" and word in each.opts]:
         meant.setdefault(word, f"{word}: {getattr(option, 'help', '')}")
     for entry in re.findall(r"^- (.*(?:\n  .*)*)", glossary, re.MULTILINE):

@@ -290,6 +290,6 @@ def apply(topology: Topology, text: str) -> Topology:
         raise InputError(f"the edit {text!r} gives a property twice")
     targets = [word for word in words if "=" not in word]
     if len(targets) != 1 + (verb == "add") or (verb == "without" and changes):
-        raise InputError(f"cannot read the edit {text!r}; write it as in: {VERBS[verb]}")
+        raise InputError(f"cannot read the edit {text!r}; write one at a time, as in: {VERBS[verb]}")
     carry_out: Sequence[Callable[..., Topology]] = without, degrade, replace_links, add
     return dict(zip(VERBS, carry_out, strict=True))[verb](topology, *targets, **changes)

@@ -23,6 +23,7 @@ from blinksim.cli.commands import COMMANDS
 from blinksim.cli.main import run
 from blinksim.cli.options import Whole, built, left
 from blinksim.collective import COLLECTIVES
+from blinksim.machines import load
 
 CAPTURE = "tests/data/captures/h200x8/topo.xml"
 
@@ -532,6 +533,13 @@ def test_what_was_typed_comes_back_shortened(capsys: pytest.CaptureFixture[str])
     for line in (["diagnose", "log.txt", "--against", "9" * 5000], ["project", "dgx1-v100", f"--{'x' * 5000}"]):
         assert run(line) == 2
         assert len(capsys.readouterr().err) < 1700
+
+
+@pytest.mark.parametrize("name", ["p5", "dgx-a100", "aurora"])
+def test_help_of_a_machine_points_to_its_page(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    text = " ".join(answer(capsys, "help", name).split())
+    assert load(name).title in text
+    assert text.endswith(f"blinksim topo show {name}")
 
 
 @pytest.mark.parametrize("machine", ["p5", "p5 --nodes 2", "mi300x --nodes 4"])

@@ -38,7 +38,7 @@ _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 # What a share is of, where a job's log says its steps.
 _STEPS = "the steps"
 # A number as nccl-tests prints it.
-_PLAIN = re.compile(r"[0-9]{1,12}(\.[0-9]{0,12})?")
+_PLAIN = re.compile(r"-?[0-9]{1,12}(\.[0-9]{0,12})?")
 # A link, rail or direction of two that is down: by which factor a typical fault lowers the bandwidth.
 _FAULT = 2
 # Tolerance for another explanation.
