@@ -24,6 +24,7 @@ from blinksim.machines import load
 from blinksim.nccl.logs.tests_log import RankPlace, Run, read
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.schedule.verify import verify
+from blinksim.timing.library_model import Library
 
 TESTS = Path(__file__).resolve().parents[1]
 SIZES = [2**power for power in range(10, 31)]
@@ -151,8 +152,8 @@ def test_the_first_size_that_falls_behind_is_found(tmp_path: Path, start: int) -
     assert found.expectation.rings.limit == "nvlink"
     assert "on nvlink: " in found.sentence()
     assert found.lane is not None
-    assert found.lane[0] == pytest.approx(20e9 / 1.6, rel=0.05)
-    assert found.lane[1] == 20e9
+    assert found.lane[0] == pytest.approx(25e9 / 1.6, rel=0.05)
+    assert found.lane[1] == 25e9
 
 
 def test_a_single_odd_size_is_not_a_slow_machine(tmp_path: Path) -> None:
@@ -397,3 +398,19 @@ def test_what_is_slower_than_other_ways_may_have_taken_them(machine: str, nodes:
     expected = slow.largest.expected
     for times in (1.1, 1.5):
         assert not diagnose(None, part, size=2**33, time=times * expected.high_s).resembles.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "busbw", "multicast"),
+    [("hgx-h100", 1, 300, True), ("hgx-h100", 1, 250, False), ("dgx-a100", 1, 150, False), ("mi300x", 1, 200, True)],
+)
+def test_an_edit_to_the_rate_that_is_blamed_takes_what_was_measured(
+    machine: str, nodes: int, busbw: float, multicast: bool
+) -> None:
+    found = bs.diagnose(None, bs.load(machine, nodes=nodes), size="8GiB", busbw=busbw, multicast=multicast)
+    assert found.lane is not None
+    assert found.first_behind is not None
+    edit = f"degrade {found.expectation.rings.limit} bandwidth={found.lane[0] / 1e9:.6g}GB/s"
+    model, whole = Library(multicast=multicast).at(bs.Question(machine, nodes=nodes, edits=(edit,)))
+    [edited] = model.times(whole, found.collective, [found.largest.size])
+    assert edited.time_s == pytest.approx(found.largest.time_s, rel=0.1)

@@ -221,13 +221,14 @@ class Diagnosis(Result):
 
     @property
     def lane(self) -> tuple[float, float, int, str] | None:
-        """Bytes/s of a lane of the limiting class, as measured and as in the model, and lanes of a GPU or its NICs.
+        """Bytes/s of a lane of the limiting class, as measured and as in the machine, and lanes of a GPU or its NICs.
 
+        An edit of the machine to the first gives the measured time again; its rates are not those of NCCL's model.
         Last ``lane``, or ``link`` where no link of the class has several.
         """
         machine, kind = self.expectation.rings.topology, self.expectation.rings.limit
         links = [link for link in machine.links if link.kind == kind]
-        rates = {link.lane_bandwidth for link in links}
+        rates = {link.lane_bandwidth for link in self.part.links if link.kind == kind}
         if len(rates) != 1 or self.largest.latency_bound:
             return None
         rate, line, latency = float(rates.pop()), self.largest, self.largest.expected.latency_s
