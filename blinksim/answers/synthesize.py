@@ -399,10 +399,9 @@ class Synthesis(Rates, Result):
     @property
     def height(self) -> int:
         """The most sends in a row from the start of a chunk (or its completion) to where it is needed."""
-        base, none = self.base, np.zeros(self.base.sends)
+        paths = Paths(self.base)
         # On the way together (reductions) or apart (copies), whichever is more.
-        alone = ((base.op == op).astype(np.float64) for op in (REDUCE, COPY))
-        return int(max(Paths(base, own, none, none).longest(1)[0] for own in alone)) if base.sends else 0
+        return int(max(paths.longest((self.base.op == op)[paths.order] * 1.0) for op in (REDUCE, COPY)))
 
     @property
     def hops(self) -> int:

@@ -458,9 +458,8 @@ def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collect
         for (label, travel), alike in together.items():
             chunk = builder.add_chunk(Fraction(collective.vectors(ranks) * alike, len(labels)), *label)
             rows += [(step, message, chunk, stops, op, channel) for step, message, stops, op, channel in travel]
-        device = topology.member_places.tolist()
         for step, _, chunk, stops, op, channel in sorted(rows):
-            ends = [device[stop] for stop in stops]
+            ends = topology.member_places[[*stops]].tolist()
             route = builder.add_route([link for a, b in pairwise(ends) for link in topology.router.route(a, b)])
             builder.add_sends(chunk=chunk, src=ends[0], dst=ends[-1], op=op, step=step, route=route, channel=channel)
         return builder.finish()
@@ -471,9 +470,11 @@ def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collect
     lines = grouped(((first.src, first.dst, first.channel), _messages(trace, send)) for first, send in firsts)
     following = {(before, after, 1) for line in lines.values() for before, after in pairwise(line) if before != after}
     one_by_one = _levels(trace, sent, waits | following)
-    candidates += [] if one_by_one is None else [built(one_by_one)]
+    candidates += map(built, filter(None, [one_by_one]))
     candidates += [replace(candidates[0], form="forest")] if is_forest(candidates[0]) else []
-    return min(map(Candidate.of, candidates), key=lambda one: round(cost(one, _LARGE).time_s, 9))
+    # Of those that are as quick, a pipeline is one that pieces make quicker.
+    candidates.sort(key=lambda one: (one.form == "forest") != (cost(one, _LARGE).pieces > 1))
+    return min(map(Candidate.of, candidates), key=lambda one: float(f"{cost(one, _LARGE).time_s:.3e}"))
 
 
 # --- steps ----------------------------------------------------------------------------------------------------------

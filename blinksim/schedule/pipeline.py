@@ -3,8 +3,7 @@
 In the wave form a send of step s moves piece p in step s + p, so each piece is one step behind the one before
 it and a tree of height h with P pieces takes h + P - 1 steps (pipelining of a vector along a tree: S. L.
 Johnsson and C.-T. Ho, "Optimum broadcasting and personalized communication in hypercubes", 1989, section 3).
-The best number of pieces is chosen by `best_pieces` and `climbed`, for `timing.alpha_beta` and
-`timing.simulator`.
+The best number of pieces is chosen by `climbed`, for `timing.alpha_beta` and `timing.simulator`.
 A device that only passes pieces on needs room for as many as are between their arrival and their departure,
 not for the whole chunk: a circular buffer.
 """
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil, gcd, sqrt
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -55,20 +54,6 @@ def cut(schedule: Schedule, pieces: int) -> Schedule:
     parts |= {"chunk": schedule.chunk[which] * np.int32(pieces) + piece[order], "step": step[order]}
     shares = np.repeat(schedule.share_num // common, pieces)
     return replace(schedule, form="steps", share_num=shares, share_den=den, **parts)
-
-
-def best_pieces(tail: float, alpha: float, rest: float) -> tuple[int, ...]:
-    """The whole numbers around the best number of pieces, sqrt(tail / alpha), from 1 to `MOST_PIECES`.
-
-    Where pieces cost nothing, as many as halve what is left of the time to below 0.1 %.
-
-    tail: seconds that the whole message needs on all hops of its path but one; alpha: seconds per further
-    piece; rest: seconds that do not depend on the pieces.
-    """
-    if alpha <= 0 < tail:
-        return (max(1, min(MOST_PIECES, ceil(500 * tail / rest))),)
-    low = max(1, min(MOST_PIECES, int(sqrt(tail / alpha) if alpha > 0 else 1.0)))
-    return low, min(MOST_PIECES, low + 1)
 
 
 def climbed(time: Callable[[int], float], count: int, factor: float, most: int = MOST_PIECES) -> int:

@@ -15,8 +15,9 @@ inside nodes and adapters between them, overlap. So it is where a link first pas
 bursts). Where every send has one piece in line (in turns, as a simulation serves by default), the first piece passes
 all steps, and the others follow at the pace of the busiest link. The shorter time counts.
 
-**Forests** are pipelines: the busiest resource passes all of its load, and one piece follows the longest path
-to or from there.
+**Forests** are pipelines of rounds. In a round every chunk sends one piece along its tree, and messages that
+meet are served first come, first served; those that wait for more others in a row come later. The first round
+takes until its last arrival, and the others follow as fast as the busiest resource passes them.
 
 **Symmetric schedules.** All images of a chunk take as long as it does. What they occupy together follows from
 orbits: an orbit of links is one resource with the bandwidth of all, and messages that start on any of them
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from weakref import WeakKeyDictionary
 
@@ -35,12 +36,12 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import expand, occurrences
+from blinksim.graphs.arrays import expand
 from blinksim.results import Term
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, resources, single_routes, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
-from blinksim.schedule.pipeline import best_pieces, climbed
+from blinksim.schedule.pipeline import climbed
 from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.textio.text_table import count as counted
 
@@ -51,10 +52,6 @@ Places = npt.NDArray[np.intp]
 Timed = Schedule | SymmetricSchedule | Outline | StepLoads
 
 FURTHER = "overhead of further messages"
-# The most pieces that overheads are weighed for.
-_MOST_PIECES = 65536
-# Bytes of which latencies are a millionth of the time at most.
-_VERY_MANY = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,10 +301,6 @@ class _Steps:
         return Cost(terms, self.name(worst), held, self.steps, pieces)
 
 
-# Of resources that differ by rounding alone, the first is named.
-_TIED = 1 - 1e-9
-
-
 def _busiest(held: Floats, sorts: tuple[npt.NDArray[np.str_], Places]) -> tuple[int, dict[str, float]]:
     """The resource that is held most, and the most that any of a class is, the largest first.
 
@@ -316,7 +309,8 @@ def _busiest(held: Floats, sorts: tuple[npt.NDArray[np.str_], Places]) -> tuple[
     most = np.zeros(len(sorts[0]))
     np.maximum.at(most, sorts[1], held)
     by_class = {str(sorts[0][place]): float(most[place]) for place in np.argsort(-most, kind="stable")}
-    return int(np.argmax(held > held.max() * _TIED)), by_class
+    # Of resources that differ by rounding alone, the first is named.
+    return int(np.argmax(held > held.max() * (1 - 1e-9))), by_class
 
 
 def _paced(
@@ -383,10 +377,12 @@ def _paced(
 class _Forest:
     """A pipeline along trees, for any size; a symmetric one by orbits.
 
-    load, rates: bytes of a byte over every resource, and bytes/s. each, longest: seconds of the starts of messages
-    there. paths: of sends, seconds per byte; moved: of all of these. waited: seconds that all wait for each piece.
-    ends: the longest path of no bytes and that of very many: seconds whatever its bytes, and for each byte.
-    reduced: bytes of a byte that the device adds that adds most. alone: one tree, whose one piece meets no other.
+    load, rates: bytes of a byte over every resource, and bytes/s. each, longest: seconds of the starts of
+    messages there. paths: of sends; in its order are route, images, share (of all images), alphas and transfer
+    (seconds of a send alone, and for each byte of the size). uses: what routes occupy; by its entries are pace
+    (seconds for a byte), over (seconds of a start) and leaves (whether messages start there). lag, depth: the
+    latencies of the longest path, and seconds for each byte of the one of most bytes. aside: seconds for a byte
+    of what no route passes, such as sums at a switch. reduced: bytes of a byte that the device adds that adds most.
     """
 
     def __init__(self, timed: Schedule | SymmetricSchedule, spread: Spread | None) -> None:
@@ -399,150 +395,157 @@ class _Forest:
             images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.rate), dtype=np.int64)
         # Every tree sends messages of its own, as a simulation and a program of the schedule do.
         messages = np.bincount(base.route, images[base.chunk]).astype(np.int64)
-        spread, seconds, share = spread or single_routes(base), 1 / own.rates, _shares(base)
-        occupied = RouteUses.of(spread, own)
+        spread, share = spread or single_routes(base), _shares(base)
         carried, whole = whole_loads(weighted, spread, shared)
         self.load, self.rates = np.array([value / whole for value in carried]), shared.rates
         routes, starts = np.flatnonzero(messages).astype(np.int32), Starts.of(base, spread, shared)
         each, self.longest = starts.overheads(routes, len(shared.rate), messages[routes])
         self.each = each / many
 
-        # A send takes its latencies and overhead, its whole chunk on the slowest resource of its route behind
-        # what its sender sends before it, and the overheads of that for every piece.
-        slowest = np.zeros(len(occupied.count))
-        np.maximum.at(slowest, occupied.route, seconds[occupied.resource] * occupied.part)
-        behind, waits = serialization(base, spread, own, seconds)
-        alphas = spread.alphas(base.topology.link_columns)
-        self.paths = Paths(base, alphas[base.route], slowest[base.route] * share + behind, waits)
-        self.moved, self.waited = float(self.paths.transfer.sum()), float(waits.sum())
-        (start, wait), (lag, fill) = self.paths.longest(1, 0), self.paths.longest(1, _VERY_MANY)
-        self.ends = (start + wait, 0.0), (lag, fill / _VERY_MANY)
+        self.uses, self.paths = RouteUses.of(spread, shared), Paths(base)
+        uses, order = self.uses, self.paths.order
+        self.pace = uses.part / shared.rates[uses.resource]
+        route = np.repeat(np.arange(len(spread.count)), spread.count)
+        first = np.searchsorted(uses.route * uses.width + uses.resource, route * uses.width + starts.resource)
+        self.over = np.bincount(first, starts.overhead, len(self.pace)) / many[uses.resource]
+        self.leaves = np.bincount(first, minlength=len(self.pace)) > 0
+        self.route, self.images = base.route[order], images[base.chunk[order]]
+        self.share = share[order] * self.images
+        self.alphas = spread.alphas(base.topology.link_columns)[self.route]
+        self.transfer = share[order] / RouteUses.of(spread, own).rates(own.rates)[self.route]
+        self.lag, self.depth = map(self.paths.longest, (self.alphas, self.transfer))
+        self.aside = float(np.delete(self.load / self.rates, uses.resource).max(initial=0))
         reduces = base.op == REDUCE
         amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
         self.reduced = float((amounts / np.bincount(orbit)).max())
-        self.alone = base is timed and base.chunks == 1
         self.steps, self.name, self.kinds = base.steps, shared.name, shared.kinds
         self.sorts = np.unique(np.array(shared.kinds), return_inverse=True)
 
+    def round(self, size: float) -> float:
+        """Seconds until every chunk has arrived everywhere in one piece; size: bytes of all together."""
+        uses, paths, passing = self.uses, self.paths, size * self.transfer
+        if paths.single:
+            return paths.longest(self.alphas + passing)
+        busy, came = np.zeros((2, uses.width)), np.zeros(paths.places)
+        for first, end in pairwise(paths.bounds):
+            begin, moved = came[paths.source[first:end]], size * self.share[first:end]
+            send, entry = expand(uses.start, uses.entries, self.route[first:end])
+            hold = self.pace[entry] * moved[send] + self.over[entry] * self.images[first:end][send]
+            # A message comes to the others of its resources when it has started.
+            for lag, stage in ((0.0, self.leaves[entry]), (self.alphas[first:end], ~self.leaves[entry])):
+                begin, which = begin + lag, send[stage]
+                served = _served(uses.resource[entry[stage]], begin[which], hold[stage], busy)
+                np.maximum.at(begin, which, served)
+            np.maximum.at(came, paths.target[first:end], begin + passing[first:end])
+        return max(float(came.max(initial=0)), self.lag + size * self.aside)
+
     def least(self, size: int) -> float:
-        """Seconds that no number of pieces falls below, by every resource and by two of the paths."""
-        busy, found = self.load * (size / self.rates) - self.longest, 0.0
-        for start, byte in self.ends:
+        """Seconds that no number of pieces falls below, by every resource: those of one, or those of more."""
+        busy, each = self.load * (size / self.rates), self.each
+        more = float((busy + 2 * each).max())
+        for start, byte in ((self.lag, 0.0), (0.0, self.depth)):
             # The bytes of one piece fill the path, and each piece costs overhead: best are as many as balance.
-            path = size * byte
-            paced = np.where(path > self.each, 2 * np.sqrt(path * self.each), path + self.each)
-            found = max(found, start + float((busy + paced).max()))
-        if self.alone:
-            drain = float((self.load * (size / self.rates)).max())
-            found = min(found, sum(self.paths.longest(1, size, alone=True)) + drain)
-        return found * (1 - 1e-9)  # sums in another order may differ in their last digits
+            rest = size * byte - busy
+            paced = np.where(rest > 4 * each, 2 * np.sqrt(np.maximum(rest, 0) * each), 2 * each + rest / 2)
+            more = max(more, start + float((busy - each + paced).max()))
+        # Sums in another order may differ in their last digits.
+        return min(more, max(self.lag, size * self.depth, float((busy + each).max()))) * (1 - 1e-9)
 
     def cost(self, size: int, gamma: float, whole_messages: bool = False) -> Cost:
         """The time, in as many pieces as are best."""
-        busy, each, longest = self.load * (size / self.rates), self.each, self.longest
+        busy, each = self.load * (size / self.rates), self.each
         worst = int(np.argmax(busy))
-        drain, piece = float(busy[worst]), float(each.max())
-        moved = size * self.moved
-        # The most pieces whose overheads fit in while the busiest resource passes its bytes.
-        room = (drain - busy[each > 0] + longest[each > 0]) / each[each > 0]
-        most = int(min(_MOST_PIECES, room.min(initial=_MOST_PIECES)))
-        covered = {most, min(_MOST_PIECES, most + 1)} if most and len(room) else set[int]()
-        # The longest path depends on the number of pieces, and that on the longest path; a few rounds settle it.
-        tried, wanted = dict[int, tuple[float, float, float, float]](), {1}
-        while wanted - tried.keys():
-            for count in sorted(wanted - tried.keys()):
-                alone = self.alone and count == 1
-                lag, tail = self.paths.longest(count, size, alone=alone)
-                further = 0.0 if alone else float((busy + count * each - longest).max()) - drain
-                tried[count] = lag + further + tail / count, lag, tail, further
-                # Of the tail, the part that gets shorter with more pieces.
-                by_bytes = tail * moved / (moved + count * self.waited) if moved else 0.0
-                wanted |= {*best_pieces(by_bytes, piece, lag + drain), *covered}
-        count = min(tried, key=lambda pieces: tried[pieces][0])
-        _, lag, tail, further = tried[count]
-        kind, reduction = self.kinds[worst], gamma * size * self.reduced
-        terms = (
+        drain, kind = float(busy[worst]), self.kinds[worst]
+
+        def time(fill: float, pieces: int) -> float:
+            """Seconds of so many rounds, each after the one before on the busiest resource."""
+            held = float((busy + pieces * each).max())
+            return held + max(0.0, self.lag + (fill - held) / pieces)
+
+        count, tried = 1, dict[int, float]()
+        while count not in tried:
+            # What the bytes of a round add to the latencies, in one piece: nearly the same for other numbers.
+            fill = count * (self.round(size / count) - self.lag)
+            tried[count] = time(fill, count)
+            likely = cache(partial(time, fill))
+            near = min((climbed(likely, count, factor) for factor in (2, 0.5)), key=likely)
+            near = min(near, max(1, near * 3 // 4), near * 3 // 2, key=likely)
+            count = near if likely(near) < 0.999 * min(tried.values()) else count
+        count = min(tried, key=lambda pieces: (tried[pieces], pieces))
+        further = max(0.0, float((busy + count * each - self.longest).max()) - drain)
+        rest = tried[count] - drain - further
+        lag = min(self.lag, rest)
+        found = (
             Term(f"latency of {counted(self.steps, 'hop')}", lag, "alpha"),
-            *([Term(FURTHER, further, "alpha")] if further > 0 else []),
-            Term(f"pipeline fill ({counted(count, 'piece')})", tail / count, kind),
+            Term(FURTHER, further, "alpha"),
+            Term(f"pipeline fill ({counted(count, 'piece')})", rest - lag, kind),
             Term(f"bandwidth of {kind}", drain, kind),
-            *([Term("reduction", reduction, "gamma")] if reduction else []),
+            Term("reduction", gamma * size * self.reduced, "gamma"),
         )
+        # What is less than this share of the time is the rounding of sums.
+        terms = tuple(term for term in found if term.time_s > 1e-12 * drain)
         worst, held = _busiest((busy + count * each) / sum(term.time_s for term in terms), self.sorts)
         return Cost(terms, self.name(worst), held, self.steps, count)
 
 
-def serialization(schedule: Schedule, spread: Spread, shared: Resources, seconds: Floats) -> tuple[Floats, Floats]:
-    """Seconds that a send waits for others of its chunk that begin on the same link, or end there to be reduced.
+def _served(resource: Counts, ready: Floats, hold: Floats, busy: Floats) -> Floats:
+    """When each message begins at its resource (seconds): first come, first served, of equal ones the first.
 
-    The bytes of the whole chunk that pass before, and the overheads of one piece of each. A binary tree, for
-    example, takes two messages for each level (Pjesivac-Grbovic et al., Cluster Computing 2007).
+    ready, hold: seconds from which on it waits, and for which it holds the resource. busy (2, resources): until when
+    each is busy with the messages before these, and for how long in all; then with these too.
     """
-    path = spread.first[:-1]
-    first, last = spread.links[spread.start[path]], spread.links[spread.start[path + 1] - 1]
-    reduces = schedule.op == REDUCE
-    link = np.where(reduces, last[schedule.route], first[schedule.route])
-    resource = shared.of_link[link].astype(np.int64)
-    place = occurrences((schedule.chunk.astype(np.int64) * len(seconds) + resource) * 2 + reduces)
-    part = _shares(schedule) / spread.count[schedule.route]
-    overhead = np.where(reduces, 0.0, schedule.topology.link_columns.overhead[link])
-    return place * part * seconds[resource], np.asarray(place * overhead)
-
-
-# Places (a chunk on a device) per send from which on those that are passed are numbered.
-_SPARSE = 16
+    # Rounding must not decide who of those that are ready at once is the first.
+    order = np.lexsort((ready.round(12), resource))
+    resource, hold, (until, work) = resource[order], hold[order], busy
+    # What is ready before others came waits at most for all that went before.
+    came = ready[order] + np.clip(until[resource] - ready[order], 0.0, work[resource])
+    new, before = np.diff(resource, prepend=-1) != 0, np.cumsum(hold) - hold
+    number = np.cumsum(new) - 1
+    before -= before[new][number]
+    # The running maximum of each resource, all lifted above those of the ones before.
+    lift = number * (came.max(initial=0) + before.max(initial=0))
+    begin: Floats = np.maximum.accumulate(came - before + lift) - lift + before
+    np.maximum.at(until, resource, begin + hold)
+    np.add.at(work, resource, hold)
+    return begin[np.argsort(order)]
 
 
 class Paths:
-    """The hops of a forest, for the longest path at any number of pieces.
+    """The hops of a forest, for longest paths.
 
-    alphas, transfer, waits: of every send, seconds of its latencies and its own overhead, of its whole chunk,
-    and of what else costs as much for every piece. source, target: places, each a chunk on a device, of every
-    send. bounds: the first send of every step, and the end.
+    order: of sends, by how many others each waits for in a row, then by chunk; bounds: where each of these
+    numbers begins, and the end. source, target: of every send, places, each a chunk on a device.
     """
 
-    def __init__(self, schedule: Schedule, alphas: Floats, transfer: Floats, waits: Floats) -> None:
-        chunk, width = schedule.chunk.astype(np.int64), len(schedule.topology.devices)
-        self.alphas, self.transfer, self.waits = alphas, transfer, waits
-        self.source, self.target = (chunk * width + end for end in (schedule.src, schedule.dst))
-        self.places = schedule.chunks * width
-        if self.places > _SPARSE * schedule.sends:
-            # Most chunks of an alltoall pass a few devices only: number the places that are passed.
-            passed, numbers = np.unique(np.concatenate((self.source, self.target)), return_inverse=True)
-            self.places, self.source, self.target = len(passed), numbers[: schedule.sends], numbers[schedule.sends :]
-        # In the order in which they are reached last, what is used together lies together; 0 is all others.
-        number, sends = np.zeros(self.places, dtype=np.int64), np.arange(schedule.sends)
-        number[self.target] = sends
-        last = self.target[number[self.target] == sends]
-        number[:], self.places = 0, len(last) + 1
-        number[last] = np.arange(1, self.places)
-        self.source, self.target = number[self.source], number[self.target]
-        self.bounds = [*np.flatnonzero(np.diff(schedule.step, prepend=-1)).tolist(), schedule.sends]
+    def __init__(self, schedule: Schedule) -> None:
+        chunk = schedule.chunk.astype(np.int64) * len(schedule.topology.devices)
+        # Most chunks of an alltoall pass a few devices only: number the places that are passed.
+        passed, numbers = np.unique(np.concatenate((chunk + schedule.src, chunk + schedule.dst)), return_inverse=True)
+        self.places, (self.source, self.target) = len(passed), numbers.reshape(2, -1)
+        level = np.zeros(schedule.sends, dtype=np.int32)
+        deep, read = np.zeros((2, self.places), dtype=np.int32)
+        steps = np.flatnonzero(np.diff(schedule.step, prepend=-1)).tolist()
+        for first, end in pairwise([*steps, schedule.sends]):
+            came, reached = self.source[first:end], self.target[first:end]
+            # What arrives where others were read before, or are now, must not come before these.
+            now = level[first:end]
+            now[:] = deep[came]
+            np.maximum.at(read, came, now)
+            while (now < read[reached]).any():
+                np.maximum(now, read[reached], out=now)
+                np.maximum.at(read, came, now)
+            np.maximum.at(deep, reached, now + 1)
+        self.order = np.lexsort((chunk, level))
+        self.source, self.target = self.source[self.order], self.target[self.order]
+        self.bounds = [*np.flatnonzero(np.diff(level[self.order], prepend=-1)).tolist(), schedule.sends]
         # A chain: every send goes on from where the one before it arrived.
         self.single = len(self.bounds) > schedule.sends and np.array_equal(self.source[1:], self.target[:-1])
 
-    def longest(self, pieces: int, size: float = 1, *, alone: bool = False) -> tuple[float, float]:
-        """The path that one piece of any chunk takes longest on; size: what `transfer` is multiplied by.
-
-        Returns the sum of its alphas, and the time of the whole chunk on all of its hops but the slowest
-        (seconds). What it waits for each piece counts for all pieces; alone: and on all of its hops.
-        """
-        transfer = size * self.transfer + pieces * self.waits
-        hops = size * self.transfer if alone else transfer
+    def longest(self, seconds: Floats) -> float:
+        """The longest path of one piece of any chunk, by the seconds of every send, in `order`."""
         if self.single:
-            return float(np.cumsum(self.alphas)[-1]), float(np.cumsum(transfer)[-1] - hops.max())
-        times, lags, fills, slowest = (np.zeros(self.places) for _ in range(4))
+            return float(seconds.sum())
+        came = np.zeros(self.places)
         for first, end in pairwise(self.bounds):
-            came, reached = self.source[first:end], self.target[first:end]
-            lag = lags[came] + self.alphas[first:end]
-            fill = fills[came] + transfer[first:end]
-            peak = np.maximum(slowest[came], hops[first:end])
-            # Of several arrivals at one place the latest counts, and of equal ones the last.
-            time, before = lag + fill / pieces, times[reached]
-            np.maximum.at(times, reached, time)
-            later = np.flatnonzero((time > before) & (time == times[reached]))
-            there = reached[later]
-            lags[there], fills[there], slowest[there] = lag[later], fill[later], peak[later]
-        tails = fills - slowest
-        latest = int(np.argmax(lags + tails / pieces))
-        return float(lags[latest]), float(tails[latest])
+            np.maximum.at(came, self.target[first:end], came[self.source[first:end]] + seconds[first:end])
+        return float(came.max(initial=0))

@@ -418,7 +418,7 @@ def thinner(whole: Candidate) -> list[tuple[Floats, Floats, Callable[[], Candida
     """With the largest trees or paths of every pair of ends only, of equal ones the lowest, ever fewer.
 
     Of many, a sixteenth less each time. Before what writes them, seconds on every resource at least: for each
-    byte of the size, and for starts of further messages.
+    byte of the size, and for starts of messages.
     """
     schedule, found = whole.timed, list[Any]()
     if whole.build or whole.parallel or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
@@ -437,11 +437,9 @@ def thinner(whole: Candidate) -> list[tuple[Floats, Floats, Callable[[], Candida
         chunk, route = chunk[kept[chunk]], route[kept[chunk]]
         more = np.bincount(kind, share) / np.bincount(kind, share * kept) / schedule.share_den
         carried = np.asarray(np.bincount(route, (share * more[kind])[chunk], len(routes)), dtype=np.float64)
-        each, longest = starts.overheads(routes, len(shared.rate), np.bincount(route, minlength=len(routes)))
-        # The one piece of a tree that is alone meets no other.
-        further = (each - longest) * (np.count_nonzero(kept) > 1)
+        each, _ = starts.overheads(routes, len(shared.rate), np.bincount(route, minlength=len(routes)))
         byte_s = RouteUses.of(spread, shared).loads(carried) / shared.rates
-        found.append((byte_s, further, cache(partial(only_chunks, schedule, kept, kind))))
+        found.append((byte_s, each, cache(partial(only_chunks, schedule, kept, kind))))
     return found
 
 

@@ -238,7 +238,10 @@ def test_the_cheapest_flow_costs_what_each_block_costs_at_least(name: str, price
     ],
 )
 def test_one_node_and_its_turns_are_the_schedule(name: str, nodes: int, edits: tuple[str, ...]) -> None:
-    """Said by symmetry it has the sends, rate and times of the one that is written piece by piece, to the tick."""
+    """Said by symmetry it has the sends and the rate of the one that is written piece by piece.
+
+    Each takes by sums what it takes simulated: the one that is built meets others in another order than the turns.
+    """
     part, alltoall = bs.load(name, nodes=nodes, edits=edits).select(), Collective("alltoall")
     turned = symmetric(part, alltoall)
     assert turned is not None
@@ -249,10 +252,9 @@ def test_one_node_and_its_turns_are_the_schedule(name: str, nodes: int, edits: t
     assert (turned.sends, turned.chunks) == (turned.schedule.sends, turned.schedule.chunks)
     assert turned.rate == bs.verify(whole).facts.rate
     for size in (2**16, 2**22, 2**30):
-        times = [cost(one, size).time_s for one in (Candidate(turned), Candidate(turned.schedule))]
-        assert times[0] == pytest.approx(times[1], rel=1e-12)
-        if turned.sends == whole.sends:
-            assert times[0] == pytest.approx(cost(Candidate(whole), size).time_s, rel=1e-12)
+        for summed, sent in ((turned, turned.schedule), (turned.schedule, turned.schedule), (whole, whole)):
+            simulated = bs.simulate(sent, size).time_s
+            assert cost(Candidate(summed), size).time_s == pytest.approx(simulated, rel=0.033)
 
 
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 4), ("dgx-a100", 3), ("mi300x", 3)])

@@ -98,7 +98,7 @@ def test_six_gpus_of_a_dgx1_gain_from_chains() -> None:
     assert found.load.algorithm == "chains"
     # As many times as fast as the chains' links at NCCL's rates are beside the time that it states.
     stated = predict(load("dgx1-v100", rates="nccl"), SIX).best("allreduce", SIZE).time_s
-    assert found.answer.time_s / found.load.time_s == pytest.approx(stated / 5.965e-3, rel=1e-3)
+    assert found.answer.time_s / found.load.time_s == pytest.approx(stated / 5.988e-3, rel=1e-3)
     assert found.sentence().endswith("in place of 13.06 ms with NCCL, 1.9 times as fast")
     assert found.load.exported is not None
     graphs = graph_file.read_text(found.load.exported.files[""], "graph.xml")
@@ -133,8 +133,8 @@ def test_other_runtimes_where_nccl_cannot_follow() -> None:
     check(found)
     assert found.load is None
     assert found.alternative is not None
-    # 3.3 % less than packed takes between four and four GPUs, by sums; simulated 0.4 % more.
-    assert (found.alternative.algorithm, found.alternative.format) == ("hierarchical", "msccl-xml")
+    # 0.7 % less than hierarchical and 0.8 % less than packed between four and four GPUs, by sums and simulated.
+    assert (found.alternative.algorithm, found.alternative.format) == ("blink_hierarchical", "msccl-xml")
     assert found.alternative.exported is not None
     assert found.alternative.exported.files[""].lstrip().startswith("<algo ")
 

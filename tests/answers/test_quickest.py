@@ -144,7 +144,7 @@ def test_a_thousand_gpus_get_trees_that_are_said_once(tmp_path: Path, capsys: py
 
 def test_a_simulation_says_what_sums_say_where_that_is_more(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = str(tmp_path / "trees.json")
-    assert run(["synth", "dgx1-v100", "allgather", "-o", file]) == 0
+    assert run(["synth", "dgx1-v100", "allreduce", "--algorithm", "blink_hierarchical", "-o", file]) == 0
     said = "project by alpha-beta, from sums of loads and latencies, says"
     assert run(["simulate", file, "1MiB"]) == 0
     assert said in capsys.readouterr().out

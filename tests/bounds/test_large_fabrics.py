@@ -76,10 +76,10 @@ def test_bounds_are_the_least_cut_by_hand(fabric: str, nodes: int) -> None:
 def test_packed_trees_come_near_the_bound(fabric: str, nodes: int) -> None:
     machine = cluster(fabric, nodes)
     for collective in ("allgather", "allreduce") if nodes < 512 else ("allgather",):
-        # So large that the overheads of one message a tree do not count.
+        # Every piece costs a start for each of the GPUs that one sends it to: simulated, 96 % of the bound on 32 nodes.
         found = bs.project(machine, collective, "32GiB", algorithm="packed")
         limit = bs.bound(machine, collective).rate_GBps
-        assert 0.97 * limit <= found.algbw_GBps <= limit, collective
+        assert 0.94 * limit <= found.algbw_GBps <= limit, collective
 
 
 @pytest.mark.slow
@@ -95,7 +95,8 @@ def test_partial_nodes(each: list[int], nodes: int) -> None:
     assert limit == pytest.approx(least, rel=0.01)
     assert limit <= least * (1 + 1e-9)
     found = bs.project(machine, "allgather", "4GiB", algorithm="packed")
-    assert 0.97 * limit <= found.algbw_GBps <= limit
+    # Simulated in as many pieces, 64 nodes with five GPUs of eight attain 96 %.
+    assert 0.95 * limit <= found.algbw_GBps <= limit
 
 
 @pytest.mark.slow

@@ -99,17 +99,20 @@ def test_it_is_what_it_is_written_out(machine: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["allgather", "allreduce"])
 @pytest.mark.parametrize("machine", PARTS)
-def test_it_takes_the_time_that_it_takes_written_out(machine: str, name: str) -> None:
-    """On links that cost their senders time for every message, and ranks that take time to reduce."""
+def test_it_takes_the_time_that_a_simulation_of_what_is_written_out_takes(machine: str, name: str) -> None:
+    """On links that cost their senders time for every message; written out, it counts who meets whom in order."""
     part = PARTS[machine].replace("ib" if machine != "tiles" else "slingshot", overhead=3e-7)
     whole = made(part, name)
     assert whole is not None
     full = whole.schedule
     for size in (2**10, 2**20, 2**30):
-        once, all_ = cost(whole, size, 1e-12), cost(full, size, 1e-12)
-        assert once.time_s == pytest.approx(all_.time_s, rel=1e-12)
-        assert [term.name for term in once.terms] == [term.name for term in all_.terms]
-        assert (once.pieces, once.steps, once.bottleneck) == (all_.pieces, all_.steps, all_.bottleneck)
+        once, all_ = cost(whole, size), cost(full, size)
+        simulated = bs.simulate(full, size).time_s
+        assert 0.9 * simulated <= once.time_s <= 1.23 * simulated
+        assert 0.9 * simulated <= all_.time_s <= 1.15 * simulated
+        reduction = [cost(form, size, 1e-12).terms[-1].time_s for form in (whole, full)]
+        assert reduction[0] == pytest.approx(reduction[1], rel=1e-12)
+        assert once.steps == all_.steps
 
 
 def _but_for_names(facts: object) -> object:

@@ -163,10 +163,10 @@ def test_turns_reach_the_rate_and_a_burst_does_not() -> None:
 
 
 def test_pieces_that_gain_next_to_nothing_are_not_run() -> None:
-    """The best number of them by alpha and beta, 46,296, took 11 s of events, and as many again for the path."""
+    """More pieces are tried while they gain 0.1 %; 46,296 took 11 s of events, and as many again for the path."""
     timeline = bs.simulate(bs.read_schedule(DATA / "many_pieces.schedule.json"), 10**9)
     assert timeline.pieces * timeline.graph.count < 1_000_000
-    assert timeline.time_s < 1.0001 * timeline.bound_s
+    assert timeline.time_s < 1.001 * timeline.bound_s
 
 
 def test_the_best_number_of_pieces_balances_overhead_and_filling() -> None:

@@ -35,7 +35,7 @@ def test_one_screen_says_one_figure() -> None:
     )
     assert (kind, limited) == ("nvlink", busy)
     part = bs.Question("hgx-h100", nodes=2, rates="measured").part()
-    run = bs.simulate(bs.contest(part, "allgather", ["hierarchical"]).schedules["hierarchical"], "64MiB")
+    run = bs.simulate(bs.contest(part, "allgather", ["packed"]).schedules["packed"], "64MiB")
     assert f"{100 * run.uses[0].busy:.0f}" == busy
 
 

@@ -45,16 +45,17 @@ def test_blinks_three_phases_are_considered_for_small_messages(machine: str, nod
 
 
 @pytest.mark.slow
-def test_p5_answers_with_trees_over_all_nics() -> None:
+def test_p5_answers_over_all_nics() -> None:
     question = Question(str(MACHINES / "p5.yaml"), nodes=64)
     rate, model = float(bs.bound(question.part(), "allreduce").rate), schedule_model("alpha-beta")
     assert rank(question, Collective("allreduce"), 2**34, model).best.algbw >= 0.97 * rate
     found = rank(question, Collective("allreduce"), 2**36, model)
-    assert found.best.algorithm == "packed"
+    # Trees have a long way to fill, in pieces that 32 adapters share: 97 %.
+    assert found.best.algorithm == "hierarchical_multiplying"
     assert found.best.algbw >= 0.99 * rate
     answer = found.to_dict()
-    assert answer["considered"] == ["packed"]
-    assert "ring" in answer["left_out"]
+    assert "packed" in answer["considered"]
+    assert "rings" in answer["left_out"]
     assert "left out" in found.text()
 
 

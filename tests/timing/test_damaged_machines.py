@@ -241,7 +241,7 @@ def test_fewer_links_take_no_less_where_their_routes_have_fewer_starts() -> None
     whole, less = (
         bs.project(bs.load("hgx-h100", nodes=3, edits=edit), "scatter", "1KiB") for edit in ((), "without gpu7-nic7")
     )
-    assert less.time_s >= whole.time_s
+    assert less.time_s >= whole.time_s * (1 - 1e-12)
     assert "unchanged by the edits" in less.details["origin"]
 
 

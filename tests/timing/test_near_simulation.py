@@ -39,6 +39,11 @@ def ratios(machine: str, nodes: int, collective: str, algorithm: str) -> list[fl
         pytest.param("hgx-h100", 2, "broadcast", "chain", marks=pytest.mark.slow),
         # Children of a vertex wait for each other.
         ("hgx-h100", 1, "broadcast", "packed"),
+        # What waits for the adapters' first bytes is not what the busiest links carry.
+        ("hgx-h100", 2, "allgather", "packed"),
+        ("p4d", 2, "allgather", "packed"),
+        # Ports of a switch that gather and spread one after the other.
+        ("hgx-h100", 1, "allreduce", "packed"),
         # All begin with another receiver, so nobody waits at a port behind a switch.
         ("hgx-h100", 1, "allgather", "direct"),
         ("hgx-h100", 1, "alltoall", "direct"),
@@ -55,7 +60,6 @@ def test_what_is_regular_takes_as_long_as_simulated(machine: str, nodes: int, co
     ("machine", "nodes", "collective", "algorithm", "least", "most"),
     [
         ("dgx1-v100", 1, "allreduce", "packed", 1.0, 1.16),
-        ("hgx-h100", 1, "allreduce", "packed", 0.99, 1.08),
         ("hgx-h100", 2, "allreduce", "hierarchical", 0.999, 1.04),
         # Pieces of several steps meet at the ports of a switch, which is as busy as the adapters.
         pytest.param("hgx-h100", 4, "allgather", "hierarchical", 0.93, 1.01, marks=pytest.mark.slow),

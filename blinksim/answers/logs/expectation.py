@@ -352,8 +352,8 @@ class RingModel:
                 found[shared.kinds[worst]] += count * float(load[worst] * seconds[worst])
             return alpha, dict(found)
         # A send waits for what its source gets of the same chunk.
-        busy, none = loads * seconds, np.zeros(schedule.sends)
-        alpha, _ = Paths(schedule, routes[schedule.route], none, none).longest(1)
+        busy, paths = loads * seconds, Paths(schedule)
+        alpha = paths.longest(routes[schedule.route[paths.order]])
         if self.collective.exchanges:
             # The last of the blocks waits for the overheads of those that leave before it.
             used, times = np.unique(schedule.route, return_counts=True)
