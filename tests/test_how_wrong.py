@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from blinksim.collective import Collective
+from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.public_tables import band_of
 from validate.recipes import usable_rates as recipe
@@ -108,3 +110,16 @@ def test_a_rig_is_left_out_as_the_page_says(machine: str, owner: str, monkeypatc
         of_band = [error for error, where in zip(errors, bands, strict=True) if where == band]
         found = len(of_band), np.median(of_band), np.quantile(of_band, 0.9)
         assert found == pytest.approx(shown[3 * place : 3 * place + 3], rel=0.02, abs=1)
+
+
+def test_what_is_said_of_a_rig_does_not_depend_on_which_was_left_out_before() -> None:
+    """Two cards of Aurora are scaled from four GPUs, whose time another rig has: forgotten with that rig only."""
+    rigs, found = recipe.rigs(), []
+    for names in (["alcf-2025", "alcf-2025-two-cards"], ["alcf-2025-two-cards"]):
+        for name in names:
+            with recipe.without(("aurora", name)):
+                for question, adds, launched, cells in rigs["aurora", name]:
+                    model, machine = Library(multicast=adds, set_up=launched).at(question)
+                    took = [model.times(machine, Collective(one.collective), [one.size])[0].time_s for one in cells]
+        found.append(took)
+    assert found[0] == found[1] == pytest.approx([one.time_s for one in cells], rel=0.01)

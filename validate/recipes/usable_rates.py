@@ -28,7 +28,7 @@ from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.graphs import connectivity
 from blinksim.machines import Question
-from blinksim.timing.library_model import Library
+from blinksim.timing.library_model import Library, known_job
 from blinksim.timing.measured import library_rates, library_time, public_tables
 from blinksim.timing.measured.library_rates import (
     AGAIN,
@@ -242,7 +242,9 @@ def without(rig: Rig) -> Iterator[None]:
             (usable_fit, "nccl_time", nccl_time),
         ):
             stack.enter_context(mock.patch.object(where, name, stand_in))
-        for cached in (public_tables.chosen_freely, public_tables.host_times, library_time._smallest):
+        # Models of other jobs remember what they were told when another rig was left out.
+        memories = known_job, public_tables.chosen_freely, public_tables.host_times, library_time._smallest
+        for cached in memories:
             stack.callback(cached.cache_clear)
             cached.cache_clear()
         fresh = grouped(fit_machine(machine), lambda one: (one.machine, one.library, one.scope))
