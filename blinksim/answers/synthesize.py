@@ -561,8 +561,7 @@ def _named(
         # Such an algorithm takes the bound, which the answer needs anyway.
         known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
     if symmetric:
-        usual = entry.name == _USUAL and not options.keys() - _HARMLESS
-        if usual and known is not None:
+        if entry.name == _USUAL and not options.keys() - _HARMLESS and known is not None:
             if (found := symmetric_packed(part, wanted, known)) is not None:
                 return found, known
             if (exchange := large(part, wanted)) is not None and exchange.rate == known.rate:

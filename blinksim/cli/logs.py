@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from blinksim.cli.commands import Calibrate, Diagnose, Expect, Locate, Measured, Reproduce
 
 # Of more lanes of a GPU none is down alone.
-_FEW_LANES = 8
+_FEW_LANES = range(2, 9)
 
 
 def _runs(log: str, collective: str | None) -> list[Run]:
@@ -315,11 +315,11 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
         kind, *others = expectation.rings.limits
         carried = f"each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
         few = f", or as if {lanes * seen / usual:.2g} of the {lanes} {one}s of each GPU worked"
-        facts.append(("behind", f"as if {carried}{few if 1 < lanes <= _FEW_LANES else ''}"))
+        told = f"as if {carried}" + few * (lanes in _FEW_LANES)
+        facts.append(("behind", f"not as if {carried}: that takes {found.unlike}" if found.unlike else told))
         words = f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow"
         facts += [("", words)] if others else []
-    if found.resembles and not found.sure:
-        facts.append(("resembles", found.resembles))
+    facts += [("resembles", found.resembles)] if found.resembles and not found.sure else []
     if found.odd:
         sizes = ", ".join(format_size(line.size) for line in found.odd[:6])
         facts.append(("odd sizes", f"{sizes}: behind, smaller and larger ones less so; measure again"))

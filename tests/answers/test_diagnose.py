@@ -25,6 +25,7 @@ from blinksim.nccl.logs.tests_log import RankPlace, Run, read
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.schedule.verify import verify
 from blinksim.timing.library_model import Library
+from blinksim.units import format_time
 
 TESTS = Path(__file__).resolve().parents[1]
 SIZES = [2**power for power in range(10, 31)]
@@ -402,7 +403,15 @@ def test_what_is_slower_than_other_ways_may_have_taken_them(machine: str, nodes:
 
 @pytest.mark.parametrize(
     ("machine", "nodes", "busbw", "multicast"),
-    [("hgx-h100", 1, 300, True), ("hgx-h100", 1, 250, False), ("dgx-a100", 1, 150, False), ("mi300x", 1, 200, True)],
+    [
+        ("hgx-h100", 1, 300, True),
+        ("hgx-h100", 1, 250, False),
+        ("dgx-a100", 1, 150, False),
+        ("mi300x", 1, 200, True),
+        ("dgx1-v100", 1, 90, True),
+        ("hgx-h100", 4, 180, True),
+        ("p5", 4, 180, True),
+    ],
 )
 def test_an_edit_to_the_rate_that_is_blamed_takes_what_was_measured(
     machine: str, nodes: int, busbw: float, multicast: bool
@@ -414,3 +423,20 @@ def test_an_edit_to_the_rate_that_is_blamed_takes_what_was_measured(
     model, whole = Library(multicast=multicast).at(bs.Question(machine, nodes=nodes, edits=(edit,)))
     [edited] = model.times(whole, found.collective, [found.largest.size])
     assert edited.time_s == pytest.approx(found.largest.time_s, rel=0.1)
+    assert found.unlike == ""
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "busbw"),
+    [("dgx1-v100", 1, 60), ("nd40rs-v2", 1, 30), ("aurora", 1, 20), ("rtx-pro-6000-pcie", 1, 10), ("gaudi2", 4, 15)],
+)
+def test_no_rate_is_claimed_that_does_not_take_what_was_measured(machine: str, nodes: int, busbw: float) -> None:
+    """Where NCCL finds fewer rings at that rate, and where a large part of a time does not come from links."""
+    found = bs.diagnose(None, bs.load(machine, nodes=nodes), size="8GiB", busbw=busbw)
+    assert found.lane is not None
+    assert found.first_behind is not None
+    edit = f"degrade {found.expectation.rings.limit} bandwidth={found.lane[0] / 1e9:.6g}GB/s"
+    takes = bs.project(bs.load(machine, nodes=nodes).edit(edit), "allreduce", "8GiB").time_s
+    assert abs(takes / found.largest.time_s - 1) > 0.1
+    assert found.unlike == format_time(takes)
+    assert found.to_dict()["lane_GBps"] is None

@@ -101,8 +101,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     rates = _with(before, {name: value for name, value in found.values.items() if value != start[name]})
     gpus, measured = tuple(sorted({one.topology.ranks for one in series})), Origin(source or "measured times")
     rates = replace(rates, gpus=gpus, measured=measured, version=version or "unknown")
-    rates = replace(rates, error=error, hardware=hardware)
-    return ConstantsFit(rates, constants, kept, error)
+    return ConstantsFit(replace(rates, error=error, hardware=hardware), constants, kept, error)
 
 
 def _stated(

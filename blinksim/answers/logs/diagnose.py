@@ -11,8 +11,9 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import takewhile
 from operator import attrgetter, itemgetter
 from statistics import median
@@ -24,7 +25,7 @@ from blinksim.answers.project import gpus_of
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
-from blinksim.machines import MachineLike, as_topology
+from blinksim.machines import MachineLike, as_topology, at_rates
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import Row, Run
 from blinksim.results import Rates, Result, keyed
@@ -75,11 +76,6 @@ class Line(Rates):
     def behind(self) -> bool:
         """True if it takes longer than eight in ten published times allow for."""
         return self.time_s > self.expected.high_s
-
-    @property
-    def faster(self) -> bool:
-        """True if it takes less than they do."""
-        return self.time_s < self.expected.low_s
 
 
 @dataclass(frozen=True, repr=False)
@@ -208,8 +204,8 @@ class Diagnosis(Result):
     @property
     def as_expected(self) -> bool:
         """True if bandwidth is neither behind nor ahead of what is expected, nor so far below that none can tell."""
-        behind = self.first_behind or self.behind_before
-        return not (behind or self.impossible or self.largest.faster or self.unclear)
+        behind, line = self.first_behind or self.behind_before, self.largest
+        return not (behind or self.impossible or line.time_s < line.expected.low_s or self.unclear)
 
     def apart(self) -> list[Line]:
         """The largest size and smaller ones down to 1 MiB, in steps of 4; all, if none is as large."""
@@ -223,8 +219,8 @@ class Diagnosis(Result):
     def lane(self) -> tuple[float, float, int, str] | None:
         """Bytes/s of a lane of the limiting class, as measured and as in the machine, and lanes of a GPU or its NICs.
 
-        An edit of the machine to the first gives the measured time again; its rates are not those of NCCL's model.
-        Last ``lane``, or ``link`` where no link of the class has several.
+        As an edit of the machine the first gives the measured time again, but where `unlike` says otherwise.
+        The rates are not those of NCCL's model. Last ``lane``, or ``link`` where no link of it has several.
         """
         machine, kind = self.expectation.rings.topology, self.expectation.rings.limit
         links = [link for link in machine.links if link.kind == kind]
@@ -237,6 +233,19 @@ class Diagnosis(Result):
         out = [sum(x.lanes for x in links if machine.device(x.src).kind == end) for end in ("gpu", "nic")]
         lanes = (out[0] or out[1]) // max(1, sum(device.holds for device in machine.devices))
         return rate / slowdown, rate, lanes, "lane" if any(link.lanes > 1 for link in links) else "link"
+
+    @cached_property
+    def unlike(self) -> str:
+        """The time with links at the rate of `lane`; empty where it is within 10 % of the measured one.
+
+        The library may find other rings then, and not all of its time comes from links.
+        """
+        if self.lane is None or self.first_behind is None:
+            return ""
+        edit = f"degrade {self.expectation.rings.limit} bandwidth={self.lane[0]:.9g}B/s"
+        edited = at_rates(self.expectation.whole, self.part.rates).edit(edit)
+        time_s = replace(self.expectation, whole=edited).taken(self.largest.size).time_s
+        return "" if math.isclose(time_s, self.largest.time_s, rel_tol=0.1) else format_time(time_s)
 
     @property
     def resembles(self) -> str:
@@ -269,8 +278,7 @@ class Diagnosis(Result):
         above = sum(max(0.0, time_s - expected_s) for time_s, expected_s, _ in taken)
         found = {"group": runs[0].group, "collective": self.collective.name, "ranks": self.part.ranks}
         found |= {"calls": len(taken), "time_s": measured, "expected_s": expected, "bound_s": bound}
-        whole = runs[0].step_s or measured
-        of = _STEPS if runs[0].step_s else "the time of these calls"
+        whole, of = (runs[0].step_s, _STEPS) if runs[0].step_s else (measured, "the time of these calls")
         verdict = "faster than can be" if self.impossible else "slow" if self.first_behind else ""
         found |= {"above_s": above, "above_share": above / whole, "of": of, "of_s": whole, "verdict": verdict}
         return found | ({"waited_s": runs[0].waited_s, "late": runs[0].late} if runs[0].late else {})
@@ -294,7 +302,7 @@ class Diagnosis(Result):
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
         reached += f"{100 * line.of_model:.0f} % of expected ({usual}), {100 * self.of_bound(line):.0f} % of the bound"
-        if first is None and line.faster:
+        if first is None and line.time_s < line.expected.low_s:
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
         if self.unclear:
             return f"{what}: cannot tell, nearer to half of what is expected, and within its wide interval: {reached}"
@@ -335,10 +343,10 @@ class Diagnosis(Result):
         keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
         keys += " model_lane_GBps resembles odd_size_bytes complete published other_gpus=strange"
         seen, usual = map(in_GBps, lane[:2]) if lane else (None, None)
-        said: dict[str, Any] = {"lane_GBps": seen, "model_lane_GBps": usual}
+        said: dict[str, Any] = {"lane_GBps": None if self.sure or self.unlike else seen}
+        said |= {"model_lane_GBps": usual, "bound_words": self.bound.certificate.words(self.part)}
         said |= {"published": published if line.expected.basis in ("measured", "between") else None}
         said |= {"normal": self.as_expected and line in self.judged and not self.wrong, "rows": self.rows()}
-        said |= {"bound_words": self.bound.certificate.words(self.part)}
         said |= {"odd_size_bytes": [line.size for line in self.odd], "busbw_factor_exact": str(self.factor)}
         return keyed(self, keys, **said)
 
@@ -427,10 +435,9 @@ def diagnose(
         runs = tests_log.select(read_runs(runs))
     given = [runs] if isinstance(runs, Run) else list(runs)
     first = given[0]
-    given_part, whole = (as_topology(one) for one in (part, part if machine is None else machine))
-    chosen = given_part.selected()
-    if chosen is not given_part:  # of a whole machine the members that the log names
-        chosen = given_part.select(members_of(first, given_part))
+    asked, whole = (as_topology(one) for one in (part, part if machine is None else machine))
+    # Of a whole machine the members that the log names.
+    chosen = asked if asked.selected() is asked else asked.select(members_of(first, asked))
     for run in given:
         check_members(run, chosen)
     tested = Collective(first.collective, max(0, first.rows[0].root))

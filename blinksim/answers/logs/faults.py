@@ -159,8 +159,7 @@ class Faults:
             for pair in pairs:
                 holders = [name for name in map(self._local, self.cluster.members) if name in pair]
                 whole = ["-".join(pair)]
-                at = {LINK: whole, LEAF: whole, RAIL: pair[:1], GPU: holders, NODE: [ALL]}[kind.at]
-                for name in at:
+                for name in {LINK: whole, LEAF: whole, RAIL: pair[:1], GPU: holders, NODE: [ALL]}[kind.at]:
                     groups.setdefault(name, []).append(pair)
             # A node of one link is the link itself.
             if kind.at in (LINK, GPU, LEAF) or len(pairs) > 1:
@@ -334,8 +333,7 @@ class Faults:
 
     def _labels(self, job: Job, nics: Words) -> dict[frozenset[str], int]:
         """The pairs of linked devices by orbit, of what keeps the job's GPUs among themselves."""
-        several = len(job) > 1
-        whole = self.cluster if several else self.node
+        whole = self.cluster if len(job) > 1 else self.node
         if nics:
             edits = *self.given, *self._without(len(job), nics)
             whole = Question(self.machine, nodes=len(job), edits=edits).whole()

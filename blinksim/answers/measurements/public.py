@@ -178,9 +178,7 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
         near = library_rates.relatives().get(name)
         cure = f"the nearest machine with some is {near[0]}; " if near else ""
         raise InputError(f"no published times of {name}; {cure}there are those of {', '.join(known)}")
-    if name == PROJECTED:
-        return Measured(name, projected_cells())
-    return public_measurements(name, quality)
+    return Measured(name, projected_cells()) if name == PROJECTED else public_measurements(name, quality)
 
 
 _SHOWN_STEP = 16
