@@ -54,8 +54,7 @@ _FEW_LANES = range(2, 9)
 
 def _runs(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
-    wanted = Collective.parse(collective).name if collective else ""
-    return tests_log.select(read_runs(log), wanted)
+    return tests_log.select(read_runs(log), Collective.parse(collective).name if collective else "")
 
 
 def _question(options: Diagnose | Calibrate) -> Question:

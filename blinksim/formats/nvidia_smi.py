@@ -109,8 +109,7 @@ class SmiTable:
 
     def known(self, gpu: str) -> tuple[int, int] | None:
         """(compute capability times ten, NVLinks) of a GPU whose model the text names."""
-        text = self.model(gpu)
-        return next(((sm, most) for part, sm, most in _MODELS if part in text), None)
+        return next(((sm, most) for part, sm, most in _MODELS if part in self.model(gpu)), None)
 
     def capability(self, gpu: str) -> int:
         """The compute capability of a GPU times ten: of its model, or of the generation that has such NVLinks."""
@@ -122,9 +121,7 @@ class SmiTable:
         # A Grace CPU has one Hopper GPU, or two Blackwell GPUs.
         if most > _MOST_AMPERE and self.grace and len(set(self.affinity.values())) < len(self.affinity):
             return 100
-        if most > _MOST_AMPERE or self.grace:
-            return 90
-        return 80 if most > _MOST_VOLTA else 70
+        return 90 if most > _MOST_AMPERE or self.grace else 80 if most > _MOST_VOLTA else 70
 
     def working(self, gpu: str, count: int) -> int:
         """How many of the `count` NVLinks that the table shows of a GPU are active, by the list of its links."""

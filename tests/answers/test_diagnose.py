@@ -440,3 +440,29 @@ def test_no_rate_is_claimed_that_does_not_take_what_was_measured(machine: str, n
     assert abs(takes / found.largest.time_s - 1) > 0.1
     assert found.unlike == format_time(takes)
     assert found.to_dict()["lane_GBps"] is None
+
+
+@pytest.mark.parametrize(
+    ("said", "resembles"),
+    [
+        ("", "ring LL "),
+        ("RING proto LL channel{Lo..Hi}={0..1}", "ring LL "),
+        ("1 proto 0 time 9.1", "ring LL "),
+        ("RING proto SIMPLE channel{Lo..Hi}={0..1}", ""),
+        ("TREE proto LL channel{Lo..Hi}={0..1}", ""),
+    ],
+)
+def test_no_other_algorithm_is_named_than_the_log_says(tmp_path: Path, said: str, resembles: str) -> None:
+    """Times of ring LL by NCCL's model, beside what NCCL_DEBUG_SUBSYS=TUNING prints; older releases print numbers."""
+    text = "# Collective test starting: all_reduce_perf\n"
+    text += "# size count type redop root time algbw busbw #wrong\n"
+    for size in (2**26, 2**28, 2**30):
+        choices = predict(load("dgx1-v100", rates="nccl")).times("allreduce", size)
+        time = next(one.time_s for one in choices if (one.algorithm, one.protocol) == ("ring", "LL"))
+        text += f"vm:3533:3533 [0] NCCL INFO AllReduce: {size} Bytes -> Algo {said}\n" if said else ""
+        rate = size / time / 1e9
+        text += f"{size} {size // 4} float sum -1 {1e6 * time:.2f} {rate:.4f} {1.75 * rate:.4f} 0\n"
+    (tmp_path / "log.txt").write_text(text)
+    found = bs.diagnose(tmp_path / "log.txt", "dgx1-v100")
+    assert found.first_behind is not None
+    assert found.resembles[: len("ring LL ")] == resembles

@@ -50,12 +50,16 @@ Given = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Line(Rates):
-    """One size. time_s: measured, the median where it was measured more often; wrong: elements that were wrong."""
+    """One size. time_s: measured, the median where it was measured more often; wrong: elements that were wrong.
+
+    took: the algorithm and protocol that NCCL says it took, where the log has that.
+    """
 
     size: int
     time_s: float
     expected: Expected
     wrong: float
+    took: str = ""
 
     @property
     def algbw(self) -> float:
@@ -255,7 +259,8 @@ class Diagnosis(Result):
         apart = defaultdict[str, list[float]](list)
         for line in lines:
             for words, time in self.expectation.others(line.size).items():
-                apart[words].append(abs(math.log(line.time_s / time)))
+                if not line.took or "NCCL_ALGO" not in words or words.lower().startswith(f"{line.took} ("):
+                    apart[words].append(abs(math.log(line.time_s / time)))
         best = min(apart, key=lambda words: median(apart[words]), default="")
         fits = best and median(apart[best]) < _NEAR and len(apart[best]) == len(lines)
         if not fits and self.stay_behind and self.lane is not None:
@@ -454,13 +459,13 @@ def diagnose(
 
 def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Iterator[Line]:
     """Every size of the runs beside what is expected, ascending."""
-    size_of_row = attrgetter("size")
+    size_of_row, took = attrgetter("size"), dict(pair for run in runs for pair in run.took)
     every = sorted((row for run in runs for row in run.rows if row.size), key=size_of_row)
     for size, rows in grouped([row for row in every if row.in_place == in_place] or every, size_of_row):
         times, wrong = sorted(row.time_s for row in rows), max(row.wrong or 0.0 for row in rows)
         # In a job most calls wait for a rank, or share the GPU with other kernels.
         time_s = times[len(times) // 4] if runs[0].group else median(times)
-        yield Line(size, time_s, expectation.taken(size), wrong)
+        yield Line(size, time_s, expectation.taken(size), wrong, took.get(size, ""))
 
 
 def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:

@@ -22,6 +22,7 @@ from itertools import chain, pairwise
 
 from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError, InputError
+from blinksim.nccl.tuner.tuner import ALGORITHMS, PROTOCOLS
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
 
@@ -69,7 +70,8 @@ class Run:
     whose places then are numbers in the job, and the seconds of the steps, 0 if unknown. waited_s, late: of
     the logs of several ranks, how long one of them waited for others in all, and the log of the rank that
     others waited for. set_up: how calls were launched, ``graph``, ``stream`` or ``threads`` of one process, empty
-    where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like was set to, where the log says it.
+    where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like was set to, where the log says it. took:
+    by bytes, the algorithm and protocol that NCCL says it took for an allreduce (NCCL_DEBUG_SUBSYS=TUNING).
     """
 
     path: str
@@ -86,6 +88,7 @@ class Run:
     late: str = ""
     set_up: str = ""
     adapters: str = ""
+    took: tuple[tuple[int, str], ...] = ()
 
     def __repr__(self) -> str:
         sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
@@ -335,6 +338,9 @@ _RANK = re.compile(
 _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
 _VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=([0-9]{4,6})\b)?")
 _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
+# By name, or in older releases by number.
+_CHOSE = re.compile(r"AllReduce: ([0-9]{1,19}) Bytes -> Algo ([0-6]|[A-Z_]+) proto ([0-2]|[A-Z]+[0-9]*)\b")
+_ALGO, _PROTO = (dict(zip("0123456", of, strict=False)) for of in (ALGORITHMS, PROTOCOLS))
 _LAUNCHED = re.compile(r"#\s*nThread:? *([0-9]{1,5}) +nGpus:? *([0-9]{1,5})(?: .*\bgraph: *([0-9]{1,5}))?")
 _SET = r"(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
 _ADAPTERS = re.compile(rf"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE){_SET}")
@@ -360,13 +366,15 @@ class _Draft:
     piece: tuple[str, int] | None = None
     above: str = ""
     set_up: str = ""
+    took: list[tuple[str, str, str]] = field(default_factory=list)
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
         name = collective_of(self.program)
         run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.nccl, self.complete)
         run = replace(run, collective=name or inferred(run), set_up=self.set_up, adapters=self.adapters)
-        run = replace(run, ranks=ranks or counted(run.collective, numbers))
+        took = tuple((int(size), f"{_ALGO.get(a, a)} {_PROTO.get(p, p)}".lower()) for size, a, p in self.took)
+        run = replace(run, ranks=ranks or counted(run.collective, numbers), took=took)
         if run.collective in COLLECTIVES:
             check(run, numbers)
         return run
@@ -418,6 +426,7 @@ def _read_text(path: str, text: str) -> tuple[Run, ...]:
         if match := _ADAPTERS.search(line):
             adapters = match.group(1)
             draft.adapters = draft.adapters if draft.complete else adapters
+        draft.took += _CHOSE.findall(line)
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns and (draft.piece or _ROW.match(line)) else ""

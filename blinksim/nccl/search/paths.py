@@ -312,9 +312,7 @@ class _Builder:
             return SYS
         if link_class == "c2c":
             return C2C
-        if link_class.startswith("pci") or ends & {PCI_KIND, NIC_KIND}:
-            return PIX
-        return NVL
+        return PIX if link_class.startswith("pci") or ends & {PCI_KIND, NIC_KIND} else NVL
 
     def join(self, a: int, b: int, kind: int, width: Fraction) -> None:
         self.widths[a, b, kind] += width
@@ -639,6 +637,4 @@ def _step(system: System, here: int, i: int, path: Path) -> int:
         return PXB
     if wire.kind == PIX and CPU_KIND in kinds:
         return PHB
-    if wire.kind == NVL and kinds[0] == GPU_KIND and path.kind == NVL:
-        return NVB
-    return wire.kind
+    return NVB if wire.kind == NVL and kinds[0] == GPU_KIND and path.kind == NVL else wire.kind
