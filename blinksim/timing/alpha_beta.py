@@ -495,10 +495,11 @@ def _served(resource: Counts, ready: Floats, hold: Floats, busy: Floats) -> Floa
     each is busy with the messages before these, and for how long in all; then with these too.
     """
     # Rounding must not decide who of those that are ready at once is the first.
-    order = np.lexsort((ready.round(12), resource))
-    resource, hold, (until, work) = resource[order], hold[order], busy
+    # Numbers of few bits are sorted several times as fast.
+    order = np.lexsort((ready.round(12), resource.astype(np.min_scalar_type(busy.shape[1]))))
+    resource, ready, hold, (until, work) = resource[order], ready[order], hold[order], busy
     # What is ready before others came waits at most for all that went before.
-    came = ready[order] + np.clip(until[resource] - ready[order], 0.0, work[resource])
+    came = ready + np.minimum(np.maximum(until[resource] - ready, 0.0), work[resource])
     new, before = np.diff(resource, prepend=-1) != 0, np.cumsum(hold) - hold
     number = np.cumsum(new) - 1
     before -= before[new][number]
@@ -507,7 +508,9 @@ def _served(resource: Counts, ready: Floats, hold: Floats, busy: Floats) -> Floa
     begin: Floats = np.maximum.accumulate(came - before + lift) - lift + before
     np.maximum.at(until, resource, begin + hold)
     np.add.at(work, resource, hold)
-    return begin[np.argsort(order)]
+    found = np.zeros(len(order))
+    found[order] = begin
+    return found
 
 
 class Paths:
