@@ -50,7 +50,10 @@ def cluster() -> Iterator[Any]:
 
 
 def _killer(address: str, at: int) -> tuple[Callable[..., None], list[int]]:
-    """A report that kills a worker at its work, once it is called for the `at`-th time, and the pids that it killed."""
+    """A report that kills a worker at its work, once it is called for the `at`-th time, and the pids that it killed.
+
+    Where all work is done by then, a worker dies with what it has found and nobody has fetched.
+    """
     distributed = pytest.importorskip("distributed")
     killed: list[int] = []
     calls = []
@@ -62,7 +65,7 @@ def _killer(address: str, at: int) -> tuple[Callable[..., None], list[int]]:
         with distributed.Client(address, set_as_default=False) as client:
             busy = [worker for worker, keys in client.processing().items() if keys]
             pids = client.run(os.getpid)
-            killed.append(pids[busy[0]])
+            killed.append(pids[(busy or list(pids))[0]])
         os.kill(killed[0], signal.SIGKILL)
 
     return report, killed
