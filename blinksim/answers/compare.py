@@ -624,8 +624,8 @@ class MachineComparison(Result):
                 ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
                 takes += " *" if takes == least else "  "
                 row = [format_size(one.size), name, str(len(one.members)), takes, ends]
-                held, so, _ = one.details["origin"].replace("held to what", "held to").partition(" takes: ")
-                row += [format_rate(one.busbw), held if so else str(one.details["basis"])]
+                held = one.details.get("held_to")
+                row += [format_rate(one.busbw), f"held to {held}" if held else str(one.details["basis"])]
                 rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * takes least at its size", *(f"  {words}" for words in refused_words(self.refused))]

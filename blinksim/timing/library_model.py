@@ -453,8 +453,8 @@ class Library(TimingModel):
             own = (most.machine, most.collective) == (found.machine, collective)
             if most.time_s < found.time_s and (details["basis"] == "lent" or not own):
                 what = most.machine if most.machine != found.machine else f"an {most.collective}"
-                held = f"held to what {format_size(most.size) if own else what} takes: "
-                details["origin"] = held + most.details["origin"].rpartition(" takes: ")[2]
+                details["held_to"] = what = format_size(most.size) if own else what
+                details["origin"] = f"held to what {what} takes: {most.details['origin'].split(' takes: ')[-1]}"
                 # The library's own choice is not what takes so long.
                 details |= {} if own else {"choice": "", "nccl_expects_s": {}}
             shorter = min(found, most, key=lambda one: one.time_s)
