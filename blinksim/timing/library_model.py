@@ -435,14 +435,14 @@ class Library(TimingModel):
         them: published ones of 64 MiB and more are all below it. What one rank sends or gets, all do in an alltoall.
         """
         collective, size = found.collective, found.size
-        larger = sorted(filter(size.__lt__, self._known(collective)))[:1]
+        larger = sorted(s for s in self._known(collective) if s > size)[:1]
         larger += [2 ** size.bit_length()] * (size < TURNS[0])
         caps = [self._taken(collective, s) for s in larger]
         slower = [(Collective("alltoall"), size)] if collective.personalized and collective.rooted else []
         if collective.name in no_more:
             whole = Collective("allreduce")
             # Its published times may fall as the size grows; no others do.
-            slower += [(whole, s) for s in (size, *filter(size.__lt__, self._known(whole)))]
+            slower += [(whole, s) for s in (size, *self._known(whole)) if s >= size]
         # Links that lead one way carry none.
         with suppress(InfeasibleError):
             caps += list(starmap(self._risen, slower))
