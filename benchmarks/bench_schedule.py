@@ -38,7 +38,7 @@ def rail_forest(nodes: int, local: int, collective: str) -> Schedule:
         (m, i), (k, j) = divmod(a, local), divmod(b, local)
         inside = (f"n{m}.gpu{i}", f"n{m}.switch", f"n{m}.gpu{j}")
         rail = (f"n{m}.gpu{i}", f"n{m}.nic{i}", f"fabric{i}", f"n{k}.nic{j}", f"n{k}.gpu{j}")
-        return builder.add_route([number[pair] for pair in pairwise(inside if m == k else rail)])
+        return builder.add_routes([[number[pair] for pair in pairwise(inside if m == k else rail)]])[0]
 
     edges = {}
     for a in range(n):

@@ -76,7 +76,7 @@ def grid_forest(side: int) -> Schedule:
                     links.append(Link(f"gpu{i}", f"gpu{j}", "link", Fraction(25 * GB), latency=5e-7))
     topology = Topology(f"grid{side}", devices, tuple(links))
     builder = Builder(topology, Collective("allgather"), "grid", "forest")
-    routes = {pair: builder.add_route([link]) for pair, link in number.items()}
+    routes = {pair: builder.add_routes([[link]])[0] for pair, link in number.items()}
     for i in range(n):
         row, column = divmod(i, side)
         chunk = builder.add_chunk(Fraction(1, n), origin=i)

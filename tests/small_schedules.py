@@ -40,7 +40,7 @@ def steps(
     for number, step in enumerate(sends):
         for chunk, a, b, op in step:
             src, dst = topology.index[a], topology.index[b]
-            route = builder.add_route(router.route(src, dst))
+            route = builder.add_routes([router.route(src, dst)])[0]
             builder.add_sends(chunk=chunk, src=src, dst=dst, op=op, step=number, route=route, channel=channel)
     return builder.finish()
 
@@ -114,12 +114,12 @@ def forests(draw: st.DrawFn) -> Schedule:
             if name in ("allreduce", "reduce"):
                 builder.add_sends(
                     chunk=chunk, src=rank, dst=parent[rank], op=REDUCE, step=tall - depth[rank],
-                    route=builder.add_route(back), channel=channel,
+                    route=builder.add_routes([back])[0], channel=channel,
                 )  # fmt: skip
             if name != "reduce":
                 builder.add_sends(
                     chunk=chunk, src=parent[rank], dst=rank, op=COPY, step=late + depth[rank] - 1,
-                    route=builder.add_route(there), channel=channel,
+                    route=builder.add_routes([there])[0], channel=channel,
                 )  # fmt: skip
     return builder.finish()
 

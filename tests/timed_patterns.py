@@ -64,7 +64,7 @@ def direct(topology: Topology, *, rotated: bool) -> Schedule:
         chunk = builder.add_chunk(Fraction(1, n), origin=i)
         others = [(i + k) % n for k in range(1, n)] if rotated else [j for j in range(n) if j != i]
         for j in others:
-            route = builder.add_route(topology.router.route(i, j))
+            route = builder.add_routes([topology.router.route(i, j)])[0]
             builder.add_sends(chunk=chunk, src=i, dst=j, op=COPY, step=0, route=route)
     return builder.finish()
 

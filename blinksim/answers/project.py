@@ -520,10 +520,6 @@ def answer(
     asked, _ = (library or Library()).at(question)
     part, grants, bound = asked.bounded(collective)
     contest = contest or schedules(question, collective, sizes, report)
-    if contest.topology == part and contest.model.name == LINKS_ONLY:
-        # One object in place of two that are equal: tables of answers find it without comparing its links.
-        part = contest.topology
-        asked.parts[collective] = part, grants, bound
     forwarding = ceiling_of(part, collective) if grants else bound
     beside = idle_gpus(asked.question, part, collective, bound.rate)
     healthy = asked.healthy if contest.on_links else None

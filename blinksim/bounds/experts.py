@@ -406,7 +406,7 @@ class Way:
         sent = np.sum(hops(topology, collective, name), axis=0)
         src, dst = np.nonzero(sent)
         use, _ = uses_of_messages(topology, places[src], places[dst], sent[src, dst])
-        amount, kinds = shared.of_links(use.units) * collective.routed.token_size, np.array(shared.kinds)
+        amount, kinds = shared.of_links(use.on().units) * collective.routed.token_size, np.array(shared.kinds)
         busiest = int(np.argmax(amount / shared.rates))
         most = {kind: int(amount[kinds == kind].max()) // use.parts for kind in topology.link_classes}
         limit, columns, node = shared.kinds[busiest], topology.link_columns, topology.device_nodes

@@ -460,7 +460,7 @@ def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collect
             rows += [(step, message, chunk, stops, op, channel) for step, message, stops, op, channel in travel]
         for step, _, chunk, stops, op, channel in sorted(rows):
             ends = topology.member_places[[*stops]].tolist()
-            route = builder.add_route([link for a, b in pairwise(ends) for link in topology.router.route(a, b)])
+            route = builder.add_routes([[link for a, b in pairwise(ends) for link in topology.router.route(a, b)]])[0]
             builder.add_sends(chunk=chunk, src=ends[0], dst=ends[-1], op=op, step=step, route=route, channel=channel)
         return builder.finish()
 

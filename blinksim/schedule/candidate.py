@@ -244,6 +244,8 @@ class SymmetricSchedule:
             for label in (parts.origin, parts.target):
                 known = label >= 0
                 stays[known] &= rank[generator[device[label[known]]]] == label[known]
+            # In most chunks that change, what receives does; then none is sorted.
+            stays &= np.bincount(parts.chunk, generator[parts.dst] - parts.dst, parts.chunks) == 0
             if self.collective.rooted:
                 stays &= bool(rank[generator[device[self.collective.root]]] == self.collective.root)
             for chunk in np.flatnonzero(stays).tolist():

@@ -320,8 +320,8 @@ class Builder:
         self._columns: list[list[Ints32]] = [[] for _ in range(7)]
         self._routes: dict[tuple[int, ...], int] = {}
         # All routes in the order of their numbers: how many links each has, and these.
-        self._route_lengths: list[Ints | list[int]] = []
-        self._route_links: list[Ints | list[int]] = []
+        self._route_lengths: list[Ints] = []
+        self._route_links: list[Ints] = []
         self._numbered = 0
 
     def add_chunk(self, share: Fraction | int | str, origin: int = -1, target: int = -1) -> int:
@@ -340,12 +340,8 @@ class Builder:
         self._target.append(target)
         return len(self._shares) - 1
 
-    def add_route(self, links: Sequence[int]) -> int:
-        """The number of the route over these links (indices into topology.links)."""
-        return self.add_routes((links,))[0]
-
     def add_routes(self, routes: Iterable[Sequence[int]]) -> list[int]:
-        """The numbers of several routes."""
+        """The numbers of several routes, each over these links (indices into topology.links)."""
         known, found, lengths, links = self._routes, list[int](), list[int](), list[int]()
         for route in routes:
             key = tuple(route)
@@ -354,12 +350,8 @@ class Builder:
                 lengths.append(len(key))
                 links += key
             found.append(number)
-        self._numbered += len(lengths)
-        for parts, more in ((self._route_lengths, lengths), (self._route_links, links)):
-            if parts and isinstance(parts[-1], list):
-                parts[-1] += more
-            else:
-                parts.append(more)
+        if lengths:
+            self.add_new_routes(np.cumsum([0, *lengths]), np.array(links, dtype=np.int64))
         return found
 
     def add_new_routes(self, start: Ints, links: Ints) -> Ints:

@@ -8,10 +8,10 @@ chunk also tells such an outline, for machines on which the schedule has too man
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
-from itertools import groupby
+from functools import cached_property
+from itertools import compress, groupby
 from math import lcm
 from typing import Any
 
@@ -142,32 +142,62 @@ class Outline:
         return sum(one.times * one.chunks * one.exchange.messages(ranks) for one in self.rounds)
 
     @cached_property
-    def uses(self) -> tuple[LinkUse, ...]:
-        """What every round puts on links: on all equal routes, if the loads then allow at least the rate of one."""
-        uses: dict[Exchange, tuple[LinkUse, LinkUse]] = {}
-        devices = self.topology.member_places
+    def _every(self) -> dict[Exchange, Uses]:
+        """What the messages of every exchange put on links, on all equal routes and on one."""
+        known, whole = dict[Exchange, Uses](), self.topology
         for ends in {one.exchange: None for one in self.rounds}:
             if ends.src is None or ends.dst is None:
-                uses[ends] = uses_of_every_pair(self.topology)
+                known[ends] = uses_of_every_pair(whole)
             else:
-                uses[ends] = uses_of_messages(self.topology, devices[ends.src].ravel(), devices[ends.dst].ravel())
-        every, single = (tuple(uses[one.exchange][place] for one in self.rounds) for place in (0, 1))
+                src, dst = (whole.member_places[ranks].ravel() for ranks in (ends.src, ends.dst))
+                known[ends] = uses_of_messages(whole, src, dst)
+        return known
+
+    @cached_property
+    def _part(self) -> tuple[Topology, Ints]:
+        """The part of the machine that stands for all, and its links.
+
+        Of nodes whose links carry alike it has the first and the last: of resources that are equally busy
+        the first is named, and the latency of the last one counts.
+        """
+        whole, alike = self.topology, node_group(self.topology)
+        every = whole, np.arange(len(whole.links))
+        if alike is None:
+            return every
+        own, node, _ = alike.links
+        kinds = np.stack([use.kinds(own) for uses in self._every.values() for use in uses])
+        held, numbers = [*map(bytes, kinds.T)], range(len(own))
+        first = dict(zip(held[::-1], numbers[::-1], strict=True))
+        among = np.isin(node, [*first.values(), *dict(zip(held, numbers, strict=True)).values(), -1])
+        ends = distinct(np.concatenate([end[among] for end in whole.ends])).tolist()
+        devices, links = tuple(map(whole.devices.__getitem__, ends)), tuple(compress(whole.links, among))
+        part = replace(whole, devices=devices, links=links, members=(), relays=(), symmetries=())
+        place, resource = expand(resources(part).starts, resources(part).members, np.arange(len(links)))
+        owned = resource * np.int64(len(own) + 1) + node[among][place]
+        # All count where nodes share a bus, or what a device carries in all.
+        return (part, np.flatnonzero(among)) if len(distinct(owned)) == len(distinct(resource)) else every
+
+    @cached_property
+    def uses(self) -> tuple[LinkUse, ...]:
+        """What every round puts on those links: on all equal routes, if that allows the rate of one."""
+        few = {use: use.on(self._part[1]) for uses in self._every.values() for use in uses}
+        every, single = (tuple(few[self._every[one.exchange][place]] for one in self.rounds) for place in (0, 1))
         return every if every == single or self._busiest(every) <= self._busiest(single) else single
 
     def loads(self, uses: Sequence[LinkUse]) -> tuple[Ints, int]:
-        """What passes each resource in all rounds together, and what stands for the whole size."""
+        """What passes each of those resources in all rounds together, and what stands for the whole size."""
         whole = lcm(*(one.message.denominator * use.parts for one, use in zip(self.rounds, uses, strict=True)))
-        total = np.zeros(len(self.topology.links), dtype=np.int64)
+        total = np.zeros(len(self._part[1]), dtype=np.int64)
         for one, use in zip(self.rounds, uses, strict=True):
             factor = one.times * one.message * Fraction(whole, use.parts)
             if int(use.units.max(initial=0)) * int(factor) >= 2**60:
                 raise InputError(f"{self.algorithm}: loads with the denominator {whole} exceed 63 bits")
             total += use.units * int(factor)
-        return resources(self.topology).of_links(total), whole
+        return resources(self._part[0]).of_links(total), whole
 
     def _busiest(self, uses: Sequence[LinkUse]) -> Fraction:
         total, whole = self.loads(uses)
-        return resources(self.topology).longest(total) / whole
+        return resources(self._part[0]).longest(total) / whole
 
     @property
     def rate(self) -> Fraction | None:
@@ -186,7 +216,7 @@ class Outline:
             # A chunk is divided into as many parts as its most divided route needs. Chunks of an alltoall
             # take one route only, all others every sort of route.
             messages = use.started if self.collective.name == "alltoall" else use.pieces * (parts // use.parts)
-            rows.append(step_row(self.topology, use, float(one.message), messages))
+            rows.append(step_row(self._part[0], use, float(one.message), messages))
             times.append(one.times + sum(other.times for other, _ in more))
             channels.append(one.channels)
         reducing, ranks = [one for one in self.rounds if one.op == REDUCE], self.topology.ranks
@@ -194,7 +224,7 @@ class Outline:
         total, whole = self.loads(self.uses)
         loads, alphas, starts, longest = zip(*rows, strict=True)
         known = self.rate, tuple(times), tuple(channels), total / whole, reduced
-        shared = resources(self.topology)
+        shared = resources(self._part[0])
         return StepLoads(self.collective, self.sends, shared, loads, alphas, starts, longest, *known)
 
 
@@ -228,11 +258,11 @@ _MOST_PAIRS = 20_000
 
 @dataclass(frozen=True, eq=False)
 class LinkUse:
-    """What messages that run together put on links.
+    """What messages that run together put on links: those in the same place of nodes that send alike are one.
 
-    units (L): on every link, where a message has `parts` of them. started (L): how many start there. pieces
-    (L): how many of their `parts` do. alpha (L): seconds of latency and overhead of the slowest that crosses
-    it.
+    units: on every link, where a message has `parts` of them. started: how many start there. pieces: how many
+    of their `parts` do. alpha: seconds of latency and overhead of the slowest that crosses it. cell (L):
+    which of these each link of the topology is; those of a node follow each other.
     """
 
     units: Ints
@@ -240,6 +270,20 @@ class LinkUse:
     started: Ints
     pieces: Ints
     alpha: Floats
+    cell: Ints
+
+    def on(self, links: Ints | slice = slice(None)) -> LinkUse:
+        """Of these links, one by one."""
+        one = self.cell[links]
+        messages = self.started[one], self.pieces[one], self.alpha[one]
+        return LinkUse(self.units[one], self.parts, *messages, np.arange(len(one)))
+
+    def kinds(self, own: Ints) -> Ints:
+        """Of every node a number that those with equal loads share. own (node, place): their links."""
+        columns = np.stack((self.units, self.started, self.pieces, self.alpha.view(np.int64)))
+        first, which = np.unique(self.cell[own[:, 0]], return_inverse=True)
+        held = [columns[:, one : one + own.shape[1]].tobytes() for one in first.tolist()]
+        return np.array([held.index(one) for one in held])[which]
 
 
 Uses = tuple[LinkUse, LinkUse]
@@ -263,7 +307,7 @@ def uses_of_messages(topology: Topology, src: Ints, dst: Ints, sent: Ints | None
             owner, entry = expand(start, np.arange(len(links)), pairs.which)
             return lambda amount: np.bincount(there, amount[entry] * times[owner], width).astype(np.int64)
 
-        return _uses(topology, pairs.src, pairs.dst, by_images)
+        return _uses(topology, pairs.src, pairs.dst, by_images, np.arange(width))
     # Alike are messages between the same places of two nodes of which the same one comes first.
     (a, b), (nodes, size) = alike.node[np.stack((src, dst))], alike.table.shape
     key = ((np.sign(b - a) + 1) * size + alike.place[src]) * size + alike.place[dst]
@@ -272,11 +316,9 @@ def uses_of_messages(topology: Topology, src: Ints, dst: Ints, sent: Ints | None
     cell, many = np.searchsorted(keys, key) * nodes, 1 if sent is None else sent
     hosts = (np.minimum(a, b), np.ones(len(a)) * many), (np.maximum(a, b), (a != b) * many)
     times = np.stack([np.bincount(cell + host, weight, len(keys) * nodes) for host, weight in hosts])
-    rows, kinds = times.astype(np.int64).reshape(2, -1, nodes), dict[bytes, int]()
-    kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows.swapaxes(0, 1)], np.int64)
-    rows = rows[:, np.unique(kind, return_index=True)[1]]
     stand = alike.table[(order == 0).astype(np.int64), start], alike.table[(order == 2).astype(np.int64), end]
-    return _uses(topology, *stand, partial(_by_nodes, alike, kind, rows))
+    times = times.astype(np.int64).reshape(2, -1, nodes)
+    return _uses(topology, *stand, *_by_nodes(alike, np.arange(len(keys)), times))
 
 
 def uses_of_every_pair(topology: Topology) -> Uses:
@@ -299,10 +341,10 @@ def uses_of_every_pair(topology: Topology) -> Uses:
     src, dst = (np.concatenate(ends) for ends in zip(*grids, strict=True))
     after, one = np.arange(nodes)[::-1], np.ones(nodes, dtype=np.int64)
     times, apart = np.array(((one, after), (0 * one, after[::-1]))), node[src] != node[dst]
-    return _uses(topology, src, dst, partial(_by_nodes, alike, apart.astype(np.int64), times))
+    return _uses(topology, src, dst, *_by_nodes(alike, apart.astype(np.int64), times))
 
 
-def _uses(topology: Topology, src: Ints, dst: Ints, placed: Callable[[Ints, Ints], Total]) -> Uses:
+def _uses(topology: Topology, src: Ints, dst: Ints, placed: Callable[[Ints, Ints], Total], cell: Ints) -> Uses:
     """The same of messages for which those from `src` to `dst` stand.
 
     placed: from where the routes of these start, and their links.
@@ -318,28 +360,35 @@ def _uses(topology: Topology, src: Ints, dst: Ints, placed: Callable[[Ints, Ints
         of_path = np.repeat(parts // spread.count.astype(np.int64), spread.count)
         weight, begins = np.repeat(of_path, np.diff(spread.start)), np.zeros(len(spread.links), dtype=bool)
         begins[spread.start[:-1]] = True
-        alpha, slowest = np.zeros(len(topology.links)), np.repeat(alphas, np.diff(start))
+        units, slowest = total(weight), np.repeat(alphas, np.diff(start))
+        alpha = np.zeros(len(units))
         for seconds in distinct(alphas):
             alpha[total(slowest == seconds) > 0] = seconds
-        return LinkUse(total(weight), parts, total(begins), total(weight * begins), alpha)
+        return LinkUse(units, parts, total(begins), total(weight * begins), alpha, cell)
 
     divided = use(several)
     return divided, divided if several is single else use(single)
 
 
-def _by_nodes(alike: NodeGroup, kind: Ints, times: Ints, start: Ints, links: Ints) -> Total:
-    """By how often messages of every kind have a node as the first or second one (2, kinds, nodes)."""
-    own, of, place = alike.links
-    host, kinds, (_, many, nodes) = of[links], np.repeat(kind, np.diff(start)), times.shape
-    cell, away = (host * many + kinds) * own.shape[1] + place[links], host < 0
+def _by_nodes(alike: NodeGroup, kind: Ints, times: Ints) -> tuple[Callable[[Ints, Ints], Total], Ints]:
+    """For `_uses`, by how often a node is the first or second one of each kind (2, kinds, nodes)."""
+    (own, of, place), (_, many, nodes), between = alike.links, times.shape, times[0].sum(axis=1)
+    width, fabric = own.shape[1], len(of) - own.size
+    # Nodes that are so equally often do the same.
+    few, number = np.unique(times.reshape(-1, nodes), axis=1, return_inverse=True)
 
-    def total(amount: npt.NDArray[Any]) -> Ints:
-        found = np.bincount(links[away], amount[away] * times[0].sum(axis=1)[kinds[away]], len(of)).astype(np.int64)
-        model = np.bincount(cell[~away], amount[~away], 2 * many * own.shape[1]).astype(np.int64)
-        found[own] = times.reshape(-1, nodes).T @ model.reshape(-1, own.shape[1])
-        return found
+    def placed(start: Ints, links: Ints) -> Total:
+        host, kinds = of[links], np.repeat(kind, np.diff(start))
+        cell, away = (host * many + kinds) * width + place[links], host < 0
 
-    return total
+        def total(amount: npt.NDArray[Any]) -> Ints:
+            found = np.bincount(place[links[away]], amount[away] * between[kinds[away]], fabric).astype(np.int64)
+            model = np.bincount(cell[~away], amount[~away], 2 * many * width).astype(np.int64)
+            return np.concatenate([found, (few.T @ model.reshape(-1, width)).ravel()])
+
+        return total
+
+    return placed, np.append(fabric + width * number.ravel(), 0)[of] + place
 
 
 def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:

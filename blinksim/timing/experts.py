@@ -112,7 +112,7 @@ def terms_of(topology: Topology, wanted: Collective, name: str) -> tuple[Term, .
         if sent.any():
             src, dst = np.nonzero(sent)
             ends = places[src], places[dst]
-            use, messages = (uses_of_messages(topology, *ends, often)[0] for often in (sent[src, dst], None))
+            use, messages = (uses_of_messages(topology, *ends, often)[0].on() for often in (sent[src, dst], None))
             rows.append(step_row(topology, use, routing.token_size / routing.size, messages.started))
     load, alpha, each, longest = zip(*rows, strict=True)
     return cost(StepLoads(wanted, 0, resources(topology), load, alpha, each, longest), routing.size).terms

@@ -12,10 +12,8 @@ nodes, n0.gpu0 is device 0, n0.gpu1 is 1, n1.gpu0 is 2, n1.gpu1 is 3, and the fa
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
@@ -41,26 +39,6 @@ LinkName: TypeAlias = "tuple[str, str, str, int]"
 """A link in the terms of any host: ends there, "" for the fabric, class, and which of several it is."""
 
 
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """No search for circles of unused objects inside; each would look at all that was made, and find nothing.
-
-    >>> with collection_paused():
-    ...     gc.isenabled()
-    False
-    >>> gc.isenabled()
-    True
-    """
-    before = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if before:
-            gc.enable()
-
-
-@collection_paused()
 def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topology:
     """`nodes` copies of `node`, whose devices become ``n0.gpu0``, ``n1.gpu0`` …, joined by `fabric`.
 
@@ -85,6 +63,13 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         raise InputError(f"nodes={nodes}: up to {most:,} of these are built; take fewer, or model=projection")
     for d in node.devices:
         replace(d, name=f"n{nodes - 1}.{d.name}")  # raises for a name that grows too long
+    known, parts = _copied(node, nodes, fabric)
+    return regarded(node, known, **parts)
+
+
+@lru_cache(maxsize=1)
+def _copied(node: Topology, nodes: int, fabric: Fabric) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is known of a cluster by how it is made, and its fields; one answer asks twice."""
     names, src, dst = (
         on_every_node(tuple(map(attrgetter(of), things)), nodes)
         for of, things in (("name", node.devices), ("src", node.links), ("dst", node.links))
@@ -105,15 +90,13 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
         "symmetries": cluster_symmetries(node, fabric, nodes, len(more_devices)),
         "fabric": None,
     }
-    # What is known of the devices and links of a cluster by how it was made.
     index, count = {device.name: number for number, device in enumerate(parts["devices"])}, len(node.devices)
     table = node.link_columns.repeated(nodes, count).beside(LinkColumns.of(more_links, index))
     hosts = np.concatenate([np.repeat(np.arange(nodes), count), [device.node for device in more_devices]])
     known = {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}
-    return regarded(node, known, **parts)
+    return known, parts
 
 
-@lru_cache(maxsize=8)
 def on_every_node(names: tuple[str, ...], nodes: int) -> tuple[str, ...]:
     """The devices with these names on each of the nodes: ``n0.gpu0``, ``n0.gpu1`` …, ``n1.gpu0`` …"""
     return tuple(f"n{node}.{name}" for node in range(nodes) for name in names)

@@ -662,7 +662,10 @@ class NodeGroup(Group):
 
     @cached_property
     def links(self) -> tuple[Ints, Ints, Ints]:
-        """The links of every node in the same order, as (node, place); of every link its node, or -1, and its place."""
+        """The links of every node in the same order, as (node, place); of every link its node and its place.
+
+        Of those between switches -1, and the place among them.
+        """
         known, count = encoded(self.topology), len(self.node)
         of = np.maximum(self.node[known.src], self.node[known.dst])
         model = np.flatnonzero(of == 0)
@@ -672,7 +675,7 @@ class NodeGroup(Group):
             for side in (known.src[model], known.dst[model])
         )
         own = known.order[np.searchsorted(known.keys, (src * count + dst) * kinds + known.kind[model])]
-        place = np.zeros(len(of), dtype=np.int64)
+        place = np.cumsum(of < 0) - 1
         place[own] = np.arange(len(model))
         return own, of, place
 

@@ -49,7 +49,7 @@ def wrong(program: Program, schedule: Schedule, op: str = "sum", seed: int | Non
 def route(builder: Builder, src: int, dst: int) -> int:
     topology = builder.topology
     ends = (topology.devices[src].name, topology.devices[dst].name)
-    return builder.add_route([i for i, x in enumerate(topology.links) if (x.src, x.dst) == ends][:1])
+    return builder.add_routes([[i for i, x in enumerate(topology.links) if (x.src, x.dst) == ends][:1]])[0]
 
 
 def by_hand(collective: Collective, ranks: int, sends: list[tuple[int, int, int, int]], relays: int = 0) -> Schedule:

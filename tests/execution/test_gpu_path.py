@@ -660,7 +660,9 @@ def test_a_switch_cannot_run_ops() -> None:
     builder.add_chunk(Fraction(1))
     for step, (a, b) in enumerate([(topology.members[0], switch), (switch, topology.members[1])]):
         link = next(i for i, link in enumerate(topology.links) if (link.src, link.dst) == (a, b))
-        builder.add_sends(chunk=0, src=index[a], dst=index[b], op=COPY, step=step, route=builder.add_route([link]))
+        builder.add_sends(
+            chunk=0, src=index[a], dst=index[b], op=COPY, step=step, route=builder.add_routes([[link]])[0]
+        )
     schedule = builder.finish()
     assert execute(schedule, 4096).ok
     with pytest.raises(InfeasibleError, match="only GPUs can run"):

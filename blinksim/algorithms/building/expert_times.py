@@ -117,8 +117,7 @@ class ExpertTimes(Result):
         where = f"{topology.ranks} GPUs of {nodes}{topology.name}"
         each = f"{tokens:,} token{'s' * (tokens > 1)} a GPU"
         what = f"{each} of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
-        takes = f"{format_time(self.time_s)} with {self.takes['library']}"
-        return f"{self.bound.collective} of {what}, {where}: {takes}"
+        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} with {self.takes['library']}"
 
     def text(self, why: bool = False) -> str:
         """What libraries take, the quickest way on the links, the floor, what limits and would save.

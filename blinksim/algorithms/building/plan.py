@@ -226,14 +226,7 @@ class Plan(Builder):
         """
         if self._pairs:
             keys, calls = np.concatenate([*self._pairs.values()]), np.cumsum([*map(len, self._pairs.values())])
-            if self.n * self.n > 4 * len(keys):
-                pairs, first, where = np.unique(keys, return_index=True, return_inverse=True)
-            else:
-                seen = np.full(self.n * self.n, len(keys))
-                seen[keys[::-1]] = np.arange(len(keys))[::-1]
-                pairs = np.flatnonzero(seen < len(keys))
-                first, seen[pairs] = seen[pairs], np.arange(len(pairs))
-                where = seen[keys]
+            pairs, first, where = np.unique(keys, return_index=True, return_inverse=True)
             # Numbered call by call, and in rising order in each.
             order = np.lexsort((pairs, np.searchsorted(calls, first, side="right")))
             route = np.empty(len(pairs), dtype=np.int32)
@@ -586,7 +579,7 @@ def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     shared = resources(topology)
     # What devices carry in all does not count here.
     amounts = np.zeros(len(shared.rate), dtype=np.int64)
-    np.add.at(amounts, shared.of_link, use.units)
+    np.add.at(amounts, shared.of_link, use.on().units)
     return use.parts * len(rings) / shared.longest(amounts)
 
 

@@ -11,7 +11,7 @@ not assumed but follows from the loads of all images together.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,7 +23,7 @@ import numpy as np
 from blinksim.algorithms.building.plan import Plan, accepted_gap
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
-from blinksim.graphs.arrays import Ints, distinct
+from blinksim.graphs.arrays import Ints, distinct, occurrences
 from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import depths, trees_over_ports
 from blinksim.packing.forest import pairs_of_links, regular_group, trees_of_first
@@ -124,10 +124,8 @@ def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> l
     """
     jobs = []
     for group, own in zip(groups, pieces, strict=True):
-        seen: Counter[int] = Counter()
-        for number, piece in enumerate(own):
-            position = seen[piece[0]]
-            seen[piece[0]] += 1
+        positions = occurrences(np.array([member for member, *_ in own], dtype=np.int64)).tolist()
+        for number, (position, piece) in enumerate(zip(positions, own, strict=True)):
             jobs += [(position, host, host * len(own) + number, piece) for host in group.tolist()]
     return sorted(jobs, key=lambda job: job[:3])
 
@@ -145,8 +143,6 @@ class Stands:
 
     def take(self, device: int, other: int) -> bool:
         """Whether the chunk of a device that another one forwards (or itself) does; counts it then."""
-        if not self.may_take(device):
-            return False
         pair = np.array([device]), np.array([other])
         src, dst, _ = self.group.between(*pair)
         if int(src[0]) != device or int(dst[0]) != other:
@@ -163,8 +159,8 @@ class _Writer:
         self.rank = np.full(len(plan.topology.devices), -1, dtype=np.int64)
         self.rank[plan.topology.member_places] = np.arange(plan.n)
         self.pairs = np.array(pairs or [], dtype=np.int64)
-        # Of a tree its depths, and the columns of its sends in all hosts as from step 0 on.
-        self._local: dict[LocalTree, tuple[dict[int, int], Ints]] = {}
+        # Of a path inside hosts its routes in all of them.
+        self._inside: dict[Path, Ints] = {}
         self._across: dict[tuple[int, int, Path, int], Ints] = {}
         self._leaf_of, self._place = np.array(hosts.fabric.leaf_of), np.zeros(hosts.count, dtype=np.int64)
         for leaf in hosts.fabric.leaves:
@@ -269,27 +265,24 @@ class _Writer:
 
     def inside(self, there: Ints, tree: LocalTree, first: int | Ints) -> dict[int, int]:
         """The tree's edges in all these hosts, whose root has the data at step `first`; returns members' depths."""
-        if tree not in self._local:
-            depth, device = depths(tree.root, [edge[:2] for edge in tree.edges]), self.hosts.device
-            columns = np.zeros((5, len(device), len(tree.edges)), dtype=np.int64)
-            for place, (a, b, path) in enumerate(tree.edges):
-                columns[:3, :, place] = device[:, a], device[:, b], np.full(len(device), depth[b] - 1)
-                columns[3:, :, place] = self._both(self.hosts.link[:, list(path)]).T
-            self._local[tree] = depth, columns
-        depth, columns = self._local[tree]
-        src, dst, steps, *routes = columns[:, there]
-        self._put(src, dst, steps + np.reshape(first, (-1, 1)), routes)
+        depth, device = depths(tree.root, [edge[:2] for edge in tree.edges]), self.hosts.device[there]
+        columns = np.zeros((5, len(there), len(tree.edges)), dtype=np.int64)
+        for place, (a, b, path) in enumerate(tree.edges):
+            if path not in self._inside:
+                self._inside[path] = self._both(self.hosts.link[:, list(path)])
+            columns[:3, :, place] = device[:, a], device[:, b], np.full(len(there), depth[b] - 1 + first)
+            columns[3:, :, place] = self._inside[path][there].T
+        self._put(columns[0], columns[1], columns[2], columns[3:])
         return depth
 
     def across(self, host: int, there: Ints, tree: LocalTree, step: int) -> None:
         """From the member that feeds the tree's port to where it enters all these hosts."""
-        feeder, out = self.hosts.shape.feeds[tree.port]
+        port, (feeder, out) = tree.port, self.hosts.shape.feeds[tree.port]
         routes = np.zeros((len(there), 2), dtype=np.int64)
         leaves = self._leaf_of[there]
         for leaf in distinct(leaves).tolist():
             here = leaves == leaf
             # To every host of a leaf and back, which are equally long; zeros for the host itself.
-            port = tree.port
             key = (host, port, tree.entry, leaf)
             known = self._across.get(key)
             if known is None:

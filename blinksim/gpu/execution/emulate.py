@@ -87,7 +87,7 @@ def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
                 taken[part, link] = load[link].index(min(load[link]))
             lane = taken[part, link]
             load[link][lane] += int(schedule.share_num[chunk])
-            route = builder.add_route([lanes[link][lane]])
+            route = builder.add_routes([[lanes[link][lane]]])[0]
             builder.add_sends(chunk=part, src=src, dst=dst, op=op, step=step, route=route, channel=channel)
     return replace(builder.finish(), groups=schedule.groups)
 
