@@ -144,13 +144,12 @@ class Outline:
     @cached_property
     def _every(self) -> dict[Exchange, Uses]:
         """What the messages of every exchange put on links, on all equal routes and on one."""
-        known, whole = dict[Exchange, Uses](), self.topology
+        known, whole, places = dict[Exchange, Uses](), self.topology, self.topology.member_places
         for ends in {one.exchange: None for one in self.rounds}:
             if ends.src is None or ends.dst is None:
                 known[ends] = uses_of_every_pair(whole)
             else:
-                src, dst = (whole.member_places[ranks].ravel() for ranks in (ends.src, ends.dst))
-                known[ends] = uses_of_messages(whole, src, dst)
+                known[ends] = uses_of_messages(whole, places[ends.src].ravel(), places[ends.dst].ravel())
         return known
 
     @cached_property
@@ -344,10 +343,10 @@ def uses_of_every_pair(topology: Topology) -> Uses:
     return _uses(topology, src, dst, *_by_nodes(alike, apart.astype(np.int64), times))
 
 
-def _uses(topology: Topology, src: Ints, dst: Ints, placed: Callable[[Ints, Ints], Total], cell: Ints) -> Uses:
+def _uses(topology: Topology, src: Ints, dst: Ints, place: Callable[[Ints, Ints], Total], cell: Ints) -> Uses:
     """The same of messages for which those from `src` to `dst` stand.
 
-    placed: from where the routes of these start, and their links.
+    place: from where the routes of these start, and their links.
     """
     single = Spread.of([(route,) for route in searched("its messages", topology, src, dst)])
     routes = alternatives_of(topology, single.start.astype(np.int64), single.links.astype(np.int64))
@@ -355,7 +354,7 @@ def _uses(topology: Topology, src: Ints, dst: Ints, placed: Callable[[Ints, Ints
 
     def use(spread: Spread) -> LinkUse:
         start, alphas = spread.start[spread.first].astype(np.int64), spread.alphas(topology.link_columns)
-        total, parts = placed(start, spread.links.astype(np.int64)), lcm(*distinct(spread.count).tolist())
+        total, parts = place(start, spread.links.astype(np.int64)), lcm(*distinct(spread.count).tolist())
         # For every link of every path, the units of a message there, and whether the path starts with it.
         of_path = np.repeat(parts // spread.count.astype(np.int64), spread.count)
         weight, begins = np.repeat(of_path, np.diff(spread.start)), np.zeros(len(spread.links), dtype=bool)

@@ -46,7 +46,7 @@ from blinksim.timing.timing_model import Report, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE
 from blinksim.topology.symmetry import searched
-from blinksim.units import format_size, in_GBps
+from blinksim.units import format_size, format_time, in_GBps
 
 ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place": 6},)
 
@@ -205,8 +205,7 @@ class Library(TimingModel):
 
     @cached_property
     def _planned(self) -> tuple[NcclTuner, Topology]:
-        tuner = NcclTuner(version=self.version, multicast=self.multicast)
-        return tuner.at(self.question.preferring_known("nccl"))
+        return NcclTuner(version=self.version, multicast=self.multicast).at(self.question.preferring_known("nccl"))
 
     @property
     def machine(self) -> Topology:
@@ -262,6 +261,7 @@ class Library(TimingModel):
         """The machine of the catalogue whose published jobs these GPUs stand for; empty if there is none."""
         return self._name if self._stands_for("") else ""
 
+    @_once
     def _stands_for(self, members: str) -> bool:
         """True if a symmetry maps these GPUs onto those named of a node, or onto the first ones.
 
@@ -324,8 +324,14 @@ class Library(TimingModel):
         found = taken.raised(least.time_s, "what the links need at least")
         # What the bound raises keeps an interval as wide above it.
         ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
-        alike = self.set_up != "graph" and self.nodes > 1
-        origin = taken.details["origin"] + "; however calls are launched" * alike
+        any_launch = self.set_up != "graph" and self.nodes > 1
+        origin = taken.details["origin"] + "; however calls are launched" * any_launch
+        jobs = [one for one in self._published_of(self._name) if one.collective == taken.collective.name]
+        rest = [one for one in self._of_this_job(jobs, apart=True) if one.set.members and self.published(one)]
+        if rest and taken.details["basis"] not in _PUBLISHED:
+            one = min(rest, key=lambda one: abs(math.log(one.size / taken.size)))
+            took = f"took {format_time(one.time_s)} for {format_size(one.size)}"
+            origin += f"; other GPUs, {one.set.members}, {took}"
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         return replace(found, details=details, least=least, bound=bound, grants=grants)
 
@@ -669,10 +675,10 @@ class Library(TimingModel):
         """Published cells of as many GPUs on as many nodes, with the same links."""
         return self._of_this_job(self._published_of(self._name))
 
-    def _of_this_job(self, cells: Sequence[Cell]) -> list[Cell]:
+    def _of_this_job(self, cells: Sequence[Cell], apart: bool = False) -> list[Cell]:
+        """Those of as many GPUs on as many nodes for which these stand, or `apart` for which they do not."""
         found = [cell for cell in cells if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)]
-        stand = {members: self._stands_for(members) for members in {cell.set.members for cell in found}}
-        return [cell for cell in found if stand[cell.set.members]]
+        return [cell for cell in found if self._stands_for(cell.set.members) != apart]
 
     @_once
     def _curves(self, collective: Collective, lent: bool = False) -> list[tuple[public_tables.Set, dict[int, float]]]:

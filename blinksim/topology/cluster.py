@@ -93,8 +93,7 @@ def _copied(node: Topology, nodes: int, fabric: Fabric) -> tuple[dict[str, Any],
     index, count = {device.name: number for number, device in enumerate(parts["devices"])}, len(node.devices)
     table = node.link_columns.repeated(nodes, count).beside(LinkColumns.of(more_links, index))
     hosts = np.concatenate([np.repeat(np.arange(nodes), count), [device.node for device in more_devices]])
-    known = {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}
-    return known, parts
+    return {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}, parts
 
 
 def on_every_node(names: tuple[str, ...], nodes: int) -> tuple[str, ...]:

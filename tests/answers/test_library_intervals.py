@@ -550,3 +550,20 @@ def test_a_machine_held_to_another_says_so_beside_it() -> None:
     """Nobody published several nodes of p5en: its guess is no more than that of p5, which has less in its adapters."""
     found = bs.compare_machines(["p5", "p5en"], "allreduce", "16MiB", nodes=8)
     assert [line.split("  ")[-1] for line in found.text().splitlines()[3:5]] == ["predicted", "held to p5.48xlarge"]
+
+
+def test_what_other_gpus_took_is_named() -> None:
+    """Two ranks of Aurora are the tiles of a card; 74.2 ms was published of two cards, which a symmetry keeps apart."""
+    published = "; other GPUs, card0.t0,card1.t0, took 74.2 ms for 875 MB"
+    job = bs.Question("aurora", ranks_per_node=2).part()
+    for size in ("875MB", "1GB"):
+        found = bs.project(job, "allreduce", size)
+        assert found.members == ("card0.t0", "card0.t1")
+        assert found.to_dict()["origin"].endswith(published)
+        assert published in found.text()
+        assert found.time_s < 0.0742 / 3
+    for members in ("card0.t0,card1.t0", "card2.t1,card5.t1"):
+        found = bs.project(bs.Question("aurora", members=members).part(), "allreduce", "875MB")
+        assert (found.time_s, found.details["basis"]) == (0.0742, "measured")
+        assert "other GPUs" not in found.details["origin"]
+    assert "other GPUs" not in bs.project(job, "broadcast", "875MB").details["origin"]

@@ -252,9 +252,8 @@ class _Writer:
         number = np.zeros((len(routes), 2), dtype=np.int64)
         there = (routes >= 0).all(axis=1)
         routes = routes[there]
-        both = [routes] if self.collective.ends == EVERY else []
-        both += [self.pairs[routes[:, ::-1]]] if self.collective.reduces else []
-        first = 0 if self.collective.ends == EVERY else 1
+        first = int(self.collective.ends != EVERY)
+        both = [*[routes][first:], *([self.pairs[routes[:, ::-1]]] if self.collective.reduces else [])]
         added = self.plan.add_routes(np.stack(both, axis=1).reshape(-1, routes.shape[1]).tolist())
         number[there, first : first + len(both)] = np.array(added, dtype=np.int64).reshape(len(routes), len(both))
         return number
@@ -284,8 +283,7 @@ class _Writer:
             here = leaves == leaf
             # To every host of a leaf and back, which are equally long; zeros for the host itself.
             key = (host, port, tree.entry, leaf)
-            known = self._across.get(key)
-            if known is None:
+            if (known := self._across.get(key)) is None:
                 hosts, whole = self.hosts, self.hosts.fabric.leaves[leaf]
                 known = self._across[key] = np.zeros((len(whole), 2), dtype=np.int64)
                 others = np.array([other for other in whole if other != host], dtype=np.int64)
