@@ -411,7 +411,7 @@ def _go_on(target: str | None, line: str) -> None:
 
 def _show_nccl(found: NcclFit) -> None:
     """NCCL's own constants: the fitted ones as a table, and those that the times do not tell apart."""
-    units = {True: (1e-9, "GB/s"), False: (1e6, "us")}
+    units = {True: (1e-9, "GB/s a GPU"), False: (1e6, "us")}
     cells = [(one.name, *_fitted(one, *units[one.is_rate])) for one in found.constants]
     click.echo("\n" + table(("NCCL's constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)))
     click.echo(f"\n  NCCL's time as expected by them: {found.error.words()}")
@@ -426,12 +426,9 @@ def _show_nvls(found: Calibration, target: str | None, question: Question) -> No
     series = max(found.series, key=lambda series: series.topology.ranks)
     ranks, line = series.topology.ranks, found.nccl.rates.nvls
     largest = max(sample.size for sample in series.samples)
-    # Every byte passes a port 1 + 1/n times each way.
-    port = (1 + 1 / ranks) * largest / line.time(ranks, largest)
-    busbw = format_rate(port * 2 * (ranks - 1) / (ranks + 1))
-    at = f"busbw {busbw} on {ranks} GPUs at {format_size(largest)}), from {len(found.residuals)} measurements"
-    carries = f"a port carries {format_rate(port)} while its switch adds"
-    click.echo(f"{series.topology.name}: NCCL ran NVLS, and {carries} ({at}")
+    busbw = format_rate(2 * (1 - 1 / ranks) * largest / line.time(ranks, largest))
+    at = f"busbw {busbw} on {ranks} GPUs at {format_size(largest)}"
+    click.echo(f"{series.topology.name}: NCCL ran NVLS: {at}, from {len(found.residuals)} measurements")
     _show_nccl(found.nccl)
     for each in found.series:
         size = format_size(min(sample.size for sample in each.samples))
