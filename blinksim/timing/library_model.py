@@ -36,7 +36,7 @@ from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import MOST_SENDS, able_of, ceiling_of, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LENT, LINKS, PREDICTED, SENDS, TURNS, Spread
+from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, kin_of, library_time
 from blinksim.timing.measured.public_tables import HALVES, SET_UPS, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
@@ -354,9 +354,9 @@ class Library(TimingModel):
             told = f"no less than {who}" if guessed else "fewer bytes took longer"
             found = found.raised(one.time_s, f"what it takes {who}") if guessed else found
             low, high = (max(each.details[end] for each in (one, found)) for end in _ENDS)
+            low = min(low, found.time_s, *found.details.get("published_s", ()))
             origin = found.details["origin"] + f"; {told}" * less
-            ends = dict(zip(_ENDS, (min(low, found.time_s), high), strict=True))
-            found = replace(found, details={**found.details, **ends, "origin": origin})
+            found = replace(found, details={**found.details, _ENDS[0]: low, _ENDS[1]: high, "origin": origin})
         return found
 
     def _less(self, found: Projection, asked: float) -> Iterator[tuple[Projection, str]]:
@@ -397,8 +397,8 @@ class Library(TimingModel):
         elif nearest > 0:
             origin += f"; scaled from the nearest size that was measured: {_sources(sets)}"
         # Another run of the job is as far away near its sizes as at one of them.
-        far, time = self._spread(LENT if lent else AGAIN, size, self._known_as), median(ratios) * model.time_s
-        spreads = [model.spread] * (nearest < 1) + [far] * (nearest > 0)
+        again, time = self._spread(AGAIN, size), median(ratios) * model.time_s
+        spreads = [model.spread] * (nearest < 1) + [again] * (nearest > 0)
         ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
         figures = time, min(time, *ends), max(time, *ends)
         projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
@@ -604,7 +604,7 @@ class Library(TimingModel):
         spread = self._spread(EXPECTED, size, known.owner)
         if known.owner != self._known_as:
             # What is lent is no surer than where it was measured.
-            lent = self._spread(LENT, size, self._known_as)
+            lent = self._spread(AGAIN, size)
             spread = replace(spread, low=min(spread.low, lent.low), high=max(spread.high, lent.high))
         if self.question.rates and (fit := self.machine.nccl_rates and self.machine.nccl_rates.error):
             # Constants of a user's own are no surer than the times that they were fitted to.

@@ -36,7 +36,6 @@ from blinksim.timing.measured.library_rates import (
     EVERY,
     EXPECTED,
     GUESSED,
-    LENT,
     LINKS,
     ONE_NODE,
     PREDICTED,
@@ -55,10 +54,11 @@ from validate.recipes.usable_fit import constant_rows, fit_machine
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "how-wrong.md"
 # Ranks up to which straight sends are timed.
 MOST_RANKS = 32
-# Rigs are farther from all others than these are from each other: eight in ten times of one that was left out lie
-# between these shares of theirs. Those of machines of the same links are nearer: between the outer ones lie 84 to 89 %.
-# Between nodes NCCL's own model is as far from one machine as from another: between its outer ones lie 90 to 93 %.
-ENDS, LENT_ENDS, NODES_ENDS = (0.05, 0.5, 0.95), (0.18, 0.5, 0.82), (0.065, 0.5, 0.935)
+# Rigs are farther from all others than these are from each other: eight in ten times of one that was left out
+# lie between these shares of theirs. Between nodes NCCL's own model is as far from one machine as from another:
+# between its outer ones lie 90 to 93 %. Nodes of the same links are nearer: these shares lie beyond each end, by
+# `SIZE_STEPS`.
+ENDS, NODES_ENDS, BEYOND = (0.05, 0.5, 0.95), (0.065, 0.5, 0.935), (0.08, 0.08, 0.2, 0.08, 0.06, 0.06)
 Ratios = dict[str, list[float]]
 # What a ratio is of: the reference, one of `SCOPES`, and a name of `SIZE_STEPS`.
 Where = tuple[str, str, str]
@@ -122,7 +122,9 @@ def spreads(found_of: Mapping[Rig, list[tuple[Where, float]]]) -> list[dict[str,
     for where in sorted(ratios, key=lambda where: -order.index(where[2])):
         (what, scope, _), told = where, ratios[where]
         between = what == PREDICTED and scope != ONE_NODE
-        shares = LENT_ENDS if what == LENT else NODES_ENDS if between else ENDS
+        beyond = BEYOND[order.index(where[2])]
+        near = what == AGAIN and scope == ONE_NODE
+        shares = (beyond, 0.5, 1 - beyond) if near else NODES_ENDS if between else ENDS
         each = {machine: _quantiles({machine: values}, shares) for machine, values in told.items() if what != AGAIN}
         found = {**each, EVERY: _quantiles(told, shares)}
         # On one node the network says nothing.
@@ -274,13 +276,16 @@ def _of_a_question(question: Question, cells: list[Cell], **how: Any) -> Iterato
         timing = plain._choice(collective, cell.size)
         known = library_time.library_time(name, plain.machine.nccl_rates, job, cell.size, timing)
         lent = plain._nearest(collective, cell.size, plain._curves(collective, lent=True))[0] >= 1
+        again = list[float]()
         # Where others lend their times, their constants are not asked.
-        if known is not None and (known.owner == name or not lent):
-            yield (EXPECTED if known.owner == name else LENT, scope, sizes), cell.time_s / known.time_s
+        if known is not None and known.owner == name:
+            yield (EXPECTED, scope, sizes), cell.time_s / known.time_s
+        elif known is not None and not lent:
+            again.append(cell.time_s / known.time_s)
         if lent:
             apart = copy(plain)
             apart.published = _other_machines(cell.set.machine)
-            yield (LENT, scope, sizes), cell.time_s / apart.times(plain.machine, collective, [cell.size])[0].time_s
+            again.append(cell.time_s / apart.times(plain.machine, collective, [cell.size])[0].time_s)
         stated = plain.stated(collective, cell.size)
         if stated is not None:
             yield (PREDICTED, scope, sizes), cell.time_s / stated.time_s
@@ -289,12 +294,14 @@ def _of_a_question(question: Question, cells: list[Cell], **how: Any) -> Iterato
             yield (what, scope, sizes), cell.time_s / plain.links(collective, cell.size).time_s
         found = plain.times(plain.machine, collective, [cell.size])[0]
         if found.details["basis"] in ("measured", "between"):
-            # Few jobs were published twice: all of several nodes together say how far runs are apart, both sizes
-            # below 512 KiB and both from 64 MiB on.
-            names = [name for _, name in library_rates.SIZE_STEPS]
-            pair = next((pair for pair in (names[:2], names[-2:]) if sizes in pair), [sizes])
-            for alike in product([ONE_NODE] if scope == ONE_NODE else [SEVERAL, ALONE], pair):
-                yield (AGAIN, *alike), cell.time_s / found.time_s
+            again.append(cell.time_s / found.time_s)
+        # Few jobs were published twice: all of several nodes together say how far runs are apart, both sizes
+        # below 512 KiB; and both from 64 MiB on, also of one node.
+        names = [name for _, name in library_rates.SIZE_STEPS]
+        few = names[-2:], names[: 2 * (scope != ONE_NODE)]
+        pair = next((pair for pair in few if sizes in pair), [sizes])
+        places = product([AGAIN], [ONE_NODE] if scope == ONE_NODE else [SEVERAL, ALONE], pair)
+        yield from product(places, again)
 
 
 @cache

@@ -158,12 +158,12 @@ def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str,
 
 # The name of all machines together in `spreads.csv`.
 EVERY = "all"
-AGAIN, EXPECTED, LENT = "again", "expected", "lent"
+AGAIN, EXPECTED = "again", "expected"
 GUESSED = PREDICTED, LINKS, SENDS = "predicted", "links", "sends"
-"""References for measured times: the median of runs of the job on other rigs, times by constants of the machine, what
-machines of the same links lend, NCCL's own model, and what libraries do on the links at nominal rates: chains and
-trees, or sends of single blocks. None knows the rig that the times are of. What is guessed is multiplied by the middle
-of the ratios."""
+"""References for measured times: the median of runs of the job on other rigs, on one node also of machines
+of the same links; times by constants of the machine, NCCL's own model, and what libraries do on the links at
+nominal rates: chains and trees, or sends of single blocks. None knows the rig that the times are of. What is
+guessed is multiplied by the middle of the ratios."""
 # The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name.
 SIZE_STEPS = (
     (0, "below 32 KiB"),
@@ -217,7 +217,7 @@ class Part:
 class Spread:
     """How measured times compare to predicted ones: low, middle and high are quantiles of their ratio.
 
-    They are 5, 50 and 95 %, of times that are `LENT` 18, 50 and 82 %, the ends where there are few cells; of
+    They are 5, 50 and 95 %, of runs on one node as the recipe has it, the ends where there are few cells; of
     all machines every one counts as much as any other.
     For what is `GUESSED` low and high are those of machines around what the others say of each, and the cells of the
     machine itself count as more machines, and lie inside. Eight in ten times of a left-out rig lie between them.
