@@ -8,7 +8,6 @@ reducing collective is the reverse of a spreading one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import wraps
 from math import ceil
@@ -16,7 +15,6 @@ from typing import Any
 
 from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.algorithms.registry import Algorithm
-from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.connectivity import distances
@@ -35,37 +33,6 @@ ENTRY = Algorithm(
 )
 
 
-@dataclass(frozen=True)
-class FewSteps:
-    """What was found: chunks (per rank; of the whole vector for broadcast and reduce), and the rounds of every step.
-
-    least_steps: no schedule has fewer. least_rounds: with these chunks and steps, no schedule has fewer, as
-    far as the search proved it. rate: algbw for large sizes where every round waits for the last, bytes/s;
-    the loads of the schedule may allow more. bounds: of that rate.
-    """
-
-    schedule: Schedule
-    chunks: int
-    per_step: tuple[int, ...]
-    least_steps: int
-    least_rounds: int
-    rate: Fraction
-    bounds: BoundResult
-
-    @property
-    def steps(self) -> int:
-        return len(self.per_step)
-
-    @property
-    def rounds(self) -> int:
-        return sum(self.per_step)
-
-    @property
-    def proved(self) -> bool:
-        """True if fewer rounds are impossible."""
-        return self.rounds == self.least_rounds
-
-
 def find(
     topology: Topology,
     collective: Collective,
@@ -75,8 +42,10 @@ def find(
     chunks: int | None = None,
     time_limit: float = 60.0,
     seed: int = 0,
-) -> FewSteps:
-    """A schedule in steps form with given numbers of chunks, steps and rounds.
+) -> tuple[Schedule, tuple[int, ...], bool]:
+    """A schedule in steps form with given numbers of chunks, steps and rounds; and the rounds of every step.
+
+    Last, whether the rounds, each as long as a chunk takes on a lane, attain the bound.
 
     steps: default the fewest possible (for allreduce: of a reducescatter and an allgather). rounds: default
     as few as the search finds in `time_limit` seconds. chunks: per rank, for broadcast and reduce of the
@@ -95,8 +64,6 @@ def find(
     chunks = chunks if chunks is not None else ranks if name == "alltoall" else 1
     _check_numbers(topology, collective, steps, rounds, chunks)
     hops = find_hops(topology)
-    least_steps = fewest_steps(hops, collective)
-    least_rounds = ceil(_vector(collective, ranks, chunks) * hops.lane / known.rate)
     phases = [Collective("reducescatter"), Collective("allgather")] if name == "allreduce" else [collective]
     plan = Plan(topology, collective, "few_steps", "steps")
     numbers: dict[tuple[int, int, int], int] = {}
@@ -119,17 +86,14 @@ def find(
         answer = _search(what, question, phase, chunks)
         _add(plan, hops, phase, chunks, answer, len(per_step), numbers)
         per_step += answer.rounds[::-1] if phase.collects else answer.rounds
-        if phase == collective:
-            least_rounds = answer.least_rounds
-    reached = _vector(collective, ranks, chunks) * hops.lane / sum(per_step)
-    schedule = with_gap(plan.finish(), known)
-    return FewSteps(schedule, chunks, tuple(per_step), least_steps, least_rounds, reached, known)
+    attained = _vector(collective, ranks, chunks) * hops.lane == sum(per_step) * known.rate
+    return with_gap(plan.finish(), known), tuple(per_step), attained
 
 
 @wraps(find)
 def build(*arguments: Any, **options: Any) -> Schedule:
     """What `find` finds, as a schedule with its bound and its gap by the loads."""
-    return find(*arguments, **options).schedule
+    return find(*arguments, **options)[0]
 
 
 def fewest_steps(hops: Hops, collective: Collective) -> int:

@@ -354,11 +354,13 @@ def tradeoffs(
                 return
             say(f"few steps with {count(chunks, 'chunk')}")
             try:
-                few = few_steps.find(topology, collective, chunks=chunks, steps=steps, time_limit=left, seed=seed)
+                found, rounds, attained = few_steps.find(
+                    topology, collective, chunks=chunks, steps=steps, time_limit=left, seed=seed
+                )
             except BlinksimError:
                 break
-            name = f"few_steps of {count(chunks, 'chunk')}, {count(few.steps, 'step')}, {count(few.rounds, 'round')}"
-            yield name, few.schedule
-            if few.rate == few.bounds.rate:
+            steps, parts = len(rounds), count(chunks, "chunk")
+            yield f"few_steps of {parts}, {count(steps, 'step')}, {count(sum(rounds), 'round')}", found
+            if attained:
                 break
-            steps = few.steps + phases
+            steps += phases
