@@ -1,59 +1,24 @@
-"""Pipelining of a forest into steps: chunks cut into pieces, and the scratch that devices need.
+"""Pipelining of a forest into pieces: how many, and the scratch that devices need for whole chunks.
 
 In the wave form a send of step s moves piece p in step s + p, so each piece is one step behind the one before
 it and a tree of height h with P pieces takes h + P - 1 steps (pipelining of a vector along a tree: S. L.
 Johnsson and C.-T. Ho, "Optimum broadcasting and personalized communication in hypercubes", 1989, section 3).
 The best number of pieces is chosen by `climbed`, for `timing.alpha_beta` and `timing.simulator`.
-A device that only passes pieces on needs room for as many as are between their arrival and their departure,
-not for the whole chunk: a circular buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from math import gcd
-from typing import Any
 
 import numpy as np
 
-from blinksim.errors import InputError
-from blinksim.graphs.arrays import Ints, distinct
+from blinksim.graphs.arrays import Ints
 from blinksim.schedule import verify_contents
-from blinksim.schedule.model import COPY, MOST_DENOMINATOR, Schedule
+from blinksim.schedule.model import COPY, Schedule
 
-MOST_SENDS = 2 * 10**8
 MOST_PIECES = 65_536
-_MOST_INDEX = 2**31 - 1
-
-
-def cut(schedule: Schedule, pieces: int) -> Schedule:
-    """`schedule` in steps form, every chunk in `pieces` equal pieces that follow each other (wave form).
-
-    Chunk c becomes the pieces c * pieces + p, each with 1/pieces of its share; a send of step s moves piece p
-    in step s + p. The result keeps the promises of the schedule, since the pieces do not depend on each other
-    and each keeps the order of its chunk. Raises `InputError` for less than one piece, or more sends, chunks
-    or steps than arrays hold.
-    """
-    if pieces < 1:
-        raise InputError(f"{pieces} pieces: a chunk needs at least 1")
-    sends = schedule.sends * pieces
-    if sends > MOST_SENDS or max(schedule.chunks * pieces, schedule.steps + pieces) > _MOST_INDEX:
-        raise InputError(f"{pieces} pieces of {schedule.chunks} chunks make {sends} sends; take fewer pieces")
-    common = gcd(schedule.share_den * pieces, *map(int, distinct(schedule.share_num)))
-    den = schedule.share_den * pieces // common
-    if den > MOST_DENOMINATOR:
-        raise InputError(f"{pieces} pieces need shares with the denominator {den}, more than 2^40; take another number")
-    piece = np.tile(np.arange(pieces, dtype=np.int32), schedule.sends)
-    step = np.repeat(schedule.step, pieces) + piece
-    order = np.argsort(step, kind="stable")
-    which = (order // pieces).astype(np.int32)
-    parts: dict[str, Any] = {key: np.repeat(getattr(schedule, key), pieces) for key in ("origin", "target")}
-    parts |= {key: getattr(schedule, key)[which] for key in ("src", "dst", "op", "route", "channel")}
-    parts |= {"chunk": schedule.chunk[which] * np.int32(pieces) + piece[order], "step": step[order]}
-    shares = np.repeat(schedule.share_num // common, pieces)
-    return replace(schedule, form="steps", share_num=shares, share_den=den, **parts)
 
 
 def climbed(time: Callable[[int], float], count: int, factor: float, most: int = MOST_PIECES) -> int:
@@ -70,22 +35,20 @@ def climbed(time: Callable[[int], float], count: int, factor: float, most: int =
 class Scratch:
     """What one device needs beside its rank's input and output buffers.
 
-    share: the most that it holds at once, as a share of the size. slots: the pieces of one chunk that are
-    there at once, added up over the chunks: the room when each chunk has a circular buffer of its own.
+    share: the most that it holds at once, as a share of the size. slots: the chunks that come there, each as
+    often as it is there at once.
     """
 
     share: Fraction
     slots: int
 
 
-def scratch(
-    schedule: Schedule, pieces: int = 1, *, times: Ints | None = None, orbit: Ints | None = None
-) -> dict[str, Scratch]:
-    """The scratch space of every device that needs any, by name, if the chunks are cut into `pieces` (wave form).
+def scratch(schedule: Schedule, times: Ints | None = None, orbit: Ints | None = None) -> dict[str, Scratch]:
+    """The scratch space of every device that needs any, by name.
 
     Data needs scratch from the step in which it arrives to the last one in which it is sent on, both
     included, unless it belongs in the output of the device's rank; so a relay, a partial sum that ends
-    elsewhere, a gathered block on its way. A piece that arrives does not take the place of one that leaves in
+    elsewhere, a gathered block on its way. A chunk that arrives does not take the place of one that leaves in
     the same step.
 
     times (chunks), orbit (devices): of the base of a schedule by symmetry, how many images each chunk has,
@@ -93,7 +56,6 @@ def scratch(
     """
     devices = schedule.topology.devices
     device, chunk, first, last = stays(schedule)
-    length = last - first + 1
     many = np.ones(schedule.chunks, dtype=np.int64) if times is None else times
     label = np.arange(len(devices)) if orbit is None else orbit
     size = np.bincount(label)
@@ -103,33 +65,27 @@ def scratch(
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
         if devices[int(device[rows[0]])].in_network:
             continue  # data passes switches, which keep none of it
-        alike, a, n = many[chunk[rows]], first[rows], length[rows]
-        held = most_held(schedule.share_num[chunk[rows]] * alike, a, n, pieces)
+        alike, begin, end = many[chunk[rows]], first[rows], last[rows] + 1
+        held = most_held(schedule.share_num[chunk[rows]] * alike, begin, end)
         # A chunk that comes to a device again and again needs one place there, for as many as are there at
         # once.
         _, where, count = np.unique(chunk[rows] * len(devices) + device[rows], return_inverse=True, return_counts=True)
-        slots = int((alike * np.minimum(n, pieces))[count[where] == 1].sum())
+        slots = int(alike[count[where] == 1].sum())
         for again in np.flatnonzero(count > 1):
             here = where == again
             ones = np.ones(int(count[again]), dtype=np.int64)
-            slots += int(alike[here][0]) * most_held(ones, a[here], n[here], pieces)
-        share = Fraction(held, schedule.share_den * pieces * int(size[number]))
+            slots += int(alike[here][0]) * most_held(ones, begin[here], end[here])
+        share = Fraction(held, schedule.share_den * int(size[number]))
         found[number] = Scratch(share, slots // int(size[number]))
     return {one.name: found[number] for one, number in zip(devices, label.tolist(), strict=True) if number in found}
 
 
-def most_held(weight: Ints, first: Ints, length: Ints, pieces: int) -> int:
-    """The largest sum, over time, of the weights of the pieces in residence; each piece of a chunk stays `length`."""
-    # One chunk's pieces in residence rise from 0 by one a step, stay, and fall: four kinks, and between kinks
-    # the sum is linear, so its maximum is at one of them.
-    kink = np.concatenate((first, first + pieces, first + length, first + length + pieces))
-    bend = np.concatenate((weight, -weight, -weight, weight))
-    when, where = np.unique(kink, return_inverse=True)
-    if int(weight.sum()) * pieces >= 2**62:
-        bend = bend.astype(object)
-    slope = np.zeros(len(when), dtype=bend.dtype)
-    np.add.at(slope, where, bend)
-    return int(np.cumsum(np.cumsum(slope)[:-1] * np.diff(when)).max())
+def most_held(weight: Ints, first: Ints, end: Ints) -> int:
+    """The largest sum, over time, of the weights of what comes at `first` and is gone at `end`."""
+    when, where = np.unique(np.concatenate((first, end)), return_inverse=True)
+    change = np.zeros(len(when), dtype=np.int64)
+    np.add.at(change, where, np.concatenate((weight, -weight)))
+    return int(np.cumsum(change).max())
 
 
 def stays(schedule: Schedule) -> tuple[Ints, Ints, Ints, Ints]:

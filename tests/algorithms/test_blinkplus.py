@@ -12,6 +12,7 @@ import independent_check
 import networkx as nx
 import pytest
 from dgx1_subsets import GOLDEN, MACHINES, machine
+from in_pieces import cut
 
 import blinksim as bs
 from blinksim.algorithms import blinkplus
@@ -121,9 +122,9 @@ def test_relays_that_reduce_attain_the_bound_for_every_class_of_subsets(name: st
 def test_helpers_hold_pieces_only_and_end_with_nothing() -> None:
     """A helper needs room for what passes, not for the data: its share of one chunk, less with more pieces."""
     schedule = blinkplus.build(tenant((0, 1), range(4)), ALLREDUCE)
-    whole, cut = scratch(schedule), scratch(schedule, 16)
+    whole, pieces = scratch(schedule), scratch(cut(schedule, 16))
     assert {"gpu2", "gpu3"} <= set(whole)
-    assert all(cut[name].share < whole[name].share for name in ("gpu2", "gpu3"))
+    assert all(pieces[name].share < whole[name].share for name in ("gpu2", "gpu3"))
 
 
 @pytest.mark.parametrize("op", ["sum", "prod", "min"])

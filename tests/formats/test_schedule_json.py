@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from in_pieces import cut
 from small_schedules import forests, helped, ring_allreduce, star_broadcast, through_the_helper
 from strategies import mutations
 
@@ -24,7 +25,6 @@ from blinksim.formats import schedule_json
 from blinksim.formats.schedule_json import compact_from_document, read_schedule, to_text, write_schedule
 from blinksim.machines import load
 from blinksim.schedule.model import Schedule, as_schedule
-from blinksim.schedule.pipeline import cut
 from blinksim.textio import strict_json
 
 

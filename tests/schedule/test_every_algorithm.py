@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import independent_check
 import pytest
+from in_pieces import cut
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.machines import load
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.pipeline import cut
 from blinksim.schedule.verify import verify
 
 # What an algorithm refuses, and why; every other pair of algorithm and machine has a schedule.
