@@ -154,11 +154,6 @@ def cached(key: Hashable, build: Callable[[], Candidate]) -> Candidate:
     return candidate
 
 
-def forget() -> None:
-    """Empties the cache."""
-    _cache.clear()
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class SymmetricSchedule:
     """A schedule as the images of a few chunks under commuting symmetries of its machine.

@@ -52,7 +52,7 @@ def answers(
     part: Topology, collective: str, algorithms: Iterable[str] = ALGORITHMS
 ) -> tuple[Fraction, str, dict[str, float | str]]:
     """The ceiling and why it holds, and the time of every algorithm, or why it cannot run."""
-    candidate.forget()
+    candidate._cache.clear()
     for known in (quick.tightest_by_sums, quick.quick_bound, best_known.best_known, compute._bounds):
         known.cache_clear()
     ceiling = ceiling_of(part, Collective(collective))
