@@ -104,7 +104,7 @@ def capacity(topology: Topology, links: Iterable[Link], limits: Iterable[str] = 
     return total + whole + sum(buses.values())
 
 
-def tight_limits(topology: Topology, links: Sequence[Link], part: Mapping[str, int]) -> tuple[str, ...]:
+def tight_limits(topology: Topology, links: Sequence[Link]) -> tuple[str, ...]:
     """Device capacities that bind on the crossing `links`; any choice is valid, this one is greedy."""
     chosen: list[str] = []
     rest = list(links)
@@ -306,7 +306,7 @@ class Partition(Certificate):
         if each is None:
             raise InputError(f"a partition says nothing about {collective.name}")
         links = crossing_links(topology, part)
-        chosen = tight_limits(topology, links, part) if limits is None else tuple(limits)
+        chosen = tight_limits(topology, links) if limits is None else tuple(limits)
         held, crossed = capacity(topology, links, chosen), tuple(link.name for link in links)
         return cls(tuple(groups), held, each * (len(groups) - 1), crossed, chosen)
 

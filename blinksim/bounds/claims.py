@@ -237,24 +237,23 @@ def judge_schedule(
         # Derived below, from the bound that is left.
         stated.pop("gap_exact", None)
     found = judge(stated, topology, collective, shares, groups)
-    wrong, unproved = list(found.wrong), list(found.unproved)
+    wrong, unproved, sure = list(found.wrong), list(found.unproved), found.bound
     known = _exact(stated.get("rate_exact"))
-    best = found.bound.rate if found.bound is not None else known and known * 10**9
+    best = sure.rate if sure is not None else known and known * 10**9
     if best is not None and rate is not None and rate > best:
         says = f"the bound says at most {exact_GBps(best)} GB/s"
         allow = f"the loads of this schedule allow {exact_GBps(rate)} GB/s"
         wrong.append(f"{says}, but {allow}: the bound does not hold here")
     if "gap_exact" in claim:
-        gap = claim["gap_exact"]
-        due = None if not best or rate is None else 1 - rate / best
-        if _exact(gap) is None or (due is not None and _exact(gap) != due):
-            wrong.append(f"gap_exact is {shown(gap)}, but 1 - rate/bound is {'not known' if due is None else due}")
-        elif due is None and found.bound is not None:
+        gap, due = _exact(claim["gap_exact"]), None if not best or rate is None else 1 - rate / best
+        if gap is None or due not in (None, gap):
+            known_gap = "not known" if due is None else due
+            wrong.append(f"gap_exact is {shown(claim['gap_exact'])}, but 1 - rate/bound is {known_gap}")
+        elif due is None and sure is not None:
             unproved.append("not proved: gap_exact")
-    sure = found.bound
     if sure is not None and sure.exact and not (rate == sure.rate and keeps(sure.assumes)):
         unproved.append(f"not proved: that some schedule attains {exact_GBps(sure.rate)} GB/s; this one does not")
-    return Judgement(found.bound, tuple(wrong), tuple(unproved))
+    return Judgement(sure, tuple(wrong), tuple(unproved))
 
 
 def _exact(value: object) -> Fraction | None:

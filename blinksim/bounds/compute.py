@@ -374,8 +374,7 @@ class _Question:
             return guess, reached
         shared = shared_capacities(self.topology, self.net)
         # A root or unequal shares tell ranks apart that the machine does not.
-        plain = not self.collective.rooted and not self.shares
-        alike = self.alike if plain else single_orbits(self.net)
+        alike = single_orbits(self.net) if self.collective.rooted or self.shares else self.alike
         found = None
         # If the solver gives up, the other bounds stand, as upper bounds.
         with suppress(InfeasibleError):

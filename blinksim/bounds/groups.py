@@ -68,7 +68,7 @@ def cut_around(topology: Topology, collective: Collective, inside: Bools, *, lim
     limits: tuple[str, ...] = ()
     if limited and any(device.capacity is not None for device in topology.devices):
         part = dict.fromkeys((device.name for device in topology.devices), 1) | dict.fromkeys(names, 0)
-        limits = tight_limits(topology, crossing_links(topology, part, leaving=0), part)
+        limits = tight_limits(topology, crossing_links(topology, part, leaving=0))
     return Cut.of(topology, collective, names, limits)
 
 

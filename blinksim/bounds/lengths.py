@@ -396,8 +396,7 @@ def more_than_forwards(topology: Topology) -> list[str]:
 def checked_grants(topology: Topology, grants: Iterable[str]) -> tuple[str, ...]:
     """What is granted to switches, in order; raises `InputError` for what none of them can do."""
     wanted = set(grants)
-    able = topology.in_network
-    for grant in sorted(wanted - able):
+    for grant in sorted(wanted - topology.in_network):
         raise InputError(f"no switch of {topology.name} can {BRANCHING.get(grant, repr(grant))}, which is granted")
     return tuple(ability for ability in BRANCHING if ability in wanted)
 
@@ -583,9 +582,8 @@ class Branching:
         return [*range(self.ranks), *choice.points, *([root] if root >= self.ranks else [])]
 
     def _choices(self, root: int) -> Iterator[Choice]:
-        alike = self.alike
         # Of points that are alike, it only counts how many take part.
-        kinds = grouped((alike[point], point) for point in self.others if point != root)
+        kinds = grouped((self.alike[point], point) for point in self.others if point != root)
         some: list[tuple[int, ...]] = [()]
         for group in kinds.values():
             some = [(*chosen, *group[:k]) for chosen in some for k in range(min(len(group), self.ranks) + 1)]

@@ -182,8 +182,7 @@ def place_parts(rails: Rails, by_node: Floats) -> Floats | None:
     if bool((by_node[np.sum(open_, axis=2) == 0] > 0).any()):
         return None
     # Routes up and then down: (2, N, L), and bytes that leave and enter each node: (2, N).
-    each = rails.resources.rates
-    known = [uses.rates(each) for uses in rails.fabric_uses]
+    known = [uses.rates(rails.resources.rates) for uses in rails.fabric_uses]
     rates = np.where(np.isinf(known), 0.0, known).reshape(2, *rails.ranks.shape)
     factors = np.where(rails.open, rates, 0.0)
     aim = float(_over(np.stack([by_node.sum(axis=1), by_node.sum(axis=0)]), factors.sum(axis=2)).max())

@@ -357,8 +357,7 @@ def shortened(mix: Mix, capacity: Sequence[int]) -> Mix:
 
     Every group keeps the same rate.
     """
-    total = mix.rate
-    shares = [rate / total for rate in mix.rates]
+    shares = [rate / mix.rate for rate in mix.rates]
     if lcm(*(share.denominator for share in shares)) <= _MOST_DENOMINATOR:
         return mix
     parts = [int(share * _ROUNDED) for share in shares]

@@ -195,8 +195,7 @@ def best_split(
     if free:
         weights = {widest(net): 1}
     # Of alike ranks, the program of all roots is the smaller one.
-    alike = len(orbits.first) < len(orbits.member)
-    rounds = _ONE_ROOT if free and alike else MOST_ROUNDS
+    rounds = _ONE_ROOT if free and len(orbits.first) < len(orbits.member) else MOST_ROUNDS
     solution = solve_trees(net, shared, weights, both=both, rounds=rounds)
     every = single_orbits(net)
     if free and not (solution.attained and agree(best, solution.value)):
