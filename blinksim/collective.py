@@ -195,8 +195,7 @@ class Collective:
 
         In a dispatch the end is the number of a set of ranks (`Routing.classes`), in a combine the start.
         """
-        named = OWN, SOME
-        return start if self.starts in named else -1, end if self.ends in named else -1
+        return start if self.starts in (OWN, SOME) else -1, end if self.ends in (OWN, SOME) else -1
 
     def label_counts(self, ranks: int) -> tuple[int, int]:
         """How many different origins and targets chunks may have: ranks, or sets of ranks (`Routing.classes`)."""

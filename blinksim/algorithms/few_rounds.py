@@ -347,8 +347,7 @@ class _Job:
                 continue
             if self.in_pieces and search.pieces is None and not search.over():
                 # More of them, or fewer than before, as long as that is quicker.
-                factor = 0.5 if last else 2
-                while (number := int(pieces * factor)) >= 1:
+                while (number := int(pieces * (0.5 if last else 2))) >= 1:
                     other = solve(solved, number)
                     if other is None or other.microseconds >= solved.microseconds * (1 - _BETTER):
                         break

@@ -104,8 +104,7 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
     every = listed(hops, closed=True, both=both, most_ranks=_LIST_RANKS)
     pool = _templates(topology, hops, both, lanes) if every is None else every
     # The fewest lanes that leave any member: no more directed rings than these fit.
-    members = hops.vertices[: hops.members]
-    first = [{hops.loads[a, b][0][0] for b in hops.next_to[a]} for a in members]
+    first = [{hops.loads[a, b][0][0] for b in hops.next_to[a]} for a in hops.vertices[: hops.members]]
     most = min(sum(lanes[r] for r in leaving) for leaving in first) // (2 if both else 1)
     counts, proved = most_whole(pool, lanes, limits)
     if every is None and sum(counts) < min(most, MOST_RINGS):

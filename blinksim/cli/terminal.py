@@ -174,8 +174,7 @@ def show_export(exported: Exported, output: str | None) -> None:
         say("  set, for one command:")
         for name, value in exported.variables(target).items():
             say(f"    export {name}={shlex.quote(value)}")
-    notes = [f"  note     {line}" for line in exported.notes]
-    for line in (*proof_lines(exported, target), *notes):
+    for line in (*proof_lines(exported, target), *(f"  note     {line}" for line in exported.notes)):
         say(line)
     if exported.caution:
         say(f"  caution  {exported.caution}")
@@ -192,8 +191,7 @@ def proof_lines(exported: Exported, output: str) -> list[str]:
 def with_name(line: str, output: str) -> str:
     """A line of advice with the file's name, quoted for a shell or for Python."""
     folder = typed(os.path.dirname(output) or ".")
-    named = {"{python}": repr(output), "{file}": typed(output), "{folder}": folder}
-    for place, words in named.items():
+    for place, words in {"{python}": repr(output), "{file}": typed(output), "{folder}": folder}.items():
         line = line.replace(place, words)
     return line
 

@@ -469,8 +469,7 @@ def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collect
     firsts = ((trace.arrivals[send.arrivals[0]], send) for _, send in sorted(sent.items()))
     lines = grouped(((first.src, first.dst, first.channel), _messages(trace, send)) for first, send in firsts)
     following = {(before, after, 1) for line in lines.values() for before, after in pairwise(line) if before != after}
-    one_by_one = _levels(trace, sent, waits | following)
-    candidates += map(built, filter(None, [one_by_one]))
+    candidates += map(built, filter(None, [_levels(trace, sent, waits | following)]))
     candidates += [replace(candidates[0], form="forest")] if is_forest(candidates[0]) else []
     # Of those that are as quick, a pipeline is one that pieces make quicker.
     candidates.sort(key=lambda one: (one.form == "forest") != (cost(one, _LARGE).pieces > 1))

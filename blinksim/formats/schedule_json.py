@@ -379,8 +379,7 @@ def compact_from_document(path: str | os.PathLike[str], document: Any) -> Schedu
         reads = f"this blinksim reads versions {VERSION} to {GROUPS_VERSION}"
         raise whole.wrong(f"has version {str(version)[:20]}; {reads}")
     symmetric, what = version == SYMMETRIC_VERSION, {GROUPS_VERSION: "groups"}.get(version, "collective")
-    keys = *_KEYS, what, *(["generators"] if symmetric else ())
-    fields = whole.fields(keys, _OPTIONAL.get(version))
+    fields = whole.fields((*_KEYS, what, *["generators"] * symmetric), _OPTIONAL.get(version))
     form = fields["form"].text()
     if form not in FORMS:
         raise fields["form"].wrong(f"must be {' or '.join(FORMS)}, not {form[:40]!r}")

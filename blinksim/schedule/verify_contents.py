@@ -296,8 +296,7 @@ def wrong_arrivals(schedule: Schedule) -> Iterator[str]:
     fresh = np.diff(into, prepend=-1) != 0
     step = schedule.step[order]
     # A chunk has one content, so a second arrival does no harm, except that two at once have no order.
-    twice = np.flatnonzero(~fresh[1:] & (step[1:] == step[:-1]))
-    for position in twice[:1]:
+    for position in np.flatnonzero(~fresh[1:] & (step[1:] == step[:-1]))[:1]:
         yield _race(schedule, int(order[position]), int(order[position + 1]))
     arrived, when = into[fresh], step[fresh]
 

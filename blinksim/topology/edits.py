@@ -223,8 +223,7 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
 def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> None:
     """Raises `InputError` if only some of the links that share a bus got another bandwidth: a bus has one."""
     pairs = zip(before, after, strict=True)
-    changed = grouped((old.bus, old.bandwidth != new.bandwidth) for old, new in pairs)
-    for bus, answers in changed.items():
+    for bus, answers in grouped((old.bus, old.bandwidth != new.bandwidth) for old, new in pairs).items():
         if bus is not None and len({*answers}) == 2:
             shared = ", ".join(link.name for link in before if link.bus == bus)
             raise InputError(f"{target} is half duplex: change all links of its bus alike ({shared})")

@@ -375,8 +375,7 @@ class Moves:
         further = [source for source in sources if below.get(source)]
         ready = [self._added(source, below) + 1 for source in further]
         step = max([self._ready[switch], *ready, *(self._ready[source] for source in sources if source not in further)])
-        for source in sources:
-            self._sends.append((source, switch, REDUCE, step))
+        self._sends += [(source, switch, REDUCE, step) for source in sources]
         for source in further:
             self._ready[source] = step + 1
         return step
@@ -459,8 +458,7 @@ class SwitchPlan(Plan):
             edit = "'nvswitch can=forward,multicast,reduce_into_reader'"
             none = f"{self.topology.name} has none (machine files say it, or an edit such as {edit})"
             raise InfeasibleError(f"{self.algorithm} needs {needs}; {none}")
-        total = sum(rates.values())
-        return {switch: rate / total for switch, rate in rates.items()}
+        return {switch: rate / sum(rates.values()) for switch, rate in rates.items()}
 
 
 # --- the bound of a schedule -------------------------------------------------------------------------------

@@ -233,9 +233,8 @@ def fit_execution(
     apart = solved.fun[: len(cases)]
     shares, weight = jacobian[: len(cases)], 1 / (1 + (apart / _CAUCHY) ** 2)
     info = (shares.T * weight) @ shares
-    held = np.linalg.inv(info + prior**2)
     # The prior takes up a part of each constant's freedom.
-    degrees = max(1.0, len(apart) - float(np.trace(held @ info)))
+    degrees = max(1.0, len(apart) - float(np.trace(np.linalg.inv(info + prior**2) @ info)))
     shown, deviation = _shown(info, float((weight * apart**2).sum()) / degrees)
     told = [free[at] for at in shown]
     again = fit_execution(cases, times, start, evaluate, told) if told != free else None

@@ -255,8 +255,7 @@ def protocol_for(
     if protocol is None:
         # By the model, on GPUs behind a switch that were measured.
         names = set(gpu_devices.names_of(chosen))
-        rates = execution_rates(names.pop()) if len(names) == 1 else None
-        part = replace(topology, execution=rates)
+        part = replace(topology, execution=execution_rates(names.pop()) if len(names) == 1 else None)
         unmeasured = len(set(chosen)) < len(chosen) or schedule.sends > MOST_SENDS or uncovered(part)
         quicker = quicker_protocol if unmeasured else Executed(calls="successive").on(part).quicker
         protocol = quicker(schedule, size_bytes)

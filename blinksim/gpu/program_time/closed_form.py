@@ -61,8 +61,7 @@ class _Port:
             now = max(now, busy[at][1])
             at += 1
         end = now + load_s
-        low = min(time, busy[first][0]) if at > first else time
-        busy[first:at] = [(low, end)]
+        busy[first:at] = [(min(time, busy[first][0]) if at > first else time, end)]
         return end
 
 
@@ -111,8 +110,7 @@ class _Launches:
         fan, ports = rates.ports.fan, range(len(shape.receivers))
         self.out_s = [(1 + fan * max(0, len(others) - 1)) / rates.ports.out for others in shape.receivers]
         # Halves of the slices that get uneven shares of a port drift apart: a block waits for its own half alone.
-        own = 0.5 if rates.ports.uneven else 1.0
-        self.own_s = [own * seconds for seconds in self.out_s]
+        self.own_s = [(0.5 if rates.ports.uneven else 1.0) * seconds for seconds in self.out_s]
         self.in_s, self.posted_s = 1 / rates.ports.into, rates.ports.posted_s
         self.out, self.into, self.slots = ([_Port() for _ in ports] for _ in range(3))
         self.queues = [_Queue(protocol.soft) for _ in shape.device]
@@ -203,8 +201,7 @@ class _Launches:
         """The packets of a round, and the step until what is made of them is stored."""
         for number in op.needs:
             queue.after(seen[number] + self.rates.packets.step_s, self.looked[self.shape.author[number]])
-            if self.landed[number] > queue.last:
-                queue.last = self.landed[number]
+            queue.last = max(queue.last, self.landed[number])
 
     def _first_packets(self, op: Op, queue: _Queue, size: Sized) -> None:
         self._await(queue, op, self.flag, self.here)

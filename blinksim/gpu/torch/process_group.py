@@ -696,8 +696,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
                 plain = False
         if not why and not first.numel():
             return GroupWork(results)
-        alone = "a group of one rank needs no schedule" * (self.ranks == 1)
-        why = why or alone or self.hosts.several
+        why = why or "a group of one rank needs no schedule" * (self.ranks == 1) or self.hosts.several
         if why:
             return getattr(self.fallback.group(first.device.type, why), name)(*arguments) if name else None
         group = self._group_on(first.device)

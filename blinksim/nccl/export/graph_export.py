@@ -342,8 +342,7 @@ def _nets(topology: Topology, hops: list[tuple[str, str]]) -> tuple[int, int]:
             raise InfeasibleError(f"{a} reaches {b} without NICs on the way; NCCL's files name the network devices")
         pairs.add((net_number(topology, ports[-1]), net_number(topology, ports[0])))
     if len(pairs) > 1:
-        taken = f"the nodes take different NICs ({sorted(pairs)})"
-        raise InfeasibleError(f"{taken}; {_ONE_NODE}")
+        raise InfeasibleError(f"the nodes take different NICs ({sorted(pairs)}); {_ONE_NODE}")
     return pairs.pop()
 
 
