@@ -1,4 +1,4 @@
-"""Schedules in the wave form, in which pipelines run: every chunk in pieces, each a step behind the one before."""
+"""Schedules in the wave form of pipelines: every chunk in pieces, each a step behind the one before."""
 
 from __future__ import annotations
 

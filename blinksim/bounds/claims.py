@@ -238,8 +238,7 @@ def judge_schedule(
         stated.pop("gap_exact", None)
     found = judge(stated, topology, collective, shares, groups)
     wrong, unproved, sure = list(found.wrong), list(found.unproved), found.bound
-    known = _exact(stated.get("rate_exact"))
-    best = sure.rate if sure is not None else known and known * 10**9
+    best = sure.rate if sure is not None else _exact(stated.get("rate_exact"), 10**9)
     if best is not None and rate is not None and rate > best:
         says = f"the bound says at most {exact_GBps(best)} GB/s"
         allow = f"the loads of this schedule allow {exact_GBps(rate)} GB/s"
@@ -256,12 +255,13 @@ def judge_schedule(
     return Judgement(sure, tuple(wrong), tuple(unproved))
 
 
-def _exact(value: object) -> Fraction | None:
+def _exact(value: object, unit: int = 1) -> Fraction | None:
+    """A stated number of units; None for what is no number of at least 0."""
     try:
         found = parse_exact(value)
     except InputError:
         return None
-    return found if found >= 0 else None
+    return found * unit if found >= 0 else None
 
 
 def _keys(claim: Mapping[str, Any], why: str) -> tuple[str, ...]:
