@@ -54,6 +54,12 @@ REDUCING = frozenset(name for name, (starts, _) in _PROMISES.items() if starts i
 CALLED = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 
 
+def spelt(text: str) -> str:
+    """A collective's name as it is written here, such as ``allreduce`` for ``All_Reduce``; takes any text."""
+    # Also as torch.distributed calls them: all_gather_into_tensor, all_to_all_single and the like.
+    return re.sub(r"_(into_)?(tensor|single)$|[_-]", "", text.lower())
+
+
 def busbw_factor(name: str, ranks: int) -> Fraction:
     """busbw / algbw of a collective on `ranks` ranks: 2(n-1)/n for allreduce, 1 for broadcast and reduce, else (n-1)/n.
 
@@ -125,8 +131,7 @@ class Collective:
         Raises `InputError` for an unknown name, a root given to a collective that has none, and for a traffic
         matrix that is missing, or given to another collective than alltoallv.
         """
-        # Also as torch.distributed calls them: all_gather_into_tensor, all_to_all_single and the like.
-        name = re.sub(r"_(into_)?(tensor|single)$|[_-]", "", text.lower())
+        name = spelt(text)
         if name not in _PROMISES:
             raise unknown("collective", text, _PROMISES)
         if name == ALLTOALLV or traffic is not None:

@@ -19,7 +19,7 @@ from blinksim._version import __version__
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.options import built
 from blinksim.cli.terminal import EscapedStream, as_typed, note, still_at_work
-from blinksim.collective import COLLECTIVES
+from blinksim.collective import COLLECTIVES, spelt
 from blinksim.errors import BlinksimError, InputError, OutdatedWarning, nearest_names
 
 _EPILOG = """\b
@@ -87,16 +87,18 @@ def cli() -> None:
 def _swapped(words: Sequence[str]) -> str:
     """What to say where a collective stands in the place of the machine, or a size in that of the collective."""
     command, first, second, third = (*words, "", "", "", "")[:4]
-    if command in _WITH_SIZE and first[:1] != "-" and "0" <= second[:1] <= "9":
+    sized = "0" <= second[:1] <= "9" and not os.path.exists(second)
+    swapped = command in _MACHINE_FIRST and spelt(first) in COLLECTIVES and second not in COLLECTIVES
+    if swapped and not os.path.exists(first):
+        known = not (sized or second[:1] in ("", "-"))
+        after = words[2 + (known or (sized and command not in _WITH_SIZE)) :]
+        meant = shlex.join(["blinksim", command, second if known else "hgx-h100", first, *after])
+        return f"{first} is a collective; the machine comes before it: {meant}"
+    if sized and command in _WITH_SIZE and first[:1] != "-":
         wanted, rest = (third, words[4:]) if third in COLLECTIVES else ("allreduce", words[3:])
         meant = shlex.join(["blinksim", command, first, wanted, second, *rest])
         return f"{second} is a size; the collective comes before it: {meant}"
-    swapped = command in _MACHINE_FIRST and first in COLLECTIVES and second not in COLLECTIVES
-    if not swapped or second.startswith("-") or os.path.exists(first):
-        return ""
-    rest = " ".join(map(shlex.quote, words[3:]))
-    meant = f"blinksim {command} {shlex.quote(second) if second else 'MACHINE'} {first} {rest}".rstrip()
-    return f"{first} is a collective; the machine comes before it: {meant}"
+    return ""
 
 
 def _without_value(error: click.ClickException, words: Sequence[str]) -> str:

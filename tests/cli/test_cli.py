@@ -355,7 +355,7 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("sweep dgx1-v100 allreduce 1MiB 2GiB", 2, "sizes go after --sizes"),
         ("advise dgx1-v100 allreduce --collective gather", 2, "--collective says what allreduce says; leave one of"),
         ("advise dgx1-v100 allreduce 1MiB --size 2MiB", 2, "--size says what 1MiB says"),
-        ("advise allreduce", 2, "the machine comes before it: blinksim advise MACHINE allreduce"),
+        ("advise allreduce", 2, "the machine comes before it: blinksim advise hgx-h100 allreduce"),
         ("bound aurora allreduce --edit 'replace nic bandwidth=50GB/s'", 2, "link classes: mdfi, xe, "),
         ("... --members 0,1,1", 2, "more than once"),
         ("... --members 0,9", 2, "GPUs 0 to 7"),
