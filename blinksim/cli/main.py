@@ -140,7 +140,9 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
         return f"{error.message} Did you mean {shown}?"
     if error.option_name in _NOT_HERE:
         return f"{error.message.rstrip('.')}: {_NOT_HERE[error.option_name]}"
-    return error.format_message()
+    # More alike than click asks for, as the dashes, which all have, count too: --edit is no --quiet.
+    near = nearest_names(error.option_name, known, 3, 0.7)
+    return click.NoSuchOption(error.option_name, possibilities=near).format_message()
 
 
 _interrupts: list[int] = []

@@ -82,6 +82,18 @@ def test_an_edit_as_an_option(words: list[str], meant: str, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["health", "--edit", "without gpu7"], "'--edit' (see"),
+        (["compare", "dgx1-v100", "allreduce", "--size", "1MiB"], "'--size'. Did you mean '--sizes'? (see"),
+        (["bound", "dgx1-v100", "allreduce", "--member", "0,1"], "'--member'. Did you mean '--members'? (see"),
+    ],
+)
+def test_options_that_are_spelt_alike(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"No such option {meant}" in said(words, capsys)
+
+
+@pytest.mark.parametrize(
     ("name", "meant"), [("nccl", "nccl-graph"), ("RCCL", "msccl-xml"), ("mscclpp", "mscclpp-json")]
 )
 def test_a_runtime_as_a_format(name: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
