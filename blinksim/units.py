@@ -83,7 +83,7 @@ def parse_size(text: str) -> int:
     Raises `InputError` for anything else, for a size below one byte and for a fraction of a byte.
     """
     # A plain number is one of bytes.
-    plain = re.sub(r"^[0-9]+((\.[0-9]+)?e[0-9]{1,2})?$", r"\g<0>B", text.strip())
+    plain = re.sub(r"^[+-]?[0-9]+((\.[0-9]+)?e[0-9]{1,2})?$", r"\g<0>B", text.strip())
     size = _parse(plain, _SIZE, "a size", "256MiB or 2GB", _LETTERS)
     if size.denominator != 1 or size < 1:
         raise InputError(f"{text!r} is not a whole, positive number of bytes")

@@ -65,7 +65,7 @@ def test_sizes(text: str, size: int) -> None:
         ("٣MiB", "is not a size"),
         ("٣", "is not a size"),
         ("1.0", "has no unit"),
-        ("-1", "has no unit"),
+        ("-1", "is not a whole, positive number"),
         ("-1MiB", "not a whole, positive number of bytes"),
         ("0", "not a whole, positive number of bytes"),
         ("0.5B", "not a whole, positive number of bytes"),

@@ -464,6 +464,7 @@ def left(was: float, now: float, timed: str = "") -> str:
         change, verb, more, less, alike = 1 - now / was, "", "lower", "higher", "the same"
     share = f"{100 * abs(change):.1f} %"
     words = alike if share == "0.0 %" else f"{share} {more if change > 0 else less}"
+    words = words if abs(change) < 1 else f"{1 + abs(change):.1f} times as {'long' if timed else 'high'}"
     return f"{timed or f'{format_rate(was)} algbw'} without the edit; {verb}{words} with it"
 
 

@@ -464,10 +464,21 @@ def test_names_of_nccl_lead_to_algorithms_that_there_are() -> None:
 
 @pytest.mark.parametrize(
     ("was", "now", "words"),
-    [(8e9, 7e9, "takes 14.3 % longer"), (7e9, 8e9, "takes 12.5 % less time"), (7e9, 7e9, "takes as long")],
+    [
+        (8e9, 7e9, "takes 14.3 % longer"),
+        (7e9, 8e9, "takes 12.5 % less time"),
+        (7e9, 7e9, "takes as long"),
+        (2e9, 1e9, "takes 2.0 times as long"),
+        (28.242e9, 1e9, "takes 28.2 times as long"),
+    ],
 )
 def test_edits_cost_time(was: float, now: float, words: str) -> None:
     assert left(was, now, "5 ms, busbw 12 GB/s") == f"5 ms, busbw 12 GB/s without the edit; {words} with it"
+
+
+def test_edits_that_double_a_rate_say_so() -> None:
+    assert left(1e9, 3e9) == "1 GB/s algbw without the edit; 3.0 times as high with it"
+    assert left(1e9, 1.5e9) == "1 GB/s algbw without the edit; 50.0 % higher with it"
 
 
 def test_the_rate_before_is_in_the_unit_of_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
