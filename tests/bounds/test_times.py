@@ -16,6 +16,7 @@ from blinksim.bounds.time.certificates import TimeCertificate
 from blinksim.bounds.time.delays import SECOND, Delays, delays
 from blinksim.bounds.time.message_counts import _parts
 from blinksim.bounds.time.time_bound import _flows, all_times, best_clock, time_certificate_from_dict
+from blinksim.cli.main import run
 from blinksim.collective import Collective, CollectiveName
 from blinksim.errors import InputError
 from blinksim.topology.graph import Device, Link, Topology
@@ -193,6 +194,13 @@ def test_verify_takes_what_bound_prints(tmp_path: Any) -> None:
     assert found.ok
     assert found.proved
     assert "second-message: at least 9.317 us on the links alone" in found.text()
+
+
+def test_rate_and_time_name_a_cluster_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bound", "hgx-h100", "allreduce", "--nodes", "2", "--size", "1MiB"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("allreduce on 2 x hgx-h100: at most ")
+    assert "\nallreduce of 1 MiB on 2 x hgx-h100: at least " in out
 
 
 def longer(time: str) -> str:

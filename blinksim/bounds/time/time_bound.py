@@ -557,7 +557,7 @@ class TimeBound(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         least = f"at least {in_words(self.best.time)} on the links alone ({self.kind})"
-        return f"{self.collective} of {format_size(self.size)} on {self.topology.name}: {least}"
+        return f"{self.collective} of {format_size(self.size)} on {self.topology.title}: {least}"
 
     def text(self) -> str:
         """The sentence, the proof, and the bound of each theorem."""
