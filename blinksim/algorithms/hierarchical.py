@@ -96,8 +96,8 @@ def places_of(topology: Topology, name: str) -> Whole:
     groups = nodes if len(nodes) > 1 else cards
     if len(groups) < 2 or len({*map(len, groups)}) > 1:
         what = "nodes" if len(nodes) > 1 or (0, "") in by_card else "cards"
-        sizes = " ".join(str(len(group)) for group in groups)
-        needs = f"{name} needs two or more {what} with the same number of ranks each; these have {sizes}"
+        sizes = f"these have {' '.join(str(len(group)) for group in groups)}" if groups[1:] else "here is one"
+        needs = f"{name} needs two or more {what} with the same number of ranks each; {sizes}"
         raise InfeasibleError(f"{needs}; take algorithm=ring, or change nodes= and members=")
     even = cards if len({*map(len, cards)}) == 1 else nodes
     return np.array(even, dtype=np.int32).reshape(len(nodes), -1, len(even[0])).transpose(1, 2, 0)

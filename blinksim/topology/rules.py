@@ -393,7 +393,7 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
         if 0 < len(few) <= others - own and others == len(chosen) - len(few):
             names = [f"n{place}" if sort == "node" else topology.devices[place].name for place in few]
             less = format_rate(max(rates[place] for place in few))
-            rest = f"the other {count(others, sort)} {format_rate(most)}"
+            rest = f"the other {count(others, sort) if others > 1 else sort} {format_rate(most)}"
             yield names, f"{listed(names)}: {less} of {kind}, {rest}"
 
 

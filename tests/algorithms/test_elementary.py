@@ -416,7 +416,7 @@ def test_levels_inside_large_nodes_send_fewer_messages_for_the_same_bytes(collec
 
 def test_hierarchical_needs_equal_nodes() -> None:
     whole = cluster(2, 4)
-    with pytest.raises(InfeasibleError, match="same number of ranks"):
+    with pytest.raises(InfeasibleError, match="two or more nodes with the same number of ranks each; here is one;"):
         REGISTRY["hierarchical"].build(one_port(4), Collective("allreduce"))
     with pytest.raises(InfeasibleError, match="have 4 3"):
         REGISTRY["hierarchical"].build(whole.subset(whole.members[:-1]), Collective("allreduce"))

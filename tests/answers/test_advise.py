@@ -318,7 +318,7 @@ def test_rccl_between_nodes_is_not_taken_for_nccl() -> None:
 @pytest.mark.parametrize(
     ("edit", "weakest"),
     [
-        ("without {}.nic[0-6]", "{}: 50 GB/s of ib, the other 1 node 400 GB/s"),
+        ("without {}.nic[0-6]", "{}: 50 GB/s of ib, the other node 400 GB/s"),
         ("degrade {0}.gpu5-{0}.nvswitch lanes=9", "{}.gpu5: 225 GB/s of nvlink, the other 15 GPUs 450 GB/s"),
         ("fabric shape=tree leaf_nodes=1 oversubscription=16", ""),
     ],

@@ -57,6 +57,13 @@ def test_half_the_lanes_of_one_gpu() -> None:
     assert [one.ratio > 0.5 for one in found.seen] == [True, False, True, True]
 
 
+@pytest.mark.parametrize(("others", "words"), [(1, "or 1 other that looks alike"), (2, "or 2 others that look alike")])
+def test_others_that_look_alike_are_counted(others: int, words: str) -> None:
+    found = bs.locate(BOX, LOGS)
+    every = tuple(replace(found.candidates[0], node=node) for node in range(others + 1))
+    assert replace(found, nodes=others + 1, candidates=every).sentence().endswith(words)
+
+
 def test_the_same_edit_makes_the_same_times() -> None:
     """What is found is an edit, under which the library takes what the logs say."""
     first = bs.locate(BOX, LOGS).candidates[0]

@@ -202,7 +202,7 @@ class Located(Result):
                 kinds = ", or ".join(dict.fromkeys(x.kind.words for x in self.tied))
                 known, many = [(kinds, f"{names([*places], ', ', 4)} cannot be told apart", known[0][2])], 1
             first = [f"{words} ({at}), about {share:.0f} % of its rate left" for words, at, share in known]
-            among = f", or {many - 1} others that look alike" if many > 1 else ""
+            among = f", or {count(many - 1, 'other')} that look{'s' * (many == 2)} alike" if many > 1 else ""
             return f"{head}: {'two faults explain all logs: ' * (len(first) > 1)}{'; '.join(first)}{among}"
         if not self.seen:
             return f"{head}: nothing is known yet"
