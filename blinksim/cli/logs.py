@@ -278,11 +278,13 @@ def _show_diagnosis(
         )
     click.echo("\n".join(labelled(facts)))
     machine = command_line(question)
+    if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
+        question = replace(question, members=",".join(found.part.members))
     if found.resembles.startswith("NVLS"):
         again = typed_options(options, "in_place", "nccl_version", "set_up")
         click.echo(f"next: blinksim diagnose {log} --machine {machine}{again} --no-nvls")
     elif not found.as_expected:
-        click.echo(f"next: blinksim bound {machine} {found.collective.name} --losses")
+        click.echo(f"next: blinksim bound {command_line(question, found.collective.name)} --losses")
     elif found.stated or found.part.nodes > 1 or len(found.expectation.rings.limits) > 1:
         # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
         click.echo(f"next: blinksim advise {command_line(question, found.collective.name)}{nvls}")

@@ -307,3 +307,12 @@ def test_single_losses_outside_the_class_of_the_headline_say_so(
     assert [("NVLink" in cause) for cause in causes] == apart
     assert any(apart)
     assert "1 other places" not in out
+
+
+@pytest.mark.parametrize(("log", "members"), [("even", " --members gpu0,gpu2,gpu4,gpu6"), ("all", "")])
+def test_what_comes_next_is_about_the_gpus_of_the_log(
+    log: str, members: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(__file__).resolve().parents[1] / "data" / "located" / f"{log}.txt"
+    run(["diagnose", str(path), "--machine", "hgx-h100"])
+    assert f"\nnext: blinksim bound hgx-h100 allreduce{members} --losses\n" in capsys.readouterr().out
