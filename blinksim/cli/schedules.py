@@ -166,10 +166,9 @@ def _show_timeline(timeline: Timeline, edits: Sequence[str]) -> None:
         hidden = [leg.time_s for leg in legs[half:-half]]
         lines[half:-half] = [f"  … {len(hidden)} more: {format_time(sum(hidden))}"]
     click.echo("\n".join((*lines, "\nthe busiest links:")))
-    rows = []
-    for use in timeline.uses[:_MOST_LINKS]:
-        passed = format_size(float(f"{use.load_bytes:.4g}"))
-        rows.append((use.resource, use.kind, f"{100 * use.busy:.1f} %", passed))
+    shown, units = timeline.uses[:_MOST_LINKS], ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
+    per, unit = next(row for row in units if row[0] <= max(1, *(x.load_bytes for x in shown)))
+    rows = [(x.resource, x.kind, f"{100 * x.busy:.1f} %", f"{x.load_bytes / per:.4g} {unit}") for x in shown]
     click.echo(table(("link", "class", "busy", "passed"), rows, left=(0, 1)))
     if len(timeline.uses) > _MOST_LINKS:
         click.echo(f"  and {len(timeline.uses) - _MOST_LINKS} more")

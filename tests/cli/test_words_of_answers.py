@@ -19,6 +19,20 @@ from blinksim.timing import simulation_model
 from blinksim.units import format_time, size_of
 
 ROOT = Path(__file__).resolve().parents[2]
+HALF_DUPLEX = """
+name: half
+devices:
+  - {name: "gpu[0-3]", kind: gpu}
+  - {name: sw, kind: switch, capacity: 40GB/s}
+link_classes:
+  pcie: {bandwidth: 20GB/s, latency: 1us, overhead: 0us, source: test}
+  x: {bandwidth: 7GB/s, latency: 1us, overhead: 0us, source: test}
+links:
+  - {between: [gpu0, gpu1], class: x, duplex: half}
+  - {between: [gpu2, gpu3], class: x, bus: shared}
+  - {between: [gpu1, gpu2], class: x, bus: shared}
+  - {between: ["gpu[0-3]", sw], class: pcie, duplex: half}
+"""
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
@@ -223,3 +237,17 @@ def test_a_rate_that_takes_another_time_is_not_blamed(capsys: pytest.CaptureFixt
     assert time is not None, takes
     words = f"not as if each lane of class nvlink carried 10 GB/s in place of 25: that takes {time[1]}\n"
     assert f"  behind      {words}" in out
+
+
+def test_what_links_passed_is_in_one_unit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    box = tmp_path / "half.yaml"
+    box.write_text(HALF_DUPLEX)
+    assert run(["synth", str(box), "allreduce", "-o", str(tmp_path / "trees.json")]) == 0
+    capsys.readouterr()
+    assert run(["simulate", str(tmp_path / "trees.json"), "256MiB", "--chunk", "4MiB"]) == 0
+    rows = capsys.readouterr().out.partition("  passed\n")[2].partition("next:")[0].splitlines()
+    passed = [tuple(row.split()[-2:]) for row in rows]
+    assert len(rows) == 8
+    assert {unit for _, unit in passed} == {"GB"}
+    # By hand, of both links of the switch: what enters it leaves it.
+    assert passed[-1][0] == passed[-2][0]
