@@ -210,11 +210,10 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
 
 def locate(options: Locate) -> None:
     """The fault that explains several logs."""
-    ask = partial(located, nodes=options.nodes, hosts=options.hosts.split(",") if options.hosts else ())
-    ask = partial(ask, collective=options.collective or "", next_run=options.next, plan=options.plan)
-    ask = partial(ask, edits=options.edits)
+    ask = partial(located, options.machine, options.logs, nodes=options.nodes, edits=options.edits)
+    ask = partial(ask, hosts=options.hosts.split(",") if options.hosts else (), collective=options.collective or "")
     with Working(f"comparing {options.machine} with faults"):
-        found = ask(options.machine, options.logs)
+        found = ask(next_run=options.next, plan=options.plan)
     first = next(iter(found.candidates), None)
     again = f"locate {typed(options.machine)}{''.join(f' {typed(log)}' for log in options.logs)}"
     if found.next_run or (first is None and found.plan):
@@ -273,9 +272,8 @@ def _show_diagnosis(
     for kind, same in grouped(losses, attrgetter("kind")):
         where = same[0].place + (f", or {count(len(same) - 1, 'other place')}" if same[1:] else "")
         apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)
-        facts.append(
-            ("could be", f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}")
-        )
+        told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}"
+        facts.append(("could be", told))
     click.echo("\n".join(labelled(facts)))
     machine = command_line(question)
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
@@ -326,9 +324,7 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
         facts.append(("odd sizes", f"{sizes}: behind, smaller and larger ones less so; measure again"))
     facts += [("small sizes", small)] if small else []
     facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
-    if why:
-        facts.append(("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)"))
-    return facts
+    return facts + [("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)")] * why
 
 
 def calibrate(options: Calibrate) -> None:

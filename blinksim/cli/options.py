@@ -458,13 +458,12 @@ def question_of(machine: str, where: MachineOptions, before: bool = False) -> Qu
 
 def left(was: float, now: float, timed: str = "") -> str:
     """algbw before and after the edits, given in bytes/s, in a line. timed: time and busbw before, where there are."""
-    if timed:
-        change, verb, more, less, alike = was / now - 1, "takes ", "longer", "less time", "as long"
-    else:
-        change, verb, more, less, alike = 1 - now / was, "", "lower", "higher", "the same"
+    words_of_times = "takes ", "longer", "less time", "as long", "long"
+    verb, more, less, alike, high = words_of_times if timed else ("", "lower", "higher", "the same", "high")
+    change = was / now - 1 if timed else 1 - now / was
     share = f"{100 * abs(change):.1f} %"
     words = alike if share == "0.0 %" else f"{share} {more if change > 0 else less}"
-    words = words if abs(change) < 1 else f"{1 + abs(change):.1f} times as {'long' if timed else 'high'}"
+    words = words if abs(change) < 1 else f"{1 + abs(change):.1f} times as {high}"
     return f"{timed or f'{format_rate(was)} algbw'} without the edit; {verb}{words} with it"
 
 
