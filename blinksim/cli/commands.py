@@ -922,7 +922,7 @@ class Locate(TableOptions, run="blinksim.cli.logs:locate"):
     Options:
       nodes: Nodes, joined by its fabric.
       hosts: Their names in order, separated by commas.  [default: in the order of the logs]
-      edits: What it has that MACHINE has not, such as 'fabric shape=tree leaf_nodes=4'; may be repeated.
+      edits: What each node has that MACHINE lacks, such as 'fabric shape=tree leaf_nodes=4'; may be repeated.
       next: Also the run of nccl-tests that tells most about what is open.
       plan: Also runs for a machine of which nothing is known, ten at most.
 

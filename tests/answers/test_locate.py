@@ -477,3 +477,14 @@ def test_logs_that_would_be_taken_for_others_are_refused() -> None:
         bs.locate(BOX, [replace(box((0, 1)), rows=())])
     with pytest.raises(InputError, match="aurora runs oneccl"):
         bs.locate("aurora", plan=True)
+
+
+@pytest.mark.parametrize(
+    ("edit", "names"),
+    [("without n1.nic0", "n1.nic0"), ("without n[0-1].nic0", "n[0-1].nic0"),
+     ("degrade n1.gpu0-n1.nvswitch lanes=9", "n1.gpu0-n1.nvswitch")],
+)  # fmt: skip
+def test_edits_of_single_nodes_are_refused(edit: str, names: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["locate", BOX, "--nodes", "2", "--plan", "--edit", edit]) == 2
+    said = capsys.readouterr().err
+    assert f"locate's edits are of every node, and {names} is on some; leave it out" in said

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
@@ -534,7 +535,13 @@ class _Rig:
 
     @classmethod
     def of(cls, whole: Question, hosts: Sequence[str], tests: Sequence[Run]) -> _Rig:
-        """Of the hosts that are given, in their order, or of the tests; raises `InputError` for others."""
+        """Of the hosts that are given, in their order, or of the tests; raises `InputError` for others.
+
+        And for edits of single nodes: a fault is compared with one node, of which all others are copies.
+        """
+        if whole.nodes > 1 and (own := re.search(r"\bn[0-9[][^ .]*\.\S*", " ".join(whole.edits))):
+            cure = "leave it out, as logs show what is wrong with single nodes"
+            raise InputError(f"locate's edits are of every node, and {own[0]} is on some; {cure}")
         listed = [place.host for run in tests if not run.group for place in run.places]
         known = list(dict.fromkeys((*(host.strip() for host in hosts), *listed)))
         if hosts and len(known) > len(hosts):
