@@ -488,3 +488,8 @@ def test_edits_of_single_nodes_are_refused(edit: str, names: str, capsys: pytest
     assert run(["locate", BOX, "--nodes", "2", "--plan", "--edit", edit]) == 2
     said = capsys.readouterr().err
     assert f"locate's edits are of every node, and {names} is on some; leave it out" in said
+
+
+@pytest.mark.parametrize(("asked", "status"), [(["--plan"], 0), (["--next"], 0), ([], 5)])
+def test_runs_that_were_asked_for_are_an_answer(asked: list[str], status: int) -> None:
+    assert run(["locate", BOX, "-q", *asked]) == status

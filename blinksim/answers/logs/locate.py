@@ -175,9 +175,12 @@ class Located(Result):
 
     @property
     def status(self) -> int:
-        """1 if there is a fault, 0 if there is none, 5 if logs do not say or nothing explains them all."""
+        """1 if there is a fault, 0 if there is none, 5 if logs do not say or nothing explains them all.
+
+        Without logs 0 if there are the runs to do that were asked for, else 5.
+        """
         behind = any(one.behind for one in self.seen)
-        sound = bool(self.seen) and self.healthy > _SOUND and not behind
+        sound = self.healthy > _SOUND and not behind if self.seen else bool(self.plan or self.next_run)
         # What is quicker than healthy machines has no fault to be explained.
         return 5 if behind and not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
 
@@ -726,7 +729,7 @@ def locate(
     >>> import blinksim as bs
     >>> found = bs.locate("hgx-h100", plan=True)
     >>> len(found.plan) <= 10, found.status
-    (True, 5)
+    (True, 0)
     """
     many = max(whole(nodes, "nodes"), len(hosts))
     wanted = Collective.of(collective).name if collective else ""
