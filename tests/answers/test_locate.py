@@ -493,3 +493,10 @@ def test_edits_of_single_nodes_are_refused(edit: str, names: str, capsys: pytest
 @pytest.mark.parametrize(("asked", "status"), [(["--plan"], 0), (["--next"], 0), ([], 5)])
 def test_runs_that_were_asked_for_are_an_answer(asked: list[str], status: int) -> None:
     assert run(["locate", BOX, "-q", *asked]) == status
+
+
+def test_logs_of_a_smaller_box_say_what_is_missing() -> None:
+    logs = sorted((DATA / "h200x4").glob("*.txt"))
+    with pytest.raises(InputError, match=r"name 4 GPUs, and the machine has 8: .* the machine's own topo\.xml"):
+        bs.locate("hgx-h200", logs)
+    assert bs.locate(DATA / "h200x4" / "topo.xml", logs).gpus == 4

@@ -673,8 +673,9 @@ def _buses(runs: Sequence[Run], gpus: int) -> dict[str, int]:
         return {bus: number for number, bus in enumerate(sorted(every))}
     cards = {(place.host, place.device): place.busid for run in runs for place in run.places}
     if any(cards[place.host, place.device] != place.busid for run in runs for place in run.places):
-        cure = "add a log of all GPUs, or name them behind each log, as in log.txt@4,5"
-        raise InputError(f"CUDA_VISIBLE_DEVICES gave GPUs other numbers, as their PCI addresses show; {cure}")
+        named = f"the logs name {len(every)} GPUs, and the machine has {gpus}"
+        cure = "add a log of all, name them behind each (log.txt@4,5), or give the machine's own topo.xml"
+        raise InputError(f"CUDA_VISIBLE_DEVICES gave GPUs other numbers, by PCI addresses; {named}: {cure}")
     return {}
 
 
