@@ -547,7 +547,7 @@ def carried(schedule: Schedule, part: Topology, label: str) -> Schedule:
     old = schedule.topology
     if old.members != part.members:
         here, there = (", ".join(machine.members) for machine in (part, old))
-        raise InfeasibleError(f"{label} runs on {there} of {old.name}; members= chose {here}")
+        raise InfeasibleError(f"{label} runs on {there} of {old.name}; here {part.name} has {here}")
     for name in old.relays:
         if name not in part.relays:
             raise InfeasibleError(f"{label} uses the relay {name}; name its relays with relays={','.join(old.relays)}")

@@ -89,7 +89,7 @@ def test_a_journal_knows_that_a_file_changed(files: bs.Schedule, tmp_path: Path)
 def test_what_does_not_fit_the_question_is_refused(files: bs.Schedule) -> None:
     with pytest.raises(InputError, match=r"mine\.json is of allreduce, not of allgather"):
         bs.compare("dgx1-v100", "allgather", SIZES, ["mine.json"])
-    with pytest.raises(InfeasibleError, match=r"mine\.json runs on gpu0, .*; members= chose gpu0, gpu1$"):
+    with pytest.raises(InfeasibleError, match=r"mine\.json runs on gpu0, .*; here dgx1-v100 has gpu0, gpu1$"):
         bs.compare(bs.load("dgx1-v100").select("0-1"), "allreduce", SIZES, ["mine.json"])
     with pytest.raises(InputError, match=r"theirs\.xml is for 8 ranks, and dgx1-v100 has 2 members here"):
         bs.compare(bs.load("dgx1-v100").select("0-1"), "allreduce", SIZES, ["theirs.xml"])
