@@ -127,8 +127,8 @@ def _show(topology: Topology, question: Question, assumptions: Iterable[str]) ->
         shown = {pair: "." if rate is None else f"{float(rate) / 1e9:.4g}" for pair, rate in rates.items()}
         click.echo(table(("", *ends), [(src, *(shown.get((src, dst), "-") for dst in ends)) for src in ends]))
     click.echo(f"\n  members {names(topology.members)}")
-    for what, switches in _in_network(topology).items():
-        click.echo(f"  in-network  {names(switches)} can {what}")
+    for (label, what), places in _apart(topology).items():
+        click.echo(f"  {label}  {names(places)}{what}")
     for edit in question.edits:
         click.echo(f"  edited  {edit}")
     again = question if topology.ranks > 1 else replace(question, nodes=2 * question.nodes)
@@ -143,16 +143,20 @@ def _classes(topology: Topology) -> dict[str, list[object]]:
     return found
 
 
-def _in_network(topology: Topology) -> dict[str, list[str]]:
-    """The switches that do more than forward, by what they do."""
-    able: dict[str, list[str]] = {}
+def _apart(topology: Topology) -> dict[tuple[str, str], list[str]]:
+    """What rates of classes do not say, as a label and words, and the buses and devices that it is of."""
+    rows = list[tuple[tuple[str, str], str]]()
+    for bus, own in grouped((link.bus, link) for link in topology.links if link.bus is not None).items():
+        rows.append((("shared", f": {format_rate(own[0].bandwidth)} for {len(own)} links together"), bus))
     for device in topology.devices:
+        if device.capacity is not None:
+            rows.append((("capacity", f": {format_rate(device.capacity)} in, and as much out"), device.name))
         if device.in_network:
             what = " and ".join(words for ability, words in BRANCHING.items() if ability in device.in_network)
             known = [fact for fact in IN_NETWORK_FACTS if fact in device.attributes]
             facts = [f"{fact.replace('_', ' ')} {device.attributes[fact]}" for fact in known]
-            able.setdefault("; ".join((what, *facts)), []).append(device.name)
-    return able
+            rows.append((("in-network", f" can {'; '.join((what, *facts))}"), device.name))
+    return grouped(rows)
 
 
 def check(options: TopoCheck) -> None:
@@ -213,12 +217,11 @@ def export(options: TopoExport) -> None:
     """A machine written for NCCL."""
     from blinksim import exports as formats
 
-    name, output = options.name, options.output
     options.check_files()
     question = Question(options.machine, members=options.members, rates=options.rates, edits=options.edits)
     whole = question.whole()
     topology = whole if question.members is None else whole.subset(question.part(whole).members)
-    exported = formats.export(topology, name, bus_ids=options.bus_ids and options.bus_ids.split(","))
-    if output is not None:
-        write_text(output, exported.files[""], force=options.force)
-    show_export(exported, output)
+    exported = formats.export(topology, options.name, bus_ids=options.bus_ids and options.bus_ids.split(","))
+    if options.output is not None:
+        write_text(options.output, exported.files[""], force=options.force)
+    show_export(exported, options.output)

@@ -239,6 +239,18 @@ def test_a_rate_that_takes_another_time_is_not_blamed(capsys: pytest.CaptureFixt
     assert f"  behind      {words}" in out
 
 
+def test_what_half_duplex_links_buses_and_switches_carry_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "half.yaml").write_text(HALF_DUPLEX)
+    out = printed(capsys, "topo", "show", str(tmp_path / "half.yaml"))
+    assert "\n  shared  gpu0-gpu1 (x): 7 GB/s for 2 links together\n" in out
+    assert "\n  shared  shared: 7 GB/s for 4 links together\n" in out
+    assert "gpu3-sw (pcie): 20 GB/s for 2 links together\n" in out
+    assert "\n  capacity  sw: 40 GB/s in, and as much out\n" in out
+    assert "shared" not in printed(capsys, "topo", "show", "hgx-h100")
+
+
 def test_what_links_passed_is_in_one_unit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     box = tmp_path / "half.yaml"
     box.write_text(HALF_DUPLEX)
