@@ -211,9 +211,9 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
 def locate(options: Locate) -> None:
     """The fault that explains several logs."""
     ask = partial(located, options.machine, options.logs, nodes=options.nodes, edits=options.edits)
-    ask = partial(ask, hosts=options.hosts.split(",") if options.hosts else (), collective=options.collective or "")
+    ask = partial(ask, hosts=options.hosts.split(",") if options.hosts else ())
     with Working(f"comparing {options.machine} with faults"):
-        found = ask(next_run=options.next, plan=options.plan)
+        found = ask(collective=options.collective or "", next_run=options.next, plan=options.plan)
     first = next(iter(found.candidates), None)
     again = f"locate {typed(options.machine)}{''.join(f' {typed(log)}' for log in options.logs)}"
     if found.next_run or (first is None and found.plan):

@@ -550,8 +550,7 @@ class _Rig:
         if hosts and len(known) > len(hosts):
             raise InputError(f"host {known[len(hosts)]} is not among hosts={','.join(hosts)}")
         if len(known) > whole.nodes:
-            cure = f"give nodes={len(known)}"
-            raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); {cure}")
+            raise InputError(f"the logs are of {len(known)} hosts ({names(known)}); give nodes={len(known)}")
         faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1, whole.edits)
         numbers, buses = {host: node for node, host in enumerate(known)}, _buses(tests, faults.gpus)
         return cls(faults, whole, numbers, buses, _adapters(tests, faults))
@@ -569,16 +568,14 @@ class _Rig:
             return [(self.hosts[one.host], self.buses.get(one.busid, one.device)) for one in places]
         if run.ranks == gpus * nodes:
             return [divmod(rank, gpus) for rank in range(gpus * nodes)]
-        cure = "name them behind it, as in log.txt@0,1"
-        raise InputError(f"{run.path}: does not list its {run.ranks} GPUs; {cure}")
+        raise InputError(f"{run.path}: does not list its {run.ranks} GPUs; name them behind it, as in log.txt@0,1")
 
     def job(self, run: Run, given: Names | None) -> Job:
         """The job of a run; raises `InputError` for GPUs that the machine does not have."""
         if not any(row.size and row.time_s for row in run.rows):
             raise InputError(f"{run.path}: has no size and time above 0")
         if run.collective in ROOTED:
-            cure = "take runs of collectives without one"
-            raise InputError(f"{run.path}: is of a {run.collective}, whose root counts; {cure}")
+            raise InputError(f"{run.path}: is of a {run.collective}, whose root counts; take one without")
         spots, gpus, nodes = self.spots(run, given), self.faults.gpus, self.whole.nodes
         if run.ranks not in (0, len(spots)):
             raise InputError(f"{run.path}: has {run.ranks} ranks, and {len(spots)} GPUs are named")
