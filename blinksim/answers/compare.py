@@ -159,7 +159,7 @@ class Comparison(Result):
         found, answers = list[dict[str, Any]](), {one.size: one for one in self.answers}
         for size, projections in zip(self.sizes, self.projections, strict=True):
             figures, best = answers.get(size), next(iter(projections), None)
-            least = _least(projections if figures is None else (figures,))
+            least = least_of(projections if figures is None else (figures,))
             share = None if best is None or least is None else least / best.time_s
             row = keyed(best, "algorithm? time_s? time_bound_s? share?", time_bound_s=least, share=share)
             row |= keyed(self.made.get(size), "made_algorithm?=algorithm made_s?=time_s")
@@ -239,11 +239,11 @@ class Comparison(Result):
 
     def _table(self, shown: Sequence[str]) -> str:
         """A line for every size: the best time, the bound and its share of that, what was made, and some rates."""
-        bounded = any(map(_least, self.projections))
+        bounded = any(map(least_of, self.projections))
         mark = "*" if len(self.algorithms) > 1 or self.made else ""
         rows = list[dict[str, str]]()
         for projections in self.projections:
-            made, least = self.made.get(projections[0].size), _least(projections)
+            made, least = self.made.get(projections[0].size), least_of(projections)
             leader = min(projections[0], made or projections[0], key=lambda one: one.time_s)
             cells = {"size": format_size_about(leader.size), "best time": format_time(leader.time_s)}
             if bounded:
@@ -274,9 +274,14 @@ def columns(found: Sequence[Sequence[Projection]], most: int = COLUMNS) -> tuple
     return names[:shown], names[shown:]
 
 
-def _least(projections: Sequence[Projection]) -> float | None:
-    """The bound on the time at a size, seconds; None where none is known."""
-    return next((one.least.time_s for one in projections if one.least), None)
+def least_of(projections: Sequence[Projection]) -> float | None:
+    """The bound on the time of all algorithms at a size, seconds; None where none is known.
+
+    Of a library's own model, whose switches may add, the bound on the rate.
+    """
+    known = [one.least.time_s for one in projections if one.least]
+    rates = [one.size / float(one.bound.rate) for one in projections if one.bound]
+    return min(known + rates) if known else None
 
 
 def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), rates: str = "") -> list[str]:

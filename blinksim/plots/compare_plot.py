@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from blinksim.answers.compare import COLUMNS, Comparison, MachineComparison, columns
+from blinksim.answers.compare import COLUMNS, Comparison, MachineComparison, columns, least_of
 from blinksim.answers.measurements.public import SOURCE, Measured, MeasuredCell, PublicMeasurements, job_of
 from blinksim.answers.pareto import Pareto
 from blinksim.answers.project import Answer
@@ -132,7 +132,9 @@ def _with_library(
     low = [shown_as.of(one.size / one.low_s, one.size, factor) for one in answers]
     high = [shown_as.of(one.size / one.high_s, one.size, factor) for one in answers]
     sizes = [one.size for one in answers]
-    axes.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=0, label=band or None)
+    # Of one size, the band is as wide as a line.
+    width = 0 if sizes[1:] else 6
+    axes.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=width, label=band or None)
     dots = [place for place, one in enumerate(answers) if one.details["basis"] == "measured"]
     look = {"color": color, "linewidth": 2.2, "marker": "o" if dots else "", "markersize": 5, "markevery": dots}
     times = {one.size: one.time_s for one in answers}
@@ -157,7 +159,7 @@ def _bounds(axes: Axes, comparison: Comparison, shown: list[str], shown_as: styl
     factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
     listed = [projection for entries in comparison.projections for projection in entries]
     line = {"color": "#000000", "linewidth": 1.0}
-    least = {entry.size: entry.least.time_s for entry in listed if entry.least and entry.least.time_s}
+    least = {entries[0].size: time_s for entries in comparison.projections if (time_s := least_of(entries))}
     values = shown_as.curve(axes, least, factor, linestyle="-.", label="bound at this size", **line)
     top = max((entry.bound for entry in listed if entry.bound is not None), key=lambda bound: bound.rate, default=None)
     fastest = max(float(entry.algbw) for entry in listed if entry.algorithm in shown)

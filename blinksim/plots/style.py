@@ -182,7 +182,10 @@ class Measure:
         """Draws the values at `times`, seconds by size, if there are any, and returns them."""
         values = [self.of(size / time, size, factor) for size, time in times.items()]
         if values:
-            axes.plot([*times], values, **look)
+            [line] = axes.plot([*times], values, **look)
+            # A line through one point has no length.
+            if not values[1:] and line.get_marker() in ("", "None"):
+                line.set(marker="_", markersize=14, markevery=None)
         return values
 
 

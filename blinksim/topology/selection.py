@@ -132,6 +132,9 @@ def select(
     wanted = [name for name in topology.relays if name not in chosen] if relays is None else relays
     helpers = relay_names(wanted, chosen, holders)
     classes = topology.default_links() if links is None else class_names(links, topology.link_classes)
+    if links is None and len({topology.device(name).node for name in (*chosen, *helpers)}) == 1:
+        # GPUs of one node send inside it, as in a machine of that node alone.
+        classes = tuple(kind for kind in classes if kind in topology.collective_links) or classes
     for kind in classes:
         if kind not in topology.link_classes:
             raise unknown(f"link class of {topology.name}:", kind, topology.link_classes)

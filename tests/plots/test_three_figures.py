@@ -47,3 +47,15 @@ def test_named_algorithms_are_drawn_as_before() -> None:
     labels = {str(line.get_label()) for line in axes.get_lines()}
     assert {"ring", "direct", "quickest"} <= labels
     assert not any(label.startswith("takes") for label in labels)
+
+
+def test_a_picture_of_one_size_shows_marks_and_intervals() -> None:
+    """A line through one point has no length, and a band no width."""
+    one: Any = bs.plot.compare(bs.compare(bs.load("p5", nodes=8), "allreduce", ["1GiB"])).axes[0]
+    several: Any = bs.plot.compare_machines(bs.compare_machines(["p5", "a3-mega"], "allreduce", ["1GiB"], nodes=8))
+    for axes, lines, bands in ((one, 3, 1), (several.axes[0], 2, 2)):
+        assert len(axes.get_lines()) == lines
+        assert all(line.get_marker() in ("o", "_") and line.get_markevery() != [] for line in axes.get_lines())
+        heights = [np.array(part.vertices)[:, 1] for band in axes.collections for part in band.get_paths()]
+        assert len(heights) == bands
+        assert all(end.max() > end.min() for end in heights)

@@ -178,6 +178,25 @@ def test_slower_links_are_never_quicker(machine: str, nodes: int, kind: str, lan
     assert all(richer <= poorer * (1 + 1e-9) for richer, poorer in pairwise(times)), times
 
 
+@pytest.mark.parametrize(("machine", "port", "lane"), [("p4d", "efa", 12.5), ("perlmutter", "nic", 25)])
+@pytest.mark.parametrize("nodes", [2, 4])
+@pytest.mark.parametrize("collective", ["allreduce", "allgather"])
+def test_slow_ports_of_a_node_cost_what_they_lose(
+    machine: str, port: str, lane: float, nodes: int, collective: str
+) -> None:
+    """NCCL lays other channels at a node whose bandwidth is between its steps, of which all nodes take the first ones.
+
+    At 0.7 of p4d's it finds eight of 4 GB/s there, two a port, and takes four, one a port, as many as elsewhere.
+    """
+    shares, times = (1, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35, 0.25, 0.15, 0.1, 0.05), []
+    for share in shares:
+        edits = tuple(f"degrade n0.{port}{i}-fabric bandwidth={share * lane}GB/s" for i in range(4))
+        question = bs.Question(machine, nodes=nodes, edits=edits)
+        times.append(answer(question, Collective(collective), [2**28])[0].time_s)
+    assert all(richer <= poorer * (1 + 1e-9) for richer, poorer in pairwise(times)), times
+    assert all(time <= times[0] / share * 1.12 for share, time in zip(shares, times, strict=True)), times
+
+
 def test_a_node_without_an_adapter_carries_what_the_others_do() -> None:
     """Rings enter and leave by every adapter: with seven of eight all send a seventh more through each.
 

@@ -126,6 +126,19 @@ def test_select_keeps_members_relays_and_forwarders_of_the_chosen_classes() -> N
     assert {x.kind for x in both.links} == {"nvlink", "pcie"}
 
 
+@pytest.mark.parametrize("machine", ["hgx-h100", "p5.48xlarge", "dgx1-v100", "gb200-nvl72", "aurora", "mi300x"])
+def test_gpus_of_one_node_of_several_send_as_in_a_machine_of_one(machine: str) -> None:
+    """What joins the nodes is none of theirs; named, it is taken."""
+    whole, alone = bs.load(machine, nodes=2), bs.load(machine)
+    own = whole.members[: alone.ranks // 2]
+    part, same = whole.select(own), alone.select(alone.members[: alone.ranks // 2])
+    assert part.link_classes == same.link_classes
+    assert bs.bound(part, "allreduce").rate == bs.bound(same, "allreduce").rate
+    assert set(whole.select(own, links="all").link_classes) > set(part.link_classes)
+    both = whole.select([*own, whole.members[alone.ranks]])
+    assert set(both.link_classes) > set(part.link_classes)
+
+
 def test_a_relay_forwards_and_reduces_only_if_asked() -> None:
     machine = dgx1("DGX-1V")
     plain = machine.select(["gpu0", "gpu1"], ["gpu3"])

@@ -44,8 +44,8 @@ class Graph:
     cross_nic: 0 if a channel enters and leaves a node by the same port.
     channels: for each channel the numbers (``dev``) of the node's GPUs in the order of the ring or chain; for NVLS the
     head comes first. nets: for each channel the numbers of the ports by which it enters and leaves; empty on one node.
-    wider: how many times as much the links would let a channel carry, all of them at once; not in files. 1 where
-    the network held the channels back, so that links inside have room.
+    wider: how many times as much the links would let each of the first one, two, ... channels carry, all of these at
+    once; not in files. Where the network holds channels back, beside all that were found, as links inside have room.
     """
 
     pattern: int
@@ -59,7 +59,7 @@ class Graph:
     cross_nic: int = 0
     channels: tuple[tuple[int, ...], ...] = ()
     nets: tuple[tuple[int, ...], ...] = ()
-    wider: Fraction = field(default=Fraction(1), compare=False)
+    wider: tuple[Fraction, ...] = field(default=(Fraction(1),) * 2 * MOST_CHANNELS, compare=False)
 
     @property
     def bandwidth(self) -> Fraction:
@@ -88,7 +88,8 @@ def agreed(graphs: Sequence[Graph], shown: int = 0) -> Graph:
     for key in ("type_intra", "type_inter"):
         worst[key] = max((getattr(graph, key) for graph in graphs), key=PATH_TYPES.index)
     first = replace(first, **worst)
-    wider = min(graph.bw_intra * graph.wider for graph in graphs) / first.bw_intra
+    widths = [[graph.bw_intra * room for room in graph.wider[: first.nchannels]] for graph in graphs]
+    wider = tuple(min(every) / first.bw_intra for every in zip(*widths, strict=True))
     channels, nets = (listed[: first.nchannels] for listed in (first.channels, first.nets))
     return replace(first, channels=channels, nets=nets, wider=wider)
 

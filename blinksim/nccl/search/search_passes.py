@@ -58,7 +58,7 @@ class Found:
     """The channels that meet a target; at first none.
 
     channels: GPUs by index, for each channel. nets: ports by index, by which each channel enters and leaves.
-    hops: links crossed. latency: of the last port, seconds. wider: how many times as much all of them could carry.
+    hops: links crossed. latency: of the last port, seconds. left: what links have left, at first and after each one.
     """
 
     target: Target
@@ -66,11 +66,21 @@ class Found:
     nets: tuple[tuple[int, int], ...] = ()
     hops: int = 0
     latency: float = 0.0
-    wider: Fraction = Fraction(1)
+    left: tuple[tuple[int, ...], ...] = ()
 
     @property
     def nchannels(self) -> int:
         return len(self.channels)
+
+    @property
+    def wider(self) -> list[Fraction]:
+        """How many times as much each of the first one, two, ... channels could carry, all at once."""
+        every = [[*zip(self.left[0], left, strict=True)] for left in self.left[1:]]
+        widths = [[Fraction(most, most - free) for most, free in links if free < most] for links in every]
+        rooms = [min(some, default=Fraction(1)) for some in widths]
+        # Copies of channels share what these have.
+        copies = -(-self.nchannels // len(rooms))
+        return [copies * room for room in rooms] + rooms[-1:] * (self.nchannels - len(rooms))
 
     def beaten_by(self, target: Target, nchannels: int, hops: int, gpus: int) -> bool:
         """True if `nchannels` channels that meet `target`, over `hops` links, are worth more than these."""
@@ -174,7 +184,8 @@ class Attempt:
         self.free = [wire.bandwidth for wire in wires]
         # NCCL counts what is left of a port apart from the links behind it, in whole GB/s.
         self.port_free = [sum(wires[i].bandwidth for i in out[port]) for port in paths.ports]
-        self.whole = *self.free, *self.port_free
+        # What links have left after each channel, and at first.
+        self.left = [(*self.free, *self.port_free)]
         self.channels: list[list[int]] = []
         self.nets: list[list[int]] = []
         self.used = 0
@@ -265,16 +276,16 @@ class Attempt:
         self.visits -= 1
         if step == self.count:
             laid = len(self.channels)
+            self.left.append((*self.free, *self.port_free))
             if self.best.beaten_by(self.target, laid, self.hops, self.count):
                 nets = tuple((entry, leave) for entry, leave in self.nets)
-                channels, left = tuple(map(tuple, self.channels)), (*self.free, *self.port_free)
-                taken = ((most, most - free) for most, free in zip(self.whole, left, strict=True) if free < most)
-                wider = min((Fraction(most, amount) for most, amount in taken), default=Fraction(1))
-                self.best = Found(self.target, channels, nets, self.hops, self.latency, wider)
+                channels = tuple(map(tuple, self.channels))
+                self.best = Found(self.target, channels, nets, self.hops, self.latency, tuple(self.left))
                 if laid == self.target.most:
                     self.visits = -1
             if laid < self.target.most:
                 self._next_channel()
+            self.left.pop()
             return
         self.channels[-1][step] = gpu
         if step == back:
@@ -594,7 +605,8 @@ class _Search:
         found = Graph(best.pattern, self.best.nchannels, *speeds, *types, best.same, self.best.latency, best.cross)
         channels = tuple(tuple(gpus[gpu] for gpu in channel) for channel in self.best.channels)
         used = tuple((ports[entry], ports[leave]) for entry, leave in self.best.nets)
-        wider = self.best.wider if best.bw_intra <= best.bw_inter else Fraction(1)
+        held = Fraction(1) if best.bw_intra <= best.bw_inter else self.best.wider[-1]
+        wider = tuple(room / held for room in self.best.wider)
         return replace(found, channels=channels, nets=used, wider=wider)
 
 

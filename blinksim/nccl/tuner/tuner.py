@@ -401,7 +401,8 @@ class Prediction:
     @cached_property
     def at_width(self) -> Tuner:
         """The model of channels as wide as links allow: the steps that NCCL searches in only serve its choice."""
-        graphs = {name: one.widened(one.wider, one.wider) for name, one in self.graphs.items()}
+        wide = {name: one.wider[one.nchannels - 1] for name, one in self.graphs.items()}
+        graphs = {name: one.widened(wide[name], wide[name]) for name, one in self.graphs.items()}
         return Tuner(self.job, graphs, self.model.constants)
 
     def __repr__(self) -> str:
