@@ -280,7 +280,7 @@ def least_of(projections: Sequence[Projection]) -> float | None:
     Of a library's own model, whose switches may add, the bound on the rate.
     """
     known = [one.least.time_s for one in projections if one.least]
-    rates = [one.size / float(one.bound.rate) for one in projections if one.bound]
+    rates = [one.size / float(one.bound.rate) for one in projections if one.bound and not one.least]
     return min(known + rates) if known else None
 
 

@@ -379,10 +379,8 @@ def test_the_height_is_the_most_reductions_or_copies_in_a_row(algorithm: str) ->
 
 def test_nothing_in_a_comparison_with_nccl_takes_less_than_its_bound(capsys: pytest.CaptureFixture[str]) -> None:
     """NVLS adds in the switches, which no bound for schedules that only forward allows."""
-    assert (
-        run(["compare", "hgx-h100", "allreduce", "--algorithms", "ring,nccl", "--sizes", "1MiB,256MiB,4GiB", "--json"])
-        == 0
-    )
+    options = ["--algorithms", "ring,nccl", "--sizes", "1MiB,256MiB,4GiB", "--json"]
+    assert run(["compare", "hgx-h100", "allreduce", *options]) == 0
     envelope = json.loads(capsys.readouterr().out)["envelope"]
     assert [row["algorithm"] for row in envelope] == ["nccl"] * 3
     assert all(0 < row["time_bound_s"] <= row["time_s"] for row in envelope)
