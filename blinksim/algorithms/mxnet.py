@@ -22,6 +22,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.graphs.arrays import Bools
 from blinksim.graphs.connectivity import breadth_first
 from blinksim.packing import balanced
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -88,6 +89,17 @@ def link_matrix(topology: Topology) -> Matrix:
     return matrix
 
 
+def corrected(matrix: Matrix, peers: Bools) -> Matrix:
+    """The matrix that a driver reports, unless it calls a pair PCIe that can access each other's memory (`peers`).
+
+    Such a matrix is ignored (seen with CUDA 9.2 on a p3.16xlarge): peers count as one lane, others as PCIe.
+    """
+    apart = ~np.eye(len(matrix), dtype=np.bool_)
+    if not ((matrix == PCIE) & peers & apart).any():
+        return matrix
+    return np.where(apart, np.where(peers, SINGLE, PCIE), 0).astype(np.float32)
+
+
 def connected(matrix: Matrix) -> bool:
     """True if links better than PCIe connect all GPUs."""
     return len(breadth_first(0, lambda gpu: np.flatnonzero(matrix[gpu] > PCIE).tolist())) == len(matrix)
@@ -137,6 +149,12 @@ def penalised(weights: Matrix, tree: BalancedTree, penalty: float) -> Matrix:
         weights[a, b] *= np.float32(penalty)
         weights[b, a] *= np.float32(penalty)
     return weights
+
+
+def slices(rows: int, ranks: int) -> list[range]:
+    """The rows of an array that each tree carries: rows // ranks, and the rest on the last."""
+    part = rows // ranks
+    return [range(rank * part, (rank + 1) * part if rank < ranks - 1 else rows) for rank in range(ranks)]
 
 
 def sliced(elements: int, rows: int, ranks: int, bound: int = ARRAY_BOUND) -> bool:

@@ -336,7 +336,17 @@ def test_weights_of_pcie() -> None:
     assert mxnet.weighted(pair)[1, 2] == 2
 
 
-def test_the_bound_of_slicing() -> None:
+def test_a_matrix_that_contradicts_peer_access_is_not_believed() -> None:
+    matrix = np.array([[0, 3, 1], [3, 0, 1], [1, 1, 0]], dtype=np.float32)
+    peers = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=np.bool_)
+    assert (mxnet.corrected(matrix, peers) == matrix).all()
+    peers[0, 2] = peers[2, 0] = True
+    assert mxnet.corrected(matrix, peers).tolist() == [[0, 2, 2], [2, 0, 1], [2, 1, 0]]
+
+
+def test_slices_and_bound() -> None:
+    assert [len(part) for part in mxnet.slices(19, 8)] == [2] * 7 + [5]
+    assert flat([list(part) for part in mxnet.slices(19, 8)]) == list(range(19))
     assert mxnet.ARRAY_BOUND == 10_000_000
     assert mxnet.sliced(10_000_001, 16, 8)
     assert not mxnet.sliced(10_000_000, 16, 8)
