@@ -63,8 +63,8 @@ def test_what_eight_h200_did_is_normal(tmp_path: Path, collective: str) -> None:
     # which the log says it did, 13 to 44.
     assert ("launching and waiting, not the links" in small_times(found)) == (collective == "reducescatter")
     graph = diagnose(tmp_path / "log.txt", load("hgx-h200"), multicast=False, set_up="graph")
-    # Published sums of bytes, which NVLS does not serve, took as long at small sizes.
-    assert ("launching and waiting, not the links" in small_times(graph)) == (collective != "allreduce")
+    # In a graph others took 13 to 18 us for 1 KiB to 16 KiB, also sums of bytes, which NVLS does not serve.
+    assert "launching and waiting, not the links" in small_times(graph)
 
 
 @cache
