@@ -550,7 +550,7 @@ class _Rig:
         if hosts and len(known) > len(hosts):
             raise InputError(f"host {known[len(hosts)]} is not among hosts={','.join(hosts)}")
         if len(known) > whole.nodes:
-            raise InputError(f"the logs are of {len(known)} hosts ({names(known)}); give nodes={len(known)}")
+            raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); give nodes={len(known)}")
         faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1, whole.edits)
         numbers, buses = {host: node for node, host in enumerate(known)}, _buses(tests, faults.gpus)
         return cls(faults, whole, numbers, buses, _adapters(tests, faults))
