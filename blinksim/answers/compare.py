@@ -25,7 +25,7 @@ from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry
-from blinksim.timing.contest import CandidateLike, Contest, each
+from blinksim.timing.contest import CandidateLike, Contest, able_of, each, least_time_of
 from blinksim.timing.library_model import SHARE, Library
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, labelled, left_out_words, links_at, rates_words
@@ -159,7 +159,7 @@ class Comparison(Result):
         found, answers = list[dict[str, Any]](), {one.size: one for one in self.answers}
         for size, projections in zip(self.sizes, self.projections, strict=True):
             figures, best = answers.get(size), next(iter(projections), None)
-            least = least_of(projections if figures is None else (figures,))
+            least = least_of(projections if figures is None else (figures,), self.topology)
             share = None if best is None or least is None else least / best.time_s
             row = keyed(best, "algorithm? time_s? time_bound_s? share?", time_bound_s=least, share=share)
             row |= keyed(self.made.get(size), "made_algorithm?=algorithm made_s?=time_s")
@@ -239,11 +239,11 @@ class Comparison(Result):
 
     def _table(self, shown: Sequence[str]) -> str:
         """A line for every size: the best time, the bound and its share of that, what was made, and some rates."""
-        bounded = any(map(least_of, self.projections))
+        bounded = any(one.least for projections in self.projections for one in projections)
         mark = "*" if len(self.algorithms) > 1 or self.made else ""
         rows = list[dict[str, str]]()
         for projections in self.projections:
-            made, least = self.made.get(projections[0].size), least_of(projections)
+            made, least = self.made.get(projections[0].size), least_of(projections, self.topology)
             leader = min(projections[0], made or projections[0], key=lambda one: one.time_s)
             cells = {"size": format_size_about(leader.size), "best time": format_time(leader.time_s)}
             if bounded:
@@ -274,14 +274,15 @@ def columns(found: Sequence[Sequence[Projection]], most: int = COLUMNS) -> tuple
     return names[:shown], names[shown:]
 
 
-def least_of(projections: Sequence[Projection]) -> float | None:
-    """The bound on the time of all algorithms at a size, seconds; None where none is known.
+def least_of(projections: Sequence[Projection], part: Topology) -> float | None:
+    """The bound on the time of all algorithms at a size on `part`, seconds; None where none is known.
 
-    Of a library's own model, whose switches may add, the bound on the rate.
+    A library's own model, which has none, may let switches add.
     """
-    known = [one.least.time_s for one in projections if one.least]
-    rates = [one.size / float(one.bound.rate) for one in projections if one.bound and not one.least]
-    return min(known + rates) if known else None
+    known = [one.least for one in projections if one.least]
+    free = [one for one in projections if known and one.bound and not one.least]
+    known += [least_time_of(part, one.collective, one.size, one.bound, able_of(part)) for one in free if one.bound]
+    return min((one.time_s for one in known), default=None)
 
 
 def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), rates: str = "") -> list[str]:

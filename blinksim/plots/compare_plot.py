@@ -159,7 +159,8 @@ def _bounds(axes: Axes, comparison: Comparison, shown: list[str], shown_as: styl
     factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
     listed = [projection for entries in comparison.projections for projection in entries]
     line = {"color": "#000000", "linewidth": 1.0}
-    least = {entries[0].size: time_s for entries in comparison.projections if (time_s := least_of(entries))}
+    known = ((entries[0].size, least_of(entries, comparison.topology)) for entries in comparison.projections)
+    least = {size: time_s for size, time_s in known if time_s}
     values = shown_as.curve(axes, least, factor, linestyle="-.", label="bound at this size", **line)
     top = max((entry.bound for entry in listed if entry.bound is not None), key=lambda bound: bound.rate, default=None)
     fastest = max(float(entry.algbw) for entry in listed if entry.algorithm in shown)

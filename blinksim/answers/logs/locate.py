@@ -543,8 +543,7 @@ class _Rig:
         And for edits of single nodes: a fault is compared with one node, of which all others are copies.
         """
         if whole.nodes > 1 and (own := re.search(r"\bn[0-9[][^ .]*\.\S*", " ".join(whole.edits))):
-            cure = "leave it out, as logs show what is wrong with single nodes"
-            raise InputError(f"locate's edits are of every node, and {own[0]} is on some; {cure}")
+            raise InputError(f"locate's edits are of every node, and {own[0]} is on some; leave it out: logs show it")
         listed = [place.host for run in tests if not run.group for place in run.places]
         known = list(dict.fromkeys((*(host.strip() for host in hosts), *listed)))
         if hosts and len(known) > len(hosts):
