@@ -490,7 +490,7 @@ class Library(TimingModel):
         other = not alike, self.ranks != healthy.ranks, self.question.rates
         if not any(other) and all(map(_LESSEN.match, self.machine.edits)):
             # Routes over fewer links may have fewer starts, and libraries do not find them.
-            lost = healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate
+            lost = healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate if what != PREDICTED else 1
             start = models[1].terms[0].time_s / models[1].time_s
             factor = max(factor, 1.0, start + (1 - start) * float(lost))
         scope = library_rates.scope_of(healthy.nodes, healthy.ranks)
