@@ -503,8 +503,10 @@ class Suspicion:
 
         By itself, or half of what it and a run on others tell beside each other.
         """
-        if (settled := self.settled) is not self:
-            return settled.next_run()
+        # What is found may not be all.
+        asked = self.doubled if self.pairs is None and self.healthy < _ALARM else self.settled
+        if asked is not self:
+            return asked.next_run()
         known = {one.job for one in self.seen}
         told = {job: self.informs(job) for job in self.choices if job not in known}
         for alike in grouped(((job.collective, self.kind(job)), job) for job in self.choices).values():
@@ -513,10 +515,7 @@ class Suspicion:
                 if other := next((one for one in alike if spots.isdisjoint(one.gpus)), None):
                     told[job] = max(told[job], self.informs(job, other) / 2)
         best = max(told, key=lambda job: (round(told[job], 6), len(job.gpus)), default=None)
-        if best is not None and told[best] > _WORTH:
-            return best
-        # What is found may not be all.
-        return self.doubled.next_run() if self.pairs is None and self.healthy < _ALARM else None
+        return best if best is not None and told[best] > _WORTH else None
 
 
 def _halves(items: tuple[int, ...]) -> list[tuple[int, ...]]:
