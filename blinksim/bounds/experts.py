@@ -22,10 +22,10 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import FileError, InputError
+from blinksim.graphs.arrays import Floats, Ints
 from blinksim.schedule.loads import resources
 from blinksim.schedule.step_loads import uses_of_messages
 from blinksim.textio.npy_files import array_in, content_of
@@ -35,8 +35,6 @@ from blinksim.topology.graph import Topology
 from blinksim.traffic import MOST_EXPERTS, MOST_IDS, MOST_RANKS, Routing, Traffic, first_of_equals
 from blinksim.units import whole
 
-Ids = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 PathText = str | os.PathLike[str]
 _MOST_BYTES = 1025 * MIB
 # Candidates that are drawn per token and round, as a multiple of k, and rounds, before the rest is drawn
@@ -184,7 +182,7 @@ def expert_traffic(
     return Traffic(drawn.tokens * drawn.token_size)
 
 
-def choose(random: np.random.Generator, weight: Floats, tokens: int, k: int) -> Ids:
+def choose(random: np.random.Generator, weight: Floats, tokens: int, k: int) -> Ints:
     """For every token k different experts, drawn one after the other by weight; shape (tokens, k).
 
     Repeated draws are thrown away, which leaves the others with the right chances. Rows that are not full
@@ -225,7 +223,7 @@ def choose(random: np.random.Generator, weight: Floats, tokens: int, k: int) -> 
     return chosen
 
 
-def _within_nodes(random: np.random.Generator, weight: Floats, tokens: int, k: int, limit: int) -> Ids:
+def _within_nodes(random: np.random.Generator, weight: Floats, tokens: int, k: int, limit: int) -> Ints:
     """For every token k different experts in at most `limit` nodes; weight: (nodes, experts of each)."""
     with np.errstate(divide="ignore"):
         score = np.log(weight.sum(axis=1)) + random.gumbel(size=(tokens, len(weight)))
@@ -345,7 +343,7 @@ def write_routing(routing: Routing, path: PathText, force: bool = False) -> None
     write_bytes(path, content_of(path, routing.experts), force)
 
 
-def rail_peers(topology: Topology) -> tuple[Ids, Ids]:
+def rail_peers(topology: Topology) -> tuple[Ints, Ints]:
     """The node of every rank; and the rank of every node that takes a rank's tokens in, itself in its own node.
 
     Shapes (ranks) and (ranks, nodes). Peers have the same place in their nodes, and so the same rail.
@@ -362,7 +360,7 @@ def rail_peers(topology: Topology) -> tuple[Ids, Ids]:
 A_RANK, A_NODE, DIRECT = "a copy a rank", "a copy a node", "direct"
 
 
-def hops(topology: Topology, collective: Collective, name: str) -> list[Ids]:
+def hops(topology: Topology, collective: Collective, name: str) -> list[Ints]:
     """Tokens that go from rank to rank in every step of a way, one after the other; shapes (ranks, ranks)."""
     routing, (host, peer) = collective.routed, rail_peers(topology)
     ranks, tokens = np.arange(routing.ranks), routing.tokens

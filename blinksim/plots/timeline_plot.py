@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from blinksim.graphs.arrays import Floats
 from blinksim.graphs.connectivity import summed
 from blinksim.plots import style
 from blinksim.schedule.candidate import as_compact, carried
@@ -82,7 +82,6 @@ def loads(*schedules: ScheduleLike) -> Figure:
     return drawn
 
 
-Real = npt.NDArray[np.float64]
 MOST_LINKS = 20
 # A row of more bars than this shows no bar; a band of shares is drawn instead.
 _MOST_BARS = 250
@@ -195,11 +194,11 @@ def _bars(axes: Axes, spans: Spans) -> None:
         style.legend(axes, handles=handles, fontsize=7, bbox_to_anchor=(1.01, 1.0))
 
 
-def busy_shares(spans: Spans, rows: int, whole: float, bins: int) -> Real:
+def busy_shares(spans: Spans, rows: int, whole: float, bins: int) -> Floats:
     """(rows, bins): how much of each of `bins` equal stretches of `whole` seconds each row was busy."""
     edges = np.linspace(0, whole, bins + 1)
 
-    def passed(since: Real) -> Real:
+    def passed(since: Floats) -> Floats:
         """The sum of ``max(0, edge - since)`` for every edge; `since` is ascending."""
         before = np.searchsorted(since, edges)
         return np.asarray(before * edges - np.concatenate(([0.0], np.cumsum(since)))[before])

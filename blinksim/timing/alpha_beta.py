@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import expand
+from blinksim.graphs.arrays import Floats, Ints, Ints32, expand
 from blinksim.results import Term
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, resources, single_routes, whole_loads
@@ -45,9 +45,6 @@ from blinksim.schedule.pipeline import climbed
 from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.textio.text_table import count as counted
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
-Counts = npt.NDArray[np.int64]
 Places = npt.NDArray[np.intp]
 Timed = Schedule | SymmetricSchedule | Outline | StepLoads
 
@@ -117,8 +114,8 @@ class Starts:
     resource, overhead: of each path.
     """
 
-    start: Ints
-    resource: Ints
+    start: Ints32
+    resource: Ints32
     overhead: Floats
 
     @classmethod
@@ -127,7 +124,7 @@ class Starts:
         first = spread.links[spread.start[:-1]]
         return cls(spread.first, shared.of_link[first], schedule.topology.link_columns.overhead[first])
 
-    def overheads(self, routes: Ints, resources: int, times: Counts | None = None) -> tuple[Floats, Floats]:
+    def overheads(self, routes: Ints32, resources: int, times: Ints | None = None) -> tuple[Floats, Floats]:
         """Seconds of overhead on each resource for a message on each of `routes`, or for `times` of them.
 
         And the longest overhead of a single one there.
@@ -156,7 +153,7 @@ class Step:
     of one piece of all messages that start there. longest: the longest of these.
     """
 
-    resource: npt.NDArray[np.int64]
+    resource: Ints
     channels: int
     load: Floats
     alpha: Floats
@@ -191,7 +188,7 @@ class Step:
 Runs = Sequence[tuple[Step, int]]
 
 
-def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[tuple[Ints, Floats, Counts]], Counts]:
+def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[tuple[Ints32, Floats, Ints]], Ints]:
     """The steps that differ, and the kind of every step: the routes that one uses, the share of the size on each, and
     the messages on each of its paths, one for every channel and part that a chunk is divided into.
 
@@ -199,7 +196,7 @@ def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[t
     """
     bounds = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
     share, kinds, numbers = _shares(schedule), dict[tuple[bytes, bytes, bytes], int](), []
-    found: list[tuple[Ints, Floats, Counts]] = []
+    found: list[tuple[Ints32, Floats, Ints]] = []
     channels = int(schedule.channel.max(initial=0)) + 1
     parts = None
     if spread is not None:
@@ -219,7 +216,9 @@ def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[t
     return found, np.array(numbers, dtype=np.int64)
 
 
-def crossed(occupied: RouteUses, alphas: Floats, used: Ints, carried: Floats, resources: int) -> tuple[Floats, Floats]:
+def crossed(
+    occupied: RouteUses, alphas: Floats, used: Ints32, carried: Floats, resources: int
+) -> tuple[Floats, Floats]:
     """Load of routes on each resource, and the alpha of the slowest message there.
 
     alphas: of all routes. used, carried: the routes of a step, and the share of the size that each of them
@@ -488,7 +487,7 @@ class _Forest:
         return Cost(terms, self.name(worst), held, self.steps, count)
 
 
-def _served(resource: Counts, ready: Floats, hold: Floats, busy: Floats) -> Floats:
+def _served(resource: Ints, ready: Floats, hold: Floats, busy: Floats) -> Floats:
     """When each message begins at its resource (seconds): first come, first served, of equal ones the first.
 
     ready, hold: seconds from which on it waits, and for which it holds the resource. busy (2, resources): until when

@@ -37,14 +37,14 @@ from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switche
 from blinksim.bounds.groups import crossing_sums, groupings, whole_widths
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
-from blinksim.graphs.arrays import per_topology, places
+from blinksim.graphs.arrays import Floats, per_topology, places
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.loads import RouteUses, resources, single_routes
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import Outline
-from blinksim.timing.alpha_beta import Floats, Starts, cost, least_of_forest
+from blinksim.timing.alpha_beta import Starts, cost, least_of_forest
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import BRANCHING, Link, copies
 from blinksim.topology.graph import Topology

@@ -27,18 +27,13 @@ from math import lcm
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import distinct, expand, fronts
+from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, expand, fronts
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.verify_contents import connections
 from blinksim.timing.simulation_options import Options
-
-Ticks = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 # Times stay below this, so that sums of two fit in 63 bits.
 _MOST_TICKS = 2**60
@@ -54,22 +49,22 @@ class EventGraph:
     occupy nothing and take no time. before, after: stage after[i] waits for before[i].
     """
 
-    resource: Ticks
-    timeless: Flags
-    before: Ticks
-    after: Ticks
+    resource: Ints
+    timeless: Bools
+    before: Ints
+    after: Ints
 
     @property
     def count(self) -> int:
         return len(self.resource)
 
     @cached_property
-    def fan_in(self) -> Ticks:
+    def fan_in(self) -> Ints:
         """How many waits lead to each stage."""
         return np.bincount(self.after, minlength=self.count)
 
     @cached_property
-    def level(self) -> Ticks:
+    def level(self) -> Ints:
         """Most waits in a row that lead to each stage."""
         level, seen = np.zeros(self.count, dtype=np.int64), 0
         for depth, front in enumerate(fronts(self.before, self.after, self.count)):
@@ -79,7 +74,7 @@ class EventGraph:
         return level
 
     @cached_property
-    def by_level(self) -> list[Ticks]:
+    def by_level(self) -> list[Ints]:
         """The waits, those of each level of `after` together."""
         target = self.level[self.after]
         order = np.argsort(target, kind="stable")
@@ -107,14 +102,14 @@ class ScheduleGraph(EventGraph):
 
     schedule: Schedule
     shared: Resources
-    send: Ticks
-    share: Ticks
+    send: Ints
+    share: Ints
     latency: Floats
     overhead: Floats
-    cut: Flags
+    cut: Bools
 
     @cached_property
-    def transfers(self) -> tuple[list[tuple[Fraction | None, int]], Ticks]:
+    def transfers(self) -> tuple[list[tuple[Fraction | None, int]], Ints]:
         """The distinct pairs (rate, share) of real stages, and which each has; a reducer has the rate None."""
         number, different = self.shared.classes
         kind = np.append(number, np.full(len(self.schedule.topology.devices), len(different)))
@@ -124,7 +119,7 @@ class ScheduleGraph(EventGraph):
         return [(rates[pair // modulus], pair % modulus) for pair in pairs.tolist()], where
 
     @cached_property
-    def delays(self) -> list[tuple[Floats, Ticks]]:
+    def delays(self) -> list[tuple[Floats, Ints]]:
         """The distinct latencies, and which of them each stage has; the same of overheads."""
         return [np.unique(seconds, return_inverse=True) for seconds in (self.latency, self.overhead)]
 
@@ -200,12 +195,12 @@ def event_graph(schedule: Schedule, options: Options = Options()) -> ScheduleGra
     return ScheduleGraph(used, timeless, *waits, schedule, shared, sent, *figures)
 
 
-def _first(group: Ticks) -> Flags:
+def _first(group: Ints) -> Bools:
     """True where an entry of sorted group numbers is the first of its group."""
     return np.asarray(np.diff(group, prepend=-1) != 0)
 
 
-def _messages(schedule: Schedule, order: Ticks, options: Options) -> tuple[Ticks, Ticks]:
+def _messages(schedule: Schedule, order: Ints, options: Options) -> tuple[Ints, Ints]:
     """The number of the message of each send, -1 where it is a message of its own; and the sends behind their first."""
     message = np.full(schedule.sends, -1, dtype=np.int64)
     if options.sent(schedule.form) == "single" or not schedule.sends:
@@ -220,7 +215,7 @@ def _messages(schedule: Schedule, order: Ticks, options: Options) -> tuple[Ticks
     return message, np.delete(ordered, first)
 
 
-def _waits(schedule: Schedule, head: Ticks, tail: Ticks, message: Ticks, stages: int) -> tuple[Ticks, Ticks, int]:
+def _waits(schedule: Schedule, head: Ints, tail: Ints, message: Ints, stages: int) -> tuple[Ints, Ints, int]:
     """(before, after) of all waits between sends, by their first and last stages, and how many joints they need.
 
     message (sends): the number of the message of each send, -1 for one of its own. Joints get numbers from
@@ -314,9 +309,9 @@ class Work:
     """
 
     graph: EventGraph
-    hold: Ticks
-    lag: Ticks
-    release: Ticks
+    hold: Ints
+    lag: Ints
+    release: Ints
     ticks_per_second: Fraction
 
     @property
@@ -324,14 +319,14 @@ class Work:
         return self.graph.count
 
     @cached_property
-    def load(self) -> Ticks:
+    def load(self) -> Ints:
         """Ticks that one piece of everything occupies each resource."""
         total = np.zeros(int(self.graph.resource.max(initial=-1)) + 1, dtype=np.int64)
         np.add.at(total, self.graph.resource, self.hold)
         return total
 
     @cached_property
-    def head(self) -> Ticks:
+    def head(self) -> Ints:
         """The longest path to each stage: when it could start without contention."""
         reached, before, after = self.release.copy(), self.graph.before, self.graph.after
         for now in self.graph.by_level:
@@ -339,7 +334,7 @@ class Work:
         return reached
 
     @cached_property
-    def tail(self) -> Ticks:
+    def tail(self) -> Ints:
         """The longest path from the start of each stage to the end, its own lag included."""
         left, before, after = self.lag.copy(), self.graph.before, self.graph.after
         for now in reversed(self.graph.by_level):
@@ -371,7 +366,7 @@ class Run:
     """
 
     finish: int
-    start: Ticks | None = None
+    start: Ints | None = None
     settled: bool = False
     engine: str = ""
     pieces: int = 0

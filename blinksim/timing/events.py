@@ -48,8 +48,8 @@ import numpy as np
 
 from blinksim.budget import check_events, most_events
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import distinct, per_topology, places
-from blinksim.timing.event_graph import EventGraph, Run, ScheduleGraph, Ticks, Work
+from blinksim.graphs.arrays import Ints, distinct, per_topology, places
+from blinksim.timing.event_graph import EventGraph, Run, ScheduleGraph, Work
 from blinksim.timing.simulation_options import Options
 
 
@@ -63,13 +63,13 @@ class _Table:
     stands, and how many rounds earlier they were served.
     """
 
-    order: Ticks
-    place: Ticks
-    first: Ticks
-    last: Ticks
+    order: Ints
+    place: Ints
+    first: Ints
+    last: Ints
     groups: list[tuple[slice, int]]
-    sources: Ticks
-    gaps: Ticks
+    sources: Ints
+    gaps: Ints
 
 
 @per_topology
@@ -154,7 +154,7 @@ def in_rounds(work: Work, pieces: int, *, record: bool = False, watch: bool = Fa
     return Run(finish, start, settled=watch and calm >= depth)
 
 
-def _prefix(hold: Ticks, table: _Table) -> Ticks:
+def _prefix(hold: Ints, table: _Table) -> Ints:
     """How long the stages before each one hold the same server."""
     # Sums over all servers may wrap around; their differences do so again.
     before = np.cumsum(hold) - hold
@@ -171,13 +171,13 @@ class _Level:
     levels that no later one needs.
     """
 
-    stages: Ticks
-    servers: Ticks
-    row: Ticks
-    slot: Ticks
+    stages: Ints
+    servers: Ints
+    row: Ints
+    slot: Ints
     slots: int
-    waits: list[tuple[int, Ticks, Ticks, Ticks]]
-    straight: Ticks | None
+    waits: list[tuple[int, Ints, Ints, Ints]]
+    straight: Ints | None
     forget: list[int]
     needed: bool
 
@@ -225,7 +225,7 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
         return Run(0, np.zeros((pieces, 0), dtype=np.int64)), True
     free, arrived = np.zeros(len(work.load), dtype=np.int64), np.full(len(work.load), -1, dtype=np.int64)
     start = np.full((pieces, graph.count), -1, dtype=np.int64) if record else None
-    delivered: dict[int, Ticks] = {}
+    delivered: dict[int, Ints] = {}
     finish, piece = 0, np.arange(pieces, dtype=np.int64)[None, :, None]
     spare = np.zeros((0, pieces), dtype=np.int64)
     for number, plan in enumerate(_levels(graph)):
@@ -269,7 +269,7 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
     return Run(finish, start), check
 
 
-def _arrived(plan: _Level, delivered: dict[int, Ticks], number: int, pieces: int, spare: Ticks) -> Ticks:
+def _arrived(plan: _Level, delivered: dict[int, Ints], number: int, pieces: int, spare: Ints) -> Ints:
     """(stages, pieces): when each piece is ready for each stage of level `number`; in spare room, if any."""
     shape = (len(plan.stages), pieces)
     if plan.straight is not None:
@@ -285,7 +285,7 @@ def _arrived(plan: _Level, delivered: dict[int, Ticks], number: int, pieces: int
     return ready
 
 
-def _ascending(table: Ticks, plan: _Level) -> bool:
+def _ascending(table: Ints, plan: _Level) -> bool:
     """True if all pieces arrive in the order in which their servers go."""
     if plan.slots == 1:
         return bool((table[:, 1:, 0] >= table[:, :-1, 0]).all())
@@ -426,7 +426,7 @@ def _arrivals(graph: EventGraph) -> tuple[list[int], Callable[[int, int, int], l
     return only, after, missing
 
 
-def in_order(work: Work, order: Ticks, pieces: int) -> Run:
+def in_order(work: Work, order: Ints, pieces: int) -> Run:
     """Runs `pieces` of everything in a given order of service, whatever else is ready before.
 
     order: items (piece * E + stage), of which each comes behind all that it waits for.
@@ -449,7 +449,7 @@ def in_order(work: Work, order: Ticks, pieces: int) -> Run:
     return Run(finish, np.array(start, dtype=np.int64).reshape(pieces, stages))
 
 
-def step_order(graph: EventGraph, step: Ticks, pieces: int) -> Ticks:
+def step_order(graph: EventGraph, step: Ints, pieces: int) -> Ints:
     """Items by step, then by piece, then by stage. step (E): of each stage; a joint follows the last that it awaits."""
     step, rank = step.copy(), np.where(graph.timeless, graph.count + graph.level, 0)
     for now in graph.by_level:
@@ -515,7 +515,7 @@ def _cut_short(work: Work, pieces: int) -> Run | None:
 
 
 def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:
-    """Ticks of `pieces` of everything first come, first served, by a formula; None where the pattern has none.
+    """Ints of `pieces` of everything first come, first served, by a formula; None where the pattern has none.
 
     With pieces of equal size (P. Fraigniaud and E. Lazard, "Methods and problems of communication in usual
     networks", 1994, and common practice):

@@ -14,12 +14,11 @@ from math import inf
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.budget import most_events
 from blinksim.collective import busbw_factor
 from blinksim.errors import BlinksimError, InputError
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import Floats, Ints, distinct
 from blinksim.results import Rates, Result, Term, keyed
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
@@ -27,13 +26,10 @@ from blinksim.schedule.pipeline import MOST_PIECES, climbed
 from blinksim.textio.text_table import count
 from blinksim.timing import simulation_options
 from blinksim.timing.alpha_beta import cost
-from blinksim.timing.event_graph import Run, ScheduleGraph, Ticks, Work, event_graph, timed
+from blinksim.timing.event_graph import Run, ScheduleGraph, Work, event_graph, timed
 from blinksim.timing.events import evaluated
 from blinksim.timing.simulation_options import MessagesName, OfferName, Options, ProtocolName, ServiceName
 from blinksim.units import format_rate, format_size, format_size_about, format_time, size_of
-
-Whole = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 # Transfers that are recorded to find the critical path; beyond that, a run with fewer pieces of the same
 # size.
@@ -101,8 +97,8 @@ class Leg:
 class Spans:
     """Pieces at servers as arrays of equal length. start, end: seconds."""
 
-    row: Whole
-    chunk: Whole
+    row: Ints
+    chunk: Ints
     start: Floats
     end: Floats
 
@@ -217,7 +213,7 @@ class Timeline(Rates, Result):
             return self.found
         return evaluated(self.graph, self.work, shown, self.options, record=True)
 
-    def starts(self) -> Ticks:
+    def starts(self) -> Ints:
         """(pieces, E): ticks at which each stage began each piece, -1 for joints; the first pieces if too many."""
         assert self._recorded.start is not None
         return self._recorded.start
@@ -235,7 +231,7 @@ class Timeline(Rates, Result):
         server_limits = np.searchsorted(graph.resource[by_server], np.arange(int(graph.resource.max()) + 2))
 
         @cache
-        def line(server: int) -> tuple[Ticks, Ticks, Ticks, Ticks]:
+        def line(server: int) -> tuple[Ints, Ints, Ints, Ints]:
             """Work of a server, in order: (pieces, stages, starts, first of the unbroken busy time of each)."""
             stages = by_server[server_limits[server] : server_limits[server + 1]]
             piece, column = np.nonzero(start[:, stages] >= 0)

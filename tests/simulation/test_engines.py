@@ -17,9 +17,10 @@ import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InputError
+from blinksim.graphs.arrays import Ints
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
-from blinksim.timing.event_graph import ScheduleGraph, Ticks, Work, event_graph, in_ticks, timed, transfer_times
+from blinksim.timing.event_graph import ScheduleGraph, Work, event_graph, in_ticks, timed, transfer_times
 from blinksim.timing.events import evaluated, first_come, in_levels, in_order, in_rounds, makespan, step_order
 from blinksim.timing.simulation_options import Options, ServiceName
 from blinksim.topology.graph import Topology
@@ -54,7 +55,7 @@ def work_of(schedule: Schedule, pieces: int, size: int = 10**6, gamma: float = 0
     return graph, timed(graph, size, pieces, options)
 
 
-def static_order(graph: ScheduleGraph, pieces: int) -> Ticks:
+def static_order(graph: ScheduleGraph, pieces: int) -> Ints:
     """Items (piece * E + stage) in rounds for a forest, level by level for steps."""
     piece, stage = np.divmod(np.arange(pieces * graph.count), max(graph.count, 1))
     level = graph.level[stage]

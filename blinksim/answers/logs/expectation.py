@@ -37,6 +37,7 @@ from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import traces
 from blinksim.formats.shipped.known_gpus import model, named
+from blinksim.graphs.arrays import Floats, Ints, Ints32
 from blinksim.machines import NOMINAL, MachineLike, Question, RatesName, as_topology, at_rates, preferring
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
@@ -44,7 +45,7 @@ from blinksim.nccl.tuner.tuner import COLLECTIVES, Prediction, nearest, predict
 from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
-from blinksim.timing.alpha_beta import Counts, Floats, Ints, Paths, Starts, crossed, step_kinds
+from blinksim.timing.alpha_beta import Paths, Starts, crossed, step_kinds
 from blinksim.timing.contest import able_of
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.public_tables import SetUpName
@@ -305,7 +306,7 @@ class RingModel:
         return f"alpha-beta of {kind} at {self.topology.rates} rates"
 
     @cached_property
-    def _figures(self) -> tuple[Resources, Ints, RouteUses, Starts, Floats]:
+    def _figures(self) -> tuple[Resources, Ints32, RouteUses, Starts, Floats]:
         """Inputs of the time: resources and their seconds per byte, where messages start, and what they use."""
         shared, spread = resources(self.topology), single_routes(self.schedule)
         seconds = 1 / np.array([float(rate) for rate in shared.rate])
@@ -313,7 +314,7 @@ class RingModel:
         return shared, spread.links[spread.start[:-1]], occupied, starts, seconds
 
     @cached_property
-    def _kinds(self) -> tuple[list[tuple[Ints, Floats, Counts]], list[int], Floats]:
+    def _kinds(self) -> tuple[list[tuple[Ints32, Floats, Ints]], list[int], Floats]:
         """The steps that differ (`blinksim.timing.alpha_beta.step_kinds`), and how many there are of each; of a
         pipeline the loads of the resources instead."""
         if self.schedule.form != "steps":
