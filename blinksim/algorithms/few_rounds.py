@@ -157,7 +157,7 @@ def _best(given: cubes.Cube, name: str, search: Search) -> tuple[Solved, int] | 
             # (K, bits): from which round on what a message brings may go on; later where latency is long.
             seen = np.arange(rounds)[:, None] + np.where(slow, delay, 1)[None, :]
             pricing = cubes.Cubes(name, allowed, seen)
-            trial = Rounds(given.wires, pricing, allowed, search.over, seen, search.pieces).solve()
+            trial = Rounds(given.wires, pricing, allowed, search, seen).solve()
             if trial is not None and (best is None or trial.microseconds < best[0].microseconds):
                 best = trial, rounds
                 search.report(trial.microseconds / 1e6)
@@ -367,7 +367,7 @@ class _Job:
     def _solved(self, allowed: Bools, search: Search, known: Solved | None, pieces: int) -> Solved | None:
         columns = [column for column, _ in known.columns] if known else []
         cut = search.pieces or (pieces if self.in_pieces else None)
-        return Rounds(self.work, self.pricing, allowed, search.over, pieces=cut).solve(columns)
+        return Rounds(self.work, self.pricing, allowed, replace(search, pieces=cut)).solve(columns)
 
     def numbers_of_parts(self, effort: float) -> list[int]:
         """Into how many parts to cut everything, such that bytes take no longer than the rest of a message.
@@ -401,8 +401,7 @@ class _Job:
                 effort -= spent
                 if solved is not None:
                     idle = np.zeros((steps, len(self.wires.src)), dtype=bool)
-                    rounds = Rounds(self.work, self.pricing, idle, search.over, pieces=search.pieces)
-                    solved = rounds.alone(solved)
+                    solved = Rounds(self.work, self.pricing, idle, search).alone(solved)
                     best, most = (solved, steps), solved.microseconds
                     search.report(most / 1e6)
                 elif best is not before:

@@ -24,6 +24,8 @@ from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
+# Chunks by (origin or owner, target, which of them).
+Numbers = dict[tuple[int, int, int], int]
 ENTRY = Algorithm(
     COLLECTIVES,
     "the fewest steps and rounds for a given number of chunks, by search",
@@ -66,7 +68,7 @@ def find(
     hops = find_hops(topology)
     phases = [Collective("reducescatter"), Collective("allgather")] if name == "allreduce" else [collective]
     plan = Plan(topology, collective, "few_steps", "steps")
-    numbers: dict[tuple[int, int, int], int] = {}
+    numbers = Numbers()
     per_step: list[int] = []
     for number, phase in enumerate(phases):
         left = len(phases) - number
@@ -148,15 +150,9 @@ def _search(what: str, question: Question, collective: Collective, chunks: int) 
 
 
 def _add(
-    plan: Plan,
-    hops: Hops,
-    phase: Collective,
-    chunks: int,
-    answer: Answer,
-    first_step: int,
-    numbers: dict[tuple[int, int, int], int],
+    plan: Plan, hops: Hops, phase: Collective, chunks: int, answer: Answer, first_step: int, numbers: Numbers
 ) -> None:
-    """The sends of one phase. numbers: chunks already there, by (origin or owner, target, which of them)."""
+    """The sends of one phase. numbers: chunks already there."""
     topology, whole = plan.topology, plan.collective
     rank = {topology.index[name]: number for number, name in enumerate(topology.members)}
     backwards = phase.collects

@@ -166,11 +166,7 @@ class Judgement:
 
 
 def judge(
-    claim: Mapping[str, Any],
-    topology: Topology,
-    collective: Collective,
-    shares: Sequence[int] = (),
-    groups: Tenants = (),
+    claim: Mapping[str, Any], topology: Topology, collective: Collective, shares: Sequence[int], groups: Tenants = ()
 ) -> Judgement:
     """What the certificate of one bound proves, and what else the claim says.
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from blinksim.graphs.arrays import Bools, Ints
-from blinksim.graphs.network import Flow, guard
+from blinksim.graphs.network import Flow, Network, guard
 
 
 class Digraph:
@@ -28,22 +28,14 @@ class Digraph:
         self.members = list(members)
 
     @classmethod
-    def of(
-        cls,
-        count: int,
-        tail: Ints,
-        head: Ints,
-        capacity: Sequence[int],
-        roots: Mapping[int, int],
-        members: Sequence[int],
-    ) -> Digraph:
+    def of(cls, net: Network, capacity: Sequence[int], roots: Mapping[int, int]) -> Digraph:
         """From arc arrays; parallel arcs are added up."""
-        out: list[dict[int, int]] = [{} for _ in range(count)]
-        for a, b, c in zip(tail.tolist(), head.tolist(), capacity, strict=True):
+        out: list[dict[int, int]] = [{} for _ in range(net.vertices)]
+        for a, b, c in zip(net.tail.tolist(), net.head.tolist(), capacity, strict=True):
             if c and a != b:
                 out[a][b] = out[a].get(b, 0) + c
         guard(sum(map(sum, (row.values() for row in out))) * 2 + sum(roots.values()))
-        return cls(out, roots, members)
+        return cls(out, roots, net.members.tolist())
 
     @property
     def count(self) -> int:

@@ -72,7 +72,7 @@ def whole_graph(net: Network, capacity: Capacities, rates: Mapping[int, Fraction
     factors = {number: int(value * scale) for number, value in known.items()}
     whole = [factors[id(value)] for value in capacity]
     roots = {vertex: int(rate * scale) for vertex, rate in rates.items()}
-    return Digraph.of(net.vertices, net.tail, net.head, whole, roots, net.members.tolist())
+    return Digraph.of(net, whole, roots)
 
 
 def fewest(net: Network, capacity: Capacities, rates: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:
@@ -264,7 +264,7 @@ def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fra
     for side, capacity in zip((net, net.reversed()), sides, strict=False):
         known: dict[Fraction, Fraction] = {}
         values, unit = whole([(known.setdefault(value, value), 1) for value in capacity])
-        graph = trimmed(Digraph.of(net.vertices, side.tail, side.head, values, roots, net.members.tolist()))
+        graph = trimmed(Digraph.of(side, values, roots))
         parts = _left_of(graph, side, values)
         # The greatest factor by which the weights of all roots fit.
         factor, _ = tightest(replace(side, capacity=np.array(parts, dtype=np.int64)), weight, sinks)

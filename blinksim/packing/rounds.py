@@ -236,21 +236,15 @@ class Rounds:
     """Rounds on given wires."""
 
     def __init__(
-        self,
-        wires: Wires,
-        pricing: Pricing,
-        allowed: Bools,
-        over: Callable[[], bool],
-        seen: Ints | None = None,
-        pieces: int | None = None,
+        self, wires: Wires, pricing: Pricing, allowed: Bools, search: Search, seen: Ints | None = None
     ) -> None:
         """allowed: (K, E), which wires may send in which round; of those that share a link, one a round.
 
         seen: (K, E), from which round on what they bring may go on; default, from the next one. pieces: of
         every message; default, one, and as many as one likes where they cost nothing.
         """
-        self.pieces = pieces or (1 if wires.overhead.any() else inf)
-        self.wires, self.pricing, self.rounds, self.over = wires, pricing, len(allowed), over
+        self.pieces = search.pieces or (1 if wires.overhead.any() else inf)
+        self.wires, self.pricing, self.rounds, self.over = wires, pricing, len(allowed), search.over
         # Microseconds of the program's unit of time, in which no number is far from 1.
         self.unit = float(wires.overhead.mean() + wires.latency.mean() + wires.whole.mean() / wires.ranks)
         self.used = allowed.copy()

@@ -174,7 +174,7 @@ def test_dead_ends_are_left(roots: dict[int, int], edges: Edges) -> None:
     count = 1 + max(a for a, _, _ in edges)
     net, capacity = network_of(count, list(range(count)), edges)
     tail, head, capacity = net.tail.tolist(), net.head.tolist(), net.capacity.tolist()
-    graph = Digraph.of(count, net.tail, net.head, capacity, roots, range(count))
+    graph = Digraph.of(net, capacity, roots)
     checks: list[int] = []
     trees = pack(graph, CutPool(graph), lambda done, wanted: checks.append(done))
     assert checks
