@@ -24,8 +24,7 @@ from blinksim.answers.logs.expectation import Series, read_series
 from blinksim.answers.logs.locate import Located, locate
 from blinksim.answers.measurements.public import Measured, PublicMeasurements, measured
 from blinksim.answers.pareto import Pareto, Tradeoff, pareto
-from blinksim.answers.place import Placements, place
-from blinksim.answers.place_mesh import MeshOrder, place_mesh
+from blinksim.answers.place import MeshOrder, Placements, place, place_mesh
 from blinksim.answers.project import Answer, Ranking, contest, project, rank
 from blinksim.answers.sweep import Sweep, sweep
 from blinksim.answers.synthesize import Synthesis, synthesize

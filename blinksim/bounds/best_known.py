@@ -69,7 +69,7 @@ def _attained(topology: Topology, collective: Collective, rate: Fraction) -> boo
     local = topology.ranks / max(1, topology.nodes)
     if _affordable(topology, collective) or topology.ranks * local > _SPREAD:
         return False
-    from blinksim.bounds.rail_flows import spread_attains
+    from blinksim.bounds.rails import spread_attains
 
     return spread_attains(topology, collective, rate)
 

@@ -301,7 +301,7 @@ class _Question:
         from blinksim.graphs.programs import agree, shared_capacities
 
         if self.collective.exchanges and (self.collective.traffic or self.topology.ranks > _LENGTHS):
-            from blinksim.bounds.rail_flows import spread_attains
+            from blinksim.bounds.rails import spread_attains
 
             if spread_attains(self.topology, self.collective, cut.rate):
                 return [replace(cut, exact=True)]

@@ -325,7 +325,7 @@ def place(options: Place) -> None:
 
 def _place_mesh(options: Place, mesh: str) -> None:
     """Which order of the GPUs a device mesh should have."""
-    from blinksim.answers.place_mesh import place_mesh
+    from blinksim.answers.place import place_mesh
 
     question = question_of(options.machine, options.where)
     given = typed_options(options, "top") + typed_options(options.data) + typed_options(options.work)

@@ -355,7 +355,7 @@ def calibrate(options: Calibrate) -> None:
 def _on_gpus(options: Calibrate) -> None:
     """Measures and fits here, and writes and shows what was found."""
     from blinksim.answers.measurements.execution_fit import calibrate_gpus, processes, times_words
-    from blinksim.gpu.execution.gpu_clock import GpuClock
+    from blinksim.gpu.execution.run import GpuClock
 
     target, machine = options.output, options.machine
     options.check_files()

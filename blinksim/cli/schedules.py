@@ -323,7 +323,7 @@ def tune(options: Tune) -> None:
 
 def _on_gpus(machine: str, options: Tune) -> Tuning:
     from blinksim.answers.tune import tune_here
-    from blinksim.gpu.execution.gpu_clock import ChoiceClock
+    from blinksim.gpu.execution.run import ChoiceClock
 
     job = options.job
     if job.nodes > 1 or job.members:

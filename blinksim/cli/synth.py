@@ -91,7 +91,7 @@ def synth(options: Synth) -> None:
     def work() -> Synthesis:
         part = question.part(collective=wanted)
         if options.plot and not (wanted.exchanges or wanted.routing):
-            from blinksim.plots.layout import view
+            from blinksim.plots.topology_plot import view
 
             view(part)  # refuses what is too large to draw before the work, not after it
         extra.update(size=size, messages=options.messages or "joined", polish_seconds=options.polish)

@@ -1,6 +1,6 @@
 """Rails: by which of them the bytes of an alltoall cross, in whole units and few pieces.
 
-For two nodes the indices get what suits their adapters (`blinksim.bounds.rail_flows`). Data for a receiver
+For two nodes the indices get what suits their adapters (`blinksim.bounds.rails`). Data for a receiver
 crosses by its own index as far as that has room, which saves a hop inside its node, and else by those with
 room left; the sender of that index goes first, which saves the other hop. Both are transportation problems
 between totals; after the diagonal, the northwest-corner rule solves them with as few pieces as there are
@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blinksim.bounds.rail_flows import place_parts
-from blinksim.bounds.rails import Rails
+from blinksim.bounds.rails import Rails, place_parts
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, transport
 

@@ -16,8 +16,15 @@ from blinksim.algorithms import rail_aligned
 from blinksim.algorithms.rail_aligned import symmetric
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds.optimum import best_flows
-from blinksim.bounds.rail_flows import NodeTraffic, attained_rate, cheapest, place_parts, spread_time
-from blinksim.bounds.rails import read_rails, symmetric_rails
+from blinksim.bounds.rails import (
+    NodeTraffic,
+    attained_rate,
+    cheapest,
+    place_parts,
+    read_rails,
+    spread_time,
+    symmetric_rails,
+)
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import transport

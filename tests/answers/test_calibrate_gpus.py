@@ -185,9 +185,9 @@ def test_one_gpu_is_not_enough() -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from blinksim import machines
     from blinksim.answers.measurements import execution_fit
-    from blinksim.gpu.execution import gpu_clock
+    from blinksim.gpu.execution import run as runs
 
-    monkeypatch.setattr(gpu_clock, "GpuClock", SimulatedClock)
+    monkeypatch.setattr(runs, "GpuClock", SimulatedClock)
     monkeypatch.setattr(execution_fit, "processes", lambda: nullcontext(map))
     target = tmp_path / "rates.yaml"
     assert run(["calibrate", "--gpus", "2", "--machine", "hgx-h200", "-o", str(target)]) == 0

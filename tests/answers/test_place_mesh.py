@@ -14,7 +14,7 @@ import pytest
 from test_together import machine_of, topology_of
 
 import blinksim as bs
-from blinksim.answers import place_mesh as module
+from blinksim.answers import place as module
 from blinksim.cli.main import run
 from blinksim.machines import mesh_groups
 from blinksim.topology.graph import Topology

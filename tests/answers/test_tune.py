@@ -30,8 +30,8 @@ from blinksim.answers.tune import (
 )
 from blinksim.cli.main import run
 from blinksim.errors import FileError, InputError, MissingError
-from blinksim.gpu.execution import gpu_clock
-from blinksim.gpu.execution.gpu_clock import ChoiceClock
+from blinksim.gpu.execution import run as runs
+from blinksim.gpu.execution.run import ChoiceClock
 from blinksim.machines import load
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.tuner import COLLECTIVES, predict
@@ -396,9 +396,9 @@ def test_the_clock_puts_each_choice_in_force(monkeypatch: pytest.MonkeyPatch) ->
         zeros=lambda count, dtype: range(count),
         float32="float32",
     )
-    monkeypatch.setattr(gpu_clock, "require_cupy", lambda: fake)
-    monkeypatch.setattr(gpu_clock, "Nccl", FakeNccl)
-    monkeypatch.setattr(gpu_clock, "Stopwatch", FakeWatch)
+    monkeypatch.setattr(runs, "require_cupy", lambda: fake)
+    monkeypatch.setattr(runs, "Nccl", FakeNccl)
+    monkeypatch.setattr(runs, "Stopwatch", FakeWatch)
     monkeypatch.setattr(tuner_files, "build", lambda target: target)
     for name in ("NCCL_TUNER_PLUGIN", "NCCL_TUNER_CONFIG_FILE", "NCCL_MIN_NCHANNELS", "NCCL_NVLS_ENABLE"):
         monkeypatch.setenv(name, "")

@@ -14,8 +14,8 @@ import pytest
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import MissingError
-from blinksim.gpu.execution import gpu_clock, gpu_devices
-from blinksim.gpu.execution.gpu_clock import GpuClock
+from blinksim.gpu.execution import gpu_devices, run as runs
+from blinksim.gpu.execution.run import GpuClock
 from blinksim.topology.shapes import one_switch
 
 
@@ -75,10 +75,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = SimpleNamespace(getDeviceCount=lambda: 4, getDeviceProperties=lambda gpu: {"name": b"NVIDIA T1000"})
     cuda = SimpleNamespace(runtime=runtime, Device=Device)
     fake = SimpleNamespace(cuda=cuda, full=np.full, zeros=np.zeros, float32=np.float32)
-    for module in (gpu_clock, gpu_devices):
+    for module in (runs, gpu_devices):
         monkeypatch.setattr(module, "require_cupy", lambda: fake)
-    monkeypatch.setattr(gpu_clock, "Nccl", FakeNccl)
-    monkeypatch.setattr(gpu_clock, "Stopwatch", FakeWatch)
+    monkeypatch.setattr(runs, "Nccl", FakeNccl)
+    monkeypatch.setattr(runs, "Stopwatch", FakeWatch)
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "1")
     answer = SimpleNamespace(stdout="==NVSMI LOG==\n\nDriver Version    : 580.159.04\nCUDA Version : 13.0\n")
     monkeypatch.setattr(subprocess, "run", lambda *command, **options: answer)
@@ -114,7 +114,7 @@ def test_it_runs_schedules_as_they_are_asked_for(monkeypatch: pytest.MonkeyPatch
         seen.append((size, options))
         return SimpleNamespace(times_s=(2e-6, 3e-6))
 
-    monkeypatch.setattr(gpu_clock, "execute", execute)
+    monkeypatch.setattr(runs, "execute", execute)
     schedule = REGISTRY["ring"].build(one_switch(2).select(), Collective("allreduce"))
     clock = GpuClock(2)
     assert clock.time(schedule, 1024, "ll128", None) == (2e-6, 3e-6)

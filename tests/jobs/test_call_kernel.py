@@ -22,8 +22,7 @@ from blinksim.errors import InputError
 from blinksim.gpu.jobs import backend as backends
 from blinksim.gpu.jobs.backend import STATE_WORDS, GpuBackend, call_source, call_table
 from blinksim.gpu.jobs.group import FolderStore, Group, GroupError, explain
-from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.launches import NOTES_BYTES, Planner
+from blinksim.gpu.jobs.job_plan import NOTES_BYTES, JobPlan, Planner, Rule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.of_calls import Call, Segment
 

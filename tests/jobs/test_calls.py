@@ -14,8 +14,7 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import CALLED
 from blinksim.errors import InputError
 from blinksim.formats.schedule_json import write_schedule
-from blinksim.gpu.jobs.job_plan import JobPlan, Rule, signature_of
-from blinksim.gpu.jobs.launches import Planner
+from blinksim.gpu.jobs.job_plan import JobPlan, Planner, Rule, signature_of
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.of_calls import Call, Segment, compile_schedule, without_unread
 from blinksim.gpu.programs.program import SCRATCH

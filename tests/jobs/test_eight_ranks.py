@@ -12,8 +12,7 @@ from test_group import data, expected, run_call
 
 from blinksim.collective import CALLED
 from blinksim.gpu.jobs.backend import call_source, call_table
-from blinksim.gpu.jobs.job_plan import JobPlan, Rule
-from blinksim.gpu.jobs.launches import Planner
+from blinksim.gpu.jobs.job_plan import JobPlan, Planner, Rule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.of_calls import BLOCKS, Call, Segment
 

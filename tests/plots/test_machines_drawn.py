@@ -16,7 +16,7 @@ from matplotlib.patches import FancyBboxPatch
 import blinksim as bs
 from blinksim import plots
 from blinksim.cli.main import run
-from blinksim.plots.layout import changes, view
+from blinksim.plots.topology_plot import changes, view
 from blinksim.topology.graph import Topology
 
 RED = "#c00000"

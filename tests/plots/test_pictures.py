@@ -13,7 +13,7 @@ from blinksim import plots
 from blinksim.answers.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import InputError
-from blinksim.plots.layout import view
+from blinksim.plots.topology_plot import view
 
 ORANGE = "#D55E00"
 

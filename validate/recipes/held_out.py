@@ -19,8 +19,7 @@ from typing import Any
 
 from blinksim.answers.measurements.execution_fit import Case, calibrate_gpus, predict, processes
 from blinksim.formats import rate_tables
-from blinksim.gpu.execution.gpu_clock import GpuClock
-from blinksim.gpu.execution.run import execute
+from blinksim.gpu.execution.run import GpuClock, execute
 from blinksim.machines import load
 from blinksim.nccl.tuner.tuner import predict as choice
 from blinksim.timing.measured_constants import NcclRates

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from blinksim.gpu.execution.gpu_clock import ChoiceClock, GpuClock
+from blinksim.gpu.execution.run import ChoiceClock, GpuClock
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.nccl.tuner.tuner_files import DEFAULT, runs
 from blinksim.units import SIZES

@@ -22,8 +22,7 @@ from math import gcd, isqrt, prod
 import numpy as np
 
 from blinksim.algorithms.registry import algorithm
-from blinksim.bounds.rail_flows import spread_time
-from blinksim.bounds.rails import Rails, Route, SymmetricRails, read_rails, symmetric_rails
+from blinksim.bounds.rails import Rails, Route, SymmetricRails, read_rails, spread_time, symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, distinct, occurrences

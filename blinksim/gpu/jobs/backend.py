@@ -36,7 +36,7 @@ import numpy.typing as npt
 from blinksim.errors import InfeasibleError, InputError, MissingError
 from blinksim.gpu.execution.gpu_devices import THREADS, keeps_lines_whole, load_kernel, machine_code, require_cupy
 from blinksim.gpu.execution.numpy_executor import move
-from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, NOTES_BYTES, TOLD_SO, Launch
+from blinksim.gpu.jobs.job_plan import FIRST_HERALD, GAVE_UP, MISMATCH, NOTES_BYTES, TOLD_SO, Launch
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, POISON_BYTE, Array, ElementType
 from blinksim.gpu.programs.of_calls import BLOCKS, Segment
 from blinksim.gpu.programs.program import INBOX, INPUT, OUTPUT, READY, SCRATCH, Longs, Program, receivers

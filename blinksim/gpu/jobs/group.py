@@ -22,8 +22,7 @@ from urllib.parse import quote
 from blinksim._version import __version__
 from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.jobs.backend import Backend, Words
-from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.jobs.launches import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, Launch, Planner
+from blinksim.gpu.jobs.job_plan import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, JobPlan, Launch, Planner
 from blinksim.gpu.programs.of_calls import Call, Segment
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import parse
