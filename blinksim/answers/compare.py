@@ -543,7 +543,7 @@ def across_models(
     for model, name in product(timing, names):
         say(f"{name} by {model.name}")
         try:
-            timed = model.times(topology, chosen, ordered, [name], report)
+            timed = model.times(topology, chosen, ordered, [name])
         except InfeasibleError as error:
             refused[f"{name}, {model.name}"] = str(error)
             continue

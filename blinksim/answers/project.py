@@ -267,7 +267,7 @@ def rank(
         found = tuple(rivals.answers(count, best=algorithms == BEST))
         refused, left_out, slower = rivals.refused, rivals.left_out, tuple(rivals.slower)
         return Ranking(found, algorithms, None, refused, question.edits, left_out, slower)
-    found = tuple(timing.times(topology, wanted, [count], timing.best if algorithms == BEST else names, report))
+    found = tuple(timing.times(topology, wanted, [count], timing.best if algorithms == BEST else names))
     chooses = timing.best is not None and (names is None or tuple(names) == timing.best)
     chosen = timing.times(topology, wanted, [count], timing.best)[0] if chooses else None
     library = None
@@ -422,7 +422,7 @@ class Answer(Projection):
         """One row: the three figures."""
         return [self.row()]
 
-    def sentence(self, how: str = "") -> str:
+    def sentence(self) -> str:
         """The answer in one line."""
         takes = f"{format_time(self.time_s)} with {self.library}, busbw {format_rate(self.busbw)}"
         where = gpus_of(self.machine, len(self.members), self.details["nodes"])

@@ -278,9 +278,7 @@ class ExecutionProjection(Projection):
 class NvlsProjection(Projection):
     """The time of NVLS on GPUs whose switches add."""
 
-    @property
-    def runs_as(self) -> str:
-        return "run by NCCL as NVLS"
+    runs_as = "run by NCCL as NVLS"
 
     @property
     def own_facts(self) -> list[tuple[str, str]]:

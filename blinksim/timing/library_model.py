@@ -42,7 +42,7 @@ from blinksim.timing.measured.public_tables import HALVES, SET_UPS, STREAM, Cell
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of
-from blinksim.timing.timing_model import Report, TimingModel
+from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE
 from blinksim.topology.symmetry import searched
@@ -285,12 +285,7 @@ class Library(TimingModel):
         return self.best
 
     def times(
-        self,
-        topology: Topology,
-        collective: Collective,
-        sizes: Iterable[int],
-        algorithms: Sequence[str] | None = None,
-        report: Report | None = None,
+        self, topology: Topology, collective: Collective, sizes: Iterable[int], algorithms: Sequence[str] | None = None
     ) -> list[Projection]:
         """As `TimingModel.times`: for each size a projection whose details say the interval and where it comes from.
 

@@ -29,7 +29,7 @@ from blinksim.timing.contest import ceiling_of
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, of_part
-from blinksim.timing.timing_model import Report, TimingModel
+from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import behind
@@ -161,12 +161,7 @@ class NcclTuner(TimingModel):
         return (*dict.fromkeys(timed), CHOICE)
 
     def times(
-        self,
-        topology: Topology,
-        collective: Collective,
-        sizes: Iterable[int],
-        algorithms: Sequence[str] | None = None,
-        report: Report | None = None,
+        self, topology: Topology, collective: Collective, sizes: Iterable[int], algorithms: Sequence[str] | None = None
     ) -> list[Projection]:
         """As `TimingModel.times`; by default everything that NCCL could take, by its own names (``ring/Simple``).
 

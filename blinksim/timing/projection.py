@@ -36,7 +36,7 @@ from blinksim.results import Term, total
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry
 from blinksim.timing.projection_result import Projection, of_part
-from blinksim.timing.timing_model import Report, TimingModel
+from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.cluster import nodes_of, place
 from blinksim.topology.graph import Link, Topology
 from blinksim.topology.selection import NONE
@@ -520,8 +520,6 @@ def project(
     number of ranks or a machine that the preset does not cover.
     """
     preset = load_preset(preset) if isinstance(preset, str) else preset
-    if nodes < 1:
-        raise InputError(f"{nodes} nodes; give at least 1")
     if topology.nodes not in (1, nodes):
         raise InputError(f"{topology.name} is a cluster of {topology.nodes} nodes, not of {nodes}")
     members = ranks_of(topology, nodes, ranks_per_node, preset)
@@ -677,12 +675,7 @@ class PresetModel(TimingModel):
         return (CHAIN if self.preset.reading == "chain" else "scale-up + scale-out",)
 
     def times(
-        self,
-        topology: Topology,
-        collective: Collective,
-        sizes: Iterable[int],
-        algorithms: Sequence[str] | None = None,
-        report: Report | None = None,
+        self, topology: Topology, collective: Collective, sizes: Iterable[int], algorithms: Sequence[str] | None = None
     ) -> list[Projection]:
         """As `TimingModel.times`. topology: a cluster, or one node with its fabric."""
         own = self.algorithms(topology, collective)

@@ -61,18 +61,13 @@ class TimingModel(ABC):
 
     @abstractmethod
     def times(
-        self,
-        topology: Topology,
-        collective: Collective,
-        sizes: Iterable[int],
-        algorithms: Sequence[str] | None = None,
-        report: Report | None = None,
+        self, topology: Topology, collective: Collective, sizes: Iterable[int], algorithms: Sequence[str] | None = None
     ) -> list[Projection]:
         """The projections for all `sizes` (bytes), in the order of the sizes, quickest first for each.
 
         topology: what `Topology.select` returns, unless the model says that it needs more. algorithms:
-        default, all that the model can time there. report: called with a progress message. Raises
-        `InputError` for unknown names and `InfeasibleError` where the model does not cover the case.
+        default, all that the model can time there. Raises `InputError` for unknown names and
+        `InfeasibleError` where the model does not cover the case.
         """
 
 
@@ -224,14 +219,9 @@ class ScheduleModel(TimingModel):
         return found
 
     def times(
-        self,
-        topology: Topology,
-        collective: Collective,
-        sizes: Iterable[int],
-        algorithms: Sequence[str] | None = None,
-        report: Report | None = None,
+        self, topology: Topology, collective: Collective, sizes: Iterable[int], algorithms: Sequence[str] | None = None
     ) -> list[Projection]:
         """As `TimingModel.times`; a whole machine takes part with its default members and links."""
         sizes = list(sizes)
-        contest = self.contest(topology.selected(), collective, algorithms, report, sizes)
+        contest = self.contest(topology.selected(), collective, algorithms, None, sizes)
         return [found for size in sizes for found in contest.projections(size, best=algorithms is None)]

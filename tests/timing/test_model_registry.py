@@ -19,7 +19,7 @@ from blinksim.results import Term
 from blinksim.schedule.model import Schedule
 from blinksim.timing import model_registry as models
 from blinksim.timing.nccl_model import NcclTuner
-from blinksim.timing.timing_model import Breakdown, Report, ScheduleModel, TimingModel
+from blinksim.timing.timing_model import Breakdown, ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 
 ALLREDUCE = Collective("allreduce")
@@ -120,12 +120,7 @@ class Fixed(TimingModel):
         return ("magic",)
 
     def times(
-        self,
-        topology: Topology,
-        collective: Collective,
-        sizes: Iterable[int],
-        algorithms: Sequence[str] | None = None,
-        report: Report | None = None,
+        self, topology: Topology, collective: Collective, sizes: Iterable[int], algorithms: Sequence[str] | None = None
     ) -> list[bs.Projection]:
         return models.model("alpha-beta").times(topology, collective, sizes, ["ring"])
 

@@ -24,6 +24,7 @@ from typing import TypeVar
 import numpy as np
 
 from blinksim import data_files
+from blinksim.graphs.connectivity import grouped
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
 from blinksim.textio.text_files import read_rows
@@ -261,11 +262,8 @@ def all_rates() -> Mapping[tuple[str, str, str], tuple[LibraryRates, ...]]:
         found[key] = LibraryRates(*key, (int(row["least_gpus"]), int(row["most_gpus"])), constants, error)
 
     _table("constants.csv", add, "row of a constant")
-    whose: dict[tuple[str, str, str], tuple[LibraryRates, ...]] = {}
-    for one in found.values():
-        who = one.machine, one.library, one.scope
-        whose[who] = (*whose.get(who, ()), one)
-    return whose
+    whose = grouped(((one.machine, one.library, one.scope), one) for one in found.values())
+    return {who: tuple(rates) for who, rates in whose.items()}
 
 
 @cache
