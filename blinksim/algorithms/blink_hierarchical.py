@@ -77,7 +77,7 @@ def build(
         # CP-SAT takes longer to load than most machines take to answer, and only unequal shares need it.
         from blinksim.packing.choose import Limits, fewest
 
-        mix = fewest(mix, list(chunks), hops.capacity, limits=Limits(time_limit, seed))
+        mix = fewest(mix, list(chunks), hops.capacity, mix.rate, Limits(time_limit, seed))
     total = sum(mix.rates, start=Fraction(0))
     for channel, (column, rate) in enumerate(zip(mix.columns, mix.rates, strict=True)):
         owners, links, stars = chunks[column]

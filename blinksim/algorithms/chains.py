@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from blinksim.algorithms.blink import even_rate
-from blinksim.algorithms.building.plan import Plan, add_chains, chain_order, with_gap
+from blinksim.algorithms.building.plan import Plan, add_chains, by_rail, chain_order, with_gap, zigzags
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
@@ -20,7 +20,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Hops, find_hops
 from blinksim.packing.hamiltonian import Order
-from blinksim.packing.tree_columns import by_rail, column, even_orders, listed, priced, zigzags
+from blinksim.packing.tree_columns import column, even_orders, listed, priced
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology

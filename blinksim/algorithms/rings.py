@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from blinksim.algorithms import ring
-from blinksim.algorithms.building.plan import Plan, add_chains, ring_orders, with_gap
+from blinksim.algorithms.building.plan import Plan, add_chains, by_rail, ring_orders, with_gap
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.collective import Collective
@@ -21,7 +21,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits, most_whole
 from blinksim.packing.columns import Column, Hops, find_hops
 from blinksim.packing.hamiltonian import Order
-from blinksim.packing.tree_columns import by_rail, column, even_orders, listed, orders_of, priced
+from blinksim.packing.tree_columns import column, even_orders, listed, orders_of, priced
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of

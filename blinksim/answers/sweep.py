@@ -489,8 +489,27 @@ def sweep(
         if not any(task.algorithm != _BOUND_WORK for task in tasks):
             raise
     part_at.cache_clear()
-    points, classes = _points(tasks, answers, title, bounds=bounds)
-    return Sweep(title, wanted, along, points, resumed, stored.damaged, start, classes, total - len(answers))
+    # The rows of the table, and the columns with the seconds of link classes.
+    bound_of = {(task.case, task.rates): answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
+    every = list(chain.from_iterable(answers.values()))
+    columns = dict.fromkeys(chain.from_iterable(every))
+    classes = dict.fromkeys(kind for row in every for kind in row.get(_BY_CLASS) or ())
+    points = list[dict[str, Any]]()
+    for task in tasks:
+        for answer in answers[task.key] if task.algorithm != _BOUND_WORK else ():
+            row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": answer["model"]}
+            row |= {key: answer.get(key) for key in columns if key not in _APART} | dict(task.case.labels)
+            row |= {f"{kind}_s": answer.get(_BY_CLASS, classes).get(kind, 0.0) for kind in classes}
+            if bounds:
+                # The bound of the answer itself, if it has one, else that of its case.
+                limit = bound_of.get((task.case, task.rates), dict.fromkeys(_BOUND))
+                rate = answer["algbw_GBps"]
+                row |= {key: answer.get(key, limit[key]) for key in _BOUND}
+                most = row["bound_algbw_GBps"]
+                row["of_bound"] = rate / most if most and rate else None
+            points.append(row | {"reason": answer["reason"]})
+    seconds, damaged = tuple(f"{kind}_s" for kind in classes), stored.damaged
+    return Sweep(title, wanted, along, tuple(points), resumed, damaged, start, seconds, total - len(answers))
 
 
 def _tasks(
@@ -521,31 +540,6 @@ def _tasks(
             place = Place(_key(print_, case, like.collective, str(node.loaded_from)), question)
             tasks.append(replace(like, key=key, place=place, case=case, algorithm=name))
     return tasks
-
-
-def _points(
-    tasks: Sequence[Task], answers: Mapping[str, Rows], title: str, *, bounds: bool
-) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
-    """The rows of the table, and the columns with the seconds of link classes."""
-    bound_of = {(task.case, task.rates): answers[task.key][0] for task in tasks if task.algorithm == _BOUND_WORK}
-    every = list(chain.from_iterable(answers.values()))
-    columns = dict.fromkeys(chain.from_iterable(every))
-    classes = dict.fromkeys(kind for row in every for kind in row.get(_BY_CLASS) or ())
-    points = list[dict[str, Any]]()
-    for task in tasks:
-        for answer in answers[task.key] if task.algorithm != _BOUND_WORK else ():
-            row: dict[str, Any] = {"machine": title, "collective": str(task.collective), "model": answer["model"]}
-            row |= {key: answer.get(key) for key in columns if key not in _APART} | dict(task.case.labels)
-            row |= {f"{kind}_s": answer.get(_BY_CLASS, classes).get(kind, 0.0) for kind in classes}
-            if bounds:
-                # The bound of the answer itself, if it has one, else that of its case.
-                limit = bound_of.get((task.case, task.rates), dict.fromkeys(_BOUND))
-                rate = answer["algbw_GBps"]
-                row |= {key: answer.get(key, limit[key]) for key in _BOUND}
-                most = row["bound_algbw_GBps"]
-                row["of_bound"] = rate / most if most and rate else None
-            points.append(row | {"reason": answer["reason"]})
-    return tuple(points), tuple(f"{kind}_s" for kind in classes)
 
 
 def _algorithms(

@@ -7,7 +7,7 @@ branchings). A set of vertices is *short* if less than k enters it, from links a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -107,6 +107,14 @@ class Digraph:
         return found
 
 
+def _bits(sets: int) -> Iterator[int]:
+    """The numbers of the bits that are set, ascending."""
+    while sets:
+        low = sets & -sets
+        yield low.bit_length() - 1
+        sets ^= low
+
+
 class CutPool:
     """Sets of vertices that must be entered often enough, with the slack that is left of each.
 
@@ -151,22 +159,11 @@ class CutPool:
 
     def least(self, hit: int) -> int:
         """The least slack among the sets whose bits are set in `hit` (not 0)."""
-        slack, least = self.slack, -1
-        while hit:
-            low = hit & -hit
-            value = slack[low.bit_length() - 1]
-            if least < 0 or value < least:
-                least = value
-            hit ^= low
-        return least
+        return min((self.slack[number] for number in _bits(hit)), default=-1)
 
     def pay(self, hit: int, amount: int) -> None:
         """Take `amount` of the slack of the sets in `hit`."""
-        slack = self.slack
-        while hit:
-            low = hit & -hit
-            number = low.bit_length() - 1
-            slack[number] -= amount
-            if slack[number] <= 0:
-                self.tight |= low
-            hit ^= low
+        for number in _bits(hit):
+            self.slack[number] -= amount
+            if self.slack[number] <= 0:
+                self.tight |= 1 << number

@@ -181,22 +181,15 @@ class Choice:
 
 
 def fewest(
-    mix: Mix,
-    more: Sequence[Column],
-    capacity: Sequence[int],
-    *,
-    rate: Fraction | None = None,
-    limits: Limits = LIMITS,
-    cheapest: bool = False,
+    mix: Mix, more: Sequence[Column], capacity: Sequence[int], wanted: Fraction, limits: Limits, cheapest: bool = False
 ) -> Mix:
-    """As few columns as a search finds that give every group `rate` (default: what `mix` gives).
+    """As few columns as a search finds that give every group the rate `wanted`.
 
     more: columns beside those of `mix` that may be used. Rates are multiples of 1/D: D is the denominator of
     the rate, which suffices for trees (Edmonds; Nash-Williams and Tutte), then twice that, then what `mix`
     itself needs. Equal numbers of columns: least sum of costs. cheapest: the least sum of rate times cost
     comes first, then the number. Returns `mix` itself where nothing better is found in time.
     """
-    wanted = mix.rate if rate is None else rate
     own = lcm(*(r.denominator for r in mix.rates), wanted.denominator)
     pool = list(dict.fromkeys((*mix.columns, *more)))
     known = dict(zip(mix.columns, mix.rates, strict=True))

@@ -11,8 +11,7 @@ With helpers that they may branch at (Steiner trees), the exact dynamic program 
 spanning tree over small sets of helpers.
 
 Hamiltonian paths and cycles: all of them on small machines. One of least price is a travelling-salesman tour,
-found by CP-SAT's circuit constraint (Perron and Furnon). Where every pair is joined alike, Walecki's zigzags
-(Lucas, Recreations mathematiques 2, 1892) use every pair and every end equally often.
+found by CP-SAT's circuit constraint (Perron and Furnon).
 """
 
 from __future__ import annotations
@@ -360,7 +359,7 @@ class TreeSearch:
             if trees is None:
                 break
         drawn = self.drawn(limits.seed, max(4, _DRAWN // len(self.roots)))
-        fewer = fewest(mix, drawn, hops.capacity, rate=rate, limits=limits, cheapest=cheapest)
+        fewer = fewest(mix, drawn, hops.capacity, rate, limits, cheapest)
         return shortened(fewer, hops.capacity)
 
 
@@ -414,39 +413,6 @@ def even_orders(
     best = max(mix.rate, Fraction(mix.optimum).limit_denominator(10_000))
     _, counts = equal_shares(pool, hops.capacity, channels, best if most is None else min(most, best), limits)
     return orders_of(hops, pool, counts, closed=closed)
-
-
-def zigzags(n: int) -> list[Order]:
-    """Paths through all of 0 … n-1 that use every pair equally often and end at every number equally often.
-
-    n/2 of them for even n, n for odd n (then every pair is used twice).
-    """
-    base = [0, *(way * step for step in range(1, n // 2 + 1) for way in (1, -1))][:n]
-    return [tuple((first + step) % n for step in base) for first in range(n // 2 if n % 2 == 0 else n)]
-
-
-def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
-    """Orders node by node that leave a node where the next one is entered: at the same place, on the same rail.
-
-    groups: the ranks of each node, equally many. One order per place to start from, so that all rails are
-    used alike; none for single nodes or nodes of one rank, or closed orders of an odd number of nodes of two.
-    """
-    count, size = len(groups), len(groups[0])
-    if count < 2 or size < 2 or len(set(map(len, groups))) > 1 or (closed and count % 2 and size < 3):
-        return []
-    orders = []
-    for start in range(size):
-        places = [(start + node % 2) % size for node in range(count)]
-        if closed and count % 2:
-            places[-1] = (start + 2) % size
-        order: list[int] = []
-        for node, (enter, leave) in enumerate(zip(places, [*places[1:], start if closed else -1], strict=True)):
-            if leave < 0:
-                leave = (enter - 1) % size
-            inner = [place for place in (*range(enter + 1, size), *range(enter)) if place != leave]
-            order += [groups[node][place] for place in (enter, *inner, leave)]
-        orders.append(tuple(order))
-    return orders
 
 
 def priced(

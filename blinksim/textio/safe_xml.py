@@ -94,14 +94,12 @@ class _Builder:
         raise self.fail("a document type or entity declaration; such files are not read, remove it")
 
 
-def parse(
-    text: str, path: object, *, root: str, max_elements: int = MAX_ELEMENTS, max_bytes: int = MAX_BYTES
-) -> Element:
+def parse(text: str, path: object, *, root: str, max_elements: int = MAX_ELEMENTS) -> Element:
     """The outermost element of `text`, which must be called `root`.
 
     `path` stands in messages only. A declared encoding is ignored: the text has been decoded already.
     Comments and processing instructions are skipped. Raises `FileError` with line and column for text that is
-    empty, cut short, not well-formed, over a limit (`max_bytes`, `max_elements`, `MAX_DEPTH`,
+    empty, cut short, not well-formed, over a limit (`MAX_BYTES`, `max_elements`, `MAX_DEPTH`,
     `MAX_ATTRIBUTES`, `MAX_VALUE`), or that holds a document type, entities of its own, or text between the
     elements.
     """
@@ -109,8 +107,8 @@ def parse(
         data = text.removeprefix("\ufeff").encode("utf-8")
     except UnicodeEncodeError:
         raise FileError(path, "is not UTF-8 text") from None
-    if len(data) > max_bytes:
-        raise FileError(path, f"more than {max_bytes} bytes; no real file of this kind is that large")
+    if len(data) > MAX_BYTES:
+        raise FileError(path, f"more than {MAX_BYTES} bytes; no real file of this kind is that large")
     if not data.strip():
         raise FileError(path, f"is empty; expected an XML file with <{root}>")
     parser = expat.ParserCreate(encoding="utf-8")

@@ -14,11 +14,11 @@ from dgx1_subsets import connected, part
 from hypothesis import given, settings
 
 from blinksim.algorithms import chains
+from blinksim.algorithms.building.plan import by_rail, zigzags
 from blinksim.bounds import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.packing.tree_columns import by_rail, zigzags
 from blinksim.schedule.loads import rate, trees_of
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Device, Link, Topology

@@ -115,7 +115,6 @@ def test_numbers_are_hexadecimal_since_2_21() -> None:
     assert 'dev="0xa"' in text
     plain = text.replace("0xa", "10").replace("0x10", "16")
     assert read_text(plain, "x").graphs[0][1].channels[0] == (16, 22)
-    assert read_text(plain, "x", hexadecimal=False).graphs[0][1].channels[0] == (10, 16)
 
 
 @st.composite

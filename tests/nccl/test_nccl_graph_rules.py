@@ -116,11 +116,6 @@ def test_a_machine_shows_hops_without_a_link_and_nets_that_are_not_there() -> No
     assert any("net 7" in remark for remark in found.accidents)
 
 
-def test_crossnic_1_is_passed_over_when_nccl_may_not_cross() -> None:
-    text = (FILES / "crossnic1.xml").read_text()
-    assert judge(text, Communicator((0, 1, 2, 3)), cross_nic=0).verdict == "ignored"
-
-
 @pytest.mark.parametrize(
     ("nodes", "pattern", "verdict"),
     [(2, 1, "used"), (3, 1, "corrupt_tree"), (4, 1, "corrupt_tree"), (4, 3, "used"), (2, 2, "corrupt_tree")],

@@ -67,7 +67,7 @@ def test_no_smaller_choice_carries_as_much(seed: int) -> None:
     graph = network(seed)
     listed, capacity = paths(graph), capacities(graph)
     mix = best_mix(listed, capacity)
-    few = fewest(mix, listed, capacity)
+    few = fewest(mix, listed, capacity, mix.rate, Limits())
     assert few.rate == mix.rate
     assert all(load <= capacity[r] for r, load in loads(list(zip(few.columns, few.rates, strict=True))).items())
     smaller = combinations(listed, len(few.columns) - 1)
@@ -129,7 +129,7 @@ def test_awkward_shares_are_rounded_and_still_fit() -> None:
 def test_no_time_means_the_mix_as_it_was() -> None:
     graph = network(CONNECTED[0])
     mix = best_mix(paths(graph), capacities(graph))
-    assert fewest(mix, paths(graph), capacities(graph), limits=Limits(effort=0.0)) == mix
+    assert fewest(mix, paths(graph), capacities(graph), mix.rate, Limits(effort=0.0)) == mix
 
 
 @pytest.mark.parametrize("seed", range(30))

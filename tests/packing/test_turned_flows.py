@@ -14,8 +14,7 @@ from blinksim.collective import Collective
 from blinksim.graphs.network import network
 from blinksim.graphs.programs import Commodity, shared_capacities
 from blinksim.machines import load
-from blinksim.packing.flow_paths import flow_images, route_flows
-from blinksim.packing.forest import regular_group
+from blinksim.packing.forest import flow_images, regular_group, route_flows
 from blinksim.schedule.verify import verify
 
 

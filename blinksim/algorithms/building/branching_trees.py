@@ -7,7 +7,7 @@ every link keeps its capacity.
 
 A gather, scatter or alltoall goes along the paths of optimal flows, with every block split among its paths.
 Where the shortest routes already meet the bound, they are the schedule; otherwise the flows of
-`blinksim.packing.flow_paths` are. Data rests at every member on its way, so a path of several members is
+`blinksim.packing.forest` are. Data rests at every member on its way, so a path of several members is
 several sends.
 """
 
@@ -31,8 +31,7 @@ from blinksim.graphs.connectivity import summed
 from blinksim.graphs.network import Network, network
 from blinksim.graphs.programs import Commodity, SharedCapacity, with_adders
 from blinksim.packing.columns import Column, best_mix
-from blinksim.packing.flow_paths import PathShare, flow_images, route_flows
-from blinksim.packing.forest import regular_group
+from blinksim.packing.forest import PathShare, flow_images, regular_group, route_flows
 from blinksim.schedule.loads import Edge, Route, resources
 from blinksim.schedule.model import COPY
 from blinksim.topology.graph import Topology

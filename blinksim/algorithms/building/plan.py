@@ -569,6 +569,40 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
     return tuple(rank for group in ordered for rank in group)
 
 
+def zigzags(n: int) -> list[Order]:
+    """Paths through all of 0 … n-1 that use every pair equally often and end at every number equally often.
+
+    n/2 of them for even n, n for odd n (then every pair is used twice): Walecki's (Lucas, Recreations
+    mathematiques 2, 1892).
+    """
+    base = [0, *(way * step for step in range(1, n // 2 + 1) for way in (1, -1))][:n]
+    return [tuple((first + step) % n for step in base) for first in range(n // 2 if n % 2 == 0 else n)]
+
+
+def by_rail(groups: Sequence[Sequence[int]], *, closed: bool) -> list[Order]:
+    """Orders node by node that leave a node where the next one is entered: at the same place, on the same rail.
+
+    groups: the ranks of each node, equally many. One order per place to start from, so that all rails are
+    used alike; none for single nodes or nodes of one rank, or closed orders of an odd number of nodes of two.
+    """
+    count, size = len(groups), len(groups[0])
+    if count < 2 or size < 2 or len(set(map(len, groups))) > 1 or (closed and count % 2 and size < 3):
+        return []
+    orders = []
+    for start in range(size):
+        places = [(start + node % 2) % size for node in range(count)]
+        if closed and count % 2:
+            places[-1] = (start + 2) % size
+        order: list[int] = []
+        for node, (enter, leave) in enumerate(zip(places, [*places[1:], start if closed else -1], strict=True)):
+            if leave < 0:
+                leave = (enter - 1) % size
+            inner = [place for place in (*range(enter + 1, size), *range(enter)) if place != leave]
+            order += [groups[node][place] for place in (enter, *inner, leave)]
+        orders.append(tuple(order))
+    return orders
+
+
 def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     """Bytes/s of all rings together when all run at the same rate and divide every hop among all equal routes."""
     orders = [topology.member_places[np.array(order)] for order in rings]

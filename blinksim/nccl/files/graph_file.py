@@ -117,11 +117,11 @@ def read(path: str | Path) -> GraphFile:
     return found
 
 
-def read_text(text: str, path: str | Path, *, hexadecimal: bool = True) -> GraphFile:
+def read_text(text: str, path: str | Path) -> GraphFile:
     """The graphs of a file: what NCCL dumps (with empty graphs for what a machine does not have), or what people write.
 
-    hexadecimal: if ``dev="10"`` is GPU 16, as since NCCL 2.21; before it was GPU 10. `path` stands in messages.
-    Raises `FileError` with the line for anything malformed.
+    ``dev="10"`` is GPU 16, as since NCCL 2.21. `path` stands in messages. Raises `FileError` with the line for
+    anything malformed.
     """
     root = safe_xml.parse(text, path, root="graphs", max_elements=65536)
     integer(path, root, "version", low=1, high=1)
@@ -151,9 +151,7 @@ def read_text(text: str, path: str | Path, *, hexadecimal: bool = True) -> Graph
                 dev = word(path, child, "dev")
                 if not _HEX.fullmatch(dev):
                     raise fault(path, child, f"dev={dev[:20]!r} is not a number such as 0x3")
-                if not hexadecimal:
-                    integer(path, child, "dev", low=0, high=2**31)
-                devices[child.tag].append(int(dev, 16 if hexadecimal else 0))
+                devices[child.tag].append(int(dev, 16))
             channels.append(tuple(devices["gpu"]))
             nets.append(tuple(devices["net"]))
         listed, ports = tuple(channels), tuple(nets) if any(nets) else ()

@@ -323,11 +323,8 @@ _CURES = {
 }
 
 
-def judge(text: str, comm: Communicator, release: Release | None = None, *, cross_nic: int = 2) -> Judgement:
-    """What NCCL of that release does with a graph file of this text for a communicator.
-
-    cross_nic: NCCL_CROSS_NIC, 2 unless set; 0 makes NCCL pass over graphs with ``crossnic="1"``.
-    """
+def judge(text: str, comm: Communicator, release: Release | None = None) -> Judgement:
+    """What NCCL of that release does with a graph file of this text for a communicator."""
     release = release or Release.parse(DEFAULT_RELEASE)
     graphs: dict[str, LoadedGraph] = {}
     accidents: list[str] = []
@@ -341,7 +338,7 @@ def judge(text: str, comm: Communicator, release: Release | None = None, *, cros
         for number in wanted:
             stage = FAMILY_NAMES[number]
             root, notes = load_graphs(text, release)
-            graphs[stage] = _load(root, number, comm, release, cross_nic, accidents, notes)
+            graphs[stage] = _load(root, number, comm, release, accidents, notes)
         return _build(graphs, comm, release, accidents, "; ".join(dict.fromkeys(notes)))
     except LoadError as error:
         reason = f"NCCL cannot load the file (result {error.code}, at the {stage} graph), so no communicator starts"
@@ -355,7 +352,7 @@ def judge(text: str, comm: Communicator, release: Release | None = None, *, cros
 
 
 def _load(
-    root: Node, number: int, comm: Communicator, release: Release, cross_nic: int, accidents: list[str], log: list[str]
+    root: Node, number: int, comm: Communicator, release: Release, accidents: list[str], log: list[str]
 ) -> LoadedGraph:
     """The graph `number` as loading leaves it; the last one with that id wins."""
     loaded: LoadedGraph | None = None
@@ -364,9 +361,7 @@ def _load(
     for graph in root.children:
         if graph.integer("id") != number:
             continue
-        if graph.integer("crossnic") == 1 and cross_nic == 0:
-            accidents.append(f'line {graph.line}: crossnic="1" is passed over under NCCL_CROSS_NIC=0')
-            continue
+        graph.integer("crossnic")
         if loaded is not None:
             accidents.append(f"line {graph.line}: a second graph with id {number}; it replaces the first")
         pattern, count = graph.integer("pattern"), graph.integer("nchannels")

@@ -390,7 +390,38 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     data = text_files.read_bytes(path, LIMIT, _WHAT)
     if _JSON.match(data):
         return (_read_json(name, data),)
-    return _read_text(name, text_files.decode(path, data, _WHAT))
+    drafts, draft, library, adapters = list[_Draft](), _Draft(), "", ""
+    for number, raw in enumerate(text_files.decode(path, data, _WHAT).split("\n"), start=1):
+        line = _TAGS.sub("", raw).strip()
+        if match := _NCCL.search(line):
+            draft.nccl = library = match.group(1)
+        if match := _ADAPTERS.search(line):
+            adapters = match.group(1)
+            draft.adapters = draft.adapters if draft.complete else adapters
+        draft.took += _CHOSE.findall(line)
+        if _NOISE.search(line):
+            # A message may come in the middle of a row, which goes on in the next line.
+            line = _NOISE_TO_END.sub("", line) if draft.columns and (draft.piece or _ROW.match(line)) else ""
+        if _BARE.match(line):
+            line = f"# {line}"
+        if line.startswith("#"):
+            ended = draft.complete or (draft.places and not draft.rows and "size" not in line)
+            if ended and line.lstrip("# ").startswith(_OPENS):
+                # The next test of the same file; one that ended before its first row leaves nothing.
+                drafts += [draft] if draft.rows else []
+                draft = _Draft(adapters=adapters)
+            _comment(name, draft, line, number)
+        elif line and draft.columns is not None and not draft.complete:
+            _add_row(name, draft, line, number)
+    drafts += [draft] if draft.rows else []
+    if not drafts:
+        if draft.columns is None:
+            none = "has no heading like '# size count type redop root time algbw busbw'"
+            raise FileError(name, f"{none}; is it a log of nccl-tests? NCCL's debug log is for blinksim health")
+        raise FileError(name, "has a heading and no measurement below it; did the test end early?")
+    for log in drafts:
+        log.nccl = log.nccl or library
+    return tuple(log.finish(name, 1 + max((place.rank for place in log.places), default=-1)) for log in drafts)
 
 
 def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
@@ -415,41 +446,6 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
 
 
 # --- text -----------------------------------------------------------------------------------------------------
-
-
-def _read_text(path: str, text: str) -> tuple[Run, ...]:
-    drafts, draft, library, adapters = list[_Draft](), _Draft(), "", ""
-    for number, raw in enumerate(text.split("\n"), start=1):
-        line = _TAGS.sub("", raw).strip()
-        if match := _NCCL.search(line):
-            draft.nccl = library = match.group(1)
-        if match := _ADAPTERS.search(line):
-            adapters = match.group(1)
-            draft.adapters = draft.adapters if draft.complete else adapters
-        draft.took += _CHOSE.findall(line)
-        if _NOISE.search(line):
-            # A message may come in the middle of a row, which goes on in the next line.
-            line = _NOISE_TO_END.sub("", line) if draft.columns and (draft.piece or _ROW.match(line)) else ""
-        if _BARE.match(line):
-            line = f"# {line}"
-        if line.startswith("#"):
-            ended = draft.complete or (draft.places and not draft.rows and "size" not in line)
-            if ended and line.lstrip("# ").startswith(_OPENS):
-                # The next test of the same file; one that ended before its first row leaves nothing.
-                drafts += [draft] if draft.rows else []
-                draft = _Draft(adapters=adapters)
-            _comment(path, draft, line, number)
-        elif line and draft.columns is not None and not draft.complete:
-            _add_row(path, draft, line, number)
-    drafts += [draft] if draft.rows else []
-    if not drafts:
-        if draft.columns is None:
-            none = "has no heading like '# size count type redop root time algbw busbw'"
-            raise FileError(path, f"{none}; is it a log of nccl-tests? NCCL's debug log is for blinksim health")
-        raise FileError(path, "has a heading and no measurement below it; did the test end early?")
-    for log in drafts:
-        log.nccl = log.nccl or library
-    return tuple(log.finish(path, 1 + max((place.rank for place in log.places), default=-1)) for log in drafts)
 
 
 def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
