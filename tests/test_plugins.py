@@ -361,7 +361,7 @@ CLUSTER = bs.load("hgx-h200", nodes=2)
     ("old", "new", "words"),
     [
         ("ours: {title", "projection: {title", "'projection' is a preset of models/ already"),
-        ("assumed: true", "assumed: perhaps", "assumed of constant nic_efficiency must be true or false"),
+        ("assumed: true", "assumed: perhaps", "unknown answer 'perhaps'"),
         (
             "assumed: true, source: a guess",
             "assumed: true",

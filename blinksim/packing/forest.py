@@ -57,16 +57,7 @@ from blinksim.graphs.arrays import Ints, distinct, partners
 from blinksim.graphs.connectivity import distances, grouped, summed
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.network import Flow, Network, NetworkOrbits, guard, single_orbits, whole
-from blinksim.graphs.programs import (
-    MOST_ROUNDS,
-    Commodity,
-    Rounding,
-    SharedCapacity,
-    agree,
-    roundings,
-    solve_trees,
-    widest,
-)
+from blinksim.graphs.programs import Commodity, Rounding, SharedCapacity, agree, roundings, solve_trees, widest
 from blinksim.graphs.rooted_trees import RootedTree, centre, height, hung_from
 from blinksim.packing.arborescences import RoutedTree, Routes, longest, lowered, pack, split_off, usual_sets
 from blinksim.schedule.loads import Tree
@@ -211,7 +202,7 @@ def best_split(
     if free:
         weights = {widest(net): 1}
     # Of alike ranks, the program of all roots is the smaller one.
-    rounds = _ONE_ROOT if free and len(orbits.first) < len(orbits.member) else MOST_ROUNDS
+    rounds = _ONE_ROOT if free and len(orbits.first) < len(orbits.member) else programs.MOST_ROUNDS
     solution = solve_trees(net, shared, weights, both=both, rounds=rounds)
     every = single_orbits(net)
     if free and not (solution.attained and agree(best, solution.value)):

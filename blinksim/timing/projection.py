@@ -388,12 +388,7 @@ def _what_if(entry: Entry, known: Mapping[str, Fraction]) -> WhatIf:
 
 
 def _flag(parts: Mapping[str, Entry], key: str, default: bool) -> bool:
-    if key not in parts:
-        return default
-    text = parts[key].text()
-    if text not in ("true", "false"):
-        raise parts[key].error(f"{parts[key].what} must be true or false, not {text!r:.40}")
-    return text == "true"
+    return parts[key].choice(("true", "false"), "answer") == "true" if key in parts else default
 
 
 def _value(name: str, entry: Entry) -> Fraction:

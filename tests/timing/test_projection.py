@@ -469,7 +469,7 @@ presets:
         ("{value: 1, source: s}", "{value: 1}", r":4:19: constant nic_efficiency has no 'source'; add it"),
         ("nic_efficiency:", "nic_eficiency:", "did you mean 'nic_efficiency'"),
         ("derived}", "derived, uses: [xe]}", "uses 'xe'"),
-        ("derived}", "derived, pcie: 3}", "true or false"),
+        ("derived}", "derived, pcie: 3}", "unknown answer '3'"),
         ("derived}", "derived", "is not valid YAML"),
         ("presets:\n", "preset:\n", "did you mean 'presets'"),
         ("title: t\nsource", "- a\nsource", "is not valid YAML"),
