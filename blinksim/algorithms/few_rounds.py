@@ -84,20 +84,16 @@ def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[
             yield plan.finish()
     if collective.name == "allgather" and 1 < inside < n:
         plan = Plan(topology, collective, name, "steps")
-        _two_at_once(plan, inside)
+        # Between the nodes and, beside it, inside the own one; then what came spreads inside.
+        ranks, steps = np.arange(plan.n), inside.bit_length() - 1
+        _add(plan, cubes.doubled(tuple(range(steps)), tuple(range(steps)), (0,)), Fraction(1), ranks)
+        for away in range(inside, plan.n, inside):
+            plan.send(ranks, (ranks + away) % plan.n, chunk=ranks, op=COPY, step=away // inside - 1)
+            for step in range(steps):
+                came = (ranks[:, None] - away) % plan.n ^ np.arange(1 << step)
+                now = steps * (away // inside) + step
+                plan.send(ranks[:, None], ranks[:, None] ^ 1 << step, chunk=came, op=COPY, step=now)
         yield plan.finish()
-
-
-def _two_at_once(plan: Plan, inside: int) -> None:
-    """Between the nodes and, beside it, inside the own one; then what came spreads inside."""
-    ranks, steps = np.arange(plan.n), inside.bit_length() - 1
-    _add(plan, cubes.doubled(tuple(range(steps)), tuple(range(steps)), (0,)), Fraction(1), ranks)
-    for away in range(inside, plan.n, inside):
-        plan.send(ranks, (ranks + away) % plan.n, chunk=ranks, op=COPY, step=away // inside - 1)
-        for step in range(steps):
-            came = (ranks[:, None] - away) % plan.n ^ np.arange(1 << step)
-            now = steps * (away // inside) + step
-            plan.send(ranks[:, None], ranks[:, None] ^ 1 << step, chunk=came, op=COPY, step=now)
 
 
 def step_seconds(schedule: Schedule, size: int) -> float:

@@ -126,7 +126,11 @@ def build(
         # Packings of single hosts, where the machine is a cluster of such.
         schedule = exchange(topology, collective) or from_hosts(topology, collective, known.rate)
     if schedule is None and trees is None and not seed:
-        schedule = from_devices(topology, collective, known.rate)
+        # The trees of one device and their images, where all devices are alike: the lowest ones.
+        split = device_trees(topology, collective, known.rate, images=True) if topology.symmetries else []
+        plan = Plan(topology, collective, "packed", "forest")
+        plan.add_trees(split)
+        schedule = plan.finish(rounded=True) if split else None
     gap = Fraction(1) if schedule is None else _gap(schedule, known)
     large = topology.ranks >= LARGE
     if schedule is None or gap > accepted_gap(topology, collective):
@@ -165,17 +169,6 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_lea
     shard = aim / topology.ranks * phases
     pairs = pairs_of_links(topology)
     return plan.finish(rounded=True) if add_host_trees(plan, shard, pairs, by_leaf=by_leaf) else None
-
-
-def from_devices(topology: Topology, collective: Collective, aim: Fraction) -> Schedule | None:
-    """The trees of one device and their images, where all devices are alike; the lowest ones, which no seed changes.
-
-    aim: algbw, bytes/s. None for other machines, and where such trees do not hold the aim.
-    """
-    trees = device_trees(topology, collective, aim, images=True) if topology.symmetries else []
-    plan = Plan(topology, collective, "packed", "forest")
-    plan.add_trees(trees)
-    return plan.finish(rounded=True) if trees else None
 
 
 @dataclass

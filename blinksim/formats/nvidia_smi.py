@@ -170,7 +170,16 @@ def parse(text: str, path: str | Path) -> SmiTable:
         cure = "Write the machine as YAML, or take a name of the catalogue"
         raise FileError(path, f"is a table of {tool}; only NVIDIA's is read. {cure}")
     if start is None:
-        return _of_links_alone(_with_links(SmiTable([], 1), lines), path)
+        # The table of GPUs of which only their NVLinks are listed, where these can but lead to NVSwitches.
+        table = _with_links(SmiTable([], 1), lines)
+        labels = table.labels = [f"GPU{number}" for number in sorted(table.links)]
+        most = {known[1] for gpu in labels if (known := table.known(gpu))}
+        if {len(links) for links in table.links.values()} != most or len(most) != 1 or max(most) < _SWITCHED:
+            more = ", and NVLinks alone do not say which GPUs they join" * bool(table.links)
+            raise FileError(path, f"holds no table of `nvidia-smi topo -m`: no line begins with GPU0{more}")
+        table.cells = {(a, b): "X" if a == b else f"NV{max(most)}" for a in labels for b in labels}
+        table.affinity = dict.fromkeys(labels, "0")
+        return table
     words = lines[start].split()
     labels = words[: words.index("CPU")] if "CPU" in words else words
     table = SmiTable(labels, start + 1)
@@ -231,18 +240,6 @@ def _with_links(table: SmiTable, lines: list[str]) -> SmiTable:
             rate = Fraction(lane[2] or 0) * 10**9
             table.links.setdefault(listed, {})[int(lane[1])] = rate
             table.lane = max(table.lane or rate, rate) or None
-    return table
-
-
-def _of_links_alone(table: SmiTable, path: str | Path) -> SmiTable:
-    """The table of GPUs of which only their NVLinks are listed, where these can but lead to NVSwitches."""
-    labels = table.labels = [f"GPU{number}" for number in sorted(table.links)]
-    most = {known[1] for gpu in labels if (known := table.known(gpu))}
-    if {len(links) for links in table.links.values()} != most or len(most) != 1 or max(most) < _SWITCHED:
-        more = ", and NVLinks alone do not say which GPUs they join" * bool(table.links)
-        raise FileError(path, f"holds no table of `nvidia-smi topo -m`: no line begins with GPU0{more}")
-    table.cells = {(a, b): "X" if a == b else f"NV{max(most)}" for a in labels for b in labels}
-    table.affinity = dict.fromkeys(labels, "0")
     return table
 
 
