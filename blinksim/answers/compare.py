@@ -280,8 +280,8 @@ def least_of(projections: Sequence[Projection], part: Topology) -> float | None:
     A library's own model, which has none, may let switches add.
     """
     known = [one.least for one in projections if one.least]
-    free = [one for one in projections if known and one.bound and not one.least]
-    known += [least_time_of(part, one.collective, one.size, one.bound, able_of(part)) for one in free if one.bound]
+    free = [(one, one.bound) for one in projections if known and one.bound and not one.least]
+    known += [least_time_of(part, one.collective, one.size, bound, able_of(part)) for one, bound in free]
     return min((one.time_s for one in known), default=None)
 
 

@@ -184,8 +184,8 @@ class Attempt:
         self.free = [wire.bandwidth for wire in wires]
         # NCCL counts what is left of a port apart from the links behind it, in whole GB/s.
         self.port_free = [sum(wires[i].bandwidth for i in out[port]) for port in paths.ports]
-        # What links have left after each channel, and at first.
-        self.left = [(*self.free, *self.port_free)]
+        # What links and ports have left before each channel.
+        self.left: list[tuple[tuple[int, ...], ...]] = []
         self.channels: list[list[int]] = []
         self.nets: list[list[int]] = []
         self.used = 0
@@ -243,6 +243,7 @@ class Attempt:
             self.visits = max(0, self.visits - known)
             return
         before = self.visits
+        self.left.append(state[-2:])
         if self.reach.ports:
             # Which GPU visits a port: the last of a ring, the second of a split tree, the first of others.
             self._from_ports({Pattern.RING: close, Pattern.SPLIT_TREE: 1}.get(Pattern(target.pattern), 0))
@@ -254,6 +255,7 @@ class Attempt:
             self._begin(order[0], -1, close, order)
             for gpu in () if target.same and laid else range(self.count):
                 self._begin(gpu, -1, close, None)
+        self.left.pop()
         if self.visits > 0:
             self.vain[laid, self.hops, state] = before - self.visits
 
@@ -276,16 +278,15 @@ class Attempt:
         self.visits -= 1
         if step == self.count:
             laid = len(self.channels)
-            self.left.append((*self.free, *self.port_free))
             if self.best.beaten_by(self.target, laid, self.hops, self.count):
                 nets = tuple((entry, leave) for entry, leave in self.nets)
                 channels = tuple(map(tuple, self.channels))
-                self.best = Found(self.target, channels, nets, self.hops, self.latency, tuple(self.left))
+                left = tuple((*links, *ports) for links, ports in (*self.left, (self.free, self.port_free)))
+                self.best = Found(self.target, channels, nets, self.hops, self.latency, left)
                 if laid == self.target.most:
                     self.visits = -1
             if laid < self.target.most:
                 self._next_channel()
-            self.left.pop()
             return
         self.channels[-1][step] = gpu
         if step == back:
