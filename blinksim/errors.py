@@ -8,7 +8,8 @@ hardware · 5 nothing is wrong, and something is not proved (`blinksim verify`) 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from inspect import CO_VARKEYWORDS, signature
 from typing import Any
@@ -202,3 +203,20 @@ def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> In
         advice = f"known: {', '.join(runs)}" if len(runs) <= _MOST_LISTED else f"{len(names)} names are known"
     shown = name if len(name) <= 200 else f"{name[:200]}…"
     return InputError(f"unknown {what} {shown!r}: {advice}{' ' + hint if hint else ''}")
+
+
+@contextmanager
+def blamed_on(place: Callable[[str], FileError]) -> Iterator[None]:
+    """An `InputError` inside becomes the error at this place of a file; one that has a place stays as it is.
+
+    >>> with blamed_on(lambda message: FileError("box.yaml", message, 7)):
+    ...     raise InputError("25 lanes too many")
+    Traceback (most recent call last):
+    blinksim.errors.FileError: box.yaml:7: 25 lanes too many
+    """
+    try:
+        yield
+    except FileError:
+        raise
+    except InputError as error:
+        raise place(str(error)) from None

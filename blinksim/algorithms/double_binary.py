@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Plan, add_rank_trees
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
-from blinksim.graphs.rooted_trees import two_trees, two_trees_from
+from blinksim.graphs.rooted_trees import Parents, two_trees
 
 ENTRY = Algorithm(
     REDUCE_AND_SPREAD,
@@ -26,3 +26,10 @@ def fill(plan: Plan) -> None:
     collective = plan.collective
     trees = two_trees(plan.n) if collective.name == "allreduce" else two_trees_from(collective.root, plan.n)
     add_rank_trees(plan, trees, Fraction(1, 2))
+
+
+def two_trees_from(root: int, ranks: int) -> list[tuple[Parents, int]]:
+    """Two trees over all ranks with `root` on top of both: it feeds the roots of two over the others."""
+    names, trees = [*range(root + 1, ranks), *range(root)], two_trees(ranks - 1) if ranks > 1 else ()
+    below = [{names[a]: names[b] for a, b in parents.items()} | {names[top]: root} for parents, top in trees]
+    return [(parents, root) for parents in below or ({}, {})]

@@ -36,7 +36,7 @@ from blinksim.graphs.arrays import Bools, Ints
 from blinksim.graphs.connectivity import summed
 from blinksim.packing import cubes
 from blinksim.packing.choose import Limits
-from blinksim.packing.rounds import Paths, Pricing, Rounds, Search, Solved, Sums, Trees, exact_shares, round_robin
+from blinksim.packing.rounds import Column, Paths, Pricing, Rounds, Search, Solved, Sums, Trees, round_robin
 from blinksim.packing.undivided_messages import best_order, far_first, takes
 from blinksim.packing.wires import MOST_RANKS, Wires, joined_directly
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -49,6 +49,8 @@ _DELAYS = (1, 2, 3)
 # Latencies that are longer than this many times the shortest are long.
 _SLOW = 2.0
 _KINDS = ("allgather", "reducescatter", "allreduce")
+# Shares of the size are multiples of one in about this many.
+_DIVISOR = 2**24
 
 
 def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[Schedule]:
@@ -132,10 +134,25 @@ def along_bits(
         return None
     solved, rounds = best
     plan = Plan(topology, collective, name, "steps")
-    for column, share in exact_shares(solved, [1.0]):
+    for column, share in _exact_shares(solved, [1.0]):
         assert isinstance(column, cubes.CubeColumn)
         _add(plan, column.events, share, np.argsort(numbers), rounds if backwards else 0)
     return solved.microseconds / 1e6, plan.finish()
+
+
+def _exact_shares(solved: Solved, dues: Sequence[float]) -> list[tuple[Column, Fraction]]:
+    """The columns with shares of the size that add up exactly to what is due of each item."""
+    exact = []
+    for item, due in enumerate(dues):
+        left = Fraction(due).limit_denominator(2**12)
+        parts = max(1, _DIVISOR // left.denominator) * left.denominator
+        mine = sorted((share, place) for place, (one, share) in enumerate(solved.columns) if one.item == item)
+        for share, place in mine[:-1]:
+            part = min(left, Fraction(round(share * parts), parts))
+            left -= part
+            exact += [(solved.columns[place][0], part)] if part else []
+        exact.append((solved.columns[mine[-1][1]][0], left))
+    return exact
 
 
 def _best(given: cubes.Cube, name: str, search: Search) -> tuple[Solved, int] | None:
@@ -407,7 +424,7 @@ class _Job:
     def written(self, topology: Topology, solved: Solved, rounds: int) -> Timed:
         """As a schedule, with its seconds."""
         plan = Plan(topology, self.collective, _NAME, "steps")
-        for column, share in exact_shares(solved, self.pricing.shares.tolist()):
+        for column, share in _exact_shares(solved, self.pricing.shares.tolist()):
             label = self.pricing.labels[column.item]
             # The number of rounds, if it goes backwards.
             span = rounds if self.backwards else 0

@@ -24,9 +24,8 @@ from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, s
 from blinksim.bounds.compute import by_sums_alone, packed_phases
 from blinksim.bounds.together import Group, SharedLengths, Together
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError
+from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError, blamed_on
 from blinksim.formats import schedule_json
-from blinksim.formats.error_locations import blamed_on
 from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
 from blinksim.formats.shipped.ready_schedules import located
 from blinksim.formats.traffic_files import from_lines

@@ -20,8 +20,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from blinksim.errors import InputError, unknown
-from blinksim.formats.error_locations import blamed_on
+from blinksim.errors import InputError, blamed_on, unknown
 from blinksim.formats.rate_tables import LINK_EXAMPLE, LinkClass, Outline, RateTable, apply, read_link_class
 from blinksim.results import keyed
 from blinksim.textio import name_ranges, text_files, yaml_nodes

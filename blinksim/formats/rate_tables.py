@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from blinksim.errors import InputError, unknown
-from blinksim.formats.error_locations import blamed_on
+from blinksim.errors import InputError, blamed_on, unknown
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
 from blinksim.timing.measured_constants import ExecutionRates, NcclRates, read_section, write_section

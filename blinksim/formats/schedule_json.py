@@ -32,8 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, Collective
-from blinksim.errors import FileError, InfeasibleError, InputError, unknown
-from blinksim.formats.error_locations import blamed_on
+from blinksim.errors import FileError, InfeasibleError, InputError, blamed_on, unknown
 from blinksim.formats.registry import Format, GivenFile, taken
 from blinksim.formats.shipped import ready_schedules
 from blinksim.results import keyed

@@ -10,8 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from blinksim.errors import FileError, InputError
-from blinksim.formats.error_locations import blamed_on
+from blinksim.errors import FileError, InputError, blamed_on
 from blinksim.textio.npy_files import array_in, content_of
 from blinksim.textio.text_files import MIB, decode, read_bytes, shown, write_bytes
 from blinksim.traffic import MOST_RANKS, Traffic

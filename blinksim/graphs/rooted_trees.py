@@ -91,13 +91,6 @@ def two_trees(positions: int) -> list[tuple[Parents, int]]:
     return [(first, 0), ({moved(a): moved(b) for a, b in first.items()}, moved(0))]
 
 
-def two_trees_from(root: int, ranks: int) -> list[tuple[Parents, int]]:
-    """Two trees over all ranks with `root` on top of both: it feeds the roots of two over the others."""
-    names, trees = [*range(root + 1, ranks), *range(root)], two_trees(ranks - 1) if ranks > 1 else ()
-    below = [{names[a]: names[b] for a, b in parents.items()} | {names[top]: root} for parents, top in trees]
-    return [(parents, root) for parents in below or ({}, {})]
-
-
 def trees_over_ports(ports: int, vertices: int) -> list[list[tuple[int, int, int]]]:
     """A tree from vertex 0 for each port: (parent, child, port by which it is entered), level by level.
 

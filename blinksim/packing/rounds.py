@@ -16,7 +16,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import combinations
 from math import inf
 
@@ -174,8 +173,6 @@ Message = tuple[int, int]
 # A load below this part of the size is none, and a column is better if it is so by this part of its price.
 _NOTHING, _BETTER = 1e-9, 1e-7
 _MOST_LOOPS = 80
-# Shares of the size are multiples of one in about this many.
-_PARTS = 2**24
 
 
 @dataclass(frozen=True)
@@ -215,21 +212,6 @@ class Solved:
 
     microseconds: float
     columns: tuple[tuple[Column, float], ...]
-
-
-def exact_shares(solved: Solved, dues: Sequence[float]) -> list[tuple[Column, Fraction]]:
-    """The columns with shares of the size that add up exactly to what is due of each item."""
-    exact = []
-    for item, due in enumerate(dues):
-        left = Fraction(due).limit_denominator(2**12)
-        parts = max(1, _PARTS // left.denominator) * left.denominator
-        mine = sorted((share, place) for place, (one, share) in enumerate(solved.columns) if one.item == item)
-        for share, place in mine[:-1]:
-            part = min(left, Fraction(round(share * parts), parts))
-            left -= part
-            exact += [(solved.columns[place][0], part)] if part else []
-        exact.append((solved.columns[mine[-1][1]][0], left))
-    return exact
 
 
 class Rounds:

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.algorithms import chain_tree as chain_tree_module, mxnet as mxnet_module
-from blinksim.graphs.rooted_trees import two_trees, two_trees_from
+from blinksim.algorithms.double_binary import two_trees_from
+from blinksim.graphs.rooted_trees import two_trees
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,7 @@ import numpy as np
 from blinksim import data_files
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import CALLED, Collective
-from blinksim.errors import FileError, InputError, unknown
-from blinksim.formats.error_locations import blamed_on
+from blinksim.errors import FileError, InputError, blamed_on, unknown
 from blinksim.gpu.execution.emulate import emulate, wire_piece
 from blinksim.gpu.programs.fit import quicker_protocol
 from blinksim.gpu.programs.of_calls import Call, Segment, call_program, launched
