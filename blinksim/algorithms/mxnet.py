@@ -16,7 +16,6 @@ from fractions import Fraction
 from random import Random
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
@@ -25,6 +24,7 @@ from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.graphs.arrays import Bools
 from blinksim.graphs.connectivity import breadth_first
 from blinksim.packing import balanced
+from blinksim.packing.balanced import Weights
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -43,8 +43,6 @@ PENALTY = 0.7
 # Values of the link matrix: a route over PCIe and CPUs, one NVLink lane, two lanes or more. 0: a GPU and itself.
 PCIE, SINGLE, DOUBLE = 1, 2, 3
 TREES = ("auto", "single", "multi")
-
-Matrix = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class BalancedTree:
 # --- the link matrix ------------------------------------------------------------------------------------------------
 
 
-def link_matrix(topology: Topology) -> Matrix:
+def link_matrix(topology: Topology) -> Weights:
     """The class of the route between every two ranks: 0 itself, `PCIE`, `SINGLE` or `DOUBLE`; shape (n, n).
 
     A route through switches alone counts like a link with the lanes of its narrowest part.
@@ -89,7 +87,7 @@ def link_matrix(topology: Topology) -> Matrix:
     return matrix
 
 
-def corrected(matrix: Matrix, peers: Bools) -> Matrix:
+def corrected(matrix: Weights, peers: Bools) -> Weights:
     """The matrix that a driver reports, unless it calls a pair PCIe that can access each other's memory (`peers`).
 
     Such a matrix is ignored (seen with CUDA 9.2 on a p3.16xlarge): peers count as one lane, others as PCIe.
@@ -100,12 +98,12 @@ def corrected(matrix: Matrix, peers: Bools) -> Matrix:
     return np.where(apart, np.where(peers, SINGLE, PCIE), 0).astype(np.float32)
 
 
-def connected(matrix: Matrix) -> bool:
+def connected(matrix: Weights) -> bool:
     """True if links better than PCIe connect all GPUs."""
     return len(breadth_first(0, lambda gpu: np.flatnonzero(matrix[gpu] > PCIE).tolist())) == len(matrix)
 
 
-def weighted(matrix: Matrix) -> Matrix:
+def weighted(matrix: Weights) -> Weights:
     """The weights that trees are made from: PCIe gets 0 where NVLink connects all GPUs, else 1/n (it is shared)."""
     pcie = np.float32(0 if connected(matrix) else 1 / len(matrix))
     return np.where(matrix == PCIE, pcie, matrix).astype(np.float32)
@@ -115,7 +113,7 @@ def weighted(matrix: Matrix) -> Matrix:
 
 
 def grow(
-    weights: Matrix, roots: Sequence[int], *, penalty: float = PENALTY, backtrack: bool = False, seed: int = 0
+    weights: Weights, roots: Sequence[int], *, penalty: float = PENALTY, backtrack: bool = False, seed: int = 0
 ) -> list[BalancedTree]:
     """One tree from each of `roots`, in that order, each avoiding the links of those before it.
 
@@ -142,7 +140,7 @@ def grow(
     return trees
 
 
-def penalised(weights: Matrix, tree: BalancedTree, penalty: float) -> Matrix:
+def penalised(weights: Weights, tree: BalancedTree, penalty: float) -> Weights:
     """The weights after one more use of each link of the tree."""
     weights = weights.copy()
     for _, a, b in tree.sends:

@@ -10,7 +10,7 @@ from blinksim.algorithms.building.plan import Moves, SwitchPlan, with_gap
 from blinksim.algorithms.packed import build as build_packed
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
-from blinksim.bounds.optimum import OUT, OWN, PATH, abilities, best_trees
+from blinksim.bounds.optimum import OUT, OWN, PATH, best_trees
 from blinksim.bounds.quick import guessed_lengths
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -27,14 +27,14 @@ def build(topology: Topology, collective: Collective, *, bound: BoundResult | No
     bound: what `blinksim.bounds.bound` gave with in_network, if known already. Raises `InfeasibleError` where
     no switch does more than to forward, and where no optimum is found.
     """
-    if not abilities(topology):
+    if not topology.in_network:
         needs = f"packed_in_network needs a switch that multicasts or reduces; {topology.name} has none"
         edit = "'nvswitch can=forward,multicast,reduce_into_reader'"
         raise InfeasibleError(f"{needs} (machine files say it, or an edit such as {edit})")
     known = bound or find_bound(topology, collective, in_network=True)
     if known.in_network is None:
         return build_packed(topology, collective, bound=known)
-    grants = abilities(topology)
+    grants = topology.in_network
     _, sets, _ = best_trees(topology, collective, (), guessed_lengths(topology, collective, grants), grants)
     total, trees = shared_out(topology, collective, [trees for _, trees in sets])
     if not total:

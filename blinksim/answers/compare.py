@@ -25,7 +25,7 @@ from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry
-from blinksim.timing.contest import CandidateLike, Contest, able_of, each, least_time_of
+from blinksim.timing.contest import CandidateLike, Contest, each, least_time_of
 from blinksim.timing.library_model import SHARE, Library
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, labelled, left_out_words, links_at, rates_words
@@ -281,7 +281,7 @@ def least_of(projections: Sequence[Projection], part: Topology) -> float | None:
     """
     known = [one.least for one in projections if one.least]
     free = [(one, one.bound) for one in projections if known and one.bound and not one.least]
-    known += [least_time_of(part, one.collective, one.size, bound, able_of(part)) for one, bound in free]
+    known += [least_time_of(part, one.collective, one.size, bound, part.in_network) for one, bound in free]
     return min((one.time_s for one in known), default=None)
 
 

@@ -61,10 +61,9 @@ def bound(
     weights = check_shares(collective, topology.ranks, shares)
     require_served(topology, collective)
     if by_sums_alone(topology, collective, weights):
-        from blinksim.bounds.optimum import abilities
         from blinksim.bounds.quick import bounds_by_sums
 
-        return bounds_by_sums(topology, collective, packed_phases(topology), abilities(topology) if in_network else ())
+        return bounds_by_sums(topology, collective, packed_phases(topology), topology.in_network if in_network else ())
     instead = "ask how fast it will be (blinksim project), which comes with a bound without a search"
     budget.check(f"the exact bound of {collective.name}", topology, _seconds(topology, collective), instead)
     found = _bounds(topology, collective, weights)
@@ -124,16 +123,16 @@ def _bounds(topology: Topology, collective: Collective, shares: tuple[int, ...])
 @lru_cache(maxsize=_CACHED)
 def _in_network(topology: Topology, collective: Collective, shares: tuple[int, ...]) -> Bound | None:
     """The bound that grants what switches can do beyond forwarding, if it says more than the cuts."""
-    if collective.personalized or not any(device.in_network for device in topology.devices):
+    if collective.personalized or not topology.in_network:
         return None
     found = _bounds(topology, collective, shares)
     cuts = [entry.rate for entry in found if isinstance(entry.certificate, Cut)]
     if cuts and found[0].rate >= min(cuts):
         return None
-    from blinksim.bounds.optimum import abilities, best_bound
+    from blinksim.bounds.optimum import best_bound
     from blinksim.bounds.quick import guessed_lengths
 
-    grants = abilities(topology)
+    grants = topology.in_network
     guess = guessed_lengths(topology, collective, grants) if not shares else None
     best = best_bound(topology, collective, shares, guess, grants, found[0].rate if found[0].exact else Fraction(0))
     if best is None or not found[0].rate <= best[0].rate <= min(cuts, default=best[0].rate):

@@ -14,7 +14,6 @@ inside; or they go straight from rank to rank. The sums of a combine go the ways
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,13 +28,12 @@ from blinksim.graphs.arrays import Floats, Ints
 from blinksim.schedule.loads import resources
 from blinksim.schedule.step_loads import uses_of_messages
 from blinksim.textio.npy_files import array_in, content_of
-from blinksim.textio.text_files import MIB, decode, read_bytes, shown, write_bytes
+from blinksim.textio.text_files import MIB, PathLike, decode, read_bytes, shown, write_bytes
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.traffic import MOST_EXPERTS, MOST_IDS, MOST_RANKS, Routing, Traffic, first_of_equals
 from blinksim.units import whole
 
-PathText = str | os.PathLike[str]
 _MOST_BYTES = 1025 * MIB
 # Candidates that are drawn per token and round, as a multiple of k, and rounds, before the rest is drawn
 # exactly.
@@ -248,7 +246,7 @@ def token_bytes(hidden: int, dtype: str) -> int:
 
 
 def read_routing(
-    path: PathText, placement: int | PathText | None = None, *, ranks: int | None = None, **placing: Any
+    path: PathLike, placement: int | PathLike | None = None, *, ranks: int | None = None, **placing: Any
 ) -> Routing:
     """Read the experts of every token.
 
@@ -303,7 +301,7 @@ def read_routing(
         raise error if isinstance(error, FileError) else FileError(name, str(error)[:200]) from None
 
 
-def _numbers(path: PathText, data: bytes, what: str) -> list[list[int]]:
+def _numbers(path: PathLike, data: bytes, what: str) -> list[list[int]]:
     """The whole numbers of every line of a file."""
     found = []
     for number, line in enumerate(map(str.strip, decode(path, data, what).splitlines()), 1):
@@ -316,7 +314,7 @@ def _numbers(path: PathText, data: bytes, what: str) -> list[list[int]]:
     return found
 
 
-def write_routing(routing: Routing, path: PathText, force: bool = False) -> None:
+def write_routing(routing: Routing, path: PathLike, force: bool = False) -> None:
     """Write the experts of tokens for `read_routing`: in NumPy's format if the name is ``*.npy``, else CSV.
 
     Parameters

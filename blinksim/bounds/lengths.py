@@ -396,7 +396,7 @@ def more_than_forwards(topology: Topology) -> list[str]:
 def checked_grants(topology: Topology, grants: Iterable[str]) -> tuple[str, ...]:
     """What is granted to switches, in order; raises `InputError` for what none of them can do."""
     wanted = set(grants)
-    for grant in sorted(wanted - topology.in_network):
+    for grant in sorted(wanted.difference(topology.in_network)):
         raise InputError(f"no switch of {topology.name} can {BRANCHING.get(grant, repr(grant))}, which is granted")
     return tuple(ability for ability in BRANCHING if ability in wanted)
 

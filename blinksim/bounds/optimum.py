@@ -182,11 +182,6 @@ class TreeSet:
     hops: Callable[[int, int], Sequence[tuple[int, int]]] | None = None
 
 
-def abilities(topology: Topology) -> tuple[str, ...]:
-    """What the switches of a selected topology can do, sorted."""
-    return tuple(sorted(topology.in_network))
-
-
 def best_bound(
     topology: Topology,
     collective: Collective,

@@ -14,7 +14,6 @@ from blinksim.bounds import Bound as Entry, BoundResult
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
 from blinksim.bounds.certificates import listed
 from blinksim.bounds.experts import write_routing
-from blinksim.bounds.optimum import abilities
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
 from blinksim.bounds.together import Together
 from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, wanted_of
@@ -27,7 +26,6 @@ from blinksim.results import keyed
 from blinksim.textio.text_table import names, table
 from blinksim.timing.experts import routing_of
 from blinksim.timing.projection_result import links_at
-from blinksim.topology.elements import BRANCHING
 from blinksim.traffic import Traffic as Matrix
 from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
 
@@ -201,10 +199,10 @@ def _switch_lines(found: BoundResult) -> Iterator[str]:
     if found.even_granted is not None:
         yield f"the same where {granted_to_switches(found.even_granted.grants)}"
         return
-    able = set(abilities(found.topology))
+    able = found.topology.in_network
     cuts = [entry.rate for entry in found.bounds if entry.assumes == NOTHING]
     if able and cuts and found.headline.assumes != NOTHING and not found.collective.personalized:
-        words = granted_to_switches([grant for grant in BRANCHING if grant in able])
+        words = granted_to_switches(able)
         yield f"where {words}, at most {exact_GBps(min(cuts))} GB/s algbw, an upper bound that may not be attained"
 
 

@@ -212,8 +212,8 @@ class _Body:
         # Devices and links are known to be sound by now; what is left are the roles.
         blamed = self.keys.get("members") or self.keys.get("relays") or self.keys["root"]
         with blamed_on(blamed.error):
-            given: dict[str, Any] = {}
-            given |= {key: self._device_list(self.keys.get(key)) for key in ("members", "relays")}
+            roles = ("members", "relays")
+            given: dict[str, Any] = {key: self._device_list(self.keys.get(key)) for key in roles}
             for role in ("collective_links", "inter_node_links"):
                 kinds = self.keys[role].items(example="[nvlink]") if role in self.keys else []
                 given[role] = tuple(kind.choice(self.classes, "link class") for kind in kinds)
@@ -254,10 +254,8 @@ class _Body:
             node = given["node"].integer(-1, MAX_DEVICES) if "node" in given else 0
             capacity = given["capacity"].rate() if "capacity" in given else None
             can = self._abilities(given)
-            attributes = {}
-            if "attributes" in given:
-                named = given["attributes"].named(example="{sm: 70}")
-                attributes = {key: value.scalar() for key, (_, value) in named.items()}
+            named = given["attributes"].named(example="{sm: 70}") if "attributes" in given else {}
+            attributes = {key: value.scalar() for key, (_, value) in named.items()}
             for name in self._expand(given["name"]):
                 if name in self.device_lines:
                     first = f"first in line {self.device_lines[name]}"

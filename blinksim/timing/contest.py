@@ -46,7 +46,7 @@ from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as
 from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import Starts, cost, least_of_forest
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
-from blinksim.topology.elements import BRANCHING, Link, copies
+from blinksim.topology.elements import Link, copies
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import unserved
 from blinksim.topology.symmetry import alike_nodes, alike_nodes_of, encoded, node_generators
@@ -225,16 +225,11 @@ def ceiling_of(
     known = best_known(part, collective, tuple(grants))
     certificate = known.certificate
     assumes = of_blocks(granting(assumed_by(certificate, collective), *said), collective)
-    every = () if grants or collective.personalized else able_of(part)
+    every = () if grants or collective.personalized else part.in_network
     rate = best_known(part, collective, every).rate if every else certificate.rate
     more = (rate, granted_to_switches(every)) if rate > certificate.rate else None
     scope, shown = type(certificate).__name__.lower(), "" if assumes == NOTHING else assumes
     return Ceiling(certificate.rate, certificate.words(part), shown, scope, said, more, known.searched)
-
-
-def able_of(part: Topology) -> tuple[str, ...]:
-    """Abilities of a machine's switches beside forwarding."""
-    return tuple(ability for ability in BRANCHING if ability in part.in_network)
 
 
 # --- which candidates -------------------------------------------------------------------------------------------------

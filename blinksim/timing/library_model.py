@@ -34,7 +34,7 @@ from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
 from blinksim.results import Term
 from blinksim.textio.text_table import count
-from blinksim.timing.contest import MOST_SENDS, able_of, ceiling_of, least_time_of
+from blinksim.timing.contest import MOST_SENDS, ceiling_of, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, kin_of, library_time
@@ -308,7 +308,7 @@ class Library(TimingModel):
         """
         if collective not in self.parts:
             part = replace(self.question, collective=collective).part()
-            grants = able_of(part) if self.multicast and not collective.personalized else ()
+            grants = part.in_network if self.multicast and not collective.personalized else ()
             self.parts[collective] = part, grants, ceiling_of(part, collective, grants)
         return self.parts[collective]
 

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 LINES = ("ll", "ll128", "simple")
 NVLS = "nvls"
 _ROOTED = ("broadcast", "reduce")
-_STEPS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
+ROUNDS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
 _COUNTED = {"hop": "step", "chunk": "chunk"}
 _WORDS = {
     "start": "start", "rooted_start": "start", "byte": "bytes sent", "turn": "turn of the ring",
@@ -357,7 +357,7 @@ def addends(collective: str, ranks: int, size: int, line: str) -> Mapping[str, f
     if collective in _ROOTED:
         start = {"simple.rooted_start": 1} if line == "simple" else {f"{line}.start": 1, f"{line}.hop": 1}
         return {**start, f"{line}.byte": size}
-    steps = _STEPS[collective] * (ranks - 1)
+    steps = ROUNDS[collective] * (ranks - 1)
     ring = {f"{line}.start": 1, f"{line}.hop": steps, f"{line}.byte": size * steps / ranks}
     return {**ring, "simple.turn": size / ranks} if line == "simple" else ring
 

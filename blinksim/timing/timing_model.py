@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, ClassVar
@@ -17,11 +17,10 @@ from blinksim.results import Term
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule, abilities_used
 from blinksim.schedule.step_loads import Outline
-from blinksim.timing.contest import CandidatesLike, Contest, able_of, ceiling_of, enter_best, enter_named
+from blinksim.timing.contest import CandidatesLike, Contest, Say, ceiling_of, enter_best, enter_named
 from blinksim.timing.projection_result import Projection, of_part
 from blinksim.topology.graph import Topology
 
-Report = Callable[[str], None]
 # Bytes of a large collective.
 LARGE = 2**30
 
@@ -161,7 +160,7 @@ class ScheduleModel(TimingModel):
         part: Topology,
         collective: Collective,
         names: CandidatesLike | None = None,
-        report: Report | None = None,
+        report: Say | None = None,
         sizes: Collection[int] = (LARGE,),
         *,
         only_best: bool = False,
@@ -189,7 +188,7 @@ class ScheduleModel(TimingModel):
             # What switches can do beside forwarding, if the schedule has them do some of it, raises the
             # ceiling.
             forwards = isinstance(candidate.timed, Outline) or what.personalized
-            grants = () if forwards or not abilities_used(candidate.compact) else able_of(part)
+            grants = () if forwards or not abilities_used(candidate.compact) else part.in_network
             bound = ceiling_of(part, what, grants) if grants else contest.bound
             asked = of_part(part, collective=what, size=size, model=self.name, algorithm=name)
             asked |= {"terms": cost.terms, "bottleneck": cost.bottleneck, "details": cost.details}

@@ -22,7 +22,7 @@ from blinksim.errors import unknown
 from blinksim.results import Tabular, keyed
 from blinksim.textio.text_table import count
 from blinksim.topology import edits, elements, rules, selection
-from blinksim.topology.elements import Device, Fabric, Link
+from blinksim.topology.elements import BRANCHING, Device, Fabric, Link
 from blinksim.topology.selection import Names
 from blinksim.units import exact_GBps, format_time
 
@@ -185,10 +185,11 @@ class Topology(Tabular):
         return self.link_columns.classes
 
     @cached_property
-    def in_network(self) -> frozenset[str]:
-        """The operations that some device can do on data in flight (`Device.in_network`)."""
+    def in_network(self) -> tuple[str, ...]:
+        """What some device can do on data in flight (`Device.in_network`), in the order of `BRANCHING`."""
         sorts = {(device.kind, device.can): device for device in self.devices}
-        return frozenset[str]().union(*(device.in_network for device in sorts.values()))
+        able = frozenset[str]().union(*(device.in_network for device in sorts.values()))
+        return tuple(ability for ability in BRANCHING if ability in able)
 
     @property
     def ranks(self) -> int:

@@ -38,7 +38,7 @@ def cases(fn: str) -> list[Any]:
     return [pytest.param(case, id=name) for name, case in CASES.items() if case["fn"] == fn]
 
 
-def square(numbers: list[float]) -> mxnet.Matrix:
+def square(numbers: list[float]) -> balanced.Weights:
     count = round(len(numbers) ** 0.5)
     return np.array(numbers, dtype=np.float32).reshape(count, count)
 
@@ -52,7 +52,7 @@ def levels_of(leaves: Sequence[int]) -> list[Sequence[int]]:
     return [leaves[:: 1 << i] for i in range(balanced.depth_of(len(leaves)), -1, -1)]
 
 
-def tree_weight(weights: mxnet.Matrix, leaves: Sequence[int], penalties: bool = False) -> float:
+def tree_weight(weights: balanced.Weights, leaves: Sequence[int], penalties: bool = False) -> float:
     return float(balanced.tree_weights(weights, np.array([leaves]), penalties)[0])
 
 
@@ -220,7 +220,7 @@ def test_trees_of_random_machines(case: dict[str, Any]) -> None:
 # --- the reference trees ----------------------------------------------------------------------------------------------
 
 
-def check_tree(weights: mxnet.Matrix, tree: BalancedTree) -> None:
+def check_tree(weights: balanced.Weights, tree: BalancedTree) -> None:
     """Spanning, n-1 sends, all on links, everybody heard before sending, ceil(log2 n) rounds."""
     count = len(weights)
     sent: set[int] = set()

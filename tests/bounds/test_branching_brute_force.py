@@ -13,7 +13,7 @@ from strategies import topologies
 
 from blinksim.algorithms.building.branching_trees import shared_out
 from blinksim.bounds import bound
-from blinksim.bounds.optimum import abilities, best_trees
+from blinksim.bounds.optimum import best_trees
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.topology.graph import Device, Link, Topology
@@ -45,7 +45,7 @@ def able(topology: Topology, kinds: dict[str, tuple[tuple[str, ...], str | None]
 
 
 def assert_exact(topology: Topology, collective: Collective) -> None:
-    grants = abilities(topology)
+    grants = topology.in_network
     expected = best_rate(topology, collective.name, collective.root, frozenset(grants))
     lengths, sets, attained = best_trees(topology, collective, grants=grants)
     assert attained

@@ -46,7 +46,6 @@ from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resour
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
 from blinksim.timing.alpha_beta import Paths, Starts, crossed, step_kinds
-from blinksim.timing.contest import able_of
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.public_tables import SetUpName
 from blinksim.timing.measured_constants import NVLS
@@ -515,7 +514,7 @@ class Expectation:
     @property
     def bound(self) -> Bound:
         """The one that no run exceeds, as in `blinksim.project`: for switches that add where they may."""
-        return self.bounds.holding(able_of(self.part) if self.multicast else ())
+        return self.bounds.holding(self.part.in_network if self.multicast else ())
 
     def others(self, size: int) -> dict[str, float]:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""

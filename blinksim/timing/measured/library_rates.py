@@ -29,14 +29,13 @@ from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
 from blinksim.textio.text_files import read_rows
 from blinksim.timing.measured.public_tables import Cell
-from blinksim.timing.measured_constants import FitError
+from blinksim.timing.measured_constants import ROUNDS, FitError
 
 Made = TypeVar("Made")
 
 CHOICE, STEPS = FORMS = ("choice", "steps")
 # The jobs that constants are for: adapters add up where several GPUs of a node use them.
 ONE_NODE, SEVERAL, ALONE = SCOPES = ("one node", "several nodes", "one GPU a node")
-_ROUNDS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
 EXCHANGES = ("alltoall", "gather", "scatter")
 _WORDS = {
     "start": "start",
@@ -126,7 +125,7 @@ def choice_counts(timing: Timing, collective: str, ranks: int, nodes: int, size:
     bytes_s = max(0.0, timing.time_s - latency_s)
     counts = {f"{key} latency": latency_s, f"{key} bytes": bytes_s, f"{key} ramp": math.sqrt(latency_s * bytes_s)}
     if nodes > 1:
-        rounds = _ROUNDS.get(collective, 1) * (nodes - 1)
+        rounds = ROUNDS.get(collective, 1) * (nodes - 1)
         counts[f"{key} across"] = rounds if timing.algorithm == "ring" else 2 * math.log2(nodes)
     if key == "ring Simple":
         counts[f"{key} turn"] = size / ranks
@@ -143,15 +142,15 @@ def step_counts(collective: str, ranks: int, nodes: int, size: int) -> dict[str,
         # On one node what a rank keeps takes as long as what it sends: times of 2, 4 and 8 GPUs are the same.
         # Between nodes only what leaves them counts.
         key, steps, moved = "exchange", ranks - 1, size * (1.0 if nodes == 1 else 1 - 1 / nodes)
-    elif collective in _ROUNDS:
-        key, steps = "rounds", _ROUNDS[collective] * (ranks - 1)
+    elif collective in ROUNDS:
+        key, steps = "rounds", ROUNDS[collective] * (ranks - 1)
         moved = size * steps / ranks
     else:
         key, steps, moved = "rooted", 1, float(size)
     counts = {f"{key} start": 1.0, f"{key} hop": float(steps), f"{key} bytes": moved}
     counts[f"{key} ramp"] = math.sqrt(steps * moved)
     if nodes > 1 and key == "rounds":
-        counts[f"{key} across"] = _ROUNDS[collective] * (nodes - 1.0)
+        counts[f"{key} across"] = ROUNDS[collective] * (nodes - 1.0)
     return counts
 
 
