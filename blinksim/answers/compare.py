@@ -28,7 +28,7 @@ from blinksim.timing import model_registry
 from blinksim.timing.contest import CandidateLike, Contest, each, least_time_of
 from blinksim.timing.library_model import SHARE, Library
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
-from blinksim.timing.projection_result import Projection, labelled, left_out_words, links_at, rates_words
+from blinksim.timing.projection_result import Projection, labelled, left_out_words, links_at
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
@@ -124,7 +124,11 @@ class Comparison(Result):
     @property
     def rates(self) -> str:
         """The rates behind the rows, in words; a library's own choice has rates of its own."""
-        return rates_words(self.projections[-1]) if self.best() else ""
+        if not self.best():
+            return ""
+        by_table = grouped((one.rates, one.algorithm) for one in self.projections[-1])
+        most, *others = sorted(by_table, key=lambda table: -len(by_table[table]))
+        return ", but ".join([f"{most} rates", *(f"{', '.join(by_table[one])} at {one} rates" for one in others)])
 
     def best(self) -> tuple[Projection, ...]:
         """The quickest projection for each size; empty if no schedule is known."""

@@ -82,6 +82,11 @@ class Candidate:
         return self._written.parallel
 
     @property
+    def undivided(self) -> list[Candidate]:
+        """The same with every message on one route, if any is divided: each part of it costs a start."""
+        return [Candidate(self.timed)] if self.parallel else []
+
+    @property
     def steps(self) -> int:
         """Dependent sends on the longest path."""
         return self.timed.steps

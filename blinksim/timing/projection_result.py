@@ -327,15 +327,6 @@ class Projection(Rates, Result):
         return f"<Projection {self.sentence()}\n  bottleneck: {self.bottleneck}; rates: {self.rates}>"
 
 
-def rates_words(projections: Iterable[Projection]) -> str:
-    """At which rates the projections are: ``nominal rates``, or ``nominal rates, but nccl at nccl rates``."""
-    rates: dict[str, dict[str, None]] = {}
-    for projection in projections:
-        rates.setdefault(projection.rates, {})[projection.algorithm] = None
-    most, *others = sorted(rates, key=lambda table: -len(rates[table]))
-    return ", but ".join([f"{most} rates", *(f"{', '.join(rates[table])} at {table} rates" for table in others)])
-
-
 def rates_of_links(rates: str, links: Collection[str]) -> str:
     """A table of rates, and which of these links it leaves out, such as ``measured (efa: nominal)``."""
     table, _, left_out = rates.removesuffix(": nominal)").partition(" (")
