@@ -120,13 +120,12 @@ class CutPool:
 
     The sets are numbered; `inside[v]` has bit i set if v lies in set i, so that one operation on whole
     numbers asks a question of all sets at once. slack[i]: capacity that enters set i, plus its own roots'
-    trees, minus all trees. tight: the bits of the sets without slack.
+    trees, minus all trees.
     """
 
     def __init__(self, graph: Digraph) -> None:
         self.inside = [0] * graph.count
         self.slack: list[int] = []
-        self.tight = 0
         self._rows: list[Bools] = []
         self._known: set[bytes] = set()
 
@@ -145,25 +144,18 @@ class CutPool:
 
     def measure(self, graph: Digraph) -> None:
         """Set every slack to what `graph` has."""
-        if not self._rows:
-            return
-        slack = graph.slack(np.array(self._rows))
-        self.slack = slack.tolist()
-        self.tight = sum(1 << number for number in np.flatnonzero(slack <= 0).tolist())
+        if self._rows:
+            self.slack = graph.slack(np.array(self._rows)).tolist()
 
     def below(self, amount: int) -> int:
         """The bits of the sets with less slack than `amount` (1 or more)."""
-        if amount == 1:
-            return self.tight
-        return sum(1 << number for number, value in enumerate(self.slack) if value < amount)
+        return int.from_bytes(np.packbits(np.less(self.slack, amount), bitorder="little").tobytes(), "little")
 
     def least(self, hit: int) -> int:
         """The least slack among the sets whose bits are set in `hit` (not 0)."""
-        return min((self.slack[number] for number in _bits(hit)), default=-1)
+        return min(self.slack[number] for number in _bits(hit))
 
     def pay(self, hit: int, amount: int) -> None:
         """Take `amount` of the slack of the sets in `hit`."""
         for number in _bits(hit):
             self.slack[number] -= amount
-            if self.slack[number] <= 0:
-                self.tight |= 1 << number

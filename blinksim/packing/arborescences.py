@@ -129,12 +129,11 @@ def _fill(graph: Digraph, pool: CutPool, grown: list[RootedTree], low: Mapping[i
             # The lowest of the trees that halving the copies asked for finds; of equally low ones the first, which
             # has the most copies, so that few trees suffice.
             ask = graph.roots[root]
-            best = _grow(graph, pool, root, ask)
+            best = _grow(graph, pool, root, ask, graph.count)
             while ask > 1 and (best.missing or best.height > low[root]):
                 ask //= 2
-                growth = _grow(graph, pool, root, ask)
-                if best.missing or (not growth.missing and growth.height < best.height):
-                    best = growth
+                growth = _grow(graph, pool, root, ask, graph.count if best.missing else best.height - 1)
+                best = best if growth.missing and not best.missing else growth
             if best.missing:
                 return best
             # As many copies of it as fit are taken out of `graph`.
@@ -156,8 +155,11 @@ def _taken_out(graph: Digraph, root: int, amount: int, edges: Sequence[Edge]) ->
     return RootedTree(root, amount, tuple(edges))
 
 
-def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
-    """Breadth first from `root` over arcs of `ask` or more, entering no pool set more often than its slack allows."""
+def _grow(graph: Digraph, pool: CutPool, root: int, ask: int, most: int) -> _Growth:
+    """Breadth first from `root` over arcs of `ask` or more, entering no pool set more often than its slack.
+
+    most: how high the tree may be.
+    """
     inside, slack, out = pool.inside, pool.slack, graph.out
     missing = len(graph.members) - (root in graph.members)
     growth = _Growth(root, missing)
@@ -169,11 +171,11 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int) -> _Growth:
     blocked = touched & poor
     level = [root]
     # What is blocked stays blocked, so every arc is asked once, when its tail has just been reached.
-    while missing:
+    while missing and growth.height < most:
         done = len(edges)
         for tail in level:
-            arcs = [(-capacity, head) for head, capacity in out[tail].items() if not here[head] and capacity >= ask]
             outside = ~inside[tail]
+            arcs = [(-capacity, head) for head, capacity in out[tail].items() if not here[head] and capacity >= ask]
             for _, head in sorted(arcs):
                 enters = inside[head] & outside
                 if enters & blocked:
@@ -546,11 +548,9 @@ class _Pairing:
         inside = pool.inside
         here = inside[via]
         hit = here & ~(inside[start] | inside[end]) | inside[start] & inside[end] & ~here
-        if hit & pool.tight:
+        if hit and (amount := min(amount, pool.least(hit))) <= 0:
             return
-        if hit:
-            amount = min(amount, pool.least(hit))
-            pool.pay(hit, amount)
+        pool.pay(hit, amount)
         starts[start] -= amount
         graph.take(start, via, amount)
         graph.take(via, end, amount)
