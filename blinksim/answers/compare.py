@@ -364,7 +364,8 @@ def compare(
     ordered = sizes_of(SIZES if sizes is None else sizes)
     if isinstance(model, Library) or (algorithms is None and model is None and search is None and not others):
         asked, wanted = machine if isinstance(machine, Question) else Question(machine), Collective.of(collective)
-        rivals = schedules(asked, wanted, ordered, report)
+        # The others are shown as well.
+        rivals = replace(schedules(asked, wanted, ordered, report), only_best=False)
         figures = tuple(answer(asked, wanted, ordered, report, model, rivals))
         timed = tuple(() if one.could is None else one.could.projections for one in figures)
         said = rivals.refused, rivals.left_out, simulating(rivals)

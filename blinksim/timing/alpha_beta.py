@@ -86,25 +86,14 @@ def cost(given: Candidate | Timed, size: int, gamma: float = 0.0, *, whole_messa
     timed, spread = (given.timed, given.parallel) if isinstance(given, Candidate) else (given, None)
     known, key = _known.setdefault(timed, {}), (size, gamma, spread, whole_messages)
     if key not in known:
-        known[key] = _clock(timed, spread).cost(size, gamma, whole_messages)
+        clocks = _clocks.setdefault(timed, {})
+        if spread not in clocks:
+            if isinstance(timed, Schedule | SymmetricSchedule) and timed.form == "forest" and timed.sends:
+                clocks[spread] = _Forest(timed, spread)
+            else:
+                clocks[spread] = _Steps(timed, spread)
+        known[key] = clocks[spread].cost(size, gamma, whole_messages)
     return known[key]
-
-
-def least_of_forest(given: Candidate, size: int) -> float:
-    """Seconds that a forest takes at least for `size` bytes, in however many pieces; 0 for steps."""
-    clock = _clock(given.timed, given.parallel)
-    return clock.least(size) if isinstance(clock, _Forest) else 0.0
-
-
-def _clock(timed: Timed, spread: Spread | None) -> _Forest | _Steps:
-    """What times a schedule at any size."""
-    known = _clocks.setdefault(timed, {})
-    if spread not in known:
-        if isinstance(timed, Schedule | SymmetricSchedule) and timed.form == "forest" and timed.sends:
-            known[spread] = _Forest(timed, spread)
-        else:
-            known[spread] = _Steps(timed, spread)
-    return known[spread]
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,8 +368,8 @@ class _Forest:
     load, rates: bytes of a byte over every resource, and bytes/s. each, longest: seconds of the starts of
     messages there. paths: of sends; in its order are route, images, share (of all images), alphas and transfer
     (seconds of a send alone, and for each byte of the size). uses: what routes occupy; by its entries are pace
-    (seconds for a byte), over (seconds of a start) and leaves (whether messages start there). lag, depth: the
-    latencies of the longest path, and seconds for each byte of the one of most bytes. aside: seconds for a byte
+    (seconds for a byte), over (seconds of a start) and leaves (whether messages start there). lag: the
+    latencies of the longest path. aside: seconds for a byte
     of what no route passes, such as sums at a switch. reduced: bytes of a byte that the device adds that adds most.
     """
 
@@ -412,7 +401,7 @@ class _Forest:
         self.share = share[order] * self.images
         self.alphas = spread.alphas(base.topology.link_columns)[self.route]
         self.transfer = share[order] / RouteUses.of(spread, own).rates(own.rates)[self.route]
-        self.lag, self.depth = map(self.paths.longest, (self.alphas, self.transfer))
+        self.lag = self.paths.longest(self.alphas)
         self.aside = float(np.delete(self.load / self.rates, uses.resource).max(initial=0))
         reduces = base.op == REDUCE
         amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
@@ -437,18 +426,6 @@ class _Forest:
                 np.maximum.at(begin, which, served)
             np.maximum.at(came, paths.target[first:end], begin + passing[first:end])
         return max(float(came.max(initial=0)), self.lag + size * self.aside)
-
-    def least(self, size: int) -> float:
-        """Seconds that no number of pieces falls below, by every resource: those of one, or those of more."""
-        busy, each = self.load * (size / self.rates), self.each
-        more = float((busy + 2 * each).max())
-        for start, byte in ((self.lag, 0.0), (0.0, self.depth)):
-            # The bytes of one piece fill the path, and each piece costs overhead: best are as many as balance.
-            rest = size * byte - busy
-            paced = np.where(rest > 4 * each, 2 * np.sqrt(np.maximum(rest, 0) * each), 2 * each + rest / 2)
-            more = max(more, start + float((busy - each + paced).max()))
-        # Sums in another order may differ in their last digits.
-        return min(more, max(self.lag, size * self.depth, float((busy + each).max()))) * (1 - 1e-9)
 
     def cost(self, size: int, gamma: float, whole_messages: bool = False) -> Cost:
         """The time, in as many pieces as are best."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
+from itertools import chain
 from math import inf, lcm
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -44,7 +45,7 @@ from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.loads import RouteUses, resources, single_routes
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.schedule.step_loads import Outline
-from blinksim.timing.alpha_beta import Starts, cost, least_of_forest
+from blinksim.timing.alpha_beta import Starts, cost
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import Link, copies
 from blinksim.topology.graph import Topology
@@ -90,6 +91,8 @@ class Contest(Tabular):
         What models without a schedule answer for a size, by name.
     whole : set of str
         Those of `candidates` that stand, with all trees, at any size.
+    only_best : bool
+        Only the quickest at a size is asked for, so that what is slower for sure needs no time of its own.
 
     Examples
     --------
@@ -112,6 +115,7 @@ class Contest(Tabular):
     slower: list[str] = field(default_factory=list)
     others: dict[str, Answer] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
+    only_best: bool = False
 
     @cached_property
     def schedules(self) -> dict[str, Schedule]:
@@ -130,7 +134,8 @@ class Contest(Tabular):
 
     def among(self, candidates: dict[str, Candidate]) -> Contest:
         """The same contest among other schedules."""
-        return Contest(self.topology, self.collective, self.model, self.bound, candidates)
+        asked = self.topology, self.collective, self.model, self.bound
+        return Contest(*asked, candidates, only_best=self.only_best)
 
     def only(self, *names: str) -> Contest:
         """The same contest among the algorithms named."""
@@ -143,13 +148,19 @@ class Contest(Tabular):
 
         On the links these are without packed trees whose start costs more than they gain.
         """
-        found = dict(self.candidates)
+        found, most = dict(self.candidates), self.most(size)
         for name in found.keys() - self.whole:
             every = [found[name], *self.besides[name]]
             if name == "packed" and self.on_links:
-                every = [fewer_trees(one, size) for one in every]
+                every = [fewer_trees(one, size, most) for one in every]
             found[name] = min(every, key=lambda one: cost(one, size).time_s) if every[1:] else every[0]
         return self.among(found)
+
+    def most(self, size: int) -> float:
+        """Seconds from which on no time for `size` bytes matters: those of the quickest if only that counts."""
+        rivals = chain(self.candidates.values(), *self.besides.values())
+        times = (cost(one, size).time_s for one in rivals if self.only_best and self.model.by_alpha_and_beta)
+        return min(times, default=inf)
 
     def projections(self, size: int, best: bool = False) -> list[Projection]:
         """One projection per schedule and other model for `size` bytes, quickest first.
@@ -239,6 +250,8 @@ CandidateLike: TypeAlias = "str | os.PathLike[str] | ScheduleLike"
 CandidatesLike: TypeAlias = "Iterable[CandidateLike] | CandidateLike"
 """Several of them, as a list or as text such as ``ring,chain``."""
 Say = Callable[[str], None]
+Seconds = Callable[[int], float]
+"""By the size in bytes."""
 # How the label of a schedule that is no file ends.
 _GIVEN = "(given)"
 NEARLY = 0.985
@@ -330,20 +343,29 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
         if len(sizes) > 1:
             raise InfeasibleError(f"{entry.name} makes a schedule for one size; ask for one size, or leave it out")
         return entry.parallel(part, collective, size=next(iter(sizes)))
-    return said_once(entry, part, collective) or forms(entry, part, collective, sizes)[0]
+    return said_once(entry, part, collective) or forms(entry, part, collective, sizes, lambda _: inf)[0]
 
 
-def forms(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> list[Candidate]:
-    """The schedule; of packed all forms at the best rate, or nearly, of which any may be quickest."""
+def forms(
+    entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int], most: Seconds
+) -> list[Candidate]:
+    """The schedule; of packed all forms at the best rate, or nearly, of which any may be quickest.
+
+    most: as `quickest_trees` takes it.
+    """
     packed = entry.name == "packed"
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
-    return quickest_trees(best, sizes) if packed and sizes else [best, *best.undivided]
+    return quickest_trees(best, sizes, most) if packed and sizes else [best, *best.undivided]
 
 
-def quickest_trees(best: Candidate, sizes: Collection[int]) -> list[Candidate]:
-    """These packed trees and others, the quickest at the largest size first; if as quick, at the smallest."""
-    every, ends = (best, *other_trees(best)), (max(sizes), min(sizes))
-    return sorted(every, key=lambda one: [cost(fewer_trees(one, size), size).time_s for size in ends])
+def quickest_trees(best: Candidate, sizes: Collection[int], most: Seconds) -> list[Candidate]:
+    """These packed trees and others, the quickest at the largest size first; if as quick, at the smallest.
+
+    most: seconds by the size from which on no time matters.
+    """
+    every = best, *other_trees(best)
+    ends = (max(sizes), min(sizes)) if every[1:] else ()
+    return sorted(every, key=lambda one: [cost(fewer_trees(one, s, most(s)), s).time_s for s in ends])
 
 
 @lru_cache(maxsize=8)
@@ -389,17 +411,17 @@ def _other_rooted_trees(best: Candidate, rate: Fraction, leaves: bool) -> list[S
     return [rooted_host_trees(part, best.timed.collective, aim, by_leaf=False, back=back) for aim, back in ways]
 
 
-def fewer_trees(whole: Candidate, size: int) -> Candidate:
+def fewer_trees(whole: Candidate, size: int, most: float = inf) -> Candidate:
     """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes.
 
-    Each tree costs the start of its messages, which may be more than a small share gains.
+    Each tree costs the start of its messages, which may be more than a small share gains. most: seconds from
+    which on no time matters.
     """
-    best, least = whole, cost(whole, size).time_s
+    best = whole
     floors = ((_SAFE * (byte_s * size + start_s).max(), made) for byte_s, start_s, made in thinner(whole))
     for floor, made in sorted(floors, key=itemgetter(0)):
-        one = made() if floor < least else None
-        if one and least_of_forest(one, size) < least and (time := cost(one, size).time_s) < least:
-            best, least = one, time
+        one = made() if floor < min(most, cost(best, size).time_s) else None
+        best = min(best, one or best, key=lambda each: cost(each, size).time_s)
     return best
 
 
@@ -488,11 +510,11 @@ def _kept(what: str, part: Topology, collective: Collective, build: Callable[[],
     return None
 
 
-def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best: bool = False) -> None:
+def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
     """Enters what ``best`` considers at these sizes; raises `InfeasibleError` if no algorithm is left.
 
-    only_best: of thousands of ranks, only what may be the quickest by alpha and beta is built; the rest is
-    `slower`.
+    Of thousands of ranks, if only the best is asked for, only what may be the quickest by alpha and beta is
+    built; the rest is `slower`.
     """
     part, collective = contest.topology, contest.collective
     # Packed trees first where those of one host or device serve all: they then cost less than anything else.
@@ -505,11 +527,12 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say, *, only_best:
         trees = _kept("trees of hosts", *job, lambda: symmetric(*job, aim, 0.0) or from_hosts(*job, aim))
         # A search that takes a second finds better ones where these miss the bound.
         if trees is not None and (part.ranks > _SOLVED.get("packed", 0) or (trees.rate or 0) >= _HOSTS * aim):
-            _enter(contest, packed, sizes, say, quickest_trees(trees, sizes))
+            _enter(contest, packed, sizes, say, quickest_trees(trees, sizes, contest.most))
     leader = _leader(contest, sizes)
-    _enter_elementary(contest, sizes, say, leader, brief=only_best and part.ranks > _MOST_TIMED)
+    brief = contest.only_best and contest.model.by_alpha_and_beta and part.ranks > _MOST_TIMED
+    _enter_elementary(contest, sizes, say, leader, brief=brief)
     _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
-    _enter_evened(contest, sizes, say, only_best)
+    _enter_evened(contest, sizes, say)
     if not contest.candidates:
         [(common, times)] = Counter(contest.refused.values()).most_common(1) or [("", 0)]
         # What holds for most of them is about the model or the machine, not about algorithms.
@@ -559,7 +582,7 @@ def _common_links(topology: Topology) -> tuple[Link, ...]:
     return tuple(links[place] for place in sorted(links))
 
 
-def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best: bool) -> None:
+def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
     """Enters what is quickest with only those links that all nodes have, if it is quicker: more links never cost time.
 
     Schedules by symmetry stay out, as the machine has fewer of these.
@@ -572,9 +595,9 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say, only_best:
     def moved(found: Candidate) -> Candidate:
         return Candidate(found.timed, found.parallel, lambda: Candidate(carried(found.schedule, part, "it")))
 
-    other = Contest(even, contest.collective, contest.model, ceiling_of(even, contest.collective))
+    other = replace(contest.among({}), topology=even, bound=ceiling_of(even, contest.collective))
     with suppress(InfeasibleError):
-        enter_best(other, sizes, say, only_best=only_best)
+        enter_best(other, sizes, say)
     written = [name for name, found in other.candidates.items() if not found.by_symmetry]
     for size in sizes if written else ():
         here, there = contest.at(size).candidates, other.at(size).candidates
@@ -639,7 +662,7 @@ def _enter(
     say(f"building {entry.name}")
     try:
         # At most half of the time that is left for all work, so that others are built, too.
-        left, build = budget.seconds_left(), partial(forms, entry, part, collective, sizes)
+        left, build = budget.seconds_left(), partial(forms, entry, part, collective, sizes, contest.most)
         most = min(inf if left is None else left / 2, _SEARCH_S if entry.solver else inf)
         every = ready or budget.within(None if most == inf else most, "schedule", build, spare=False)
         contest.model.check_schedule(every[0])
@@ -652,7 +675,7 @@ def _enter(
         contest.candidates[entry.name], *contest.besides[entry.name] = every
 
 
-def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable[[int], float] | None:
+def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Seconds | None:
     """How long an algorithm takes at least, by the size, before its routes are known; None for some."""
     from blinksim.algorithms.building.plan import Plan
 
@@ -676,7 +699,7 @@ def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Callable
     return lambda size: max(steps_s, byte_s * size)
 
 
-def _loses(contest: Contest, least: Callable[[int], float], sizes: Collection[int]) -> bool:
+def _loses(contest: Contest, least: Seconds, sizes: Collection[int]) -> bool:
     """True for what takes longer at all sizes, by its least time, than others that were built."""
     rate, ends, every = float(contest.bound.rate), (min(sizes), max(sizes)), contest.candidates.values()
     quickest = {size: min((cost(one, size).time_s for one in every), default=inf) for size in sizes}

@@ -173,9 +173,9 @@ class ScheduleModel(TimingModel):
         """
         collective.check_ranks(part.ranks)
         model, say = self.on(part), report or (lambda _: None)
-        found = Contest(part, collective, model, ceiling_of(part, collective))
+        found = Contest(part, collective, model, ceiling_of(part, collective), only_best=only_best)
         if names is None:
-            enter_best(found, sizes, say, only_best=only_best and model.by_alpha_and_beta)
+            enter_best(found, sizes, say)
         else:
             enter_named(found, names, sizes, say)
         return found
