@@ -55,6 +55,10 @@ def seconds_left(margin: float = 0.0) -> float | None:
     return left
 
 
+class SlowerError(Exception):
+    """A simulation ended early: the call takes longer than it may."""
+
+
 # What takes longer than about this is refused.
 MOST_SECONDS = 60
 _FLOW = 150e-9

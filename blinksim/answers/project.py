@@ -261,12 +261,11 @@ def rank(
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
     timing, topology = model.at(replace(question, collective=wanted))
     if isinstance(timing, ScheduleModel):
-        rivals = timing.contest(topology, wanted, names, report, [count], only_best=algorithms == BEST)
+        run = timing.contest(topology, wanted, names, report, [count], only_best=algorithms == BEST)
         if report is not None:
             report(f"timing by {timing.name}")
-        found = tuple(rivals.answers(count, best=algorithms == BEST))
-        refused, left_out, slower = rivals.refused, rivals.left_out, tuple(rivals.slower)
-        return Ranking(found, algorithms, None, refused, question.edits, left_out, slower)
+        found = tuple(run.answers(count, best=algorithms == BEST))
+        return Ranking(found, algorithms, None, run.refused, question.edits, run.left_out, _slower(run, found))
     found = tuple(timing.times(topology, wanted, [count], timing.best if algorithms == BEST else names))
     chooses = timing.best is not None and (names is None or tuple(names) == timing.best)
     chosen = timing.times(topology, wanted, [count], timing.best)[0] if chooses else None
@@ -651,14 +650,10 @@ def _launches(question: Question, collective: Collective, sizes: Sequence[int]) 
 
     Edits of links leave that as it is: without it fewer links would take less time.
     """
-    try:
-        part = replace(question.preferring_known(MEASURED), collective=collective).part()
-        if uncovered(part):
-            return {}
-        both = (models.schedule_model(name) for name in ("execution-closed", LINKS_ONLY))
-        run, sent = (model.contest(part, collective, None, None, sizes, only_best=True) for model in both)
-    except InfeasibleError:
+    part = replace(question.preferring_known(MEASURED), collective=collective).part()
+    if uncovered(part) or not (run := schedules(question, collective, sizes)).candidates:
         return {}
+    sent = models.schedule_model(LINKS_ONLY).contest(part, collective, None, None, sizes, only_best=True)
     more = {size: _best(run, size).best.time_s - sent.answers(size, best=True)[0].time_s for size in sizes}
     return {size: (Term("launches and flags", max(0.0, time_s), "launch"),) for size, time_s in more.items()}
 
@@ -670,10 +665,15 @@ def simulating(contest: Contest) -> Contest:
     return replace(contest, model=models.schedule_model("execution").on(contest.topology))
 
 
+def _slower(contest: Contest, found: Iterable[Projection]) -> tuple[str, ...]:
+    """Those of a contest that have no projection, as they are slower than others for sure."""
+    return *contest.slower, *contest.candidates.keys() - {one.algorithm for one in found}
+
+
 def _best(contest: Contest, size: int) -> Ranking:
     """The quickest schedule of a contest; programs that the formula finds about as quick are simulated."""
     found = tuple(simulating(contest).answers(size, best=True))
-    return Ranking(found, BEST, None, contest.refused, (), contest.left_out, slower=tuple(contest.slower))
+    return Ranking(found, BEST, None, contest.refused, (), contest.left_out, slower=_slower(contest, found))
 
 
 def _published_projection(question: Question, takes: Projection) -> Projection | None:

@@ -17,6 +17,7 @@ from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from blinksim.budget import SlowerError
 from blinksim.collective import CALLED
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.results import Term, keyed, total
@@ -139,22 +140,22 @@ class Executed(ScheduleModel):
         _, longest = max(zip(terms, names, strict=True), key=lambda pair: pair[0].time_s)
         return Breakdown(terms, longest, self.details(found, schedule))
 
-    def quicker(self, schedule: Schedule, size: int) -> ProtocolName:
-        """The protocol by which the schedule takes less time."""
-        return self.run(self.part or schedule.topology, schedule, size).protocol
-
     def rank_best(self, contest: Contest, size: int) -> list[Projection]:
         """The projections; those that the closed form or three launches find slower are its own."""
-        from blinksim.gpu.program_time.simulate_blocks import SlowerError
-
-        listed = Estimated(self.protocol, self.calls).on(contest.topology).rank(contest, size)
-        most, model, least = OF_THE_QUICKEST * listed[0].time_s, copy(self), dict[str, float]()
-        for name in (p.algorithm for p in listed if "protocol" in p.details and p.time_s <= most):
-            runs = self.estimates(contest.topology, contest.candidates[name].compact, size)
+        closed, listed = Estimated(self.protocol, self.calls).on(contest.topology), list[Projection]()
+        for name in contest.candidates:
+            with suppress(SlowerError):
+                listed += closed.rank(contest.only(name), size)
+                # If only the quickest counts, what is slower by its ports alone needs no estimate.
+                closed.most_s = OF_THE_QUICKEST * min(p.time_s for p in listed) if contest.only_best else inf
+        model, least = copy(self), dict[str, float]()
+        closed.most_s = OF_THE_QUICKEST * min(p.time_s for p in listed)
+        for name in (p.algorithm for p in listed if "protocol" in p.details and p.time_s <= closed.most_s):
+            runs = closed.estimates(contest.topology, contest.candidates[name].compact, size)
             least[name] = min(run.rates.launch_s + run.time.ports_s for run, _ in runs)
         found: list[Projection] = []
         # First whose port leaves most to win: its time spares the simulation of others.
-        for projection in sorted(listed, key=lambda p: least.get(p.algorithm, p.time_s)):
+        for projection in sorted(listed, key=lambda p: (least.get(p.algorithm, p.time_s), p.time_s)):
             name, time_s = projection.algorithm, projection.time_s
             model.most_s = found[0].time_s if found and "protocol" in projection.details else inf
             ahead = time_s < model.most_s or least.get(name, inf) <= SHORT_OF_PORTS * model.most_s
@@ -179,8 +180,6 @@ class Executed(ScheduleModel):
     def run(self, part: Topology, schedule: Schedule, size: int) -> Run:
         """The program by the protocol, and of the calls, that take less time, simulated; raises `SlowerError` if
         none was."""
-        from blinksim.gpu.program_time.simulate_blocks import SlowerError
-
         found: list[Run] = []
         most_s = self.most_s
         for estimate, times in self.estimates(part, schedule, size):
@@ -195,7 +194,10 @@ class Executed(ScheduleModel):
         return best
 
     def estimates(self, part: Topology, schedule: Schedule, size: int) -> list[tuple[Run, ScheduleTimes]]:
-        """The program by each protocol and of the calls that come into question, by the closed form, quickest first."""
+        """The program by each protocol and of the calls that come into question, by formula, quickest first.
+
+        Without those that take more than `most_s` by their ports alone; raises `SlowerError` if all do.
+        """
         from blinksim.gpu.program_time.closed_form import schedule_times
         from blinksim.gpu.programs.program import PROTOCOLS
 
@@ -206,7 +208,10 @@ class Executed(ScheduleModel):
         usual: Sequence[CallsName] = ("successive", "graph") if called else ("successive",)
         timers = [schedule_times(rates, calls) for calls in ((self.calls,) if self.calls else usual)]
         names = (self.protocol,) if self.protocol else PROTOCOLS if size <= MOST_PACKETS else PROTOCOLS[:1]
-        found = ((times.estimate(schedule, size, name), times) for times, name in product(timers, names))
+        ways = [way for way in product(timers, names) if way[0].least(schedule, size, way[1]) <= self.most_s]
+        if not ways:
+            raise SlowerError
+        found = ((times.estimate(schedule, size, name), times) for times, name in ways)
         return sorted(found, key=lambda pair: pair[0].time.time_s)
 
     def details(self, run: Run, schedule: Schedule) -> dict[str, Any]:

@@ -11,10 +11,11 @@ import pytest
 from h200_rates import H200, US
 
 from blinksim.answers.measurements.execution_fit import with_values
+from blinksim.budget import SlowerError
 from blinksim.errors import InputError
 from blinksim.gpu.program_time.closed_form import ScheduleTimes
 from blinksim.gpu.program_time.program_shape import round_bytes
-from blinksim.gpu.program_time.simulate_blocks import Blocks, Launches, SlowerError, busiest_port, forget, run_time
+from blinksim.gpu.program_time.simulate_blocks import Blocks, Launches, busiest_port, forget, run_time
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, worth_staging
 from blinksim.gpu.programs.of_calls import compile_schedule

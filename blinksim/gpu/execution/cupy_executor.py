@@ -257,8 +257,8 @@ def protocol_for(
         names = set(gpu_devices.names_of(chosen))
         part = replace(topology, execution=execution_rates(names.pop()) if len(names) == 1 else None)
         unmeasured = len(set(chosen)) < len(chosen) or schedule.sends > MOST_SENDS or uncovered(part)
-        quicker = quicker_protocol if unmeasured else Executed(calls="successive").on(part).quicker
-        protocol = quicker(schedule, size_bytes)
+        timed = None if unmeasured else Executed(calls="successive").run(part, schedule, size_bytes)
+        protocol = timed.protocol if timed else quicker_protocol(schedule, size_bytes)
     if protocol == "ll128" and not gpu_devices.keeps_lines_whole(cupy, chosen):
         if wanted:
             needs = "NVLink between all GPUs and compute capability 7.0: other links may split its lines"

@@ -22,6 +22,9 @@ from functools import lru_cache, partial
 from math import inf
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
+from blinksim.budget import SlowerError
 from blinksim.gpu.program_time import simulate_blocks as timing
 from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, wire
 from blinksim.gpu.programs import of_calls
@@ -409,16 +412,26 @@ class ScheduleTimes:
         known[size, protocol] = forms[handed].run(size, protocol, self.calls)
         return known[size, protocol]
 
+    def least(self, schedule: Schedule, size: int, protocol: ProtocolName) -> float:
+        """Seconds from launch to launch at least: none ends before a GPU's way out has carried all that it sends."""
+        count, ports = len(schedule.topology.devices), self.rates.ports
+        ways = np.bincount(schedule.src.astype(np.int64) * count + schedule.dst, minlength=count * count)
+        others = np.count_nonzero(ways.reshape(count, count), axis=1)
+        sent = np.bincount(schedule.src, (schedule.share_num / schedule.share_den)[schedule.chunk], count)
+        busy = sent * (1 + ports.fan * np.maximum(others - 1, 0)) / ports.out
+        scale = wire(self.rates.packets) if protocol == "ll128" else 1.0
+        return self.rates.launch_s + size * scale * float(busy.max(initial=0))
+
     def simulate(self, schedule: Schedule, size: int, protocol: ProtocolName, most_s: float = inf) -> Run:
         """Block by block; raises `SlowerError` if it ended early, for it takes more than `most_s` seconds."""
         known = self._simulated.setdefault(schedule, {})
         run, least_s = known.get((size, protocol), (None, 0.0))
         if run is None and least_s < most_s:
-            with suppress(timing.SlowerError):
+            with suppress(SlowerError):
                 run = self._block_by_block(schedule, size, protocol, most_s)
             known[size, protocol] = run, most_s
         if run is None:
-            raise timing.SlowerError
+            raise SlowerError
         return run
 
     def _block_by_block(self, schedule: Schedule, size: int, protocol: ProtocolName, most_s: float) -> Run:

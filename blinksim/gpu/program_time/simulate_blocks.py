@@ -33,6 +33,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from blinksim.budget import SlowerError
 from blinksim.errors import InputError, unknown
 from blinksim.gpu.program_time import program_shape
 from blinksim.gpu.program_time.program_shape import HERE, NONE, cached_share, wire
@@ -152,10 +153,6 @@ SHORT_OF_LAUNCH = 0.95
 _FIRST = attrgetter("first")
 # In place of the time of an arrival that is still to come, and of its number.
 _MISSING, _STILL_TO_COME = -1.0, -2
-
-
-class SlowerError(Exception):
-    """A simulation ended early: the call takes longer than it may."""
 
 
 class _Launch:
