@@ -405,7 +405,7 @@ def sweep(options: Sweep) -> None:
         wanted = collective_of(options.collective, **vars(options.data))
     options.check_files()
     journal = f"{options.output}.journal" if options.output else None
-    total, start, last = 0, monotonic(), monotonic()
+    total, last = 0, monotonic()
     with Working(f"sweeping {options.collective} on {machine}") as say:
 
         def report(done: int, of: int) -> None:
@@ -414,9 +414,8 @@ def sweep(options: Sweep) -> None:
             if now - last > _EVERY_S and not sys.stderr.isatty():
                 note(so_far)
                 last = now
-            ahead = (now - start) * (of - done) / max(done, 1)
-            left = f"about {format_time(float(f'{ahead:.2g}'))}" if ahead >= 1 else "less than 1 s"
-            say(f"{so_far}{f', {left} left' if done else ''}")
+            # How long the others take is not known: those of many nodes, which come last, take longest.
+            say(so_far)
 
         try:
             how: Any = vars(options.work) | {"base": question, "tokens": tokens, "bounds": options.bounds}
