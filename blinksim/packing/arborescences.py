@@ -430,7 +430,8 @@ def split_off(
     """
     wanted = graph.trees
     tail, head, _ = graph.arrays()
-    ends = np.unique(np.stack([np.append(tail, head), np.append(head, tail)]), axis=1)
+    # As pairs with their places, for which NumPy loads no masked arrays.
+    ends, _ = np.unique(np.stack([np.append(tail, head), np.append(head, tail)]), axis=1, return_index=True)
     neighbours = np.bincount(ends[0], minlength=graph.count)
     # Vertices with few neighbours come first, those of hosts before those of the fabric.
     members = {*graph.members, *graph.roots}
