@@ -157,10 +157,14 @@ class Contest(Tabular):
         return self.among(found)
 
     def most(self, size: int) -> float:
-        """Seconds from which on no time for `size` bytes matters: those of the quickest if only that counts."""
-        rivals = chain(self.candidates.values(), *self.besides.values())
-        times = (cost(one, size).time_s for one in rivals if self.only_best and self.model.by_alpha_and_beta)
-        return min(times, default=inf)
+        """Seconds from which on no time for `size` bytes matters: those of the quickest if only that counts.
+
+        Before any is known, what takes longer than a leader may (`_leader`): others come before it is thinned.
+        """
+        if not (self.only_best and self.model.by_alpha_and_beta):
+            return inf
+        times = (cost(one, size).time_s for one in chain(self.candidates.values(), *self.besides.values()))
+        return min(times, default=size / (NEARLY * _SAFE * float(self.bound.rate)))
 
     def projections(self, size: int, best: bool = False) -> list[Projection]:
         """One projection per schedule and other model for `size` bytes, quickest first.
