@@ -216,10 +216,9 @@ class Library(TimingModel):
     def prediction(self) -> Prediction | None:
         """NCCL's plan; None where another library runs, or its model says nothing."""
         tuner, whole = self._planned
-        if self.library != NCCL or len(whole.members) > MOST_GPUS_A_NODE * whole.nodes:
-            return None
         with suppress(BlinksimError):
-            return tuner.prediction(whole)
+            if self.library == NCCL and len(whole.members) <= MOST_GPUS_A_NODE * whole.nodes:
+                return tuner.prediction(whole)
         return None
 
     @cached_property
@@ -328,6 +327,14 @@ class Library(TimingModel):
             took = f"took {format_time(one.time_s)} for {format_size(one.size)}"
             origin += f"; other GPUs, {one.set.members}, {took}"
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
+        pick = details["choice"].partition(" ")[0]
+        # A ring sends over every cut what bus bandwidth counts, of which one carries a broadcast and no more.
+        by, rate = (Collective("broadcast"), found.busbw) if pick == "ring" else (taken.collective, found.algbw)
+        if pick in ("ring", "tree") and rate > (1 + 1e-9) * ceiling_of(part, by).rate:
+            details |= {"choice": "", "nccl_expects_s": {}}
+            details["origin"] += f"; no {pick}, which NCCL's model picks, is so quick on these links"
+            terms = (Term(f"other than by {pick}", found.time_s, ""),)
+            found = replace(found, terms=terms, bottleneck=terms[0].name)
         return replace(found, details=details, least=least, bound=bound, grants=grants)
 
     @_once
@@ -578,10 +585,9 @@ class Library(TimingModel):
     def _lesser(self, collective: Collective) -> list[Library]:
         """Machines with such nodes that send no more to others, if times were published of these, not of this one."""
         names = (self._name, *kin_of(self._name)) if self._name else ()
-        cells = {name: self._published_of(name) for name in names}
-        told = [name for name in names if any(one.nodes > 1 and self.published(one) for one in cells[name])]
-        told = [] if self._name in told else told
-        alike = (self._beside(self.nodes, self.ranks // self.nodes, name) for name in told)
+        told = {of for of in names for one in self._published_of(of) if one.nodes > 1 and self.published(one)}
+        each = self.ranks // self.nodes
+        alike = (self._beside(self.nodes, each, of) for of in names if of in told and self._name not in told)
         found = [one for one in alike if one._network == self._network]
         return [one for one in found if one.bounded(collective)[2].rate <= self.bounded(collective)[2].rate]
 
@@ -657,8 +663,8 @@ class Library(TimingModel):
         steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
         start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")
         terms = start, Term("bytes sent", size / float(ceiling_of(part, collective).rate), "links")
-        asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": "chains and trees"}
-        return Projection(**of_part(part, 1, **asked), terms=terms, bottleneck=terms[1].name)
+        asked = of_part(part, 1, collective=collective, size=size, model=MODEL, algorithm="chains and trees")
+        return Projection(**asked, terms=terms, bottleneck=terms[1].name)
 
     def _published_of(self, name: str) -> Sequence[Cell]:
         """Published cells by libraries that chose for themselves, with such switches and calls launched as these."""

@@ -151,6 +151,19 @@ def test_no_ring_takes_what_the_library_took_where_adapters_carry_less() -> None
     assert min(rings) >= 2 * 15 / 16 * 2**30 / 400e9 > found.time_s
 
 
+@pytest.mark.parametrize("nodes", [2, 3, 8])
+def test_no_ring_is_named_beside_a_rate_above_that_of_adapters(nodes: int) -> None:
+    """The sum of bus bandwidths of rings across two nodes is at most that of 32 adapters of 100 Gbit/s, by AWS."""
+    found = _taken("p5.48xlarge", nodes, [2**power for power in range(28, 35)])["allreduce"]
+    quick = [one for one in found if one.busbw > 32 * 100e9 / 8]
+    assert quick or nodes > 3
+    for one in quick:
+        words = " ".join((one.details["choice"], one.bottleneck, *(term.name for term in one.terms)))
+        assert "ring" not in words.replace("other than by ring", "")
+        assert "no ring, which NCCL's model picks, is so quick" in one.details["origin"]
+    assert all(one.details["choice"] for one in found if one not in quick)
+
+
 @pytest.mark.parametrize("name", ["project", "compare", "bound", "place", "levels"])
 def test_functions_say_where_nodes_go(name: str) -> None:
     takes = {"machine": "p5", "part": "p5", "collective": "allreduce"}
