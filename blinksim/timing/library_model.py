@@ -329,7 +329,8 @@ class Library(TimingModel):
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         pick = details["choice"].partition(" ")[0]
         # A ring sends over every cut what bus bandwidth counts, of which one carries a broadcast and no more.
-        by, rate = (Collective("broadcast"), found.busbw) if pick == "ring" else (taken.collective, found.algbw)
+        ring = pick == "ring"
+        rate, by = (found.busbw, Collective("broadcast")) if ring else (found.algbw, found.collective)
         if pick in ("ring", "tree") and rate > (1 + 1e-9) * ceiling_of(part, by).rate:
             details |= {"choice": "", "nccl_expects_s": {}}
             details["origin"] += f"; no {pick}, which NCCL's model picks, is so quick on these links"
@@ -607,9 +608,11 @@ class Library(TimingModel):
             # What is lent is no surer than where it was measured.
             lent = self._spread(AGAIN, size)
             spread = replace(spread, low=min(spread.low, lent.low), high=max(spread.high, lent.high))
-        if self.question.rates and (fit := self.machine.nccl_rates and self.machine.nccl_rates.error):
-            # Constants of a user's own are no surer than the times that they were fitted to.
-            spread = replace(spread, low=min(spread.low, 1 - fit.p90), high=max(spread.high, 1 + fit.p90))
+        if known.error and not any(row[:2] == (known.owner, EXPECTED) for row in library_rates.spreads()):
+            # Constants are no surer than the times that they were fitted to, where no other rig says how far off
+            # they are: of normal errors of which half are within 1, eight in ten are within 1.9.
+            off = 1 + 1.9 * known.error.median
+            spread = replace(spread, low=min(spread.low, 1 / off), high=max(spread.high, off))
         return _Modelled(known.time_s, known.terms, EXPECTED, known.origin, spread)
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:

@@ -114,6 +114,16 @@ def test_nothing_published_of_another_job_is_said_to_be_of_this(question: bs.Que
     assert "measured at" not in found.details["origin"]
 
 
+@pytest.mark.parametrize(("collective", "time_s"), [("broadcast", 33.398e-3), ("reduce", 32.436e-3)])
+def test_constants_let_no_byte_pass_quicker_than_links(collective: str, time_s: float) -> None:
+    """As published of 8 V100: 129 and 132 GB/s of at most 150 into a GPU, as six NVLinks of 25 are."""
+    found = bs.project("dgx1-v100", collective, 2**32)
+    assert isinstance(found, bs.Answer)
+    assert found.low_s < time_s < found.high_s
+    assert found.time_s == pytest.approx(time_s, rel=0.05)
+    assert found.time_s > 2**32 / 150e9
+
+
 def test_switches_that_may_not_add_have_figures_of_their_own() -> None:
     """Published for p5en at 8 GiB: 28.3 ms with NVLS, 38.0 ms without, within 2 %."""
     cells = {

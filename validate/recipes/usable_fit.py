@@ -1,7 +1,8 @@
 """Constants of a library on a machine from the part of its published tables that is stated for that.
 
 The fit is that of `blinksim.answers.logs.calibrate` for NCCL's constants: sums, robust, on relative errors, constants
-that the times do not determine left out.
+that the times do not determine left out. No bytes take less seconds than the links need: a constant that comes out so
+is what they need.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _START = {"start": 1e-5, "hop": 1e-6, "across": 1e-6, "turn": 1e-11}
 _FACTORS = ("latency", "bytes")
 _BYTE_S = 1e-11
 _FEWEST = 3
+# A time, what NCCL would take, and the seconds that the links need for the bytes.
+Taken = tuple[Cell, "Timing | None", float]
 # No fit counts a time as farther off, as a logarithm.
 _WILD = 0.7
 
@@ -43,12 +46,13 @@ def fit_machine(machine: str) -> list[LibraryRates]:
     Of one node they are for what NCCL's constants in the machine's file leave open.
     """
     jobs = Jobs(machine)
-    taken: list[tuple[Cell, Timing | None]] = []
+    taken = list[Taken]()
     for cell, fitted in with_places(public_tables.cells(machine)):
         timing = jobs.nccl_takes(cell) if fitted else None
         # What NCCL's constants in the machine's own file give needs no others.
         if fitted and nccl_time(machine, jobs.rates, jobs.job(cell), cell.size, timing) is None:
-            taken.append((cell, timing))
+            bound = jobs.bound(cell)
+            taken.append((cell, timing, cell.size / float(bound.rate) if bound else 0.0))
     found: list[LibraryRates] = []
     for (library, scope), cells in grouped(taken, _kind):
         forms = [_fitted(machine, library, scope, form, cells) for form in (CHOICE, STEPS)]
@@ -57,17 +61,15 @@ def fit_machine(machine: str) -> list[LibraryRates]:
     return found
 
 
-def _kind(one: tuple[Cell, Timing | None]) -> tuple[str, str]:
+def _kind(one: Taken) -> tuple[str, str]:
     cell = one[0]
     return cell.set.library.split()[0], scope_of(cell.nodes, cell.gpus)
 
 
-def _fitted(
-    machine: str, library: str, scope: str, form: str, cells: list[tuple[Cell, Timing | None]]
-) -> tuple[float, LibraryRates] | None:
+def _fitted(machine: str, library: str, scope: str, form: str, cells: list[Taken]) -> tuple[float, LibraryRates] | None:
     """The constants of one form and how far off they are, counted per degree of freedom; None if nothing is known."""
-    times, ranks = list[Timed](), list[int]()
-    for cell, timing in cells:
+    times, ranks, least = list[Timed](), list[int](), dict[str, float]()
+    for cell, timing, least_s in cells:
         job = LibraryJob(cell.collective, cell.gpus, cell.nodes, library)
         if form == STEPS:
             counts = step_counts(cell.collective, cell.gpus, cell.nodes, cell.size)
@@ -76,11 +78,16 @@ def _fitted(
         else:
             continue
         times.append(Timed(cell.time_s, counts))
+        # Factors on what NCCL says are of no link.
+        for name in counts if form == STEPS else ():
+            if name.endswith(" bytes"):
+                least[name] = max(least.get(name, 0.0), _digits(least_s / counts[name]))
         ranks.append(cell.gpus)
     if len(times) < _FEWEST:
         return None
     start, absent = _start(times, form)
-    found = fit_sums(times, start, absent)
+    absent |= {name: max(absent[name], most) for name, most in least.items()}
+    found = fit_sums(times, start, absent, least)
     if found is None:
         return None
     error = FitError.of(list(found.predicted), [time.seconds for time in times])

@@ -274,13 +274,14 @@ class MeasuredCell:
 
     @property
     def expected_s(self) -> float | None:
-        """Seconds by constants."""
-        return None if self.expected is None else self.expected.time_s
+        """Seconds by constants, no fewer than the bound allows."""
+        least = self.cell.size / float(self.bound.rate) if self.bound else 0.0
+        return None if self.expected is None else max(least, self.expected.time_s)
 
     @property
     def expected_error_pct(self) -> float | None:
         """By how much the time by constants is above the measured one."""
-        return None if self.expected is None else 100 * (self.expected.time_s / self.cell.time_s - 1)
+        return None if self.expected_s is None else 100 * (self.expected_s / self.cell.time_s - 1)
 
     @property
     def best_error_pct(self) -> float | None:

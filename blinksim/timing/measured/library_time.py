@@ -19,7 +19,7 @@ from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import CHOICE, EXCHANGES, ONE_NODE, choice_counts, scope_of, step_counts
-from blinksim.timing.measured_constants import NcclRates
+from blinksim.timing.measured_constants import FitError, NcclRates
 from blinksim.topology.graph import Topology
 
 NCCL = "NCCL"
@@ -71,11 +71,13 @@ class LibraryTime:
     """A time by constants.
 
     terms: they add up to it. origin: where the constants come from, in words. owner: the machine that they are of.
+    error: of the times that they were fitted to.
     """
 
     terms: tuple[Term, ...]
     origin: str
     owner: str
+    error: FitError | None
 
     @property
     def time_s(self) -> float:
@@ -113,7 +115,7 @@ def nccl_time(
     if line is None:
         return None
     terms = tuple(rates.terms(job.collective, job.ranks, size, line, job.channels))
-    return LibraryTime(terms, rates.origin_of(line), name)
+    return LibraryTime(terms, rates.origin_of(line), name, rates.error)
 
 
 def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> LibraryTime | None:
@@ -127,19 +129,16 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
         return None
     for rates in known:
         least, most = rates.ranks
-        if not least <= job.ranks <= most:
+        if not least <= job.ranks <= most or (rates.form == CHOICE and timing is None):
             continue
-        if rates.form != CHOICE:
-            counts = step_counts(job.collective, job.ranks, job.nodes, size)
-        elif timing is not None:
+        counts = step_counts(job.collective, job.ranks, job.nodes, size)
+        if rates.form == CHOICE and timing is not None:
             counts = choice_counts(timing, job.collective, job.ranks, job.nodes, size)
-        else:
-            continue
         if rates.covers(counts):
             gpus = f"{least} to {most} GPUs" if most > least else f"{most} GPUs"
             where = "" if scope == ONE_NODE else f" on {scope}" if "GPU" not in scope else ", one a node"
             origin = f"fitted to {rates.error.points} published times of {rates.machine}, {gpus}{where}"
-            return LibraryTime(tuple(rates.terms(counts)), origin, name)
+            return LibraryTime(tuple(rates.terms(counts)), origin, name, rates.error)
     return None
 
 
