@@ -320,12 +320,13 @@ class Library(TimingModel):
         ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
         any_launch = self.set_up != "graph" and self.nodes > 1
         origin = taken.details["origin"] + "; however calls are launched" * any_launch
-        jobs = [one for one in self._published_of(self._name) if one.collective == taken.collective.name]
-        rest = [one for one in self._of_this_job(jobs, apart=True) if one.set.members and self.published(one)]
+        others = self._of_this_job([one for one in self._published_of(self._name) if one.set.members], True)
+        told = *others, *self._of_this_job(self._published_of(self._name, forced=True))
+        rest = [one for one in told if one.collective == taken.collective.name and self.published(one)]
         if rest and taken.details["basis"] not in _PUBLISHED:
             one = min(rest, key=lambda one: abs(math.log(one.size / taken.size)))
-            took = f"took {format_time(one.time_s)} for {format_size(one.size)}"
-            origin += f"; other GPUs, {one.set.members}, {took}"
+            who = f"other GPUs, {one.set.members}," if one in others else f"with {one.set.algorithm} it"
+            origin += f"; {who} took {format_time(one.time_s)} for {format_size(one.size)}"
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         pick = details["choice"].partition(" ")[0]
         # A ring sends over every cut what bus bandwidth counts, of which one carries a broadcast and no more.
@@ -669,10 +670,13 @@ class Library(TimingModel):
         asked = of_part(part, 1, collective=collective, size=size, model=MODEL, algorithm="chains and trees")
         return Projection(**asked, terms=terms, bottleneck=terms[1].name)
 
-    def _published_of(self, name: str) -> Sequence[Cell]:
-        """Published cells by libraries that chose for themselves, with such switches and calls launched as these."""
+    def _published_of(self, name: str, forced: bool = False) -> Sequence[Cell]:
+        """Published cells by libraries that chose for themselves, or were `forced`.
+
+        With such switches and calls launched as these.
+        """
         adds = any(device.reads for device in self.machine.devices)
-        return public_tables.chosen_freely(name, adds, self.multicast, self.set_up)
+        return public_tables.chosen_freely(name, adds, self.multicast, self.set_up, forced)
 
     @cached_property
     def _cells(self) -> list[Cell]:

@@ -192,8 +192,7 @@ def model(name: ModelName | str, **given: Any) -> TimingModel:
     name = known_as(name)
     if odd:
         raise InputError(f"model={name} takes no {', '.join(odd)}")
-    preset = {} if name in MODELS else {"preset": name.removeprefix("projection:")}
-    return _class(name)(**preset, **given)
+    return _class(name)(**({} if name in MODELS else {"preset": name.removeprefix("projection:")}), **given)
 
 
 def schedule_model(name: str, **given: Any) -> ScheduleModel:

@@ -114,6 +114,19 @@ def test_nothing_published_of_another_job_is_said_to_be_of_this(question: bs.Que
     assert "measured at" not in found.details["origin"]
 
 
+def test_what_was_published_of_an_algorithm_that_was_forced_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rings on 8 H800 and MI325X, as their logs say; and constants of a DGX-1, which lends them to an ND40rs."""
+    for job, told in (
+        ("hgx-h800 reducescatter 1GiB", "; with Ring, Simple (forced) it took 5.83 ms for 1 GiB"),
+        ("mi325x allreduce 8GiB", "; with Ring (forced) it took 47.22 ms for 8 GiB"),
+        ("nd40rs-v2 allreduce 64MiB", "of dgx1-v100, 8 GPUs, Ring, Simple (forced); of dgx1-v100, its nearest"),
+    ):
+        assert run(["project", *job.split()]) == 0
+        assert told in capsys.readouterr().out
+    assert run(["project", "hgx-h100", "reducescatter", "1GiB"]) == 0
+    assert "forced" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("collective", "time_s"), [("broadcast", 33.398e-3), ("reduce", 32.436e-3)])
 def test_constants_let_no_byte_pass_quicker_than_links(collective: str, time_s: float) -> None:
     """As published of 8 V100: 129 and 132 GB/s of at most 150 into a GPU, as six NVLinks of 25 are."""

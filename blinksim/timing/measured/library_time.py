@@ -138,6 +138,9 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
             gpus = f"{least} to {most} GPUs" if most > least else f"{most} GPUs"
             where = "" if scope == ONE_NODE else f" on {scope}" if "GPU" not in scope else ", one a node"
             origin = f"fitted to {rates.error.points} published times of {rates.machine}, {gpus}{where}"
+            told = {public_tables.sets()[part.set] for part in library_rates.parts()}
+            forced = {one.algorithm for one in told if one.machine == name and "forced" in one.algorithm}
+            origin += ", ".join(["", *forced])
             return LibraryTime(tuple(rates.terms(counts)), origin, name, rates.error)
     return None
 

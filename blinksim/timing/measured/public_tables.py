@@ -146,20 +146,21 @@ def cells(machine: str) -> Sequence[Cell]:
 
 
 @cache
-def chosen_freely(machine: str, adds: bool, multicast: bool, set_up: str) -> Sequence[Cell]:
+def chosen_freely(machine: str, adds: bool, multicast: bool, set_up: str, told: bool) -> Sequence[Cell]:
     """The cells of a machine by libraries that chose for themselves; none for a machine without tables.
 
-    adds: its switches can add. multicast: they are let. set_up: how calls are launched.
+    adds: its switches can add. multicast: they are let. set_up: how calls are launched. told: those of
+    libraries that were told what to take, with switches or without.
     """
     if machine not in machines():
         return ()
     # Where switches can add, libraries let them unless they are set not to.
     unlike = {"off"} if multicast else {"on", "unknown"} if adds else {"on"}
     sums = dict.fromkeys(("allreduce", *HALVES), unlike)
-    free = (one for one in cells(machine) if "forced" not in one.set.algorithm and holds_for(one, set_up))
+    held = (one for one in cells(machine) if holds_for(one, set_up) and told == ("forced" in one.set.algorithm))
     # Bytes are never added by switches.
-    runs = ((one, one.nvls if one.adds_in_switches or not adds else "off") for one in free)
-    return [one for one, nvls in runs if nvls not in sums.get(one.collective, {"off"})]
+    runs = ((one, one.nvls if one.adds_in_switches or not adds else "off") for one in held)
+    return [one for one, nvls in runs if told or nvls not in sums.get(one.collective, {"off"})]
 
 
 @cache
