@@ -382,8 +382,7 @@ def first_come(
     assert not missing, "every wait must come to an end"
     if not record:
         return Run(finish)
-    table = np.frombuffer(begin, dtype=np.int64).reshape(max(amount), 1 << stage_bits)
-    return Run(finish, table[:, :stages])
+    return Run(finish, np.frombuffer(begin, dtype=np.int64).reshape(max(amount), 1 << stage_bits)[:, :stages])
 
 
 def _arrivals(graph: EventGraph) -> tuple[list[int], Callable[[int, int, int], list[tuple[int, int]]], dict[int, int]]:

@@ -553,8 +553,7 @@ class Library(TimingModel):
             ratios[math.log(neighbor.ranks)] = math.log(published.time_s / base.time_s)
             jobs.append(count(neighbor.nodes, "node") if self.nodes > 1 else count(neighbor.ranks, "GPU"))
         if ratios:
-            far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
-            weight = max(0.0, 1 - far)
+            weight = max(0.0, 1 - (len(ratios) < 2) * abs(at - min(ratios)) / math.log(_FADES_IN_NODES))
             ratio = math.exp(weight * np.interp(at, list(ratios), list(ratios.values())))
             # Near them times are as sure as those by constants.
             sure, about = self._spread(EXPECTED, size, self._known_as), model.spread

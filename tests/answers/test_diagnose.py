@@ -409,6 +409,7 @@ def test_what_is_slower_than_other_ways_may_have_taken_them(machine: str, nodes:
         ("dgx-a100", 1, 150, False),
         ("mi300x", 1, 200, True),
         ("dgx1-v100", 1, 90, True),
+        ("nd40rs-v2", 1, 30, True),
         ("hgx-h100", 4, 180, True),
         ("p5", 4, 180, True),
     ],
@@ -428,7 +429,7 @@ def test_an_edit_to_the_rate_that_is_blamed_takes_what_was_measured(
 
 @pytest.mark.parametrize(
     ("machine", "nodes", "busbw"),
-    [("dgx1-v100", 1, 60), ("nd40rs-v2", 1, 30), ("aurora", 1, 20), ("rtx-pro-6000-pcie", 1, 10), ("gaudi2", 4, 15)],
+    [("dgx1-v100", 1, 60), ("aurora", 1, 20), ("rtx-pro-6000-pcie", 1, 10), ("gaudi2", 4, 15)],
 )
 def test_no_rate_is_claimed_that_does_not_take_what_was_measured(machine: str, nodes: int, busbw: float) -> None:
     """Where NCCL finds fewer rings at that rate, and where a large part of a time does not come from links."""

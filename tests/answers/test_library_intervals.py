@@ -127,6 +127,30 @@ def test_what_was_published_of_an_algorithm_that_was_forced_says_so(capsys: pyte
     assert "forced" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("set_up", ["graph", "stream", "threads"])
+def test_a_run_is_of_one_kind_of_launch(set_up: SetUpName) -> None:
+    """Of every published run only its larger sizes hold for other launches: none below one that does not."""
+    for machine in public_tables.machines():
+        cells = [one for one in public_tables.cells(machine) if "forced" not in one.set.algorithm]
+        held = {*map(id, public_tables.chosen_freely(machine, True, True, set_up, False))}
+        held |= {*map(id, public_tables.chosen_freely(machine, True, False, set_up, False))}
+        for _, alike in grouped(cells, lambda one: (one.set, one.collective, one.gpus)):
+            out = max((one.size for one in alike if not public_tables.holds_for(one, set_up)), default=0)
+            assert not [one for one in alike if id(one) in held and one.size <= out]
+
+
+def test_calls_in_a_graph_take_no_longer_than_threads_were_published_to() -> None:
+    """Eight H100, alltoalls of 8 KiB and less: 7.1 to 9.5 us, but for single calls of 11 to 17 us."""
+    for power in range(9, 14):
+        published = [
+            one.time_s
+            for one in public_tables.cells("hgx-h100")
+            if (one.collective, one.gpus, one.size) == ("alltoall", 8, 2**power)
+        ]
+        found = bs.project("hgx-h100", "alltoall", 2**power)
+        assert found.time_s < 1.2 * float(np.median(published))
+
+
 @pytest.mark.parametrize(("collective", "time_s"), [("broadcast", 33.398e-3), ("reduce", 32.436e-3)])
 def test_constants_let_no_byte_pass_quicker_than_links(collective: str, time_s: float) -> None:
     """As published of 8 V100: 129 and 132 GB/s of at most 150 into a GPU, as six NVLinks of 25 are."""

@@ -175,7 +175,8 @@ class Diagnosis(Result):
         """Single bandwidth-bound sizes that are behind, though smaller and larger ones are less."""
         first = self.first_behind
         every = zip(self.lines, self.lines[1:], self.lines[2:], strict=False)
-        dips = [line for before, line, after in every if line.of_model < min(before.of_model, after.of_model)]
+        # Logs have four digits.
+        dips = [x for before, x, after in every if 1.001 * x.of_model < min(before.of_model, after.of_model)]
         return [x for x in self.judged if x.behind and x in dips and (not first or x.size < first.size)]
 
     @property

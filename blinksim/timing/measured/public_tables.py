@@ -157,7 +157,11 @@ def chosen_freely(machine: str, adds: bool, multicast: bool, set_up: str, told: 
     # Where switches can add, libraries let them unless they are set not to.
     unlike = {"off"} if multicast else {"on", "unknown"} if adds else {"on"}
     sums = dict.fromkeys(("allreduce", *HALVES), unlike)
-    held = (one for one in cells(machine) if holds_for(one, set_up) and told == ("forced" in one.set.algorithm))
+    chosen = [one for one in cells(machine) if told == ("forced" in one.set.algorithm)]
+    by_size = sorted(chosen, key=lambda one: one.size)
+    # A run is launched in one way: slow calls among quicker ones of more bytes wait for the host too.
+    waits = {(one.set, one.collective, one.gpus): one.size for one in by_size if not holds_for(one, set_up)}
+    held = (one for one in chosen if one.size > waits.get((one.set, one.collective, one.gpus), 0))
     # Bytes are never added by switches.
     runs = ((one, one.nvls if one.adds_in_switches or not adds else "off") for one in held)
     return [one for one, nvls in runs if told or nvls not in sums.get(one.collective, {"off"})]
@@ -180,9 +184,8 @@ def holds_for(cell: Cell, set_up: str) -> bool:
     Where nobody says how calls were launched, they count as those in a graph, and by threads.
     """
     said = cell.set.set_up
-    if cell.nodes > 1 or said == set_up or (said in ("", GRAPH) and set_up != STREAM):
-        return True
-    return beyond_host(cell.time_s, None if set_up == STREAM else cell.set)
+    alike = cell.nodes > 1 or said == set_up or (said in ("", GRAPH) and set_up != STREAM)
+    return alike or beyond_host(cell.time_s, None if set_up == STREAM else cell.set)
 
 
 def beyond_host(time_s: float, one: Set | None = None) -> bool:
