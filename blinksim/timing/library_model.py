@@ -549,8 +549,12 @@ class Library(TimingModel):
         model, at = self._modelled(collective, size), math.log(self.ranks)
         ratios, jobs = dict[float, float](), list[str]()
         for neighbor in self._neighbors(collective):
-            base, published = neighbor._modelled(collective, size, model.what), neighbor._taken(collective, size)
-            ratios[math.log(neighbor.ranks)] = math.log(published.time_s / base.time_s)
+            base = neighbor._modelled(collective, size, model.what)
+            # Times that fall as the size grows, as where a network changes its protocol, say no more than what they
+            # fall to.
+            later = (s for s in neighbor._known(collective) if s > size)
+            least_s = min(neighbor._taken(collective, s).time_s for s in (size, *later))
+            ratios[math.log(neighbor.ranks)] = math.log(least_s / base.time_s)
             jobs.append(count(neighbor.nodes, "node") if self.nodes > 1 else count(neighbor.ranks, "GPU"))
         if ratios:
             weight = max(0.0, 1 - (len(ratios) < 2) * abs(at - min(ratios)) / math.log(_FADES_IN_NODES))

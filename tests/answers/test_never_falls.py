@@ -11,6 +11,7 @@ from blinksim.collective import COLLECTIVES, Collective
 from blinksim.nccl.tuner.tuner import COLLECTIVES as TIMED
 from blinksim.timing.contest import ceiling_of, least_time_of
 from blinksim.timing.library_model import Library
+from blinksim.timing.measured.public_tables import cells as cells_of
 
 SIZES = [2**power for power in range(10, 35)]
 NODES = (1, 2, 8, 64)
@@ -196,3 +197,15 @@ def test_more_nodes_have_no_lower_bound() -> None:
         part, asked = bs.load("hgx-h100", nodes=nodes).select(), Collective("allreduce")
         least.append(least_time_of(part, asked, 2**10, ceiling_of(part, asked)).time_s)
     assert 5.6e-6 < least[0] <= least[1]
+
+
+def test_published_times_that_fall_hold_nothing_of_more_bytes_up() -> None:
+    """On 2 and 4 nodes of Alps 1 MiB was published with up to 0.9 and 1.5 ms, 2 MiB with 0.13 to 0.3."""
+    cells = [one for one in cells_of("alps") if (one.collective, one.gpus) in (("allreduce", 8), ("allreduce", 16))]
+    times = []
+    for size in (2**power for power in range(20, 27)):
+        found = bs.project(bs.load("alps", nodes=3), "allreduce", size)
+        assert min(one.time_s for one in cells if one.size >= size) <= found.time_s
+        assert found.time_s <= 1.1 * max(one.time_s for one in cells if one.size == size)
+        times.append(found.time_s)
+    assert times[-1] > 3 * times[0]

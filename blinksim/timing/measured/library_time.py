@@ -123,9 +123,8 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
     known = library_rates.all_rates().get((name, job.library.split()[0], scope), ())
     smallest = _smallest(name, scope, job.collective in EXCHANGES) if known else {}
     # Without a switch other numbers of GPUs of a node have other links.
-    alike = job.switched or job.ranks // job.nodes in smallest
     # Below the smallest message that was measured libraries take other algorithms.
-    if not alike or size < min(smallest.values(), default=0):
+    if not (job.switched or job.ranks // job.nodes in smallest) or size < min(smallest.values(), default=0):
         return None
     for rates in known:
         least, most = rates.ranks
