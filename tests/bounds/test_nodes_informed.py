@@ -94,3 +94,13 @@ def test_the_least_message_goes_along_a_route_without_circles(machine: bs.Topolo
     found = spreading(delays(drawn, bs.Collective("allreduce")))
     assert found is not None
     assert found.message == least
+
+
+@pytest.mark.parametrize("collective", ["alltoall", "allgather"])
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "nd-a100-v4"])
+def test_a_machine_that_lost_adapters_is_bound_as_it_was_or_later(machine: str, collective: str) -> None:
+    """What it can do the whole one can: one NIC, some of a node, most of all nodes."""
+    whole = bs.time_bound(bs.load(machine, nodes=2), collective, "8KiB")
+    for lost in ("n0.nic0", "n0.nic[0-3]", "n[0-1].nic[1-7]"):
+        poorer = bs.time_bound(bs.load(machine, nodes=2, edits=[f"without {lost}"]), collective, "8KiB")
+        assert poorer.time_s >= whole.time_s

@@ -11,7 +11,7 @@ from collections.abc import Container
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
-from itertools import combinations
+from itertools import combinations, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -551,8 +551,8 @@ class NodesInformed(Informed):
 def _told(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     """When the ranks of a part and the others are informed at the earliest, as `spread` does.
 
-    Each rank has the ports of its own kind; where these differ, as many as the most, each with the least of
-    everything.
+    Each rank has the ports of its own kind; where these differ, as many as the most, the quickest with the least
+    of all quickest ones, and so on: a machine that lost ports has not the best of everything on the others.
     """
     kinds = part.intersection(facts.ranks), frozenset(facts.ranks) - part
     near = [facts.two_nearest([(0, one, one) for one in kind], back=True) for kind in kinds]
@@ -565,10 +565,10 @@ def _told(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
                 sent, there = facts.overhead[link] + facts.latency[link], facts.dst[link]
                 left = (other_than(device, one[there]) for one in near)
                 ports.append(Port(facts.overhead[link], *(FAR if far is None else sent + far for far in left)))
-            found.add(tuple(sorted(ports)))
+            found.add(tuple(sorted(ports, key=lambda port: (min(port[1:]), port))))
         if len(found) > 1:
-            least = Port(*map(min, zip(*(port for ports in found for port in ports), strict=True)))
-            found = {(least,) * max(map(len, found))}
+            alike = (filter(None, ports) for ports in zip_longest(*found))
+            found = {tuple(Port(*map(min, zip(*ports, strict=True))) for ports in alike)}
         every.extend(found)
     return spread(tuple(every), tuple(map(len, kinds)))
 
