@@ -550,8 +550,8 @@ class Library(TimingModel):
         ratios, jobs = dict[float, float](), list[str]()
         for neighbor in self._neighbors(collective):
             base = neighbor._modelled(collective, size, model.what)
-            # Times that fall as the size grows, as where a network changes its protocol, say no more than what they
-            # fall to.
+            # Times that fall as the size grows, as where a network changes its protocol, say no more than what
+            # they fall to.
             later = (s for s in neighbor._known(collective) if s > size)
             least_s = min(neighbor._taken(collective, s).time_s for s in (size, *later))
             ratios[math.log(neighbor.ranks)] = math.log(least_s / base.time_s)
@@ -613,8 +613,8 @@ class Library(TimingModel):
             lent = self._spread(AGAIN, size)
             spread = replace(spread, low=min(spread.low, lent.low), high=max(spread.high, lent.high))
         if known.error and not any(row[:2] == (known.owner, EXPECTED) for row in library_rates.spreads()):
-            # Constants are no surer than the times that they were fitted to, where no other rig says how far off
-            # they are: of normal errors of which half are within 1, eight in ten are within 1.9.
+            # Constants are no surer than the times that they were fitted to, where no other rig says how far
+            # off they are: of normal errors of which half are within 1, eight in ten are within 1.9.
             off = 1 + 1.9 * known.error.median
             spread = replace(spread, low=min(spread.low, 1 / off), high=max(spread.high, off))
         return _Modelled(known.time_s, known.terms, EXPECTED, known.origin, spread)

@@ -551,8 +551,8 @@ class NodesInformed(Informed):
 def _told(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     """When the ranks of a part and the others are informed at the earliest, as `spread` does.
 
-    Each rank has the ports of its own kind; where these differ, as many as the most, the quickest with the least
-    of all quickest ones, and so on: a machine that lost ports has not the best of everything on the others.
+    Each rank has the ports of its own kind; where these differ, as many as the most, the quickest with the
+    least of all quickest ones, and so on: a machine that lost ports has not the best of everything on the others.
     """
     kinds = part.intersection(facts.ranks), frozenset(facts.ranks) - part
     near = [facts.two_nearest([(0, one, one) for one in kind], back=True) for kind in kinds]
