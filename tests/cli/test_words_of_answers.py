@@ -231,11 +231,11 @@ def test_a_refusal_names_the_argument(capsys: pytest.CaptureFixture[str], line: 
 
 def test_a_rate_that_takes_another_time_is_not_blamed(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, "diagnose", "--busbw", "60", "--size", "8GiB", "--machine", "dgx1-v100", status=1)
-    edit = "degrade nvlink bandwidth=9.99768GB/s"
+    edit = "degrade nvlink bandwidth=10.2686GB/s"
     takes = printed(capsys, "project", "dgx1-v100", "allreduce", "8GiB", "--edit", edit)
     time = re.search(r"dgx1-v100: ([\d.]+ ms) with NCCL", takes)
     assert time is not None, takes
-    words = f"not as if each lane of class nvlink carried 10 GB/s in place of 25: that takes {time[1]}\n"
+    words = f"not as if each lane of class nvlink carried 10.3 GB/s in place of 25: that takes {time[1]}\n"
     assert f"  behind      {words}" in out
 
 
