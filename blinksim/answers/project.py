@@ -525,7 +525,8 @@ def answer(
     while healthy is not None and healthy.healthy is not None:
         healthy = healthy.healthy
     programs = {} if healthy is None else _launches(healthy.question, collective, sizes)
-    found, narrow, sent, across = [], weakest(asked.machine), sent_by(part, collective), asked.nodes > 1
+    found, narrow, sent = [], weakest(asked.machine), sent_by(part, collective)
+    across = asked.nodes > 1
     for size, takes in zip(sizes, asked.times(asked.machine, collective, sizes), strict=True):
         best, every = None, list[Projection]()
         if contest.candidates:

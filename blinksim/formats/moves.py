@@ -183,7 +183,8 @@ class _Buffers:
 
     def first_home(self, rank: int, chunk: int) -> Place:
         """Where a rank keeps what arrives of a chunk: in its output if it belongs there, else in scratch."""
-        return Place(OUTPUT, self._starts_out[chunk]) if chunk in self._ends[rank] else self.room(rank, chunk)
+        belongs = chunk in self._ends[rank]
+        return Place(OUTPUT, self._starts_out[chunk]) if belongs else self.room(rank, chunk)
 
     def copies(self) -> Iterator[tuple[int, Place, Place, int]]:
         """What ends where it started: (rank, from, to, units)."""

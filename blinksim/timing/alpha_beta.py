@@ -284,7 +284,8 @@ class _Steps:
         runs = [(replace(step, load=step.load * seconds[step.resource]), times) for step, times in self.runs]
         terms, pieces = _paced(runs, (busy, self.starts), self.kinds, drain, self.steps, whole_messages)
         terms += (Term("reduction", gamma * size * self.reduced, "gamma"),) if gamma * self.reduced else ()
-        worst, held = _busiest((busy + pieces * self.starts) / sum(term.time_s for term in terms), self.sorts)
+        time = sum(term.time_s for term in terms)
+        worst, held = _busiest((busy + pieces * self.starts) / time, self.sorts)
         return Cost(terms, self.name(worst), held, self.steps, pieces)
 
 

@@ -752,7 +752,8 @@ def sends_of(outline: Outline) -> list[Sends]:
     """What the rounds of an outline send."""
     places, found = outline.topology.member_places, list[Sends]()
     for one in outline.rounds:
-        src, dst = (at if at is None else places[at] for at in (one.exchange.src, one.exchange.dst))
+        ends = one.exchange.src, one.exchange.dst
+        src, dst = (None if ranks is None else places[ranks] for ranks in ends)
         found.append((src, dst, float(one.message * one.times)))
     return found
 

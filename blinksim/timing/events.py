@@ -259,7 +259,8 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
         free[plan.servers] = table[:, -1, -1] + ramp[:, -1, -1] + hold[:, -1]
         if start is not None:
             start[:, plan.stages] = (table + ramp)[plan.row, :, plan.slot].T
-            table += ramp + (lag if (lag != lag[:1]).any() else lag[:1])[:, None, :]
+        later = lag if (lag != lag[:1]).any() else lag[:1]
+        table += ramp + later[:, None, :]
         if not alone:
             ready[:] = table[plan.row, :, plan.slot]
         finish = max(finish, int(ready[:, -1].max()))
@@ -382,7 +383,8 @@ def first_come(
     assert not missing, "every wait must come to an end"
     if not record:
         return Run(finish)
-    return Run(finish, np.frombuffer(begin, dtype=np.int64).reshape(max(amount), 1 << stage_bits)[:, :stages])
+    table = np.frombuffer(begin, dtype=np.int64).reshape(max(amount), 1 << stage_bits)
+    return Run(finish, table[:, :stages])
 
 
 def _arrivals(graph: EventGraph) -> tuple[list[int], Callable[[int, int, int], list[tuple[int, int]]], dict[int, int]]:

@@ -487,16 +487,17 @@ class Library(TimingModel):
             models, by = [one.links(collective, size, names) for one in both], "the links"
             times = [found.time_s for found in models]
             what = SENDS if collective.personalized else LINKS
+            # Routes over fewer links may have fewer starts, and libraries do not find them.
+            lost = float(healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate)
         else:
+            lost = 1.0
             times = [one._at_width(found) for one, found in zip(both, models, strict=True)]
         factor = times[0] / times[1]
         alike = self.multicast == healthy.multicast
         other = not alike, self.ranks != healthy.ranks, self.question.rates
         if not any(other) and all(map(_LESSEN.match, self.machine.edits)):
-            # Routes over fewer links may have fewer starts, and libraries do not find them.
-            lost = healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate if what != PREDICTED else 1
             start = models[1].terms[0].time_s / models[1].time_s
-            factor = max(factor, 1.0, start + (1 - start) * float(lost))
+            factor = max(factor, 1.0, start + (1 - start) * lost)
         scope = library_rates.scope_of(healthy.nodes, healthy.ranks)
         usual = times[1] * library_rates.spread_at(EVERY, EVERY, "", what, scope, size).middle
         share, (low, high) = min(1.0, usual / before.time_s), (before.details[end] for end in _ENDS)

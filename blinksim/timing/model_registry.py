@@ -192,7 +192,8 @@ def model(name: ModelName | str, **given: Any) -> TimingModel:
     name = known_as(name)
     if odd:
         raise InputError(f"model={name} takes no {', '.join(odd)}")
-    return _class(name)(**({} if name in MODELS else {"preset": name.removeprefix("projection:")}), **given)
+    preset = {} if name in MODELS else {"preset": name.removeprefix("projection:")}
+    return _class(name)(**preset, **given)
 
 
 def schedule_model(name: str, **given: Any) -> ScheduleModel:

@@ -220,7 +220,8 @@ class Projection(Rates, Result):
     def limit(self) -> tuple[str, float]:
         """What sets the time, and for which share: link classes, or a term in which no link need be busy."""
         top, classes = max(self.terms, key=lambda term: term.time_s), self.details.get("busy_by_class")
-        if not classes or (top.limit in NO_LINKS and 2 * top.time_s > self.time_s):
+        waits = top.limit in NO_LINKS and 2 * top.time_s > self.time_s
+        if not classes or waits:
             return top.name, top.time_s / self.time_s
         most = max(classes.values())
         # Of as many per cent as are said.

@@ -133,7 +133,8 @@ def fit(
             residual = np.log(seen / predicted)
             scale = _spread(residual, len(free))
             quantile = student_quantile(0.975, max(1, len(seen) - len(free)))
-            reach = np.minimum(quantile * _errors(residual, shares, _left(residual, len(free))), _MOST_REACH)
+            errors = _errors(residual, shares, _left(residual, len(free)))
+            reach = np.minimum(quantile * errors, _MOST_REACH)
             ends = zip(free, phi - reach, phi + reach, strict=True)
             intervals = {name: (float(np.exp(low)), float(np.exp(high))) for name, low, high in ends}
             return Fit(values, intervals, predicted, residual, _biweight(residual / scale), scale)

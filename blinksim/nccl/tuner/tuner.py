@@ -301,8 +301,9 @@ class Tuner:
             inter += graph.latency_inter * 1e6
         base = self.constants.base_latency[algorithm][protocol]
         levels = int(math.log2(job.nnodes))
+        local = job.ranks // job.nnodes - 1
         if algorithm == "tree":
-            return base + 2 * ((job.ranks // job.nnodes - 1) * intra + levels * inter)
+            return base + 2 * (local * intra + levels * inter)
         if algorithm == "nvls":
             return intra + (inter if job.nnodes > 1 else 0)
         if algorithm == "nvls_tree":

@@ -82,10 +82,11 @@ class TuningRule:
     ranks: int = DEFAULT
 
     def __post_init__(self) -> None:
+        protocols = tuple(name.lower() for name in PROTOCOLS)
         for what, value, known in (
             ("collective of NCCL's tuner", self.collective, COLLECTIVES),
             ("algorithm of NCCL", self.algorithm, ALGORITHMS),
-            ("protocol of NCCL", self.protocol, tuple(name.lower() for name in PROTOCOLS)),
+            ("protocol of NCCL", self.protocol, protocols),
         ):
             if value not in known:
                 raise unknown(what, value, known)

@@ -28,7 +28,7 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
 from blinksim.textio.text_files import read_rows
-from blinksim.timing.measured.public_tables import Cell
+from blinksim.timing.measured.public_tables import Cell, sets
 from blinksim.timing.measured_constants import ROUNDS, FitError
 
 Made = TypeVar("Made")
@@ -238,6 +238,13 @@ def parts() -> tuple[Part, ...]:
         return Part(row["set"], *which, int(row["least"]), int(row["every"]), row["constants"])
 
     return tuple(_table("parts.csv", part, "part of a table"))
+
+
+@cache
+def forced(machine: str) -> tuple[str, ...]:
+    """What libraries were told to take in the tables that constants of a machine are fitted to, in words."""
+    told = (sets()[part.set] for part in parts())
+    return tuple(sorted({one.algorithm for one in told if one.machine == machine and "forced" in one.algorithm}))
 
 
 def fitted(cell: Cell, place: int) -> bool:

@@ -123,8 +123,9 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
     known = library_rates.all_rates().get((name, job.library.split()[0], scope), ())
     smallest = _smallest(name, scope, job.collective in EXCHANGES) if known else {}
     # Without a switch other numbers of GPUs of a node have other links.
+    alike = job.switched or job.ranks // job.nodes in smallest
     # Below the smallest message that was measured libraries take other algorithms.
-    if not (job.switched or job.ranks // job.nodes in smallest) or size < min(smallest.values(), default=0):
+    if not alike or size < min(smallest.values(), default=0):
         return None
     for rates in known:
         least, most = rates.ranks
@@ -136,10 +137,8 @@ def _by_tables(name: str, job: LibraryJob, size: int, timing: Timing | None) -> 
         if rates.covers(counts):
             gpus = f"{least} to {most} GPUs" if most > least else f"{most} GPUs"
             where = "" if scope == ONE_NODE else f" on {scope}" if "GPU" not in scope else ", one a node"
-            origin = f"fitted to {rates.error.points} published times of {rates.machine}, {gpus}{where}"
-            told = {public_tables.sets()[part.set] for part in library_rates.parts()}
-            forced = {one.algorithm for one in told if one.machine == name and "forced" in one.algorithm}
-            origin += ", ".join(["", *forced])
+            jobs = ", ".join((f"{gpus}{where}", *library_rates.forced(name)))
+            origin = f"fitted to {rates.error.points} published times of {rates.machine}, {jobs}"
             return LibraryTime(tuple(rates.terms(counts)), origin, name, rates.error)
     return None
 
