@@ -34,9 +34,11 @@ EDITS = [
 def test_terms_and_bottleneck_are_of_the_choice(machine: str, nodes: int, edit: str, size: int) -> None:
     model, whole = Library().at(bs.Question(machine, nodes=nodes, edits=(edit,)))
     [found] = model.times(whole, Collective("allreduce"), [size])
-    algorithm, protocol = found.details["choice"].split()
+    algorithm, _, protocol = found.details["choice"].partition(" ")
     words = [*(term.name for term in found.terms), found.bottleneck]
     assert found.bottleneck in words[:-1]
+    # 2 x p5 were published with more than a ring's bus bandwidth at 1 GiB.
+    assert algorithm or (machine, size, words[0]) == ("p5", 2**30, "other than by ring")
     for word in words:
         if word.startswith("latency of ") and "," in word:
             assert word == f"latency of {algorithm}, {protocol}"

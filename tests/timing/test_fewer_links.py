@@ -174,5 +174,6 @@ def test_lost_bandwidth_costs_a_start_nothing(machine: str, nodes: int, edit: st
     for size in (2**10, 2**30):
         before, after = (bs.expect(one, ["allreduce"], [size]).takes[0].time_s for one in (healthy, edited))
         ratios.append(after / before)
-    assert 1 <= ratios[0] < 1.05
-    assert ratios[1] > 1.8
+    assert 1 - 1e-12 <= ratios[0] < 1.05
+    # Without half of its adapters NCCL takes trees on HGX H100, and not NVLS, which leaves a part of all adapters idle.
+    assert ratios[1] > 1.74
