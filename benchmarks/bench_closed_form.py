@@ -5,7 +5,7 @@
 First the ratio of the two times, over all algorithms that are found quickly, all collectives, 1 KiB to 1 GiB on H200.
 `OVERSTATED` in blinksim/timing/execution_model.py must exceed the largest of a form. Then, of the quickest program of
 each question, the time as a share of what its third launch takes: `SHORT_OF_LAUNCH` in
-blinksim/gpu/program_time/simulate_blocks.py must be below all. Then CPU seconds of whole answers by both, beside
+blinksim/gpu/execution_time/simulate_blocks.py must be below all. Then CPU seconds of whole answers by both, beside
 alpha-beta. Aims: a comparison of 21 sizes in 3 s, a projection in 0.3 s.
 """
 
@@ -22,9 +22,9 @@ from time import process_time
 import blinksim as bs
 from blinksim.collective import COLLECTIVES
 from blinksim.errors import BlinksimError
-from blinksim.gpu.program_time import simulate_blocks
-from blinksim.gpu.program_time.closed_form import ScheduleTimes, schedule_times
-from blinksim.gpu.program_time.simulate_blocks import Blocks
+from blinksim.gpu.execution_time import simulate_blocks
+from blinksim.gpu.execution_time.closed_form import ScheduleTimes, schedule_times
+from blinksim.gpu.execution_time.simulate_blocks import Blocks
 from blinksim.gpu.programs.program import Program
 from blinksim.timing.execution_model import MOST_PACKETS
 from blinksim.topology.graph import Topology

@@ -34,7 +34,7 @@ ROWS = (
     ("algorithms",),
     ("timing.measured_constants", "timing.alpha_beta"),
     ("nccl", "gpu.programs"),
-    ("gpu.program_time",),
+    ("gpu.execution_time",),
     ("formats",),
     ("machines",),
     ("question",),

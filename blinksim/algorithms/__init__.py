@@ -1,1 +1,1 @@
-"""Collective algorithms: each module builds the schedule of one; `registry` lists them."""
+"""Collective algorithms: each module is one, so that adding one is adding a file; `registry` finds them."""

@@ -12,7 +12,7 @@ from blinksim.cli.options import ALL_GPUS, Decimal, Options, Whole, argument, ch
 from blinksim.errors import InputError
 
 if TYPE_CHECKING:
-    from blinksim.gpu.program_time.simulate_blocks import CallsName
+    from blinksim.gpu.execution_time.simulate_blocks import CallsName
     from blinksim.timing.measured.public_tables import SetUpName
     from blinksim.timing.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
 

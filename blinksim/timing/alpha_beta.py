@@ -41,7 +41,7 @@ from blinksim.results import Term
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, resources, single_routes, whole_loads
 from blinksim.schedule.model import REDUCE, Schedule
-from blinksim.schedule.pipeline import climbed
+from blinksim.schedule.pieces import climbed
 from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.textio.text_table import count as counted
 

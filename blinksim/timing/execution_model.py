@@ -1,6 +1,6 @@
 """Programs on GPUs as a timing model: block by block, on machines whose constants were measured.
 
-The times are those of `blinksim.gpu.program_time`: `closed_form` estimates, `simulate_blocks` simulates.
+The times are those of `blinksim.gpu.execution_time`: `closed_form` estimates, `simulate_blocks` simulates.
 
 No program of GPUs has switches add. An allreduce by the algorithm ``nvls`` takes the time that was measured
 of NCCL's.
@@ -29,8 +29,8 @@ from blinksim.timing.timing_model import Breakdown, ScheduleModel
 from blinksim.units import format_rate, format_size, format_size_about
 
 if TYPE_CHECKING:
-    from blinksim.gpu.program_time.closed_form import Run, ScheduleTimes
-    from blinksim.gpu.program_time.simulate_blocks import CallsName
+    from blinksim.gpu.execution_time.closed_form import Run, ScheduleTimes
+    from blinksim.gpu.execution_time.simulate_blocks import CallsName
     from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.candidate import Candidate
     from blinksim.schedule.model import Schedule
@@ -82,7 +82,7 @@ class Executed(ScheduleModel):
     most_s = inf
 
     def __init__(self, protocol: ProtocolName | None = None, calls: CallsName | None = None) -> None:
-        from blinksim.gpu.program_time.simulate_blocks import CALLS
+        from blinksim.gpu.execution_time.simulate_blocks import CALLS
         from blinksim.gpu.programs.program import PROTOCOLS
 
         super().__init__()
@@ -101,7 +101,7 @@ class Executed(ScheduleModel):
         return model
 
     def check_schedule(self, candidate: Candidate) -> None:
-        from blinksim.gpu.program_time.simulate_blocks import IN_JOBS
+        from blinksim.gpu.execution_time.simulate_blocks import IN_JOBS
 
         reason = uncovered(self.part or candidate.compact.topology)
         if reason:
@@ -198,7 +198,7 @@ class Executed(ScheduleModel):
 
         Without those that take more than `most_s` by their ports alone; raises `SlowerError` if all do.
         """
-        from blinksim.gpu.program_time.closed_form import schedule_times
+        from blinksim.gpu.execution_time.closed_form import schedule_times
         from blinksim.gpu.programs.program import PROTOCOLS
 
         rates = part.execution

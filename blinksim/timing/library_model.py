@@ -2,7 +2,7 @@
 
 One source for all commands. Where somebody published the time of this very job, that is the figure; between
 and near the published sizes of the job the model below is scaled to them. That model is, in this order:
-constants that were fitted to published tables (`blinksim.timing.measured.library_time`); the time that NCCL's
+constants that were fitted to published tables (`blinksim.timing.measured.fitted_time`); the time that NCCL's
 own model states; what libraries send on the links: chains in the nodes and trees across them, at the rate
 that no schedule exceeds. The last two are multiplied by the factor that published times are above them. An
 edited machine takes as many times longer as the channels that NCCL would choose, or the links, carry less. No
@@ -36,8 +36,8 @@ from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import MOST_SENDS, ceiling_of, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, kin_of, library_time
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
-from blinksim.timing.measured.library_time import NCCL, LibraryJob, catalogued, kin_of, library_time
 from blinksim.timing.measured.public_tables import HALVES, SET_UPS, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner

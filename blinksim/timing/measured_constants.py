@@ -14,7 +14,7 @@ channel takes one chunk per rank in and one out to all. NCCL enlarges chunks wit
 public table of 8 H200 (Azure's AI-benchmarking-guide, 7 sizes) and holds with the same constants for five
 further tables of H100 and H200 (validate/recipes/nvls_times.py).
 
-**Programs** (`blinksim.gpu.program_time`). A machine's file states their constants under ``execution``,
+**Programs** (`blinksim.gpu.execution_time`). A machine's file states their constants under ``execution``,
 calibrated by measurements; they say nothing about the links that alpha-beta takes into account, and hold for
 the GPUs of one node that a switch joins.
 

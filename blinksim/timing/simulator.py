@@ -22,7 +22,7 @@ from blinksim.graphs.arrays import Floats, Ints, distinct
 from blinksim.results import Rates, Result, Term, keyed
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
-from blinksim.schedule.pipeline import MOST_PIECES, climbed
+from blinksim.schedule.pieces import MOST_PIECES, climbed
 from blinksim.textio.text_table import count
 from blinksim.timing import simulation_options
 from blinksim.timing.alpha_beta import cost

@@ -31,7 +31,7 @@ from blinksim.answers.project import Answer
 from blinksim.cli.main import run
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
-from blinksim.gpu.program_time.simulate_blocks import run_time
+from blinksim.gpu.execution_time.simulate_blocks import run_time
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.of_calls import compile_schedule

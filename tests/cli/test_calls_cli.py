@@ -10,7 +10,7 @@ import pytest
 
 from blinksim.cli.commands import ModelOptions
 from blinksim.cli.main import run
-from blinksim.gpu.program_time.simulate_blocks import CALLS
+from blinksim.gpu.execution_time.simulate_blocks import CALLS
 from blinksim.gpu.programs.program import PROTOCOLS
 
 PROJECT = ("project", "hgx-h200", "broadcast", "1MiB", "--rates", "measured", "--algorithm", "chain")

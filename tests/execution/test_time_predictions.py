@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from blinksim import machines
-from blinksim.gpu.program_time.simulate_blocks import run_time
+from blinksim.gpu.execution_time.simulate_blocks import run_time
 from validate.recipes import accuracy_page, aims, few_points, time_figures, time_predictions
 
 RESULTS = Path(__file__).resolve().parents[2] / "validate" / "results"

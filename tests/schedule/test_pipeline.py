@@ -14,7 +14,7 @@ from small_schedules import forests, full, helped, ring_allreduce, star_broadcas
 
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.pipeline import Scratch, scratch
+from blinksim.schedule.pieces import Scratch, scratch
 from blinksim.schedule.verify import verify
 
 

@@ -13,9 +13,9 @@ from h200_rates import H200, US
 from blinksim.answers.measurements.execution_fit import with_values
 from blinksim.budget import SlowerError
 from blinksim.errors import InputError
-from blinksim.gpu.program_time.closed_form import ScheduleTimes
-from blinksim.gpu.program_time.program_shape import round_bytes
-from blinksim.gpu.program_time.simulate_blocks import Blocks, Launches, busiest_port, forget, run_time
+from blinksim.gpu.execution_time.closed_form import ScheduleTimes
+from blinksim.gpu.execution_time.program_shape import round_bytes
+from blinksim.gpu.execution_time.simulate_blocks import Blocks, Launches, busiest_port, forget, run_time
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, worth_staging
 from blinksim.gpu.programs.of_calls import compile_schedule
@@ -191,7 +191,7 @@ def test_what_was_found_too_slow_is_simulated_again_only_for_more_time(monkeypat
     for _ in range(2):
         with pytest.raises(SlowerError):
             times.simulate(schedule, 2**24, "simple", 0.8 * time_s)
-        monkeypatch.setattr("blinksim.gpu.program_time.simulate_blocks.run_time", None)
+        monkeypatch.setattr("blinksim.gpu.execution_time.simulate_blocks.run_time", None)
     monkeypatch.undo()
     assert times.simulate(schedule, 2**24, "simple", 1.1 * time_s).time.time_s == time_s
 

@@ -12,8 +12,8 @@ import pytest
 from h200_rates import H200
 
 import blinksim as bs
-from blinksim.gpu.program_time import simulate_blocks as simulated
-from blinksim.gpu.program_time.closed_form import ScheduleTimes, schedule_times
+from blinksim.gpu.execution_time import simulate_blocks as simulated
+from blinksim.gpu.execution_time.closed_form import ScheduleTimes, schedule_times
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.execution_model import overstated

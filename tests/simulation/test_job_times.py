@@ -15,8 +15,8 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import answer
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.gpu.execution_time.closed_form import schedule_times
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.program_time.closed_form import schedule_times
 from blinksim.gpu.programs.dtypes import element_type
 from blinksim.gpu.programs.of_calls import Call
 from blinksim.timing.library_model import Library

@@ -7,7 +7,7 @@ import pytest
 import blinksim as bs
 from blinksim.algorithms.registry import candidates
 from blinksim.errors import BlinksimError
-from blinksim.gpu.program_time.closed_form import schedule_times
+from blinksim.gpu.execution_time.closed_form import schedule_times
 from blinksim.schedule.candidate import Candidate
 from blinksim.timing.execution_model import MOST_SENDS, SHORT_OF_PORTS, Executed
 

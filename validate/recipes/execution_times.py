@@ -25,7 +25,7 @@ from blinksim import machines
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.gpu.program_time.simulate_blocks import run_time
+from blinksim.gpu.execution_time.simulate_blocks import run_time
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.of_calls import compile_schedule

@@ -22,8 +22,8 @@ import yaml
 from scipy.optimize import least_squares
 
 import blinksim as bs
+from blinksim.gpu.execution_time.closed_form import ScheduleTimes
 from blinksim.gpu.jobs.job_plan import JobPlan
-from blinksim.gpu.program_time.closed_form import ScheduleTimes
 from blinksim.gpu.programs.dtypes import element_type
 from blinksim.gpu.programs.of_calls import Call
 from blinksim.gpu.programs.program import ProtocolName

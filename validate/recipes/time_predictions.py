@@ -24,7 +24,7 @@ from blinksim.answers.logs.calibrate import fit_nccl
 from blinksim.answers.logs.expectation import Sample, Series
 from blinksim.answers.measurements.execution_fit import Case, Map, fit_execution, processes
 from blinksim.collective import Collective
-from blinksim.gpu.program_time.simulate_blocks import run_time
+from blinksim.gpu.execution_time.simulate_blocks import run_time
 from blinksim.nccl.tuner.tuner import Prediction, predict
 from blinksim.timing.measured_constants import ExecutionRates, NcclRates, write_section
 from validate.recipes import few_points

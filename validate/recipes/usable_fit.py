@@ -16,6 +16,7 @@ from blinksim.answers.logs.fit import Fit, Timed, fit_sums
 from blinksim.answers.measurements.public import Jobs, grouped, with_places
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.timing.measured import public_tables
+from blinksim.timing.measured.fitted_time import LibraryJob, nccl_time
 from blinksim.timing.measured.library_rates import (
     CHOICE,
     STEPS,
@@ -25,7 +26,6 @@ from blinksim.timing.measured.library_rates import (
     scope_of,
     step_counts,
 )
-from blinksim.timing.measured.library_time import LibraryJob, nccl_time
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.timing.measured_constants import FitError
 

@@ -34,7 +34,7 @@ from blinksim.answers.logs.fit import Fitted, Floats, student_quantile
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import RateTable
-from blinksim.gpu.program_time.simulate_blocks import run_time
+from blinksim.gpu.execution_time.simulate_blocks import run_time
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.of_calls import compile_schedule

@@ -22,7 +22,7 @@ from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count, table
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.library_time import NCCL, LibraryJob, LibraryTime, library_time
+from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, LibraryTime, library_time
 from blinksim.timing.measured.public_tables import BANDS, Cell, Set, band_of
 from blinksim.timing.projection import equations, load_preset
 from blinksim.timing.projection_result import Ceiling

@@ -35,8 +35,8 @@ import numpy as np
 
 from blinksim.budget import SlowerError
 from blinksim.errors import InputError, unknown
-from blinksim.gpu.program_time import program_shape
-from blinksim.gpu.program_time.program_shape import HERE, NONE, cached_share, wire
+from blinksim.gpu.execution_time import program_shape
+from blinksim.gpu.execution_time.program_shape import HERE, NONE, cached_share, wire
 from blinksim.gpu.programs.program import BY_KEY, INBOX, READY, WAVES, ExecutionError, Longs, Program, receivers
 from blinksim.timing.measured_constants import ExecutionRates
 

@@ -2,7 +2,7 @@
 
 A block of the kernel runs the pieces of an op one after another, so the first and the last piece say when an
 op begins and ends to hand on data. These moments, each after those that it depends on, are what
-`blinksim.gpu.program_time.closed_form` walks. At one size each op has the bytes of its pieces and rounds, and
+`blinksim.gpu.execution_time.closed_form` walks. At one size each op has the bytes of its pieces and rounds, and
 the time that a block spends on them.
 """
 

@@ -25,8 +25,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from blinksim.budget import SlowerError
-from blinksim.gpu.program_time import simulate_blocks as timing
-from blinksim.gpu.program_time.program_shape import HERE, Moment, Op, Shape, Sized, wire
+from blinksim.gpu.execution_time import simulate_blocks as timing
+from blinksim.gpu.execution_time.program_shape import HERE, Moment, Op, Shape, Sized, wire
 from blinksim.gpu.programs import of_calls
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
@@ -383,7 +383,7 @@ class ScheduleTimes:
     rates : ExecutionRates
         Of the machine.
     calls : {"successive", "apart", "graph", "stream", "host"}
-        As `blinksim.gpu.program_time.simulate_blocks.run_time` takes it, or those of training jobs.
+        As `blinksim.gpu.execution_time.simulate_blocks.run_time` takes it, or those of training jobs.
     """
 
     def __init__(self, rates: ExecutionRates, calls: timing.CallsName = "successive") -> None:
