@@ -323,6 +323,7 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
         sizes = ", ".join(format_size(line.size) for line in found.odd[:6])
         facts.append(("odd sizes", f"{sizes}: behind, smaller and larger ones less so; measure again"))
     facts += [("small sizes", small)] if small else []
+    facts += [("NCCL found", told) for told in found.otherwise]
     facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
     return facts + [("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)")] * why
 

@@ -27,7 +27,7 @@ from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology, at_rates
 from blinksim.nccl.logs import tests_log
-from blinksim.nccl.logs.tests_log import Row, Run
+from blinksim.nccl.logs.tests_log import Channels, Row, Run
 from blinksim.results import Rates, Result, keyed
 from blinksim.textio.text_table import table
 from blinksim.timing.measured.public_tables import SetUpName
@@ -106,6 +106,8 @@ class Diagnosis(Result):
         A single figure in place of a log.
     strange : str
         Which GPUs the log names, if they are of another model than the machine's; else empty.
+    otherwise : tuple of str
+        What NCCL did otherwise than its model expects on this machine, as the log says, and what that costs.
 
     Examples
     --------
@@ -132,6 +134,7 @@ class Diagnosis(Result):
     in_place: bool
     stated: bool = False
     strange: str = ""
+    otherwise: tuple[str, ...] = ()
 
     @property
     def largest(self) -> Line:
@@ -345,7 +348,7 @@ class Diagnosis(Result):
         published["percent_of_published"] = 100 * line.of_model
         keys = "collective=collective.name ranks=part.ranks model=expectation.name bound_exact=bound.rate"
         keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal"
-        keys += " first_behind_size_bytes=first_behind.size"
+        keys += " first_behind_size_bytes=first_behind.size nccl_otherwise=otherwise"
         keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
         keys += " model_lane_GBps resembles odd_size_bytes complete published other_gpus=strange"
         seen, usual = map(in_GBps, lane[:2]) if lane else (None, None)
@@ -455,7 +458,8 @@ def diagnose(
     if not (lines := tuple(_lines(given, in_place, expectation))):
         raise InputError(f"{first.path}: has no size above 0")
     more = all(run.complete for run in given), in_place, stated, other_gpus(first, whole)
-    return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more)
+    otherwise = tuple(_otherwise(given, expectation))
+    return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more, otherwise)
 
 
 def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Iterator[Line]:
@@ -467,6 +471,19 @@ def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Ite
         # In a job most calls wait for a rank, or share the GPU with other kernels.
         time_s = times[len(times) // 4] if runs[0].group else median(times)
         yield Line(size, time_s, expectation.taken(size), wrong, took.get(size, ""))
+
+
+def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
+    """What NCCL's search found, as logs say, where its model finds other channels; and what it did without."""
+    predicted, nodes = expectation.prediction, expectation.part.nodes
+    for family, found in dict.fromkeys(pair for run in runs for pair in run.channels):
+        if graph := getattr(predicted, family, None):
+            ends = in_GBps(graph.bw_intra), in_GBps(graph.bw_inter)
+            usual = Channels(graph.nchannels, *ends, f"{graph.type_intra}/{graph.type_inter}")
+            (carried, told), (most, model) = found.at(nodes), usual.at(nodes)
+            if told != model:
+                yield f"{family}: {told}, expected {model}: {100 * carried / most:.0f} % of the bandwidth"
+    yield from dict.fromkeys(one for run in runs for one in run.without if nodes > 1)
 
 
 def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError, InputError
@@ -59,6 +60,21 @@ class RankPlace:
     name: str
 
 
+class Channels(NamedTuple):
+    """What NCCL's search prints of a family: how many, GB/s of each inside and between nodes, types of paths."""
+
+    count: int
+    inside: float
+    between: float
+    paths: str
+
+    def at(self, nodes: int) -> tuple[float, str]:
+        """GB/s of all together, and the channels in words; on one node the ports count for nothing."""
+        rate = min(self.inside, self.between) if nodes > 1 else self.inside
+        paths = self.paths if nodes > 1 else self.paths.partition("/")[0]
+        return self.count * rate, f"{self.count} of {rate:.4g} GB/s over {paths} paths"
+
+
 @dataclass(frozen=True)
 class Run:
     """One test of a log.
@@ -72,6 +88,7 @@ class Run:
     others waited for. set_up: how calls were launched, ``graph``, ``stream`` or ``threads`` of one process, empty
     where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like was set to, where the log says it. took:
     by bytes, the algorithm and protocol that NCCL says it took for an allreduce (NCCL_DEBUG_SUBSYS=TUNING).
+    channels: by family, what the searches of the ranks found (GRAPH). without: what NCCL says that it lacks.
     """
 
     path: str
@@ -89,6 +106,8 @@ class Run:
     set_up: str = ""
     adapters: str = ""
     took: tuple[tuple[int, str], ...] = ()
+    channels: tuple[tuple[str, Channels], ...] = ()
+    without: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
@@ -341,6 +360,13 @@ _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
 # By name, or in older releases by number.
 _CHOSE = re.compile(r"AllReduce: ([0-9]{1,19}) Bytes -> Algo ([0-6]|[A-Z_]+) proto ([0-2]|[A-Z]+[0-9]*)\b")
 _ALGO, _PROTO = (dict(zip("0123456", of, strict=False)) for of in (ALGORITHMS, PROTOCOLS))
+# ncclTopoPrintGraph (src/graph/search.cc); older releases say speed for bw. By the number of its pattern.
+_FOUND = re.compile(
+    r"Pattern ([1-5]), crossNic [0-2], nChannels ([0-9]{1,3}), "
+    r"(?:bw|speed) ([0-9.]{1,12})/([0-9.]{1,12}), type ([A-Z0-9/]{7})"
+)
+_FAMILY = {"4": "ring", "1": "tree", "2": "tree", "3": "tree", "5": "nvls"}
+_WITHOUT = re.compile(r"INFO (?:NET/\S+ : )?(Using network Socket|GPU Direct RDMA Disabled for [\w ']{1,40})")
 _LAUNCHED = re.compile(r"#\s*nThread:? *([0-9]{1,5}) +nGpus:? *([0-9]{1,5})(?: .*\bgraph: *([0-9]{1,5}))?")
 _SET = r"(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
 _ADAPTERS = re.compile(rf"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE){_SET}")
@@ -367,6 +393,8 @@ class _Draft:
     above: str = ""
     set_up: str = ""
     took: list[tuple[str, str, str]] = field(default_factory=list)
+    channels: list[tuple[str, Channels]] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
@@ -375,6 +403,7 @@ class _Draft:
         run = replace(run, collective=name or inferred(run), set_up=self.set_up, adapters=self.adapters)
         took = tuple((int(size), f"{_ALGO.get(a, a)} {_PROTO.get(p, p)}".lower()) for size, a, p in self.took)
         run = replace(run, ranks=ranks or counted(run.collective, numbers), took=took)
+        run = replace(run, channels=(*dict.fromkeys(self.channels),), without=(*dict.fromkeys(self.without),))
         if run.collective in COLLECTIVES:
             check(run, numbers)
         return run
@@ -399,6 +428,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             adapters = match.group(1)
             draft.adapters = draft.adapters if draft.complete else adapters
         draft.took += _CHOSE.findall(line)
+        for pattern, many, inside, between, paths in _FOUND.findall(line):
+            draft.channels.append((_FAMILY[pattern], Channels(int(many), float(inside), float(between), paths)))
+        draft.without += _WITHOUT.findall(line)
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns and (draft.piece or _ROW.match(line)) else ""

@@ -1,0 +1,75 @@
+"""What `diagnose` says of the lines that NCCL prints with NCCL_DEBUG=INFO: other channels than its model finds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import blinksim as bs
+
+DATA = Path(__file__).parents[1] / "data"
+DEBUG = (DATA / "captures/h200x8/nccl_debug.log").read_text()
+TESTS = (DATA / "nccl_tests/h200x8-allreduce.txt").read_text()
+
+
+def logged(tmp_path: Path, debug: str) -> Path:
+    """A log of nccl-tests whose ranks print NCCL's messages before the first row, as they do."""
+    heading = re.search(r"(?m)^#\s+size ", TESTS)
+    assert heading is not None
+    path = tmp_path / "log.txt"
+    path.write_text(f"{TESTS[: heading.start()]}{debug}\n{TESTS[heading.start() :]}")
+    return path
+
+
+def test_a_real_log_of_a_healthy_machine_says_nothing(tmp_path: Path) -> None:
+    """8 H200, NCCL's own messages: 12 channels of 30 GB/s for rings and trees, as the model finds."""
+    assert "Pattern 4, crossNic 0, nChannels 12, bw 30.000000/30.000000, type NVL/PIX" in DEBUG
+    assert bs.diagnose(logged(tmp_path, DEBUG), "hgx-h200", multicast=False).otherwise == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (
+            "nChannels 12, bw 30.0",
+            "nChannels 6, bw 30.0",
+            "6 of 30 GB/s over NVL paths, expected 12 of 30 GB/s over NVL",
+        ),
+        ("bw 30.000000/30.000000, type NVL", "bw 20.000000/20.000000, type NVL", "12 of 20 GB/s over NVL paths"),
+        ("12, bw 30.000000/30.000000, type NVL", "2, bw 0.1/0.1, type SYS", "2 of 0.1 GB/s over SYS paths"),
+    ],
+)
+def test_other_channels_are_named_with_what_they_carry(tmp_path: Path, before: str, after: str, told: str) -> None:
+    ring, tree = bs.diagnose(logged(tmp_path, DEBUG.replace(before, after)), "hgx-h200", multicast=False).otherwise
+    share = {"6 of": 50, "12 of": 67, "2 of": 0}[told[: told.index(" of") + 3]]
+    assert ring.startswith(f"ring: {told}")
+    assert tree.startswith(f"tree: {told}")
+    assert ring.endswith(f": {share} % of the bandwidth")
+
+
+def test_the_command_and_json_say_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from blinksim.cli.main import run
+
+    path = str(logged(tmp_path, DEBUG.replace("nChannels 12", "nChannels 6")))
+    run(["diagnose", path, "--machine", "hgx-h200", "--no-nvls"])
+    assert "NCCL found" in capsys.readouterr().out
+    run(["diagnose", path, "--machine", "hgx-h200", "--no-nvls", "--json"])
+    assert '"nccl_otherwise"' in capsys.readouterr().out
+
+
+def test_sockets_and_disabled_rdma_count_between_nodes(tmp_path: Path) -> None:
+    """On one node NCCL says that it uses sockets, too, and they carry nothing."""
+    heading, last = re.search(r"(?m)^#\s+size ", TESTS), "# Out of bounds values : 0 OK"
+    assert heading is not None
+    lines = (
+        "n0:1:1 [0] NCCL INFO Using network Socket",
+        "n0:1:1 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+    )
+    rows = TESTS[heading.start() :].split("# Out of")[0]
+    path = tmp_path / "nodes.txt"
+    path.write_text("\n".join(("# Collective test starting: all_reduce_perf", *lines, rows, last)))
+    found = bs.diagnose(path, bs.Question("hgx-h200", nodes=2, members="0-3,8-11").part()).otherwise
+    assert found == ("Using network Socket", "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'")
+    assert bs.diagnose(path, "hgx-h200").otherwise == ()
