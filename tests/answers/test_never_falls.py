@@ -32,7 +32,7 @@ def contradictions(question: bs.Question, collective: str, sizes: list[int]) -> 
     wrong = list[str]()
     for less, more in pairwise(found):
         published = more.details["basis"] == "measured" and more.time_s < less.time_s
-        rises = {key: less.details[key] <= more.details[key] for key in ENDS[published:]}
+        rises = {key: less.details[key] <= more.details[key] * (1 + 1e-12) for key in ENDS[published:]}
         rises["time"] = published or less.time_s <= more.time_s * (1 + 1e-12)
         wrong += [f"{more.size}: {key} falls" for key, held in rises.items() if not held]
     told = [place for place, one in enumerate(found) if one.details["basis"] in ("measured", "between", "lent")]
