@@ -63,7 +63,7 @@ class RankPlace:
 class Channels(NamedTuple):
     """What NCCL's search prints of a family: how many, GB/s of each inside and between nodes, types of paths."""
 
-    count: int
+    many: int
     inside: float
     between: float
     paths: str
@@ -72,7 +72,7 @@ class Channels(NamedTuple):
         """GB/s of all together, and the channels in words; on one node the ports count for nothing."""
         rate = min(self.inside, self.between) if nodes > 1 else self.inside
         paths = self.paths if nodes > 1 else self.paths.partition("/")[0]
-        return self.count * rate, f"{self.count} of {rate:.4g} GB/s over {paths} paths"
+        return self.many * rate, f"{self.many} of {rate:.4g} GB/s over {paths} paths"
 
 
 @dataclass(frozen=True)
