@@ -216,9 +216,10 @@ class Library(TimingModel):
     def prediction(self) -> Prediction | None:
         """NCCL's plan; None where another library runs, or its model says nothing."""
         tuner, whole = self._planned
+        if self.library != NCCL or len(whole.members) > MOST_GPUS_A_NODE * whole.nodes:
+            return None
         with suppress(BlinksimError):
-            if self.library == NCCL and len(whole.members) <= MOST_GPUS_A_NODE * whole.nodes:
-                return tuner.prediction(whole)
+            return tuner.prediction(whole)
         return None
 
     @cached_property
@@ -558,7 +559,8 @@ class Library(TimingModel):
             ratios[math.log(neighbor.ranks)] = math.log(least_s / base.time_s)
             jobs.append(count(neighbor.nodes, "node") if self.nodes > 1 else count(neighbor.ranks, "GPU"))
         if ratios:
-            weight = max(0.0, 1 - (len(ratios) < 2) * abs(at - min(ratios)) / math.log(_FADES_IN_NODES))
+            far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
+            weight = max(0.0, 1 - far)
             ratio = math.exp(weight * np.interp(at, list(ratios), list(ratios.values())))
             # Near them times are as sure as those by constants.
             sure, about = self._spread(EXPECTED, size, self._known_as), model.spread
