@@ -481,7 +481,7 @@ def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
             ends = in_GBps(graph.bw_intra), in_GBps(graph.bw_inter)
             usual = Channels(graph.nchannels, *ends, f"{graph.type_intra}/{graph.type_inter}")
             (carried, told), (most, model) = found.at(nodes), usual.at(nodes)
-            if told != model:
+            if most and told != model:
                 yield f"{family}: {told}, expected {model}: {100 * carried / most:.0f} % of the bandwidth"
     yield from dict.fromkeys(one for run in runs for one in run.without if nodes > 1)
 
