@@ -122,7 +122,7 @@ def test_imports_follow_the_direction() -> None:
 @pytest.mark.parametrize(
     ("place", "source", "complaint"),
     [
-        ("bounds/cuts.py", "from blinksim.algorithms import ring", "bounds imports algorithms"),
+        ("bounds/optimum.py", "from blinksim.algorithms import ring", "bounds imports algorithms"),
         ("packing/x.py", "def f():\n    from blinksim.algorithms.ring import build", "packing imports algorithms"),
         ("bounds/x.py", "from ..packing import x", "bounds imports packing"),
         ("formats/x.py", "import blinksim.timing.x", "formats imports timing"),

@@ -29,9 +29,8 @@ from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds import BoundResult, bound as find_bound
 from blinksim.bounds.compute import APART
-from blinksim.bounds.cuts import tightest
 from blinksim.bounds.lengths import Lengths, more_than_forwards
-from blinksim.bounds.optimum import Hop, best_trees
+from blinksim.bounds.optimum import Hop, best_trees, tightest
 from blinksim.budget import Progress, Watch
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError

@@ -186,7 +186,7 @@ class _Question:
         """The tightest cut of a collective whose data flows one way."""
         import numpy as np
 
-        from blinksim.bounds.cuts import tightest
+        from blinksim.bounds.optimum import tightest
         from blinksim.topology.symmetry import orbits
 
         transposed = _is_reversed(collective)
@@ -325,7 +325,7 @@ class _Question:
 
     def partition(self) -> tuple[Partition, bool]:
         """The best partition found, and whether it is the best there is."""
-        from blinksim.bounds.cuts import best_partition
+        from blinksim.bounds.optimum import best_partition
 
         parts, exact = best_partition(self.topology)
         return Partition.of(self.topology, self.collective, parts), exact

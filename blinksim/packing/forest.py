@@ -50,7 +50,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from blinksim.bounds.cuts import strength, tightest, undirected
+from blinksim.bounds.optimum import strength, tightest, undirected
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs import programs
 from blinksim.graphs.arrays import Ints, distinct, partners

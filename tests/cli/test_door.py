@@ -222,7 +222,7 @@ def test_one_rank_has_no_collective(words: str, capsys: pytest.CaptureFixture[st
 # --- Ctrl-C -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", ["click", "blinksim.bounds.cuts"])
+@pytest.mark.parametrize("module", ["click", "blinksim.bounds.optimum"])
 def test_ctrl_c_while_modules_load_prints_no_traceback(module: str) -> None:
     code = (
         "import sys, os, signal\n"

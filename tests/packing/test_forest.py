@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.algorithms.packed import build
-from blinksim.bounds.cuts import strength
+from blinksim.bounds.optimum import strength
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.network import Network
