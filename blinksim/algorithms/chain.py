@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from blinksim.algorithms.building.plan import Plan, add_rank_trees, chain_order
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, around
-from blinksim.packing.hamiltonian import Order
+from blinksim.packing.tree_columns import Order
 
 ENTRY = Algorithm(
     REDUCE_AND_SPREAD, "a path of ranks, pipelined", form="forest", source="Chan et al., CCPE 2007", hops=around

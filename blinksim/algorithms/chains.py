@@ -19,8 +19,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Hops, find_hops
-from blinksim.packing.hamiltonian import Order
-from blinksim.packing.tree_columns import column, even_orders, listed, priced
+from blinksim.packing.tree_columns import Order, column, even_orders, listed, priced
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology

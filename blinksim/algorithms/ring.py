@@ -15,7 +15,7 @@ import numpy as np
 from blinksim.algorithms.building.plan import Plan, ring_orders
 from blinksim.algorithms.registry import SHARDED, Algorithm, around, per_pair
 from blinksim.collective import EVERY, Collective
-from blinksim.packing.hamiltonian import Order
+from blinksim.packing.tree_columns import Order
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology

@@ -20,8 +20,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits, most_whole
 from blinksim.packing.columns import Column, Hops, find_hops
-from blinksim.packing.hamiltonian import Order
-from blinksim.packing.tree_columns import column, even_orders, listed, orders_of, priced
+from blinksim.packing.tree_columns import Order, column, even_orders, listed, orders_of, priced
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of

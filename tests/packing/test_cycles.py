@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 import blinksim as bs
-from blinksim.packing.hamiltonian import disjoint_cycles
+from blinksim.packing.tree_columns import disjoint_cycles
 
 SIZES = [(3, 3), (4, 4), (3, 5), (4, 6), (5, 7), (3, 16), (8, 8), (3, 3, 3), (4, 4, 4), (2, 2, 2, 2), (32, 32)]
 
@@ -55,7 +55,7 @@ def test_of_any_graph_all_cycles_or_none() -> None:
 
 def test_what_is_not_joined_has_none_and_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """64 DGX-1 without their adapters: a search took half a minute to end without a cycle."""
-    monkeypatch.setattr("blinksim.packing.hamiltonian._Merging.cycles", lambda self: [()] * len(self.factors))
+    monkeypatch.setattr("blinksim.packing.tree_columns._Merging.cycles", lambda self: [()] * len(self.factors))
     cliques = [(5 * part + a, 5 * part + b) for part in range(2) for a in range(5) for b in range(a)]
     assert disjoint_cycles(cliques, 10) == []
     assert disjoint_cycles(cliques[:10], 5) == [(), ()]

@@ -33,7 +33,7 @@ from blinksim.errors import InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import Floats, Ints, Ints32
 from blinksim.graphs.connectivity import grouped, summed
 from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parents
-from blinksim.packing.hamiltonian import Order, disjoint_cycles, hamiltonian
+from blinksim.packing.tree_columns import Order, disjoint_cycles, hamiltonian
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Edge, Route, Tree, pruned, resources
