@@ -15,7 +15,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
-from blinksim.bounds import BoundResult, bound
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.machines import load
 from blinksim.topology.graph import Topology

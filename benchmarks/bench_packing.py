@@ -17,7 +17,7 @@ from functools import partial
 
 from blinksim import machines
 from blinksim.algorithms.packed import build
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify

@@ -17,7 +17,7 @@ from random import Random
 
 from blinksim import machines
 from blinksim.algorithms.packed import build
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.verify import verify

@@ -20,7 +20,7 @@ from itertools import combinations
 
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers import worker_pool
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.machines import load

@@ -13,7 +13,8 @@ from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.algorithms.registry import ON_TREES, Algorithm
-from blinksim.bounds import BoundResult, bound as find_bound
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from

@@ -16,7 +16,8 @@ from math import prod
 from blinksim.algorithms.blink import even_rate
 from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.algorithms.registry import Algorithm
-from blinksim.bounds import BoundResult, bound as find_bound
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.connectivity import grouped

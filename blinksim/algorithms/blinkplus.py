@@ -15,7 +15,8 @@ from fractions import Fraction
 from blinksim.algorithms.blink import MOST_RANKS, trees_from
 from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
-from blinksim.bounds import BoundResult, bound as find_bound
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits

@@ -14,7 +14,8 @@ from itertools import pairwise
 from blinksim.algorithms.blink import even_rate
 from blinksim.algorithms.building.plan import Plan, add_chains, by_rail, chain_order, with_gap, zigzags
 from blinksim.algorithms.registry import Algorithm
-from blinksim.bounds import BoundResult, bound as find_bound
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits

@@ -57,7 +57,7 @@ def find(
     Raises `InputError` for numbers out of range and `InfeasibleError` if there is no such schedule, or if
     none was found in time; the message says which.
     """
-    from blinksim.bounds import bound
+    from blinksim.bounds.compute import bound
 
     if collective.data is not None:
         raise InfeasibleError(f"few_steps has chunks of equal size, which {collective.name} has not; take packed")

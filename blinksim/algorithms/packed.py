@@ -27,8 +27,8 @@ from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_
 from blinksim.algorithms.building.token_sends import token_schedule, tree_schedule
 from blinksim.algorithms.rail_aligned import exchange
 from blinksim.algorithms.registry import Algorithm
-from blinksim.bounds import BoundResult, bound as find_bound
-from blinksim.bounds.compute import APART
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.bounds.compute import APART, bound as find_bound
 from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.bounds.optimum import Hop, best_trees, tightest
 from blinksim.budget import Progress, Watch

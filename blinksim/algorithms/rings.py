@@ -15,7 +15,8 @@ from itertools import pairwise
 from blinksim.algorithms import ring
 from blinksim.algorithms.building.plan import Plan, add_chains, by_rail, ring_orders, with_gap
 from blinksim.algorithms.registry import ON_TREES, Algorithm
-from blinksim.bounds import BoundResult, bound as find_bound
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import Limits, most_whole

@@ -11,16 +11,16 @@ from warnings import warn
 
 from blinksim import budget
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.bounds import Bound, BoundResult, bound as bound_of, in_flight as in_flight_of
-from blinksim.bounds.bound_result import COPIED, NO_CODING, NOTHING, ONLY_TREES, TREES_BRANCH, UNSHARED, grants_in
+from blinksim.bounds.bound_result import Bound, BoundResult
+from blinksim.bounds.compute import bound as bound_of, in_flight as in_flight_of, keeps
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds, link_changes, nic_gain
 from blinksim.bounds.time.time_bound import TimeBound, all_times, least_time
 from blinksim.bounds.together import Group, Together
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, OutdatedWarning
 from blinksim.machines import MachineLike, Question, as_topology, group_of
-from blinksim.schedule.loads import link_loads, moves_along_trees, rate
-from blinksim.schedule.model import Schedule, abilities_used, own_copies
+from blinksim.schedule.loads import link_loads, rate
+from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import ALL, IDLE
@@ -92,21 +92,6 @@ def _with_schedules(found: BoundResult) -> BoundResult:
         return found
     exact = attained_in_network(found.topology, found.collective, granted)
     return replace(found, bounds=(*found.bounds[:-1], replace(granted, exact=exact)))
-
-
-def keeps(schedule: Schedule, assumed: str) -> bool:
-    """True if a schedule that is right keeps what a bound assumes (`blinksim.bounds.bound_result`).
-
-    No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
-    """
-    each = [schedule.alone(number) for number in range(len(schedule.groups))] or [schedule]
-    if assumed.removeprefix(UNSHARED).removeprefix("; ") in ("", NOTHING, NO_CODING, COPIED):
-        return True
-    if assumed != ONLY_TREES and not assumed.endswith(TREES_BRANCH):
-        return False
-    # Data that is only copied or only reduced takes trees.
-    trees = (one.collective.name != "allreduce" or moves_along_trees(one, own_copies(one)) for one in each)
-    return all(trees) and set[str]().union(*map(abilities_used, each)) <= grants_in(assumed)
 
 
 def attained_in_network(topology: Topology, collective: Collective, bound: Bound) -> bool:

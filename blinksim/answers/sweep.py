@@ -28,8 +28,8 @@ from blinksim._version import __version__
 from blinksim.algorithms.registry import AlgorithmName, algorithm, candidates
 from blinksim.answers import project, worker_pool
 from blinksim.answers.worker_pool import Journal, Rows
-from blinksim.bounds import bound
 from blinksim.bounds.bound_result import TWO_PHASES
+from blinksim.bounds.compute import bound
 from blinksim.collective import OF_EXPERTS, Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError, OutdatedWarning, unknown
 from blinksim.formats.schedule_json import MOST_BYTES, names_a_file

@@ -21,8 +21,8 @@ from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_pa
 from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName, algorithm as registered
 from blinksim.answers.project import contest
-from blinksim.bounds import bound
 from blinksim.bounds.bound_result import Bound, BoundResult
+from blinksim.bounds.compute import bound
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InfeasibleError, InputError, unknown

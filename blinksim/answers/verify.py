@@ -17,11 +17,11 @@ from math import lcm
 from typing import Any
 
 from blinksim import budget
-from blinksim.answers.bound import attained_in_network, keeps
-from blinksim.bounds import Bound, BoundResult, Phases, bound as find_bound
-from blinksim.bounds.certificates import check_shares, shown
+from blinksim.answers.bound import attained_in_network
+from blinksim.bounds.bound_result import Bound, BoundResult
+from blinksim.bounds.certificates import Phases, check_shares, shown
 from blinksim.bounds.claims import bound_here, compare, judge, judge_schedule, shared_lengths, unknown_bound
-from blinksim.bounds.compute import by_sums_alone, packed_phases
+from blinksim.bounds.compute import bound as find_bound, by_sums_alone, keeps, packed_phases
 from blinksim.bounds.together import Group, SharedLengths, Together
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError, blamed_on

@@ -252,6 +252,8 @@ NOTHING = "nothing, it holds for every schedule"
 COPIED = f"{NOTHING}, with copies and sums of tokens at any GPU and switch"
 UNSHARED = "the blocks of the matrix share no data"
 NO_CODING = "ordinary sends and sums, no coding"
+# Nobody codes here.
+KEPT_BY_ALL = ("", NOTHING, NO_CODING, COPIED)
 ONLY_TREES = "switches and other devices without a rank only forward, and every element moves along trees"
 TWO_PHASES = "every rank reduces an equal shard, then all shards are gathered"
 TREES_BRANCH = "every element moves along trees that may branch there"
@@ -310,12 +312,6 @@ def granted_to_switches(grants: Sequence[str]) -> str:
     'switches may multicast, reduce in flight and reduce (NVLS)'
     """
     return f"switches may {' and '.join(', '.join(BRANCHING[grant] for grant in grants).rsplit(', ', 1))}"
-
-
-def grants_in(assumes: str) -> frozenset[str]:
-    """What a bound that assumes this lets switches do."""
-    granted = assumes.partition(";")[0] if assumes.endswith(TREES_BRANCH) else ""
-    return frozenset(ability for ability, words in BRANCHING.items() if words in granted)
 
 
 def with_reduction(topology: Topology) -> Topology:

@@ -11,22 +11,38 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from blinksim import budget
-from blinksim.bounds.bound_result import SCOPES, Bound, BoundResult
+from blinksim.bounds.bound_result import (
+    KEPT_BY_ALL,
+    ONLY_TREES,
+    SCOPES,
+    TREES_BRANCH,
+    UNSHARED,
+    Bound,
+    BoundResult,
+)
 from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, check_shares
+from blinksim.bounds.experts import A_NODE, Way
+from blinksim.bounds.groups import groupings, tight_cut, tight_traffic_cut
 from blinksim.bounds.lengths import Lengths, more_than_forwards
+from blinksim.bounds.optimum import best_bound, best_flows, best_partition, shortest_lengths, tightest
+from blinksim.bounds.quick import bounds_by_sums, guessed_lengths, obvious_cuts
+from blinksim.bounds.rails import spread_attains
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
+from blinksim.graphs import programs
+from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.network import Network, NetworkOrbits, network, network_orbits, single_orbits
+from blinksim.schedule.loads import moves_along_trees
+from blinksim.schedule.model import Schedule, abilities_used, own_copies
+from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import require_served
-
-if TYPE_CHECKING:
-    from blinksim.graphs.arrays import Ints
-    from blinksim.graphs.network import Network, NetworkOrbits
-    from blinksim.graphs.programs import SharedCapacity, Solution, TreeSolution
+from blinksim.topology.symmetry import orbits
 
 # Questions whose bounds are cached in the process.
 _CACHED = 64
@@ -61,8 +77,6 @@ def bound(
     weights = check_shares(collective, topology.ranks, shares)
     require_served(topology, collective)
     if by_sums_alone(topology, collective, weights):
-        from blinksim.bounds.quick import bounds_by_sums
-
         return bounds_by_sums(topology, collective, packed_phases(topology), topology.in_network if in_network else ())
     instead = "ask how fast it will be (blinksim project), which comes with a bound without a search"
     budget.check(f"the exact bound of {collective.name}", topology, _seconds(topology, collective), instead)
@@ -99,7 +113,6 @@ def by_sums_alone(topology: Topology, collective: Collective, shares: Sequence[i
 
 def _seconds(topology: Topology, collective: Collective) -> float:
     """About the seconds of the flows of a search."""
-    from blinksim.topology.symmetry import orbits
 
     if collective.personalized:
         return 0.0  # a single flow, or a linear program that is not begun where it is too large
@@ -129,8 +142,6 @@ def _in_network(topology: Topology, collective: Collective, shares: tuple[int, .
     cuts = [entry.rate for entry in found if isinstance(entry.certificate, Cut)]
     if cuts and found[0].rate >= min(cuts):
         return None
-    from blinksim.bounds.optimum import best_bound
-    from blinksim.bounds.quick import guessed_lengths
 
     grants = topology.in_network
     guess = guessed_lengths(topology, collective, grants) if not shares else None
@@ -150,6 +161,23 @@ def in_flight(found: BoundResult) -> BoundResult | None:
     return bound(other, found.collective, shares=found.shares, in_network=True)
 
 
+def keeps(schedule: Schedule, assumed: str) -> bool:
+    """True if a schedule that is right keeps what a bound assumes (`blinksim.bounds.bound_result`).
+
+    No schedule codes: a send is a chunk or a reduction of one. What is not looked into counts as not kept.
+    """
+    each = [schedule.alone(number) for number in range(len(schedule.groups))] or [schedule]
+    if assumed.removeprefix(UNSHARED).removeprefix("; ") in KEPT_BY_ALL:
+        return True
+    if assumed != ONLY_TREES and not assumed.endswith(TREES_BRANCH):
+        return False
+    # Data that is only copied or only reduced takes trees.
+    trees = (one.collective.name != "allreduce" or moves_along_trees(one, own_copies(one)) for one in each)
+    granted = assumed.partition(";")[0] if assumed.endswith(TREES_BRANCH) else ""
+    able = {ability for ability, words in BRANCHING.items() if words in granted}
+    return all(trees) and set[str]().union(*map(abilities_used, each)) <= able
+
+
 def _is_reversed(collective: Collective) -> bool:
     """True if the cut is that of the dual in the reversed network: a cut has many sources, and one kind of sink."""
     return collective.reduces or collective.name == "scatter"
@@ -164,14 +192,12 @@ class _Question:
 
     @cached_property
     def net(self) -> Network:
-        from blinksim.graphs.network import network
 
         return network(self.topology)
 
     @cached_property
     def alike(self) -> NetworkOrbits:
         """The orbits of arcs and ranks."""
-        from blinksim.graphs.network import network_orbits, single_orbits
 
         # Data tells ranks apart that the machine does not.
         return single_orbits(self.net) if self.collective.data else network_orbits(self.topology, self.net)
@@ -184,10 +210,6 @@ class _Question:
 
     def cut(self, collective: Collective) -> Cut:
         """The tightest cut of a collective whose data flows one way."""
-        import numpy as np
-
-        from blinksim.bounds.optimum import tightest
-        from blinksim.topology.symmetry import orbits
 
         transposed = _is_reversed(collective)
         name = collective.dual.name if transposed else collective.name
@@ -274,9 +296,6 @@ class _Question:
 
     def exchange(self) -> list[Bound]:
         """The tightest of the obvious cuts, and the lengths that a linear program finds."""
-        from blinksim.bounds.experts import A_NODE, Way
-        from blinksim.bounds.groups import groupings, tight_cut, tight_traffic_cut
-        from blinksim.bounds.quick import obvious_cuts
 
         if self.collective.data is not None:
             cut = tight_traffic_cut(self.topology, self.collective, self.net, groupings(self.topology))
@@ -296,21 +315,17 @@ class _Question:
 
     def with_flows(self, cut: Bound) -> list[Bound]:
         """`cut` and the lengths that a linear program of flows finds; marks those that flows attain."""
-        from blinksim.bounds.optimum import best_flows
-        from blinksim.graphs.programs import agree, shared_capacities
 
-        if self.collective.exchanges and (self.collective.traffic or self.topology.ranks > _LENGTHS):
-            from blinksim.bounds.rails import spread_attains
-
-            if spread_attains(self.topology, self.collective, cut.rate):
-                return [replace(cut, exact=True)]
-        shared, solution = shared_capacities(self.topology, self.net), None
+        large = self.collective.exchanges and (self.collective.traffic or self.topology.ranks > _LENGTHS)
+        if large and spread_attains(self.topology, self.collective, cut.rate):
+            return [replace(cut, exact=True)]
+        shared, solution = programs.shared_capacities(self.topology, self.net), None
         # If the solver gives up, the cut stands, as an upper bound.
         with suppress(InfeasibleError):
             solution = best_flows(self.net, self.collective, shared, self.alike, self.shares)
         if solution is None:
             return [cut]
-        if agree(cut.rate, solution.value * float(self.net.unit)):
+        if programs.agree(cut.rate, solution.value * float(self.net.unit)):
             cut = replace(cut, exact=True)
             if self.topology.ranks > _LENGTHS or self.collective.rooted:
                 return [cut]
@@ -325,7 +340,6 @@ class _Question:
 
     def partition(self) -> tuple[Partition, bool]:
         """The best partition found, and whether it is the best there is."""
-        from blinksim.bounds.optimum import best_partition
 
         parts, exact = best_partition(self.topology)
         return Partition.of(self.topology, self.collective, parts), exact
@@ -338,8 +352,6 @@ class _Question:
         best = min(entry.rate for entry in bounds)
         # Trees between members suffice if devices without a rank only forward and all data goes to each rank.
         if self.collective.routing or more_than_forwards(self.topology):
-            from blinksim.bounds.optimum import best_bound
-
             certificate = min(bounds, key=attrgetter("rate")).certificate
             asked = self.topology, self.collective, self.shares
             within = self.node_around(certificate) if self.collective.routing else frozenset[str]()
@@ -364,21 +376,18 @@ class _Question:
 
     def _trees(self, best: Fraction, reached: Fraction | None) -> tuple[Lengths | None, Fraction | None]:
         """Lengths that trees cannot beat, and the rate that trees attain; either may be unknown."""
-        from blinksim.bounds.quick import guessed_lengths
-        from blinksim.graphs.network import single_orbits
-        from blinksim.graphs.programs import agree, shared_capacities
 
         guess = guessed_lengths(self.topology, self.collective)
         if guess is not None and guess.rate == reached:
             return guess, reached
-        shared = shared_capacities(self.topology, self.net)
+        shared = programs.shared_capacities(self.topology, self.net)
         # A root or unequal shares tell ranks apart that the machine does not.
         alike = single_orbits(self.net) if self.collective.rooted or self.shares else self.alike
         found = None
         # If the solver gives up, the other bounds stand, as upper bounds.
         with suppress(InfeasibleError):
             for solution in self.best_trees(shared, alike):
-                if solution.attained and agree(best, solution.value * float(self.net.unit)):
+                if solution.attained and programs.agree(best, solution.value * float(self.net.unit)):
                     return None, best
                 found = self.lengths(shared, solution)
                 if found and found[1] and solution.attained:
@@ -386,7 +395,9 @@ class _Question:
         known = [lengths for lengths in (found and found[0], guess) if lengths]
         return min(known, key=attrgetter("rate"), default=None), None
 
-    def best_trees(self, shared: Sequence[SharedCapacity], orbits: NetworkOrbits) -> Iterator[TreeSolution]:
+    def best_trees(
+        self, shared: Sequence[programs.SharedCapacity], orbits: NetworkOrbits
+    ) -> Iterator[programs.TreeSolution]:
         """The best trees by linear programs, the best last: first with one root of an allreduce, then with any.
 
         Allgather and broadcast send along out-trees, reducescatter and reduce along in-trees, which are
@@ -394,23 +405,20 @@ class _Question:
 
         orbits: equivalent arcs and ranks; they must respect root and shares.
         """
-        from blinksim.graphs.programs import solve_trees, widest
-
         net, collective, members = self.net, self.collective, self.net.members.tolist()
         if collective.name == "allreduce":
             if len(orbits.first) == len(members):
-                yield solve_trees(net, shared, {widest(net): 1}, both=True)
-            yield solve_trees(net, shared, None, both=True, orbits=orbits)
+                yield programs.solve_trees(net, shared, {programs.widest(net): 1}, both=True)
+            yield programs.solve_trees(net, shared, None, both=True, orbits=orbits)
         else:
             held = [int(rank == collective.root) for rank in range(len(members))] if collective.rooted else self.shares
             weights = dict(zip(members, held or [1] * len(members), strict=True))
-            yield solve_trees(net.reversed() if collective.collects else net, shared, weights, orbits=orbits)
+            yield programs.solve_trees(net.reversed() if collective.collects else net, shared, weights, orbits=orbits)
 
     def lengths(
-        self, shared: Sequence[SharedCapacity], solution: Solution | TreeSolution
+        self, shared: Sequence[programs.SharedCapacity], solution: programs.Solution | programs.TreeSolution
     ) -> tuple[Lengths, bool] | None:
         """The tightest lengths from the duals of a program, and whether they prove its value; None if none do."""
-        from blinksim.bounds.optimum import shortest_lengths
 
         names = [link.name for link in self.topology.links] + list(self.net.limits)
         worth = [(one.uses, max(value, 0.0)) for one, value in zip(shared, solution.duals, strict=True)]

@@ -10,8 +10,7 @@ import click
 
 from blinksim.answers import bound as study
 from blinksim.answers.idle_gpus import idle_lines
-from blinksim.bounds import Bound as Entry, BoundResult
-from blinksim.bounds.bound_result import BY_SUMS, NOTHING, granted_to_switches
+from blinksim.bounds.bound_result import BY_SUMS, NOTHING, Bound as Entry, BoundResult, granted_to_switches
 from blinksim.bounds.certificates import listed
 from blinksim.bounds.experts import write_routing
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds

@@ -88,7 +88,7 @@ def show(options: TopoShow) -> None:
     said = keyed(topology, keys, devices=devices, assumed=assumed, **of_default)
     answer("topo show", lambda: said, lambda: _show(topology, question, assumed))
     if options.plot:
-        from blinksim.bounds import bound
+        from blinksim.bounds.compute import bound
 
         # Without what no link of the default classes touches, and GPUs that are not selected.
         parts = [topology, *([_part(replace(question, edits=()))] if question.edits else [])]

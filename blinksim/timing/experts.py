@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.algorithms.building.expert_times import ExpertTimes, savings, taken
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.bounds.experts import A_NODE, A_RANK, DIRECT, Way, draw_routing, hops, read_routing, token_bytes
 from blinksim.collective import DISPATCH, Collective, CollectiveLike
 from blinksim.errors import InputError

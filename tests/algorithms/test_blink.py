@@ -13,7 +13,7 @@ from dgx1_subsets import Subset, connected, part
 from hypothesis import given, settings
 
 from blinksim.algorithms import blink, blink_hierarchical
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load

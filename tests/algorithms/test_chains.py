@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 from blinksim.algorithms import chains
 from blinksim.algorithms.building.plan import by_rail, zigzags
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load

@@ -22,7 +22,7 @@ from blinksim.algorithms import hierarchical, hierarchical_trees
 from blinksim.algorithms.building import plan as plans
 from blinksim.algorithms.hierarchical_trees import low_trees
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import two_trees

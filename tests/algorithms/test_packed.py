@@ -17,7 +17,8 @@ from strategies import topologies
 from blinksim import machines
 from blinksim.algorithms.building import plan as plans
 from blinksim.algorithms.registry import algorithm
-from blinksim.bounds import bound, certificate_from_dict
+from blinksim.bounds.claims import certificate_from_dict
+from blinksim.bounds.compute import bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.schedule.loads import rate

@@ -11,7 +11,7 @@ from strategies import topologies
 
 import blinksim as bs
 from blinksim.algorithms.packed import build
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.schedule.loads import rate as loaded_rate
 from blinksim.schedule.verify import verify

@@ -15,7 +15,7 @@ from blinksim.answers.advise import SIZE, WORTH, Advice, advise
 from blinksim.answers.idle_gpus import IDLE_GPUS
 from blinksim.answers.logs.expectation import Expectation
 from blinksim.answers.project import answer, contest, project
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.machines import Question, load

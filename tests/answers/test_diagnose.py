@@ -17,7 +17,7 @@ import blinksim as bs
 from blinksim.answers.logs.diagnose import Diagnosis, diagnose, small_times
 from blinksim.answers.logs.expectation import RingModel, other_gpus, ring_schedule
 from blinksim.answers.project import Answer, answer
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load

@@ -25,7 +25,8 @@ from strategies import topologies
 import blinksim as bs
 from blinksim.answers import verify as verification
 from blinksim.answers.verify import FileVerdict
-from blinksim.bounds import Cut, Lengths, Partition
+from blinksim.bounds.certificates import Cut, Partition
+from blinksim.bounds.lengths import Lengths
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.schedule_json import to_text

@@ -16,7 +16,7 @@ import pytest
 from blinksim import budget
 from blinksim.answers.place import Placements, place
 from blinksim.answers.project import answer
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError

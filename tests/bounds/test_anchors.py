@@ -12,7 +12,8 @@ import pytest
 from golden_machines import GB, GOLDEN, a100, aurora, dgx1p, dgx1v, pair, ring
 
 import blinksim as bs
-from blinksim.bounds import BoundResult, bound
+from blinksim.bounds.bound_result import BoundResult
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.topology.graph import Device, Link, Topology

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings, strategies as st
 from strategies import topologies
 
 from blinksim.algorithms.building.branching_trees import shared_out
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.bounds.optimum import best_trees
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError

@@ -14,9 +14,11 @@ from golden_machines import GB, a100, aurora, dgx1v
 from hypothesis import given, strategies as st
 from strategies import topologies
 
-from blinksim.bounds import Bound, Cut, Lengths, Partition, bound, certificate_from_dict
-from blinksim.bounds.certificates import listed
-from blinksim.bounds.lengths import Metric, arborescence, distances
+from blinksim.bounds.bound_result import Bound
+from blinksim.bounds.certificates import Cut, Partition, listed
+from blinksim.bounds.claims import certificate_from_dict
+from blinksim.bounds.compute import bound
+from blinksim.bounds.lengths import Lengths, Metric, arborescence, distances
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.topology.graph import Device, Link, Topology

@@ -14,7 +14,7 @@ from golden_machines import GB, a100, dgx1v
 from hypothesis import given, settings, strategies as st
 from strategies import renamed, topologies
 
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.graphs.programs import Program
 from blinksim.topology.graph import Link, Topology

@@ -15,7 +15,7 @@ import pytest
 from networkx.algorithms.isomorphism import DiGraphMatcher, categorical_edge_match, categorical_node_match
 
 import blinksim as bs
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.bounds.sensitivity import link_changes
 from blinksim.collective import Collective
 from blinksim.topology.selection import unserved

@@ -14,8 +14,8 @@ from hypothesis import given, settings, strategies as st
 from strategies import topologies
 
 from blinksim import machines
-from blinksim.bounds import bound
 from blinksim.bounds.certificates import Partition
+from blinksim.bounds.compute import bound
 from blinksim.bounds.quick import _cuts_and_partitions, quick_bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.topology.elements import Level

@@ -10,7 +10,7 @@ from golden_machines import GB, a100, dgx1v
 from hypothesis import given, settings
 from strategies import topologies
 
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.bounds.sensitivity import Change, joined_pairs, link_changes, nic_gain
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError

@@ -12,7 +12,8 @@ from strategies import renamed, topologies
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.project import contest
-from blinksim.bounds import Lengths, bound
+from blinksim.bounds.compute import bound
+from blinksim.bounds.lengths import Lengths
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.certificates import TimeCertificate, Windows
 from blinksim.bounds.time.delays import SECOND

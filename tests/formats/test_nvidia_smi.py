@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from blinksim import machines
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.errors import FileError, InputError
 from blinksim.formats.nvidia_smi import looks_like, read_text
 from blinksim.topology.graph import Topology

@@ -12,7 +12,7 @@ from blinksim import machines
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.building.symmetric_trees import add_host_trees
 from blinksim.algorithms.packed import build, from_hosts
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.packing.forest import pairs_of_links
 from blinksim.packing.hosts import packed_host, read_hosts, spread, straight

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from blinksim.algorithms.packed import build
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.graphs.network import network
 from blinksim.graphs.programs import Commodity, shared_capacities

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from strategies import NicCluster, clusters_with_nics, nic_clusters, split_lanes, topologies
 
 from blinksim.algorithms.registry import REGISTRY, candidates
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.machines import Question

@@ -13,7 +13,7 @@ from strategies import topologies
 
 from blinksim import machines
 from blinksim.answers.project import contest
-from blinksim.bounds import bound
+from blinksim.bounds.compute import bound
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError

@@ -23,7 +23,7 @@ from operator import attrgetter
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.bounds import BoundResult
+from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.optimum import BranchingTrees, Hop, TreeSet, commodities
 from blinksim.collective import ROOT, Collective
 from blinksim.errors import InfeasibleError

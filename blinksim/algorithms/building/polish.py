@@ -90,7 +90,7 @@ def polish(
     Raises `InputError` for other collectives, for a schedule that is no forest, and where a topology is too
     large to compare all trees and no schedule is given.
     """
-    from blinksim.bounds import bound as find_bound
+    from blinksim.bounds.compute import bound as find_bound
 
     schedule = given if isinstance(given, Schedule) else None
     topology, wanted = (schedule.topology, schedule.collective) if schedule else (given, collective)

@@ -31,8 +31,8 @@ from blinksim.algorithms.building.plan import Plan, add_chains, ring_orders
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.measurements.public import grouped
 from blinksim.answers.project import gpus_of
-from blinksim.bounds import bound
 from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
+from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import traces
