@@ -13,8 +13,8 @@ from typing import Any
 from blinksim import exports
 from blinksim.answers.idle_gpus import IDLE_GPUS, carrier
 from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_of, schedules, with_file
-from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import Bound
+from blinksim.bounds.compute import best_known
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.machines import MachineLike, Question, as_topology

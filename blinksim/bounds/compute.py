@@ -1,6 +1,11 @@
 """Computation of the best rate: the bounds for each collective, and which of them are attained.
 
 Every rate is recomputed from its certificate, so anyone who checks it gets what is printed.
+
+Every answer states the same bound, `best_known`: exact if that takes no time, else by closed sums. A search finds
+the tightest bound, and may take minutes on many ranks that differ. Sums (`blinksim.bounds.quick`) are quick
+everywhere, and on some machines a few percent above it. Which one it is follows from the machine and the
+collective alone, so that all commands state the same.
 """
 
 from __future__ import annotations
@@ -15,21 +20,13 @@ from operator import attrgetter
 import numpy as np
 
 from blinksim import budget
-from blinksim.bounds.bound_result import (
-    KEPT_BY_ALL,
-    ONLY_TREES,
-    SCOPES,
-    TREES_BRANCH,
-    UNSHARED,
-    Bound,
-    BoundResult,
-)
+from blinksim.bounds.bound_result import KEPT_BY_ALL, ONLY_TREES, SCOPES, TREES_BRANCH, UNSHARED, Bound, BoundResult
 from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, check_shares
 from blinksim.bounds.experts import A_NODE, Way
 from blinksim.bounds.groups import groupings, tight_cut, tight_traffic_cut
 from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.bounds.optimum import best_bound, best_flows, best_partition, shortest_lengths, tightest
-from blinksim.bounds.quick import bounds_by_sums, guessed_lengths, obvious_cuts
+from blinksim.bounds.quick import bounds_by_sums, guessed_lengths, obvious_cuts, quick_bound, tries_every_cut
 from blinksim.bounds.rails import spread_attains
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
@@ -97,12 +94,6 @@ def packed_phases(topology: Topology) -> Bound | None:
     question = _Question(topology, Collective("allreduce"), ())
     quick = _seconds(topology, Collective("allgather")) <= budget.MOST_SECONDS
     return question.two_phases() if quick and all(map(question.attained, map(Collective, _PHASES))) else None
-
-
-def exchange_variables(topology: Topology, collective: Collective) -> int:
-    """Flow variables of the linear program that bounds an exchange on a selected topology, the measure of its size."""
-    question = _Question(topology, collective, ())
-    return len(question.net.tail) * len(question.alike.first)
 
 
 def by_sums_alone(topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> bool:
@@ -206,7 +197,7 @@ class _Question:
         """The bound that `certificate` proves."""
         return Bound.of(certificate, self.collective, exact)
 
-    # --- cuts -------------------------------------------------------------------------------------------------
+    # --- cuts -------------------------------------------------------------------------------------------
 
     def cut(self, collective: Collective) -> Cut:
         """The tightest cut of a collective whose data flows one way."""
@@ -245,7 +236,7 @@ class _Question:
         kinds = grouped((link.bus, (frozenset((link.src, link.dst)), link.bandwidth)) for link in shared)
         return all(len({*alike}) == 1 for alike in kinds.values())
 
-    # --- the collectives --------------------------------------------------------------------------------------
+    # --- the collectives --------------------------------------------------------------------------------
 
     def one_way(self) -> list[Bound]:
         """Allgather, reducescatter, broadcast, reduce, gather and scatter."""
@@ -336,7 +327,7 @@ class _Question:
         cut = replace(cut, exact=cut.exact or (exact and cut.rate <= lengths.rate))
         return sorted([cut, self.of(lengths, exact)], key=_order)
 
-    # --- partitions and trees -----------------------------------------------------------------------------------
+    # --- partitions and trees ---------------------------------------------------------------------------
 
     def partition(self) -> tuple[Partition, bool]:
         """The best partition found, and whether it is the best there is."""
@@ -429,3 +420,74 @@ class _Question:
 
 def _order(entry: Bound) -> tuple[Fraction, int]:
     return entry.rate, SCOPES.index(entry.scope)
+
+
+# --- the bound that every answer states -----------------------------------------------------------------
+
+# Links up to which there is a search: where cuts in one direction are enough, where shares of trees are sought, and up
+# to which two phases are held against the sums. A few tenths of a second each.
+_CUTS, _TREES, _TWO_PHASES = 10_000, 3_000, 60_000
+# The same for exchanges, and the variables of their flows.
+_EXCHANGE, _FLOWS = 1_500, 25_000
+# Pairs of ranks in the same node up to which flows spread over rails are known within a second.
+_SPREAD = 70_000
+
+
+# A topology never changes: an edited one is another key.
+@lru_cache(maxsize=_CACHED)
+def best_known(topology: Topology, collective: Collective, grants: tuple[str, ...]) -> BoundResult:
+    """The tightest bounds that are found within some tenths of a second; `searched` is False for sums alone.
+
+    topology: the selected part, with two or more members. grants: what switches may do, of what they can.
+    """
+    if collective.routing is not None:
+        return bound(topology, collective)
+    quick = quick_bound(topology, collective, grants)
+    if grants:
+        # What holds for switches that only forward is no higher; beyond that, a search takes long.
+        plain = best_known(topology, collective, ())
+        searched = plain.searched and plain.rate == quick.rate
+    else:
+        searched = _attained(topology, collective, quick.rate)
+        if not searched and _affordable(topology, collective):
+            with suppress(InfeasibleError):
+                return bound(topology, collective)
+    return BoundResult(topology, collective, (Bound.of(quick, collective),), searched=searched)
+
+
+def _attained(topology: Topology, collective: Collective, rate: Fraction) -> bool:
+    """True if schedules are known to attain the rate of the sums, without a search for the best ones."""
+    if not rate:
+        return True
+    if collective.name == "allreduce":
+        # A reduce-scatter and then an allgather.
+        phases = [Collective(name) for name in _PHASES]
+        if _attains_every_cut(topology, phases[0]):
+            return 1 / sum((1 / quick_bound(topology, phase).rate for phase in phases), Fraction(0)) >= rate
+        with suppress(InfeasibleError):
+            return len(topology.links) <= _TWO_PHASES and (both := two_phases(topology)).exact and both.rate >= rate
+        return False
+    if not collective.exchanges:
+        return _attains_every_cut(topology, collective)
+    # Flows that need no search, on ranks too many for the search.
+    local = topology.ranks / max(1, topology.nodes)
+    if _affordable(topology, collective) or topology.ranks * local > _SPREAD:
+        return False
+    return spread_attains(topology, collective, rate)
+
+
+def _attains_every_cut(topology: Topology, collective: Collective) -> bool:
+    """True if the sums try every cut, and trees or flows attain the tightest (`Network.passes_on`)."""
+    if not tries_every_cut(topology):
+        return False
+    net = network(topology)
+    return collective.personalized or (net.passes_on() and net.reversed().passes_on())
+
+
+def _affordable(topology: Topology, collective: Collective) -> bool:
+    """True if a search takes some tenths of a second at most."""
+    links = len(topology.links)
+    if collective.exchanges:
+        question = _Question(topology, collective, ())
+        return links <= _EXCHANGE and len(question.net.tail) * len(question.alike.first) <= _FLOWS
+    return links <= (_TREES if collective.name == "allreduce" else _CUTS)

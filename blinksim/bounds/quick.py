@@ -112,7 +112,7 @@ def _plain(topology: Topology) -> bool:
     return not topology.link_columns.shared and all(d.capacity is None for d in topology.devices)
 
 
-# --- cuts and partitions ----------------------------------------------------------------------------------------
+# --- cuts and partitions --------------------------------------------------------------------------------
 
 
 def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator[_Claim]:
@@ -262,7 +262,7 @@ def _joins(between: list[defaultdict[int, int]]) -> tuple[list[tuple[int, int]],
     return joins, crossing
 
 
-# --- lengths of 1 -------------------------------------------------------------------------------------------------
+# --- lengths of 1 ---------------------------------------------------------------------------------------
 
 
 def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence[str] = ()) -> Lengths | None:

@@ -33,8 +33,8 @@ import numpy.typing as npt
 
 from blinksim import budget, plugins
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
-from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting, of_blocks
+from blinksim.bounds.compute import best_known
 from blinksim.bounds.groups import crossing_sums, groupings, whole_widths
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError

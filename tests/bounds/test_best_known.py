@@ -11,9 +11,8 @@ from strategies import clusters_with_nics, topologies
 
 import blinksim as bs
 from blinksim.answers.project import contest
-from blinksim.bounds.best_known import best_known
 from blinksim.bounds.certificates import Cut
-from blinksim.bounds.compute import bound
+from blinksim.bounds.compute import best_known, bound
 from blinksim.bounds.quick import quick_bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.machines import Question

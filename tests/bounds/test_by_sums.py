@@ -14,9 +14,8 @@ from strategies import topologies
 
 from blinksim import budget
 from blinksim.answers.verify import verify_file
-from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NVLS_GRANTS, with_reduction
-from blinksim.bounds.compute import bound, packed_phases
+from blinksim.bounds.compute import best_known, bound, packed_phases
 from blinksim.bounds.quick import _boundaries, bounds_by_sums, even_lengths, guessed_lengths, unit_lengths
 from blinksim.bounds.sensitivity import level_bounds
 from blinksim.collective import Collective

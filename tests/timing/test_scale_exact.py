@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from strategies import clusters_with_nics
 
 import blinksim as bs
-from blinksim.bounds import best_known, compute, quick
+from blinksim.bounds import compute, quick
 from blinksim.collective import Collective
 from blinksim.schedule import candidate, loads
 from blinksim.timing.contest import ceiling_of
@@ -53,7 +53,7 @@ def answers(
 ) -> tuple[Fraction, str, dict[str, float | str]]:
     """The ceiling and why it holds, and the time of every algorithm, or why it cannot run."""
     candidate._cache.clear()
-    for known in (quick.tightest_by_sums, quick.quick_bound, best_known.best_known, compute._bounds):
+    for known in (quick.tightest_by_sums, quick.quick_bound, compute.best_known, compute._bounds):
         known.cache_clear()
     ceiling = ceiling_of(part, Collective(collective))
     found: dict[str, float | str] = {}

@@ -24,10 +24,10 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Any
 
-from blinksim.bounds.best_known import best_known
 from blinksim.bounds.bound_result import NOTHING, of_blocks
 from blinksim.bounds.certificates import Certificate, Phases, differing, shown
 from blinksim.bounds.claims import as_list, as_object, names, proved
+from blinksim.bounds.compute import best_known
 from blinksim.bounds.time import certificates, link_prices, message_counts
 from blinksim.bounds.time.certificates import Stated, Theorem, TimeCertificate, amount, in_words, latest
 from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
