@@ -17,8 +17,8 @@ from blinksim.algorithms.registry import Algorithm, straight
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import round_robin
+from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from blinksim.algorithms.recursive_doubling import shards
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
+from blinksim.schedule.loads import Round
 from blinksim.schedule.model import COPY, REDUCE
-from blinksim.schedule.step_loads import Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

@@ -20,8 +20,8 @@ from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, round_robin
+from blinksim.schedule.loads import Exchange, Round, Whole
 from blinksim.schedule.model import COPY, REDUCE
-from blinksim.schedule.step_loads import Exchange, Round, Whole
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 

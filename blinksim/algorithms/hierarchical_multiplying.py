@@ -12,7 +12,7 @@ from math import ceil, log
 from blinksim.algorithms import hierarchical
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.schedule.step_loads import Round
+from blinksim.schedule.loads import Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

@@ -18,8 +18,8 @@ from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
+from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import COPY, REDUCE
-from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

@@ -15,8 +15,8 @@ import numpy as np
 
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
+from blinksim.schedule.loads import Exchange, Round, Whole
 from blinksim.schedule.model import COPY, REDUCE
-from blinksim.schedule.step_loads import Exchange, Round, Whole
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

@@ -100,7 +100,7 @@ class Algorithm:
     to every other. routes: it chooses the route of every send, which then is not divided among equals.
     in_network: it needs switches that multicast or reduce, runs only when named, and chooses routes. traffic:
     it has alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined:
-    its module tells the `rounds` of a schedule, alone or besides, for `blinksim.schedule.step_loads`.
+    its module tells the `rounds` of a schedule, alone or besides, for `blinksim.schedule.loads`.
     symmetric: it has the `symmetric` form. hops: how many steps one after another it has, 0 if that is not
     known before it is built. fill: what fills the plan of an algorithm from outside. form: of schedules that a
     `fill` makes. home: the file that registered it.
@@ -170,7 +170,7 @@ class Algorithm:
         Those that choose the route of every send keep it.
         """
         from blinksim.schedule.candidate import Candidate, cached
-        from blinksim.schedule.step_loads import Outline
+        from blinksim.schedule.loads import Outline
 
         if not self.supports(collective.name):
             others = ", ".join(other.name for other in REGISTRY.values() if other.supports(collective.name))
@@ -190,7 +190,7 @@ class Algorithm:
 
     def outlines(self, topology: Topology, collective: Collective) -> bool:
         """Whether the schedule has so many sends that its steps are timed without them."""
-        from blinksim.schedule.step_loads import worth_it
+        from blinksim.schedule.loads import worth_it
 
         sends = self.sends_on(topology, collective.name)
         return self.outlined and worth_it(topology, collective, sends, self.every_pair)

@@ -16,8 +16,8 @@ from blinksim.algorithms.building.plan import Plan, ring_orders
 from blinksim.algorithms.registry import SHARDED, Algorithm, around, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.packing.tree_columns import Order
+from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
+from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import COPY, REDUCE
-from blinksim.schedule.step_loads import Exchange, Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(("allreduce",), "direct reduce-scatter, then direct allgather", sends=per_pair, every_pair=True)

@@ -25,8 +25,7 @@ import numpy as np
 from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import FileError, InputError
 from blinksim.graphs.arrays import Floats, Ints
-from blinksim.schedule.loads import resources
-from blinksim.schedule.step_loads import uses_of_messages
+from blinksim.schedule.loads import resources, uses_of_messages
 from blinksim.textio.npy_files import array_in, content_of
 from blinksim.textio.text_files import MIB, PathLike, decode, read_bytes, shown, write_bytes
 from blinksim.topology.cluster import nodes_of

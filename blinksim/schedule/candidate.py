@@ -29,9 +29,8 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, expand, occurrences, places
 from blinksim.schedule import loads
-from blinksim.schedule.loads import MOST_SENDS, Spread, chunk_parts, divided, equal_routes, rate
+from blinksim.schedule.loads import MOST_SENDS, Outline, Spread, StepLoads, chunk_parts, divided, equal_routes, rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule, of_sends
-from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import CommutingGroup, orbit_labels

@@ -39,10 +39,19 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Floats, Ints, Ints32, expand
 from blinksim.results import Term
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
-from blinksim.schedule.loads import Resources, RouteUses, Spread, chunk_parts, resources, single_routes, whole_loads
+from blinksim.schedule.loads import (
+    Outline,
+    Resources,
+    RouteUses,
+    Spread,
+    StepLoads,
+    chunk_parts,
+    resources,
+    single_routes,
+    whole_loads,
+)
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.schedule.pieces import climbed
-from blinksim.schedule.step_loads import Outline, StepLoads
 from blinksim.textio.text_table import count as counted
 
 Places = npt.NDArray[np.intp]

@@ -42,9 +42,8 @@ from blinksim.graphs.arrays import Floats, per_topology, places
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
-from blinksim.schedule.loads import RouteUses, resources, single_routes
+from blinksim.schedule.loads import Outline, RouteUses, resources, single_routes
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
-from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import Starts, cost
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import Link, copies

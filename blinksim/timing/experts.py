@@ -14,8 +14,7 @@ from blinksim.collective import DISPATCH, Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Term
-from blinksim.schedule.loads import resources
-from blinksim.schedule.step_loads import StepLoads, step_row, uses_of_messages
+from blinksim.schedule.loads import StepLoads, resources, step_row, uses_of_messages
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, scope_of, spread_at
 from blinksim.topology.cluster import nodes_of

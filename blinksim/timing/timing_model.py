@@ -15,8 +15,8 @@ from blinksim.errors import InputError
 from blinksim.machines import Question
 from blinksim.results import Term
 from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.loads import Outline
 from blinksim.schedule.model import Schedule, abilities_used
-from blinksim.schedule.step_loads import Outline
 from blinksim.timing.contest import CandidatesLike, Contest, Say, ceiling_of, enter_best, enter_named
 from blinksim.timing.projection_result import Projection, of_part
 from blinksim.topology.graph import Topology

@@ -26,9 +26,8 @@ from blinksim.bounds.compute import bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import two_trees
-from blinksim.schedule.loads import link_loads, rate
+from blinksim.schedule.loads import Outline, link_loads, rate
 from blinksim.schedule.model import REDUCE, Schedule
-from blinksim.schedule.step_loads import Outline
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.simulator import simulate
 from blinksim.topology import shapes

@@ -14,7 +14,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import choose_places, place_sums
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.step_loads import StepLoads
+from blinksim.schedule.loads import StepLoads
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.contest import said_once
 from blinksim.topology.graph import Topology

@@ -12,9 +12,9 @@ import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError
-from blinksim.schedule import step_loads
+from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.step_loads import Outline
+from blinksim.schedule.loads import Outline
 from blinksim.timing.alpha_beta import cost
 from blinksim.topology import symmetry
 
@@ -48,7 +48,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
     part = PARTS[machine]
     if by_symmetry:
         monkeypatch.setattr(symmetry, "_MANY_PAIRS", 0)
-        monkeypatch.setattr(step_loads, "_MOST_PAIRS", 0)
+        monkeypatch.setattr(loads, "_MOST_PAIRS", 0)
     seen = 0
     for name in OUTLINED:
         module = import_module(f"blinksim.algorithms.{name}")
@@ -81,7 +81,7 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
 def _told_apart(part: bs.Topology) -> bool:
     """Whether every pair of ranks would have to be looked at."""
     try:
-        step_loads.uses_of_every_pair(part)
+        loads.uses_of_every_pair(part)
     except InfeasibleError:
         return True
     return False

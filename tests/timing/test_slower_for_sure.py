@@ -15,10 +15,10 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.errors import BlinksimError
-from blinksim.schedule import step_loads
+from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.loads import Outline
 from blinksim.schedule.model import Schedule
-from blinksim.schedule.step_loads import Outline
 from blinksim.timing import contest
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.contest import (
@@ -100,7 +100,7 @@ def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithms tell outlines of any number of sends, and lose by them on any number of ranks."""
     monkeypatch.setattr(contest, "_MOST_TIMED", 1)
     monkeypatch.setattr(contest, "_SOLVED", {})
-    monkeypatch.setattr(step_loads, "_MANY_SENDS", 0)
+    monkeypatch.setattr(loads, "_MANY_SENDS", 0)
 
 
 def compare(part: Topology, name: str, size: int) -> tuple[str, ...]:

@@ -36,9 +36,8 @@ from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parent
 from blinksim.packing.tree_columns import Order, disjoint_cycles, hamiltonian
 from blinksim.plugins import blamed, located, source_of
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
-from blinksim.schedule.loads import Edge, Route, Tree, pruned, resources
+from blinksim.schedule.loads import Edge, Round, Route, Tree, Whole, pruned, resources, searched, uses_of_messages
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule, abilities_used
-from blinksim.schedule.step_loads import Round, Whole, searched, uses_of_messages
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of

@@ -28,9 +28,8 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, distinct, occurrences
 from blinksim.packing.rails import Pieces, Sums, choose_places, place_sums
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
-from blinksim.schedule.loads import RouteUses
+from blinksim.schedule.loads import RouteUses, StepLoads
 from blinksim.schedule.model import COPY, Schedule, of_sends
-from blinksim.schedule.step_loads import StepLoads
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
 
