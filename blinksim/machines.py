@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError, MissingError, unknown
-from blinksim.formats import machine_yaml, rate_tables
+from blinksim.formats import machine_yaml, nvidia_smi, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.shipped import known_gpus, machine_names
 from blinksim.formats.shipped.machine_names import MEASURED, MachineName, catalogue_file, measured_rates, shared_rates
@@ -154,8 +154,6 @@ def this_machine(rates: RatesName | str = "nominal") -> Topology:
     ...     found = None  # no GPUs here
     """
     import subprocess
-
-    from blinksim.formats import nvidia_smi
 
     advice = "name a machine, as in: blinksim advise hgx-h200"
     ask = partial(subprocess.run, capture_output=True, text=True, errors="replace", timeout=60, check=False)
@@ -340,8 +338,6 @@ def _as_catalogued(name: str) -> str:
 
 def _kind_of(text: str) -> tuple[str, ...]:
     """The endings of files with such text: a topology file's, those of what nvidia-smi printed, or a machine file's."""
-    from blinksim.formats import nvidia_smi
-
     return _XML if text.lstrip().startswith("<") else _TEXT if nvidia_smi.looks_like(text) else _YAML
 
 
@@ -352,7 +348,6 @@ def _described(
 
     text: what the file called `name` holds, if it is none.
     """
-    from blinksim.formats import nvidia_smi
     from blinksim.nccl.files import topo_read
 
     table = _rates_file(rates) or shared_rates().get(rates)
@@ -365,8 +360,6 @@ def _described(
 
 
 def _is_smi(name: str) -> bool:
-    from blinksim.formats import nvidia_smi
-
     with suppress(FileError):
         return nvidia_smi.looks_like(text_files.read_text(name))
     return False

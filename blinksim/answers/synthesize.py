@@ -12,11 +12,12 @@ from fractions import Fraction
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from blinksim.algorithms.building.plan import with_gap
+from blinksim.algorithms.building.polish import Point, polish
 from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_packed
 from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName, algorithm as registered
@@ -41,9 +42,6 @@ from blinksim.timing.simulator import simulate
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import require_served
 from blinksim.units import exact_GBps, format_size, format_time, size_of
-
-if TYPE_CHECKING:
-    from blinksim.algorithms.building.polish import Point
 
 LEAST_SEARCH_S = 0.3
 """Seconds that a search gets however long the algorithms before it took."""
@@ -524,8 +522,6 @@ def synthesize(
         front: tuple[Point, ...] = ()
         interrupted = rivals is not None and rivals.interrupted
         if polish_seconds is not None and not interrupted and isinstance(schedule, Schedule):
-            from blinksim.algorithms.building.polish import polish
-
             try:
                 polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0), bound=known)
                 schedule, front, own = polished.best.schedule, polished.points, None

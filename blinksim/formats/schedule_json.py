@@ -26,7 +26,7 @@ import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from math import isqrt, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,7 @@ from blinksim.formats.registry import Format, GivenFile, taken
 from blinksim.formats.shipped import ready_schedules
 from blinksim.results import keyed
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule, as_compact
-from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, Tenant, as_schedule, rebase
+from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, Tenant, as_schedule, rebase
 from blinksim.schedule.verify import verify
 from blinksim.textio import safe_xml
 from blinksim.textio.strict_json import Entry, compressed, decompressed, pack, parse, unpack
@@ -46,9 +46,6 @@ from blinksim.topology.elements import ABILITIES, copies
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.topology.symmetry import CommutingGroup
 from blinksim.traffic import MOST_IDS, Routing, Traffic
-
-if TYPE_CHECKING:
-    from blinksim.schedule.model import ScheduleLike
 
 _MOST = 2**31 - 1
 _TEXTS = ("name", "source", "rates")

@@ -21,7 +21,7 @@ from blinksim.budget import SlowerError
 from blinksim.collective import CALLED
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.results import Term, keyed, total
-from blinksim.schedule.model import refuse
+from blinksim.schedule.model import Schedule, refuse
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.measured_constants import NVLS, NcclRates, uncovered
 from blinksim.timing.projection_result import Projection
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from blinksim.gpu.execution_time.simulate_blocks import CallsName
     from blinksim.gpu.programs.program import ProtocolName
     from blinksim.schedule.candidate import Candidate
-    from blinksim.schedule.model import Schedule
     from blinksim.timing.contest import Contest
     from blinksim.topology.graph import Topology
 
