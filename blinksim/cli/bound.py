@@ -1,13 +1,16 @@
-"""The commands bound, place and traffic: the best possible rate and its proof; the GPUs with the best one; matrices."""
+"""The commands bound, synth, place and traffic: the best rate and its proof, schedules, GPUs, and matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from blinksim import exports
+from blinksim.algorithms.registry import REGISTRY, algorithm as registered
 from blinksim.answers import bound as study
 from blinksim.answers.idle_gpus import idle_lines
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, Bound as Entry, BoundResult, granted_to_switches
@@ -15,20 +18,24 @@ from blinksim.bounds.certificates import listed
 from blinksim.bounds.experts import write_routing
 from blinksim.bounds.sensitivity import Change, LevelBound, level_bounds
 from blinksim.bounds.together import Together
-from blinksim.cli.options import collective_of, command_line, left, question_of, typed_options, wanted_of
+from blinksim.budget import within
+from blinksim.cli.options import collective_of, command_line, left, option_name, question_of, typed_options, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, typed, typed_size, written
-from blinksim.collective import busbw_factor
-from blinksim.errors import InputError
+from blinksim.collective import Collective, busbw_factor
+from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
 from blinksim.machines import Question, mesh_groups
 from blinksim.results import keyed
-from blinksim.textio.text_table import names, table
+from blinksim.schedule.verify import verify
+from blinksim.textio.text_files import check_folder
+from blinksim.textio.text_table import count, names, table
 from blinksim.timing.experts import routing_of
 from blinksim.timing.projection_result import links_at
 from blinksim.traffic import Traffic as Matrix
-from blinksim.units import exact_GBps, format_rate, format_size_about, format_time, parse_size
+from blinksim.units import exact_algbw, exact_GBps, format_rate, format_size, format_size_about, format_time, parse_size
 
 if TYPE_CHECKING:
+    from blinksim.answers.synthesize import Synthesis
     from blinksim.cli.commands import Bound, Place, Project, Synth, Traffic
 
 COPIES = "tokens that are copied or summed on their way cross less often: their floor is lower"
@@ -124,7 +131,6 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
     of_one: options that are about a single collective, as typed. why: also the proof, and what it assumes.
     output: where to write the schedules, if the options allow it (`Options.check_files`).
     """
-    from blinksim.exports import write
     from blinksim.timing.simulator import simulate
 
     asked, size = options.several, options.size
@@ -155,7 +161,7 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
     verdict = "NOT correct" if faults else "right, each by itself and all at once"
     lines += [f"  verified {verdict}", *faults] if command == "synth" else []
     said = question.described(found.machine) | found.to_dict() | ({} if time_s is None else {"simulated_s": time_s})
-    with written(output, lambda target: write(found, target, force=True)) as there:
+    with written(output, lambda target: exports.write(found, target, force=True)) as there:
         lines += [f"  written {there}"] if there else []
         said |= {"output": there} if command == "synth" else {}
         last = f"verify {typed(there)}" if there else f"{following} {again}{saved}"
@@ -258,6 +264,205 @@ def _scope_table(found: BoundResult) -> str:
         rate = f"{float(entry.rate) / 1e9:.4g}"
         rows.append((scope, exact_GBps(entry.rate), rate, entry.kind, entry.assumes))
     return table(("scope", "GB/s, exact", "GB/s", "kind", "assumes"), rows, left=(0, 3, 4))
+
+
+Given = dict[str, Any]
+# How many other algorithms a line names.
+_MOST_OTHERS = 5
+# From here on a gap is said in times, not in per cent.
+_FEW_TIMES = 9
+# Options that algorithms take, by their names there.
+_GIVEN = ("time_limit", "seed", "trees", "channels", "alike", "chunks", "steps", "rounds")
+# What chooses or shapes a single schedule.
+_ONE = ("algorithm", "size", "polish", *_GIVEN[2:])
+
+
+def synth(options: Synth) -> None:
+    """A verified schedule, with its gap to the bound."""
+    from blinksim.answers.synthesize import synthesize
+    from blinksim.formats.schedule_json import write_schedule
+
+    if options.listed:
+        rows = []
+        for algo in REGISTRY.values():
+            few = len(algo.collectives) < 8
+            rows.append((algo.name, algo.summary, " ".join(algo.collectives) if few else "all collectives"))
+        click.echo(table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2)))
+        return
+    if options.machine is not None and typed_options(options.several):
+        of_one = typed_options(options, "algorithm", "messages", "polish", "pareto", "plot", *_GIVEN)
+        options.check_files()
+        at_once(options, of_one, output=options.output)
+        return
+    if options.machine is None or options.collective is None:
+        raise InputError("name a machine and a collective, as in: blinksim synth dgx1-v100 allreduce (or --list)")
+    question = question_of(options.machine, options.where)
+    wanted = wanted_of(options, question)
+    if options.pareto:
+        _pareto(question, wanted, options)
+        return
+    size = None if options.size is None else parse_size(options.size)
+    if size is None and options.messages is not None:
+        raise InputError("--messages is about a time, and there is no size; add --size, or leave it out")
+    algorithm = options.algorithm or (None if size is not None else "packed")
+    if options.output is not None and not options.output.endswith((".json", ".json.gz")):
+        raise InputError(f"-o {options.output}: a schedule file ends in .json or .json.gz")
+    options.check_files()
+    # The seed of tokens is of their experts.
+    extra, known = _given(options, algorithm, _GIVEN[:1] if wanted.routing else _GIVEN)
+    what = f"synthesising {options.collective} on {options.machine}"
+    working = Working(what)
+    if "progress" in known:
+        extra["progress"] = lambda done, wanted: working(f"{what}, {done} of {wanted} trees")
+
+    def work() -> Synthesis:
+        part = question.part(collective=wanted)
+        if options.plot and not (wanted.exchanges or wanted.routing):
+            from blinksim.plots.topology_plot import view
+
+            view(part)  # refuses what is too large to draw before the work, not after it
+        extra.update(size=size, messages=options.messages or "joined", polish_seconds=options.polish)
+        return synthesize(part, wanted, algorithm, report=lambda news: working(f"{what}: {news}"), **extra)
+
+    with working:
+        limit = None if options.time_limit is None else options.time_limit + (options.polish or 0)
+        result = within(limit, "schedule", work)
+    topology = result.compact.topology
+    with written(options.output, lambda target: write_schedule(result, target, options.force)) as output:
+        said = {**question.described(topology), **result.to_dict()}
+        answer("synth", lambda: said, lambda: _show(result, options, question, output))
+    loads = result.compact.collective.exchanges or wanted.routing is not None
+    drawn(options.plot, options.force, "loads" if loads else "trees", result)
+    if not result.verdict.ok:
+        click.get_current_context().exit(1)
+    if result.interrupted:
+        click.get_current_context().exit(130)
+
+
+def _given(options: Synth, algorithm: str | None, names: Sequence[str]) -> tuple[Given, Collection[str]]:
+    """The options for an algorithm that were given, of some names, and those that it takes; refuses others."""
+    known = {"time_limit"} if algorithm is None else registered(algorithm).options()
+    extra: Given = {key: getattr(options, key) for key in names if getattr(options, key) is not None}
+    for key in extra:
+        if key not in known and algorithm is None:
+            raise InputError(f"{option_name(options, key)} is for a certain algorithm; name it with --algorithm")
+        if key not in known:
+            raise InputError(f"{algorithm} takes no {option_name(options, key)}")
+    return extra, known
+
+
+def _pareto(question: Question, collective: Collective, options: Synth) -> None:
+    """Prints all schedules that no other betters, draws them, and writes them to a folder."""
+    from blinksim.answers.pareto import SECONDS, pareto
+
+    for key in _ONE:
+        if getattr(options, key) is not None:
+            raise InputError(f"{option_name(options, key)} is for one schedule; --pareto asks for several")
+    folder = options.output
+    if folder is not None:
+        check_folder(folder, options.force)
+    if options.plot:
+        from blinksim import plots
+
+        plots.check(options.plot, force=options.force)
+    seconds = SECONDS if options.time_limit is None else options.time_limit
+    with Working(f"searching schedules of {collective}") as say:
+        part = question.part(collective=collective)
+        front = pareto(part, collective, seed=options.seed or 0, report=say, seconds=seconds)
+    rows = front.rows()
+    if folder is not None:
+        for point in front.points:
+            verdict = verify(point.schedule)
+            if not verdict.ok:
+                raise BlinksimError(f"{point.name} is wrong: {verdict.reasons[0]}; this is a fault of blinksim")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for number, (point, row) in enumerate(zip(front.points, rows, strict=True), start=1):
+            row["file"] = str(Path(folder) / f"{number}-{point.schedule.algorithm}.json")
+            exports.write(point.schedule, row["file"], options.force)
+
+    if answer("synth", lambda: {**question.described(front.topology), **front.to_dict(), "rows": rows}):
+        click.echo(as_typed(front.text()))
+        for edit in question.edits:
+            click.echo(f"  edited      {edit}")
+        if folder is not None:
+            for row in rows:
+                click.echo(f"  written     {row['file']}")
+            click.echo(f"next: blinksim verify {typed(rows[0]['file'])}")
+        else:
+            again = command_line(question, collective.name, options.data.root)
+            click.echo(f"next: blinksim synth {again} --pareto{typed_options(options, 'time_limit')} -o front")
+    drawn(options.plot, options.force, "pareto", front)
+    if front.interrupted:
+        click.get_current_context().exit(130)
+
+
+def _show(found: Synthesis, options: Synth, question: Question, output: str | None) -> None:
+    schedule, topology = found.compact, found.compact.topology
+    more = found.bounds.in_network
+    adding = more if more is not None and more.rate > found.bound.rate else None
+    best = "the best if switches only forward" if adding else "the best that is possible"
+    gap = best if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
+    click.echo("\n".join(_headlines(found, f"{exact_algbw(found.rate)}, {gap}")))
+    click.echo(f"  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
+    if adding:
+        click.echo(f"            where {adding.assumes.partition(';')[0]}, at most {exact_GBps(adding.rate)} GB/s")
+    if not found.bounds.searched:
+        click.echo(f"            {BY_SUMS}")
+    sends = f"{count(schedule.sends, 'send')}, height {found.height}, up to {count(found.hops, 'link')} a send"
+    click.echo(f"  schedule  {schedule.parts()}, {sends}; built in {format_time(found.seconds)}")
+    if found.front:
+        cells = [(f"{float(p.rate) / 1e9:.5g}", str(p.height), str(p.trees), f"{p.least_trees}") for p in found.front]
+        header = ("GB/s", "height", "trees", "fewest trees possible")
+        click.echo(table(header, cells, left=(), indent="            "))
+    click.echo(f"  verified  {'every rank ends with what it was promised' if found.verdict.ok else 'NOT correct'}")
+    for reason in found.verdict.reasons:
+        click.echo(f"            {reason}")
+    click.echo(f"  links     {links_at(topology)}")
+    for edit in question.edits:
+        click.echo(f"  edited    {edit}")
+    if found.interrupted:
+        click.echo("  stopped   before the search was done; this is the best so far")
+    if output:
+        click.echo(f"  written   {output}")
+        click.echo(f"next: blinksim verify {typed(output)}")
+    else:
+        again = command_line(question, schedule.collective.name, **vars(options.data))
+        names = ("algorithm", "size", "messages", "trees", "channels", "chunks", "steps", "rounds", "polish")
+        chosen = typed_options(options, *names, "time_limit", "alike") + typed_options(options.drawing)
+        click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")
+
+
+def _headlines(found: Synthesis, rate: str) -> list[str]:
+    """The answer in one line, and with a size what the time is made of."""
+    schedule, at = found.compact, found.at
+    if at is None:
+        return [f"{schedule.collective} on {schedule.topology.title} by {schedule.algorithm}: {rate}\n"]
+    what = f"{schedule.collective} of {format_size(at.size)} on {schedule.topology.title} by {schedule.algorithm}"
+    first = at.alternatives[0].algorithm if at.alternatives else ""
+    place = f"the quickest of {len(at.alternatives) + 1}" if at.quickest else f"{first} is quicker"
+    place += f", but too long to write with {at.too_long[first]:,} sends" if first in at.too_long else ""
+    timed_by, run = at.projection.basis, at.projection.details
+    if "service" in run:
+        order = " --service ordered" if run["service"] == "ordered" else ""
+        # Trees send single messages anyway.
+        order += " --messages single" if run["messages"] == "single" and schedule.form == "steps" else ""
+        formula = f"the sums of alpha and beta say {format_time(run['alpha_beta_s'])}"
+        timed_by = [("model", f"simulate{order}: message by message, no launch; {formula}")]
+    least = [("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency")]
+    # Marked where another model timed them.
+    others = ", ".join(
+        f"{one.algorithm} {format_time(one.time_s)}{'' if one.model == at.projection.model else f' ({one.model})'}"
+        for one in at.alternatives[:_MOST_OTHERS]
+    )
+    terms = ", ".join(f"{term.name} {format_time(term.time_s)}" for term in at.projection.terms)
+    facts = [("terms", terms), *timed_by, *(at.projection.floor() or least)]
+    facts += [*([("others", others)] if others else []), ("rate", rate)]
+    above = f"{100 * at.gap:.3g} % above" if at.gap < _FEW_TIMES else f"{1 + at.gap:,.0f} times"
+    # Times are sums of floats.
+    above = f"at most {above} the least time" if at.gap > 1e-9 else "the least time that is possible"
+    gap = f", {above}" if at.projection.least else ""
+    head = f"{what}: {format_time(at.time_s)}{gap}, {place} ({at.projection.model})\n"
+    return [head, *(f"  {label:<9} {text}" for label, text in facts)]
 
 
 def place(options: Place) -> None:

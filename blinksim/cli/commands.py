@@ -494,7 +494,7 @@ class Schedules(TextOptions, run="blinksim.cli.schedules:schedules"):
     """
 
 
-class Synth(TextOptions, run="blinksim.cli.synth:synth"):
+class Synth(TextOptions, run="blinksim.cli.bound:synth"):
     """Build a schedule, prove it, and say how far it is from the best.
 
     Build a schedule of COLLECTIVE on MACHINE, verify it, and write it to a file.
@@ -739,7 +739,7 @@ class Run(TextOptions, run="blinksim.cli.schedules:run"):
     pairs: bool = option()
 
 
-class Advise(TextOptions, run="blinksim.cli.synth:advise"):
+class Advise(TextOptions, run="blinksim.cli.project:advise"):
     """What should I load, and what does it bring?
 
     What to load on MACHINE, or the one this runs on, and what it brings: how long COLLECTIVE takes with the library,

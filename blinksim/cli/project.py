@@ -1,12 +1,15 @@
-"""The commands project, compare and sweep: the time of a collective, the best algorithm by size, and what-ifs."""
+"""The commands project, compare, sweep and advise: the time of a collective by size and what-if, and what to load."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -15,12 +18,24 @@ import click
 
 from blinksim.answers.project import BEST, answer as three_figures, held_at, rank
 from blinksim.cli.options import collective_of, command_line, left, of_tokens, question_of, typed_options, wanted_of
-from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
+from blinksim.cli.terminal import (
+    Working,
+    answer,
+    as_typed,
+    csv_text,
+    drawn,
+    note,
+    proof_lines,
+    typed,
+    typed_size,
+    written,
+)
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.machines import Question
+from blinksim.exports import write
+from blinksim.machines import Question, this_machine
 from blinksim.results import keyed
-from blinksim.textio.text_files import write_text
+from blinksim.textio.text_files import Exported, write_text
 from blinksim.textio.text_table import count, table
 from blinksim.timing import model_registry as registry
 from blinksim.timing.contest import Answer
@@ -32,10 +47,11 @@ from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size_about, format_time, in_GBps, parse_rate, parse_size, parse_sizes
 
 if TYPE_CHECKING:
+    from blinksim.answers.advise import Advice, Option
     from blinksim.answers.compare import Comparison, Models
     from blinksim.answers.sweep import Sweep as Study
     from blinksim.answers.worker_pool import Rows
-    from blinksim.cli.commands import Compare, ModelOptions, Project, Sweep
+    from blinksim.cli.commands import Advise, Compare, ModelOptions, Project, Sweep
 
 
 # Options for programs on GPUs, and for NCCL, by the settings of models that they are.
@@ -568,3 +584,89 @@ def _cell(column: str, value: float | str) -> str:
     if column.endswith("_s") and isinstance(value, float):
         return format_time(value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# What the machine's own description is called in commands to type.
+_SAVED = "topo.txt"
+
+
+def advise(options: Advise) -> None:
+    """What the library takes, could take and cannot take less, and the file to load."""
+    from blinksim.answers import advise as study
+
+    options.check_files()
+    question = question_of(options.machine or "", options.where, options.before)
+    question = replace(question, machine=options.machine or _SAVED)
+    wanted = collective_of(options.collective or "allreduce", **vars(options.data))
+    default = study.SIZE if wanted.traffic is None else wanted.traffic.size
+    size = default if options.size is None else parse_size(options.size)
+
+    def answered(given: Question) -> Advice:
+        if not options.machine:
+            if given.nodes != 1:
+                raise InputError("nvidia-smi knows nothing of other nodes; name a machine with a network for --nodes")
+            given = replace(given, machine=this_machine())
+        return study.advise(given, wanted, size, multicast=not options.no_nvls)
+
+    advice = answered(question)
+    was = answered(replace(question, edits=())) if options.before else None
+    option = advice.load or advice.alternative
+    exported = None if option is None else option.exported
+    save = exported and partial(write, exported, force=options.force)
+    with written(options.output if save else None, save or str) as target:
+        output = target if exported else options.output
+        said = {**replace(question, rates=None).described(advice.part), **advice.to_dict(), "output": output}
+        said |= {} if was is None else {"before": was.to_dict()}
+        answer("advise", lambda: said, lambda: _show_advice(advice, was, question, output, options))
+
+
+def _show_advice(found: Advice, was: Advice | None, question: Question, output: str | None, options: Advise) -> None:
+    """Prints the advice, the three figures, and how to load what pays."""
+    takes = found.answer
+    click.echo(found.sentence() + "\n")
+    for label, words in found.lines(options.why):
+        click.echo(_wrapped(label, as_typed(words)))
+    if was is not None:
+        earlier = f"{format_time(was.answer.time_s)}, busbw {format_rate(was.answer.busbw)}"
+        click.echo(_wrapped("before", left(was.answer.algbw, takes.algbw, earlier)))
+    if options.why:
+        click.echo(f"\n{as_typed(takes.why())}\n")
+    more, nvls = "" if options.why else "why: --why\n", typed_options(options, "no_nvls")
+    option, collective = found.load or found.alternative, takes.collective.name
+    save = "" if options.machine else f"nvidia-smi topo -m > {_SAVED} && "
+    if option is not None and option.exported is not None:
+        # At the rates that the schedule was made for, where the question names none and others count unasked.
+        made = option.schedule.topology
+        taken = made.loaded_from[1] if made.loaded_from else made.rates
+        made_for = replace(question, rates=question.rates or (None if taken == "nominal" else taken))
+        line = f"{command_line(made_for, traffic=options.data.traffic)} {collective}"
+        _to_load(option, option.exported, output, f"{save}blinksim synth {line} --algorithm {option.algorithm}")
+    elif output:
+        click.echo(f"  not written: {output}, since nothing is worth loading")
+    again = f"expect {command_line(question)} --collective {collective}{nvls}"
+    click.echo(f"{more}next: {save}blinksim {again}")
+
+
+def _to_load(option: Option, exported: Exported, output: str | None, synth: str) -> None:
+    """Prints the variables that load what was written, or the commands that write it."""
+    # In a folder of its own for a runtime that reads every file of it.
+    folder = "algorithms" if "{folder}" in " ".join(exported.environment.values()) else ""
+    name = option.algorithm
+    target = output or (os.path.join(folder, f"{name}.xml") if set(exported.files) == {""} else name)
+    if output:
+        click.echo(_wrapped("written", output))
+    variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in exported.variables(target).items())
+    if variables:
+        click.echo(f"  {'load':<17} {variables}")
+    if output or not variables:
+        click.echo("\n".join(proof_lines(exported, target)))
+    if exported.caution:
+        click.echo(_wrapped("caution", exported.caution))
+    if not output:
+        make = f"mkdir -p {folder} && " if folder else ""
+        click.echo(f"  make it:\n    {synth} -o {name}.json")
+        click.echo(f"    {make}blinksim export {name}.json --format {option.format} -o {shlex.quote(target)}")
+
+
+def _wrapped(key: str, words: str) -> str:
+    return textwrap.fill(words, 110, initial_indent=f"  {key:<17} ", subsequent_indent=" " * 20, break_on_hyphens=False)
