@@ -53,8 +53,7 @@ from blinksim.timing.model_registry import model, register_model
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.simulator import Timeline, simulate
 from blinksim.timing.timing_model import Breakdown, ScheduleModel
-from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.networkx_reader import from_networkx
+from blinksim.topology.graph import Device, Link, Topology, from_networkx
 from blinksim.topology.rules import Finding
 from blinksim.traffic import Routing, Traffic
 

@@ -13,8 +13,7 @@ from strategies import topologies
 from blinksim.errors import InputError
 from blinksim.machines import load
 from blinksim.topology.elements import Fabric
-from blinksim.topology.graph import Device, Link, Topology
-from blinksim.topology.networkx_reader import from_networkx
+from blinksim.topology.graph import Device, Link, Topology, from_networkx
 
 
 @given(topologies(relays=True))
