@@ -179,12 +179,12 @@ def export(
         if channels is not None:
             raise InputError("channels= is for schedules; leave it out for a machine")
         from blinksim.formats.shipped.known_gpus import numbered
-        from blinksim.nccl.files import topo_write
+        from blinksim.nccl.files import topo_file
 
         known = get_args(MachineFormatName)
         if name.lower().replace("_", "-") not in known:
             raise unknown("format of machines", name, known, hint="(schedules: blinksim export)")
-        found = topo_write.write(numbered(thing), bus_ids)
+        found = topo_file.write(numbered(thing), bus_ids)
         return Exported(
             files={"": found.text},
             summary=f"{thing.name} with {thing.ranks} GPUs, as NCCL sees it",

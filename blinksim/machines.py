@@ -348,12 +348,12 @@ def _described(
 
     text: what the file called `name` holds, if it is none.
     """
-    from blinksim.nccl.files import topo_read
+    from blinksim.nccl.files import topo_file
 
     table = _rates_file(rates) or shared_rates().get(rates)
     at = NOMINAL if table is not None or rates == MEASURED else rates
     if kind is _XML:
-        machine = topo_read.read(name, at, like) if text is None else topo_read.read_text(text, name, at, like)
+        machine = topo_file.read(name, at, like) if text is None else topo_file.read_text(text, name, at, like)
     else:
         machine = nvidia_smi.read_text(text or text_files.read_text(name, what="file of nvidia-smi"), name, at)
     return known_gpus.with_constants(machine, rates) if table is None else rate_tables.apply(machine, table)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from blinksim.nccl.files import topo_read
+from blinksim.nccl.files import topo_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.paths import System, systems_of
 from blinksim.nccl.tuner.tuner import Prediction, job_of, load
@@ -29,7 +29,7 @@ def cases() -> list[dict[str, Any]]:
 
 @cache
 def machine(name: str) -> Any:
-    return topo_read.read(TESTS / "data" / "nccl_topo" / Path(name).name, "nccl")
+    return topo_file.read(TESTS / "data" / "nccl_topo" / Path(name).name, "nccl")
 
 
 def answer(case: Mapping[str, Any], version: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
-from blinksim.nccl.files import topo_write
+from blinksim.nccl.files import topo_file
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from blinksim.nccl.files import topo_write
 def test_a_file_has_the_bound_of_its_machine(
     tmp_path: Path, machine: str, nodes: int, collective: str, most: float
 ) -> None:
-    written = topo_write.write(bs.load(machine))
+    written = topo_file.write(bs.load(machine))
     path = tmp_path / "file.xml"
     path.write_text(written.text)
     by_name, by_file = (bs.bound(bs.load(one, nodes=nodes), collective).rate for one in (machine, str(path)))

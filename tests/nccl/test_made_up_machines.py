@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from nccl_cases import TESTS
 
-from blinksim.nccl.files import topo_read
+from blinksim.nccl.files import topo_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.tuner.tuner import predict
 
@@ -46,7 +46,7 @@ def predicted_otherwise(case: dict[str, Any], folder: Path) -> Iterator[str]:
     path = folder / "topo.xml"
     path.write_text(text)
     members = [f"gpu{number}" for number in case["gpus"]]
-    found = predict(topo_read.read(path, "nccl"), members, nodes=case["nodes"], multicast=False)
+    found = predict(topo_file.read(path, "nccl"), members, nodes=case["nodes"], multicast=False)
     graphs = dumped(case["graph"])
     for family, graph in (("ring", "0"), ("tree", "1")):
         mine: Graph = getattr(found, family)

@@ -17,7 +17,7 @@ from blinksim import machines
 from blinksim.errors import InfeasibleError
 from blinksim.nccl import families
 from blinksim.nccl.families import PATH_TYPES, Pattern
-from blinksim.nccl.files import graph_file, topo_read
+from blinksim.nccl.files import graph_file, topo_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search import search_passes
 from blinksim.nccl.search.paths import GRAIN, Paths, systems_of
@@ -276,7 +276,7 @@ def test_more_gpus_on_a_node_than_nccl_plans_for_are_refused() -> None:
 def test_a_dgx1_quad_has_the_rings_that_real_gpus_took() -> None:
     """NCCL 2.28.9 on four H200, given the quad's topology file."""
     folder = TESTS / "data" / "captures" / "h200x4"
-    found = predict(topo_read.read(folder / "quad_topo.xml", "nccl"))
+    found = predict(topo_file.read(folder / "quad_topo.xml", "nccl"))
     taken = graph_file.read(folder / "quad_graph.xml")
     for number, mine in ((families.RING, found.ring), (families.TREE, found.tree)):
         real = taken.graph(number)

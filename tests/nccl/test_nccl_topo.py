@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from blinksim.answers.bound import bound
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.machines import load
-from blinksim.nccl.files.topo_read import read, read_text
+from blinksim.nccl.files.topo_file import read, read_text
 from blinksim.textio import link_rates
 from blinksim.topology.graph import Topology
 

@@ -13,8 +13,8 @@ from strategies import topologies
 from blinksim import machines
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats.shipped import machine_names
-from blinksim.nccl.files import topo_read
-from blinksim.nccl.files.topo_write import write
+from blinksim.nccl.files import topo_file
+from blinksim.nccl.files.topo_file import write
 from blinksim.topology.graph import Topology
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -32,13 +32,13 @@ def _nvidia(name: str) -> bool:
 
 NVIDIA = [name for name in machine_names.names() if _nvidia(name)]
 GB = 10**9
-K2200 = topo_read.read(DATA / "nccl_topo" / "k2200-node.xml")
+K2200 = topo_file.read(DATA / "nccl_topo" / "k2200-node.xml")
 
 
 def round_trip(topology: Topology) -> Topology:
     """The machine that NCCL would see: written, and read back at the same rates."""
     rates = "nccl" if topology.rates == "nccl" else "nominal"
-    return topo_read.read_text(write(topology).text, f"{topology.name}.xml", rates)
+    return topo_file.read_text(write(topology).text, f"{topology.name}.xml", rates)
 
 
 def nvlinks(topology: Topology) -> dict[tuple[str, str], tuple[Fraction, int]]:
@@ -52,9 +52,9 @@ def nvlinks(topology: Topology) -> dict[tuple[str, str], tuple[Fraction, int]]:
 @pytest.mark.parametrize("rates", ["nominal", "nccl"])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_what_was_read_comes_back_equal(path: Path, rates: str) -> None:
-    before = topo_read.read(path, rates)
+    before = topo_file.read(path, rates)
     written = write(before)
-    after = topo_read.read_text(written.text, path, rates)
+    after = topo_file.read_text(written.text, path, rates)
     assert after == before
     assert [dict(device.attributes) for device in after.devices] == [dict(d.attributes) for d in before.devices]
     assert written.notes == ()
@@ -111,7 +111,7 @@ def test_bus_ids_are_those_given_in_gpu_order() -> None:
     ids = [f"0000:{n:02x}:00.0" for n in (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)]
     written = write(machines.load("dgx1-v100"), [ids[0].upper(), *ids[1:]])
     assert not any("made up" in note for note in written.notes)
-    after = topo_read.read_text(written.text, "x.xml")
+    after = topo_file.read_text(written.text, "x.xml")
     assert [after.device(f"gpu{i}").attributes["busid"] for i in range(8)] == ids
     assert nvlinks(after) == nvlinks(machines.load("dgx1-v100"))
 

@@ -9,7 +9,7 @@ import pytest
 from nccl_cases import TESTS, VERSIONS, answer, cases, given, near
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.nccl.files import topo_read
+from blinksim.nccl.files import topo_file
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.tuner import predict
 
@@ -47,7 +47,7 @@ def test_every_choice_is_nccls(version: str) -> None:
 def test_times_measured_on_eight_h200() -> None:
     """NVLS was off; within 7 % from 64 MiB, for broadcast and reduce from 256 MiB."""
     folder = TESTS / "data" / "captures" / "h200x8"
-    prediction = predict(topo_read.read(folder / "topo.xml", "nccl"), multicast=False)
+    prediction = predict(topo_file.read(folder / "topo.xml", "nccl"), multicast=False)
     compared = 0
     with (folder / "nccl_curves.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):

@@ -12,8 +12,7 @@ import pytest
 import blinksim as bs
 from blinksim.cli.main import run
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.nccl.files.topo_read import read_text
-from blinksim.nccl.files.topo_write import write
+from blinksim.nccl.files.topo_file import read_text, write
 from blinksim.topology.graph import Topology
 
 TOPOLOGIES = Path(__file__).resolve().parents[2] / "topologies"

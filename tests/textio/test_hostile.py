@@ -11,7 +11,7 @@ import pytest
 import blinksim as bs
 from blinksim.errors import BlinksimError, FileError, InputError, unknown
 from blinksim.formats import machine_yaml
-from blinksim.nccl.files import topo_read
+from blinksim.nccl.files import topo_file
 from blinksim.nccl.logs import tests_log
 from blinksim.printable import one_line
 from blinksim.textio import safe_xml, strict_json
@@ -183,7 +183,7 @@ def test_empty_attributes_of_xml_can_be_written_as_yaml() -> None:
         '<pci busid="0000:01:00.0" class="0x030200" vendor="" link_speed="" link_width="0"><gpu dev="0" sm="70"/></pci>'
         '<pci busid="0000:02:00.0" class="0x030200"><gpu dev="1" sm="70"/></pci></cpu></system>'
     )
-    machine = topo_read.read_text(text, "t.xml")
+    machine = topo_file.read_text(text, "t.xml")
     again = machine_yaml.read_text(machine_yaml.write(machine), "t.yaml")
     assert again.devices == machine.devices
 

@@ -16,7 +16,7 @@ from blinksim import machines
 from blinksim.answers import compare as comparison
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.nccl.files import graph_file, topo_read
+from blinksim.nccl.files import graph_file, topo_file
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.timing import nccl_model as study
 from blinksim.timing.contest import ceiling_of
@@ -37,7 +37,7 @@ def test_graph_files_give_nccls_table() -> None:
         name, nodes = path.name.split(".n")[0], int(path.name.split(".n")[1][0])
         same = [c for c in cases if c["topo"] == f"topo/{name}.xml" and c["nnodes"] == nodes]
         case = max(same, key=lambda c: len(c["gpus"]))
-        machine = topo_read.read(TESTS / "data" / "nccl_topo" / f"{name}.xml", "nccl")
+        machine = topo_file.read(TESTS / "data" / "nccl_topo" / f"{name}.xml", "nccl")
         found = study.predict_with(machine, nodes=nodes, graph_file=path)
         assert [list(channel) for channel in found.ring.channels] == case["ring"]["channels"]
         cells = {f"{r.collective} {r.algorithm} {r.protocol.lower()}": r for r in found.rows}
@@ -66,7 +66,7 @@ def test_a_log_is_compared_with_the_same_channels_as_a_choice(tmp_path: Path) ->
 
 def test_the_search_agrees_with_a_file_from_real_gpus() -> None:
     folder = TESTS / "data" / "captures" / "h200x8"
-    machine = topo_read.read(folder / "topo.xml", "nccl")
+    machine = topo_file.read(folder / "topo.xml", "nccl")
     searched = study.predict_with(machine, multicast=False)
     read = study.predict_with(machine, multicast=False, graph_file=folder / "graph.xml")
     assert searched.ring == read.ring

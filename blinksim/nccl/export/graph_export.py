@@ -49,7 +49,7 @@ from blinksim.graphs.rooted_trees import two_trees
 from blinksim.nccl.families import PATH_TYPES, RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator, Release, judge
-from blinksim.nccl.files.topo_write import NUMBERED, number
+from blinksim.nccl.files.topo_file import NUMBERED, number
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio import text_files
