@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError, MissingError, unknown
@@ -614,6 +614,15 @@ def at_rates(topology: Topology, rates: str) -> Topology:
     now["of_nominal"] = after.of_nominal
     now |= {key: getattr(after, key) if as_it_is else None for key in ("execution", "nccl_rates")}
     return topology.at_rates.setdefault(rates, replace(topology, **now))
+
+
+def at_nominal(topology: Topology) -> Topology:
+    """A topology at nominal rates, for bounds, unless it was loaded at those of a file.
+
+    What NCCL counts of links is no bound, as 16 GB/s between CPUs joined by 192; nor is what others measured.
+    """
+    named = topology.loaded_from is not None and topology.loaded_from[1] in get_args(RatesName)
+    return at_rates(topology, NOMINAL) if named else topology
 
 
 def group_of(

@@ -25,7 +25,7 @@ from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry
-from blinksim.timing.contest import CandidateLike, Contest, each, least_time_of
+from blinksim.timing.contest import CandidateLike, Contest, each
 from blinksim.timing.library_model import SHARE, Library
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, labelled, left_out_words, links_at
@@ -116,6 +116,13 @@ class Comparison(Result):
             crossovers.append(Crossover(high, slower, faster))
         return tuple(crossovers)
 
+    @cached_property
+    def least_s(self) -> dict[int, float]:
+        """The bound on the time of all algorithms by size, seconds; of the sizes at which each has one."""
+        rows: Any = [(one,) for one in self.answers] or self.projections
+        known = [row for row in rows if all(one.least for one in row)]
+        return {row[0].size: min(one.least.time_s for one in row) for row in known}
+
     @property
     def algorithms(self) -> tuple[str, ...]:
         """Names, quickest at the largest size first."""
@@ -162,8 +169,7 @@ class Comparison(Result):
         """
         found, answers = list[dict[str, Any]](), {one.size: one for one in self.answers}
         for size, projections in zip(self.sizes, self.projections, strict=True):
-            figures, best = answers.get(size), next(iter(projections), None)
-            least = least_of(projections if figures is None else (figures,), self.topology)
+            figures, best, least = answers.get(size), next(iter(projections), None), self.least_s.get(size)
             share = None if best is None or least is None else least / best.time_s
             row = keyed(best, "algorithm? time_s? time_bound_s? share?", time_bound_s=least, share=share)
             row |= keyed(self.made.get(size), "made_algorithm?=algorithm made_s?=time_s")
@@ -243,14 +249,13 @@ class Comparison(Result):
 
     def _table(self, shown: Sequence[str]) -> str:
         """A line for every size: the best time, the bound and its share of that, what was made, and some rates."""
-        bounded = any(one.least for projections in self.projections for one in projections)
         mark = "*" if len(self.algorithms) > 1 or self.made else ""
         rows = list[dict[str, str]]()
         for projections in self.projections:
-            made, least = self.made.get(projections[0].size), least_of(projections, self.topology)
+            made, least = self.made.get(projections[0].size), self.least_s.get(projections[0].size)
             leader = min(projections[0], made or projections[0], key=lambda one: one.time_s)
             cells = {"size": format_size_about(leader.size), "best time": format_time(leader.time_s)}
-            if bounded:
+            if self.least_s:
                 reached = f"{100 * least / leader.time_s:.0f} %" if least else ""
                 cells |= {"at least": format_time(least) if least else "", "reached": reached}
             if self.made:
@@ -276,17 +281,6 @@ def columns(found: Sequence[Sequence[Projection]], most: int = COLUMNS) -> tuple
     names = [*leaders, *(one.algorithm for one in found[-1] if one.algorithm not in leaders)]
     shown = max(most, len(leaders))
     return names[:shown], names[shown:]
-
-
-def least_of(projections: Sequence[Projection], part: Topology) -> float | None:
-    """The bound on the time of all algorithms at a size on `part`, seconds; None where none is known.
-
-    A library's own model, which has none, may let switches add.
-    """
-    known = [one.least for one in projections if one.least]
-    free = [(one, one.bound) for one in projections if known and one.bound and not one.least]
-    known += [least_time_of(part, one.collective, one.size, bound, part.in_network) for one, bound in free]
-    return min((one.time_s for one in known), default=None)
 
 
 def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), rates: str = "") -> list[str]:

@@ -631,19 +631,20 @@ def _rows(task: Task, collective: Collective) -> Rows:
     else:
         model = models.model(chooser or task.model)
         # The links must connect the members for what a library chooses as for all others.
-        part = part_at(task.place) if chooser or isinstance(model, ScheduleModel) else None
-        if part is None or not isinstance(model, ScheduleModel):
+        if chooser or isinstance(model, ScheduleModel):
+            part = part_at(task.place)
+        if not isinstance(model, ScheduleModel):
             model, part = model.at(question)
         names = model.best if task.algorithm == "best" else [task.algorithm]
-        projections = model.times(part, collective, task.sizes, names)
+        projections = [replace(one, least=None) for one in model.times(part, collective, task.sizes, names)]
     quickest: dict[int, dict[str, Any]] = {}
     for found in projections:
-        if found.size not in quickest:
-            row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
-            held = found.bound
-            # What takes the machine for more than its description has a bound of its own, which grants that.
-            own = _bound_columns(held.rate, held.scope, held.assumes) if held and held.granted else {}
-            quickest[found.size] = row | own | {_BY_CLASS: found.details.get(_BY_CLASS)}
+        row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
+        held = found.bound
+        # What takes the machine for more than its description has a bound of its own, which grants that; what
+        # NCCL plans has one at nominal rates.
+        own = _bound_columns(held.rate, held.scope, held.assumes) if held and (held.granted or found.pick) else {}
+        quickest.setdefault(found.size, row | own | {_BY_CLASS: found.details.get(_BY_CLASS)})
     return [quickest[size] for size in task.sizes]
 
 

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from blinksim.answers.compare import COLUMNS, Comparison, MachineComparison, columns, least_of
+from blinksim.answers.compare import COLUMNS, Comparison, MachineComparison, columns
 from blinksim.answers.measurements.public import SOURCE, Measured, MeasuredCell, PublicMeasurements, job_of
 from blinksim.answers.pareto import Pareto
 from blinksim.answers.project import Answer
@@ -115,9 +115,9 @@ def _three_figures(comparison: Comparison, shown_as: style.Measure) -> Figure:
     words = f"takes with {answers[0].library}" + (" (dots: measured)" if measured else "")
     values = _with_library(axes, answers, shown_as, _LIBRARY, words, f"{SHARE} runs")
     could = {one.size: one.could.best.time_s for one in answers if one.could is not None}
-    least = {one.size: one.least.time_s for one in answers if one.least is not None}
     values += shown_as.curve(axes, could, factor, label="could take (best schedule)", color=_SEARCHED, linewidth=1.6)
-    bound = shown_as.curve(axes, least, factor, label="bound", color="#000000", linestyle="--", linewidth=1.2)
+    look: Any = {"label": "bound", "color": "#000000", "linestyle": "--", "linewidth": 1.2}
+    bound = shown_as.curve(axes, comparison.least_s, factor, **look)
     values += bound if shown_as.name != "time" else []
     where = f"{len(answers[0].members)} GPUs of {style.drawn_machine(comparison.topology)}"
     _finished(axes, [one.size for one in answers], shown_as, values, f"{comparison.collective} on {where}")
@@ -159,8 +159,7 @@ def _bounds(axes: Axes, comparison: Comparison, shown: list[str], shown_as: styl
     factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
     listed = [projection for entries in comparison.projections for projection in entries]
     line = {"color": "#000000", "linewidth": 1.0}
-    known = ((entries[0].size, least_of(entries, comparison.topology)) for entries in comparison.projections)
-    least = {size: time_s for size, time_s in known if time_s}
+    least = comparison.least_s
     values = shown_as.curve(axes, least, factor, linestyle="-.", label="bound at this size", **line)
     top = max((entry.bound for entry in listed if entry.bound is not None), key=lambda bound: bound.rate, default=None)
     fastest = max(float(entry.algbw) for entry in listed if entry.algorithm in shown)

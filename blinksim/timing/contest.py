@@ -58,6 +58,8 @@ Answer = Callable[[int], Projection]
 """Projection of a size by a model without schedules."""
 # The models whose times are those of links with latency, overhead and bandwidth.
 ON_LINKS = ("alpha-beta", "simulate")
+# Those, and NCCL's own, that are held to the bound on the time.
+_BOUNDED = (*ON_LINKS, "nccl-tuner")
 # Ranks up to which the bound on the time is a matter of a second.
 _MOST_RANKS = 8192
 _WAITS = "waiting not counted above"
@@ -197,8 +199,9 @@ class Contest(Tabular):
 
 
 def with_least_time(part: Topology, projection: Projection) -> Projection:
-    """A projection on `part` with the bound on its time, and raised to it; one of another model as it is."""
-    if projection.model not in ON_LINKS or part.ranks > _MOST_RANKS or projection.size < 1 or projection.bound is None:
+    """A projection on `part` with the bound on its time, and raised to it; one of programs as it is."""
+    unbounded = part.ranks > _MOST_RANKS or projection.size < 1 or projection.model not in _BOUNDED
+    if unbounded or projection.bound is None or projection.least:
         return projection
     least = least_time_of(part, projection.collective, projection.size, projection.bound, projection.grants)
     return replace(projection.raised(least.time_s, _WAITS, "alpha"), least=least)
@@ -243,7 +246,8 @@ def ceiling_of(
     rate = best_known(part, collective, every).rate if every else certificate.rate
     more = (rate, granted_to_switches(every)) if rate > certificate.rate else None
     scope, shown = type(certificate).__name__.lower(), "" if assumes == NOTHING else assumes
-    return Ceiling(certificate.rate, certificate.words(part), shown, scope, said, more, known.searched)
+    asked = certificate.rate, certificate.words(part), shown, scope, said, more
+    return Ceiling(*asked, known.searched, part.rates)
 
 
 # --- which candidates -------------------------------------------------------------------------------------------------

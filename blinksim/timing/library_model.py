@@ -29,7 +29,7 @@ from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, unknown
 from blinksim.formats.shipped.known_gpus import RECORDED, like
-from blinksim.machines import NOMINAL, Question, RatesName, at_rates, load
+from blinksim.machines import Question, RatesName, at_nominal, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
 from blinksim.results import Term
@@ -154,7 +154,6 @@ class Library(TimingModel):
         self.question = Question()
         self.healthy: Library | None = None
         self._found: dict[tuple[object, ...], Any] = {}
-        self.parts: dict[Collective, tuple[Topology, tuple[str, ...], Ceiling]] = {}
 
     def at(self, question: Question, **settings: Any) -> tuple[Library, Topology]:
         """The model for the GPUs of a question, and their machine as NCCL's model takes it.
@@ -176,9 +175,8 @@ class Library(TimingModel):
                 question = asked if asked.part(here) == question.part(there) else question
         # Tables of the package are views of one machine; a table in a file changes it.
         changed, machine = question.rates not in (None, *named), question.machine
-        if isinstance(machine, Topology) and table in named:
-            machine = at_rates(machine, NOMINAL)
-        model.question = replace(question, machine=machine, rates=question.rates if changed else None)
+        at = at_nominal(machine) if isinstance(machine, Topology) else machine
+        model.question = replace(question, machine=at, rates=question.rates if changed else None)
         model.healthy = model._as_it_was(question, changed)
         return model, model.machine
 
@@ -301,16 +299,15 @@ class Library(TimingModel):
         collective.check_ranks(self.ranks)
         return [self._held(self._risen(collective, size)) for size in sizes]
 
+    @_once
     def bounded(self, collective: Collective) -> tuple[Topology, tuple[str, ...], Ceiling]:
         """The part of the machine, what its switches may do for the collective, and its bound.
 
         At nominal rates, or those of a file that was named: what others measured of links is no bound.
         """
-        if collective not in self.parts:
-            part = replace(self.question, collective=collective).part()
-            grants = part.in_network if self.multicast and not collective.personalized else ()
-            self.parts[collective] = part, grants, ceiling_of(part, collective, grants)
-        return self.parts[collective]
+        part = replace(self.question, collective=collective).part()
+        grants = part.in_network if self.multicast and not collective.personalized else ()
+        return part, grants, ceiling_of(part, collective, grants)
 
     def _held(self, taken: Projection) -> Projection:
         """A projection and the bound on its time, which no end of its interval is below."""
@@ -645,7 +642,7 @@ class Library(TimingModel):
         if self._choice(collective, size) is None:
             return None
         tuner, whole = self._planned
-        [found] = tuner.times(whole, collective, [size], [CHOICE])
+        [(_, found)] = tuner.stated(whole, collective, size, [CHOICE])
         return None if found.details["channel_GBps"] == in_GBps(NO_SOLUTION) else found
 
     def _at_width(self, stated: Projection) -> float:

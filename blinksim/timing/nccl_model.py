@@ -12,20 +12,21 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
+from itertools import starmap
 from pathlib import Path
 from typing import Any, get_args
 
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_reduction
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.machines import NOMINAL, Question, RatesName, at_rates
+from blinksim.machines import Question, RatesName, at_nominal
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, predict
 from blinksim.results import Term, keyed
 from blinksim.textio.text_table import count
-from blinksim.timing.contest import ceiling_of
+from blinksim.timing.contest import ceiling_of, with_least_time
 from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, of_part
@@ -113,7 +114,6 @@ class NcclTuner(TimingModel):
         self.machine, self.channels = machine, channels
         self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
         self._searched: tuple[Topology, Prediction] | None = None
-        self._ceilings: dict[tuple[Collective, bool, bool], Ceiling] = {}
 
     def at_its_rates(self, question: Question) -> Question:
         """At NCCL's own figures where the machine has them, else at its nominal ones."""
@@ -133,7 +133,7 @@ class NcclTuner(TimingModel):
         machine = replace(whole, members=question.member_names(whole), relays=())
         model = copy(self)
         model.machine, model.nodes = machine, None if one is question else question.nodes
-        model._searched, model._ceilings = None, {}
+        model._searched = None
         # NCCL does not know what a file says of links: it plans with figures of its own.
         named = question.rates in (None, *get_args(RatesName))
         model.known = None if named else self.at(self.at_its_rates(replace(question, rates=None)))[1]
@@ -171,9 +171,8 @@ class NcclTuner(TimingModel):
         whole, found = self.machine or topology, self.prediction(topology)
         answers: list[Projection] = []
         for size in sizes:
-            timed = projections(found, whole, collective, size, algorithms)
-            finished = (self._finished(one, found, whole) for one in timed)
-            answers += sorted(finished, key=lambda projection: projection.time_s)
+            stated = starmap(with_least_time, self.stated(topology, collective, size, algorithms))
+            answers += sorted(stated, key=lambda projection: projection.time_s)
         if self.channels is not None and not any("measured_time_s" in one.details for one in answers):
             takes = ", ".join(dict.fromkeys(one.details["nccl_algorithm"] for one in answers))
             only = f"channels={self.channels} changes times by measured constants only"
@@ -181,18 +180,28 @@ class NcclTuner(TimingModel):
             raise InfeasibleError(f"{only}, and {none}; leave it out")
         return answers
 
-    def _finished(self, projection: Projection, found: Prediction, whole: Topology) -> Projection:
-        """The projection with its ceiling; with a number of channels, what constants say that it takes."""
-        ceiling = self._ceiling(projection, found, whole)
-        bounded = replace(projection, bound=ceiling)
+    def stated(
+        self, topology: Topology, collective: Collective, size: int, algorithms: Sequence[str] | None = None
+    ) -> list[tuple[Topology, Projection]]:
+        """What NCCL's model states, no less than the bytes take, and the part that bounds each."""
+        whole, found = self.machine or topology, self.prediction(topology)
+        timed = projections(found, whole, collective, size, algorithms)
+        return [self._held(one, found, whole) for one in timed]
+
+    def _held(self, projection: Projection, found: Prediction, whole: Topology) -> tuple[Topology, Projection]:
+        """Its part, and the projection with its ceiling; of a number of channels, what that takes."""
+        details, reduces = projection.details, projection.pick.startswith(NVLS)
+        far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
+        part, grants, ceiling = bounds_of(whole, self.nodes, projection.collective, reduces, far)
+        bounded = replace(projection, bound=ceiling, grants=grants)
         if ceiling and projection.size / float(ceiling.rate) > projection.time_s:
             # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
             # share, nor, on two nodes, of a network that is slower than channels inside a node.
             least, why = projection.size / float(ceiling.rate), "beyond NCCL's model: the links allow no less"
             bounded = replace(bounded.raised(least, why, "bound"), bottleneck=ceiling.words)
         if self.channels is None:
-            return bounded
-        details, job, latency_s = projection.details, found.job, projection.terms[0].time_s
+            return part, bounded
+        job, latency_s = found.job, projection.terms[0].time_s
         by = details["nccl_algorithm"], details["nccl_protocol"]
         takes = Timing(*by, projection.time_s, latency_s, projection.algbw)
         near = job.nnodes == 1 and details["type_intra"] == "NVL"
@@ -201,28 +210,30 @@ class NcclTuner(TimingModel):
         rates = None if takes.algorithm == NVLS else whole.nccl_rates
         known = nccl_time(catalogued(whole), rates, asked, projection.size, takes)
         measured = {} if known is None else {"measured_time_s": known.time_s, "measured_channels": self.channels}
-        return replace(bounded, details={**bounded.details, **measured})
+        return part, replace(bounded, details={**bounded.details, **measured})
 
-    def _ceiling(self, projection: Projection, found: Prediction, whole: Topology) -> Ceiling | None:
-        """The bound on this time of NCCL's model; None for machines of the catalogue above `MOST_RANKS`."""
-        if found.job.ranks > MOST_RANKS and catalogued(whole):
-            return None
-        details = projection.details
-        far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
-        # The switches add for NVLS.
-        reduces = projection.pick.startswith(NVLS)
-        key = projection.collective, reduces, far
-        if key not in self._ceilings:
-            machine = whole if whole.nodes > 1 or self.nodes is None else whole.replicate(self.nodes)
-            part = machine.select(links=ALL) if far else machine.selected()
-            granted = [EVERY_LINK] if set(part.link_classes) > set(machine.default_links()) else []
-            if reduces:
-                granted, part = [*granted, REDUCING_SWITCHES], with_reduction(part)
-            able = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
-            # What NVLS uses of what the switches can do.
-            grants = [grant for grant in BRANCHING if reduces and grant in able]
-            self._ceilings[key] = ceiling_of(part, projection.collective, grants, granted)
-        return self._ceilings[key]
+
+@lru_cache(maxsize=64)
+def bounds_of(
+    whole: Topology, nodes: int | None, collective: Collective, reduces: bool, far: bool
+) -> tuple[Topology, tuple[str, ...], Ceiling | None]:
+    """The part of a machine that bounds a time of NCCL, what its switches may do, and the bound on the rate.
+
+    At nominal rates: its own are what NCCL plans by. reduces: switches add, for NVLS. far: not over the links
+    of collectives alone. No bound for machines of the catalogue above `MOST_RANKS`.
+    """
+    if whole.ranks * (nodes or 1) > MOST_RANKS and catalogued(whole):
+        return whole, (), None
+    machine = at_nominal(whole)
+    machine = machine if whole.nodes > 1 or nodes is None else machine.replicate(nodes)
+    part = machine.select(links=ALL) if far else machine.selected()
+    granted = [EVERY_LINK] if set(part.link_classes) > set(machine.default_links()) else []
+    if reduces:
+        granted, part = [*granted, REDUCING_SWITCHES], with_reduction(part)
+    able = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
+    # What NVLS uses of what the switches can do.
+    grants = tuple(grant for grant in BRANCHING if reduces and grant in able)
+    return part, grants, ceiling_of(part, collective, grants, granted)
 
 
 def _timing(name: str, timed: Sequence[Timing]) -> Timing:
@@ -276,4 +287,4 @@ def projections(
 @lru_cache(maxsize=8)
 def weakest(machine: Topology) -> str:
     """What has less bandwidth than most of its sort, by data sheets; empty for a machine of the catalogue as it is."""
-    return "" if catalogued(machine) else next((words for _, words in behind(at_rates(machine, NOMINAL))), "")
+    return "" if catalogued(machine) else next((words for _, words in behind(at_nominal(machine))), "")

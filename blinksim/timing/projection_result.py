@@ -29,6 +29,7 @@ class Ceiling:
     certificate. granted: what the bound lets the machine do beyond its description, because the answer beside
     it takes it so. in_network: what no algorithm exceeds that has switches do what they can, if that is more;
     and what they then may. searched: false if sums alone gave it, so that a search might find a tighter one.
+    rates: of the links that it holds for.
     """
 
     rate: Fraction
@@ -38,6 +39,7 @@ class Ceiling:
     granted: tuple[str, ...] = ()
     in_network: tuple[Fraction, str] | None = None
     searched: bool = True
+    rates: str = ""
 
     @property
     def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
@@ -305,7 +307,10 @@ class Projection(Rates, Result):
         reached = 100 * self.algbw / float(self.bound.rate)
         if round(reached, 1) > 100:  # at rates that were measured of links, which programs may exceed
             return []
-        most = f"{format_rate(self.bound.rate)} algbw, of which this is {reached:.1f} %:"
+        # What NCCL counts of links is no bound on runs.
+        named = self.bound.rates != self.rates or self.rates.startswith("nccl")
+        at = f" at {self.bound.rates} rates" * named
+        most = f"{format_rate(self.bound.rate)} algbw{at}, of which this is {reached:.1f} %:"
         lines = [("at most", most), ("", self.bound.words)]
         lines += [("", f"it assumes: {self.bound.assumes}")] if self.bound.assumes else []
         lines += [] if self.bound.searched else [("", BY_SUMS)]
@@ -364,22 +369,16 @@ def of_part(part: Topology, nodes: int = 1, **more: Any) -> dict[str, Any]:
 class NcclProjection(Projection):
     """The prediction of NCCL's tuner for one of its algorithms and protocols."""
 
-    def facts(
-        self, edits: Sequence[str] = (), rivals: int | None = None, left_out: Mapping[str, str] | None = None
-    ) -> list[tuple[str, str]]:
-        """As `Projection.facts`: what NCCL runs, over which channels, how long it takes, and what was assumed."""
-        details = self.details
-        orders = details["channel_orders"]
+    @property
+    def own_facts(self) -> list[tuple[str, str]]:
+        """What NCCL runs, over which channels, how long it takes, and what was assumed."""
+        details, orders = self.details, self.details["channel_orders"]
+        takes = f"{details['nccl_algorithm']}, {details['nccl_protocol']} protocol"
         return [
-            ("bottleneck", self.bottleneck),
             *([("weakest", details["weakest"])] if "weakest" in details else []),
-            ("NCCL takes", f"{details['nccl_algorithm']}, {details['nccl_protocol']} protocol"),
+            ("NCCL takes", f"{takes}, by figures of NCCL {details['nccl_version']}"),
             *([("expects", self.expects)] if self.expects else []),
             *([("channel 0", names(orders[0]))] if orders else []),
-            *self._at_most(),
-            ("ranks", f"{len(self.members)}: {names(self.members)}"),
-            ("rates", f"{self.rates}; figures of NCCL {details['nccl_version']}"),
-            *(("edited", edit) for edit in edits),
             *(("assumed", text) for text in details["assumed"]),
         ]
 

@@ -307,9 +307,8 @@ def test_what_nccl_chooses_changes_no_other_row() -> None:
     ring, nccl = sweep("dgx1-v100", "allreduce", ["256MiB"], algorithms=["ring", "nccl"], bounds=True).rows()
     assert ring == alone[0]
     assert (ring["rates"], nccl["rates"]) == ("nominal", "nccl")
-    # NVLink lanes of 25 GB/s and of 20.6 or less: each row has the bound of its own rates.
-    assert ring["bound_exact_GBps"] == "600/7"
-    assert nccl["bound_algbw_GBps"] == pytest.approx(600 / 7 * 20 / 25)
+    # NVLink lanes of 25 GB/s; those of 20.6 or less that NCCL counts are no bound.
+    assert ring["bound_exact_GBps"] == nccl["bound_exact_GBps"] == "600/7"
     base = Question(rates="nccl")
     both = sweep("dgx1-v100", "allreduce", ["256MiB"], algorithms=["ring", "nccl"], base=base).rows()
     assert [row["rates"] for row in both] == ["nccl", "nccl"]
@@ -319,13 +318,13 @@ def test_what_nccl_chooses_changes_no_other_row() -> None:
 def test_no_bound_is_exceeded_where_switches_reduce() -> None:
     rows = sweep("hgx-h100", "allreduce", ["1KiB", "1GiB"], algorithms=["nccl", "two_shot"], bounds=True).rows()
     assert max(row["of_bound"] for row in rows) < 1
-    # 18 lanes of 20.6 GB/s each way: with sums into readers each byte crosses a port (n + 1) / n times, without
+    # 18 lanes of 25 GB/s each way: with sums into readers each byte crosses a port (n + 1) / n times, without
     # 2 (n - 1) / n times.
     lifted = next(row for row in rows if row["asked"] == "nccl" and row["size_bytes"] == 2**30)
-    assert lifted["bound_algbw_GBps"] == pytest.approx(18 * 20.6 * 8 / 9)
+    assert lifted["bound_algbw_GBps"] == pytest.approx(18 * 25 * 8 / 9)
     assert "reduce (NVLS)" in lifted["bound_assumes"]
     small = next(row for row in rows if row["asked"] == "nccl" and row["size_bytes"] == 2**10)
-    assert small["bound_algbw_GBps"] == pytest.approx(18 * 20.6 * 8 / 14)
+    assert small["bound_algbw_GBps"] == pytest.approx(18 * 25 * 8 / 14)
     assert "only forward" in small["bound_assumes"]
 
 

@@ -150,6 +150,7 @@ def test_bounds_are_asked_only_of_what_is_named(monkeypatch: pytest.MonkeyPatch)
         return ceiling_of(*part)
 
     monkeypatch.setattr(study, "ceiling_of", counted)
+    study.bounds_of.cache_clear()
     model, whole = study.NcclTuner().at(machines.Question("hgx-h100"))
     [best] = model.times(whole, ALLREDUCE, [2**28], ["nccl"])
     assert len(asked) == 1
