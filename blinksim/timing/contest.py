@@ -58,8 +58,6 @@ Answer = Callable[[int], Projection]
 """Projection of a size by a model without schedules."""
 # The models whose times are those of links with latency, overhead and bandwidth.
 ON_LINKS = ("alpha-beta", "simulate")
-# Those, and NCCL's own, that are held to the bound on the time.
-_BOUNDED = (*ON_LINKS, "nccl-tuner")
 # Ranks up to which the bound on the time is a matter of a second.
 _MOST_RANKS = 8192
 _WAITS = "waiting not counted above"
@@ -200,8 +198,8 @@ class Contest(Tabular):
 
 def with_least_time(part: Topology, projection: Projection) -> Projection:
     """A projection on `part` with the bound on its time, and raised to it; one of programs as it is."""
-    unbounded = part.ranks > _MOST_RANKS or projection.size < 1 or projection.model not in _BOUNDED
-    if unbounded or projection.bound is None or projection.least:
+    on_links = projection.pick or projection.model in ON_LINKS
+    if projection.bound is None or projection.least or not on_links:
         return projection
     least = least_time_of(part, projection.collective, projection.size, projection.bound, projection.grants)
     return replace(projection.raised(least.time_s, _WAITS, "alpha"), least=least)

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import get_args
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import traces
 from blinksim.formats.shipped.known_gpus import model, named
 from blinksim.graphs.arrays import Floats, Ints, Ints32
-from blinksim.machines import NOMINAL, MachineLike, Question, RatesName, as_topology, at_rates, preferring
+from blinksim.machines import MachineLike, Question, as_topology, at_nominal, preferring
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
 from blinksim.nccl.tuner.tuner import COLLECTIVES, Prediction, nearest, predict
@@ -477,9 +476,8 @@ class Expectation:
 
     @cached_property
     def _takes(self) -> Library:
-        named = self.rates in (None, *get_args(RatesName))
         # What NCCL assumes of links is no bound: some were measured to carry more.
-        question = Question.of_part(self.part, at_rates(self.whole, NOMINAL) if named else self.machine)
+        question = Question.of_part(self.part, at_nominal(self.machine))
         version = nearest(self.ran)
         return Library(version=version, multicast=self.multicast, set_up=self.set_up).at(question)[0]
 
