@@ -504,6 +504,9 @@ class Library(TimingModel):
         cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
         longer = 1 + share * (factor - 1)
         change = "unchanged by" if f"{longer:.4g}" == "1" else f"times {longer:.4g} for"
+        # The time without the edits is one without NVLS, where they take it away.
+        lost_it = len(healthy.machine.in_network) > len(self.machine.in_network)
+        change = "as with switches set not to add, otherwise " * (lost_it > bool(healthy.healthy)) + change
         part = f", which explain {100 * share:.0f} % of that time" * (share < 1)
         origin = f"{details['origin']}; {change} {cause}, by {by}{part}"
         model = replace(self._modelled(collective, size), origin=origin)

@@ -269,6 +269,23 @@ def test_switches_that_add_are_nothing_to_what_adds_nothing(collective: str) -> 
     assert "unchanged by the edits" in edited.details["origin"]
 
 
+@pytest.mark.parametrize(("machine", "nodes"), [("p5.48xlarge", 1), ("hgx-h100", 1), ("p5.48xlarge", 2)])
+def test_what_is_called_unchanged_is_no_other_figure(machine: str, nodes: int) -> None:
+    """Runs with switches set not to add stand in for those that cannot; where these take longer, that is said."""
+    both = [bs.load(machine, nodes=nodes, edits=edits) for edits in ("without in-network", ())]
+    edited, whole = (bs.project(one, "allreduce", "64MiB") for one in both)
+    library, part = Library(multicast=False).at(bs.Question(machine, nodes=nodes))
+    [off] = library.times(part, whole.collective, [2**26])
+    assert edited.time_s == pytest.approx(off.time_s)
+    origin = edited.details["origin"]
+    assert "unchanged by the edits" in origin
+    # Once.
+    assert origin.count("switches set not to add") == 1
+    if nodes == 1:
+        assert edited.time_s > 1.1 * whole.time_s
+        assert "; as with switches set not to add, otherwise unchanged by the edits" in origin
+
+
 def test_fewer_links_take_no_less_where_their_routes_have_fewer_starts() -> None:
     """A scatter's messages to the GPU without an adapter leave by the root's own, with less overhead than NVLink's."""
     whole, less = (
