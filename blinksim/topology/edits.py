@@ -230,7 +230,7 @@ def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> 
 
 
 def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
-    """As `replace_links` for the links of one pair, refusing a change that gives any of them more bandwidth."""
+    """As `replace_links` for the links of one pair; refuses what makes any of them quicker."""
     if not changes:
         raise InputError(f"degrade {target}: say what is left, as in {VERBS['degrade']}")
     edited = replace_links(topology, target, **changes)
@@ -240,6 +240,9 @@ def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
             share = topology.of_nominal.get(before.kind, 1)
             raised = " to ".join(format_rate(link.bandwidth / share) for link in (before, after))
             raise InputError(f"degrade {target} would raise {before.name} from {raised}; use replace for that")
+        if after.latency + after.overhead < before.latency + before.overhead:
+            quicker = f"degrade {target} would make messages over {before.name} quicker"
+            raise InputError(f"{quicker}; use replace for that")
     return _noted(topology, edited, "degrade", target, **changes)
 
 

@@ -102,6 +102,12 @@ def test_degrade_never_gives_more() -> None:
     assert lanes(V.degrade("gpu0-gpu3", lanes=1), "gpu3", "gpu0") == 1
     with pytest.raises(InputError, match=re.escape("would raise gpu0->gpu3 (nvlink) from 40 GB/s to 60 GB/s")):
         V.degrade("gpu0-gpu3", lanes=3)
+    # A message that waits less is no damage, whatever else becomes slower.
+    [link] = V.links_between("gpu0", "gpu3")
+    assert link.latency > 0
+    with pytest.raises(InputError, match=re.escape("make messages over gpu0->gpu3 (nvlink) quicker; use replace")):
+        V.degrade("gpu0-gpu3", lanes=1, latency=link.latency / 2)
+    assert V.degrade("gpu0-gpu3", latency=2 * link.latency).links_between("gpu0", "gpu3")[0].latency == 2 * link.latency
 
 
 def test_add_makes_links_or_lanes() -> None:
