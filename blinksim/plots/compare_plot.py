@@ -99,8 +99,10 @@ def compare_machines(comparison: MachineComparison, y: str = "busbw") -> Figure:
     drawn, axes = style.figure(_WIDTH)
     values = list[float]()
     for place, (name, answers) in enumerate(comparison.answers.items()):
-        label = f"{style.plain(name)}, {len(answers[0].members)} GPUs"
-        values += _with_library(axes, answers, shown_as, style.look(place)["color"], label)
+        # Dashes leave a line that lies below them to be seen.
+        look = {"color": style.look(place)["color"], "linestyle": style.DASHES[place % len(style.DASHES)]}
+        look["label"] = f"{style.plain(name)}, {len(answers[0].members)} GPUs"
+        values += _with_library(axes, answers, shown_as, look)
     sizes = [one.size for answers in comparison.answers.values() for one in answers]
     _finished(axes, sorted({*sizes}), shown_as, values, f"{comparison.collective} with the machines' libraries")
     return drawn
@@ -113,7 +115,7 @@ def _three_figures(comparison: Comparison, shown_as: style.Measure) -> Figure:
     factor = float(busbw_factor(comparison.collective.name, len(answers[0].members)))
     measured = any(one.details["basis"] == "measured" for one in answers)
     words = f"takes with {answers[0].library}" + (" (dots: measured)" if measured else "")
-    values = _with_library(axes, answers, shown_as, _LIBRARY, words, f"{SHARE} runs")
+    values = _with_library(axes, answers, shown_as, {"color": _LIBRARY, "label": words}, f"{SHARE} runs")
     could = {one.size: one.could.best.time_s for one in answers if one.could is not None}
     values += shown_as.curve(axes, could, factor, label="could take (best schedule)", color=_SEARCHED, linewidth=1.6)
     look: Any = {"label": "bound", "color": "#000000", "linestyle": "--", "linewidth": 1.2}
@@ -125,20 +127,19 @@ def _three_figures(comparison: Comparison, shown_as: style.Measure) -> Figure:
 
 
 def _with_library(
-    axes: Axes, answers: Sequence[Answer], shown_as: style.Measure, color: str, label: str, band: str = ""
+    axes: Axes, answers: Sequence[Answer], shown_as: style.Measure, look: dict[str, Any], band: str = ""
 ) -> list[float]:
     """Draws what a library takes in its interval, with a dot where it was measured; the values."""
     factor = float(busbw_factor(answers[0].collective.name, len(answers[0].members)))
     low = [shown_as.of(one.size / one.low_s, one.size, factor) for one in answers]
     high = [shown_as.of(one.size / one.high_s, one.size, factor) for one in answers]
-    sizes = [one.size for one in answers]
-    # Of one size, the band is as wide as a line.
-    width = 0 if sizes[1:] else 6
-    axes.fill_between(sizes, low, high, color=color, alpha=0.2, linewidth=width, label=band or None)
-    dots = [place for place, one in enumerate(answers) if one.details["basis"] == "measured"]
-    look = {"color": color, "linewidth": 2.2, "marker": "o" if dots else "", "markersize": 5, "markevery": dots}
     times = {one.size: one.time_s for one in answers}
-    return [*low, *high, *shown_as.curve(axes, times, factor, label=label, **look)]
+    # Of one size, the band is as wide as a line.
+    width = 0 if len(times) > 1 else 6
+    axes.fill_between([*times], low, high, color=look["color"], alpha=0.2, linewidth=width, label=band or None)
+    dots = [place for place, one in enumerate(answers) if one.details["basis"] == "measured"]
+    look = look | {"linewidth": 2.2, "marker": "o" if dots else "", "markersize": 5, "markevery": dots}
+    return [*low, *high, *shown_as.curve(axes, times, factor, **look)]
 
 
 def _finished(

@@ -480,9 +480,11 @@ def _legend(axes: Axes, machine: Topology, kinds: Container[str], cut: bool, cha
     """A legend of link classes, of a cut, and of what edits took."""
     entry, handles = partial(Line2D, [], []), []
     for kind in filter(kinds.__contains__, machine.link_classes):
-        rates = sorted({in_GBps(link.bandwidth) for link in machine.links if link.kind == kind})
+        links = [link for link in machine.links if link.kind == kind]
+        rates = sorted({in_GBps(link.bandwidth) for link in links})
+        ways = " or ".join(sorted({"on a shared bus" if link.bus else "each way" for link in links}))
         values = f"{rates[0]:.4g}" if len(rates) == 1 else f"{rates[0]:.4g} to {rates[-1]:.4g}"
-        label = style.plain(f"{kind}, {values} GB/s each way")
+        label = style.plain(f"{kind}, {values} GB/s {ways}")
         handles.append(entry(color=_class_colour(machine, kind), linewidth=3, label=label))
     if cut:
         handles.append(entry(color=_CUT, linewidth=3, linestyle=_CUT_DASHES, label="crosses the bottleneck"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,19 @@ def test_a_bound_that_cuts_all_ranks_apart_marks_no_link() -> None:
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["nvlink, 25 to 50 GB/s each way"]
+
+
+def test_a_legend_says_which_links_share_their_bandwidth() -> None:
+    """Two links on one bus have one bandwidth together, and others have it each way."""
+    bus, pair = ("gpu0", "gpu1"), ("gpu2", "gpu3")
+    ends = [("bridge", *bus, "one"), ("bridge", *pair, None), ("pcie", "gpu1", "gpu2", "two")]
+    ends += [(kind, b, a, own) for kind, a, b, own in ends]
+    links = [bs.Link(a, b, kind, Fraction(12 * 10**9), bus=own) for kind, a, b, own in ends]
+    machine = bs.Topology("t", tuple(bs.Device(f"gpu{rank}", "gpu") for rank in range(4)), tuple(links))
+    legend = plots.topology(machine).axes[0].get_legend()
+    assert legend is not None
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert sorted(shown) == ["bridge, 12 GB/s each way or on a shared bus", "pcie, 12 GB/s on a shared bus"]
 
 
 @pytest.mark.parametrize(

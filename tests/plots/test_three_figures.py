@@ -49,6 +49,16 @@ def test_named_algorithms_are_drawn_as_before() -> None:
     assert not any(label.startswith("takes") for label in labels)
 
 
+def test_machines_that_take_as_long_are_both_seen() -> None:
+    """Three names of one machine: what lies above has gaps."""
+    found = bs.compare_machines(["p5", "p5.48xlarge", "hgx-h100"], "allreduce", ["1MiB", "64MiB"], nodes=2)
+    lines = bs.plot.compare_machines(found).axes[0].get_lines()
+    first, second, _ = lines
+    assert np.array_equal(first.get_ydata(), second.get_ydata())
+    assert [line.get_linestyle() for line in lines] == ["-", "--", ":"]
+    assert len({line.get_color() for line in lines}) == 3
+
+
 def test_a_picture_of_one_size_shows_marks_and_intervals() -> None:
     """A line through one point has no length, and a band no width."""
     one: Any = bs.plot.compare(bs.compare(bs.load("p5", nodes=8), "allreduce", ["1GiB"])).axes[0]
