@@ -313,7 +313,13 @@ class Library(TimingModel):
         """A projection and the bound on its time, which no end of its interval is below."""
         part, grants, bound = self.bounded(taken.collective)
         least = least_time_of(part, taken.collective, taken.size, bound, grants)
-        found = taken.raised(least.time_s, "what the links need at least")
+        pick = taken.details["choice"].partition(" ")[0]
+        # A ring sends over every cut what bus bandwidth counts, of which one carries a broadcast and no more.
+        rate, by = (taken.busbw, Collective("broadcast")) if pick == "ring" else (taken.algbw, taken.collective)
+        needs_s = taken.time_s * rate / float(ceiling_of(part, by).rate) if pick in ("ring", "tree") else 0.0
+        # Where nobody measured anything, it takes what NCCL's model picks.
+        guess = taken.details["basis"] in GUESSES
+        found = taken.raised(max(least.time_s, guess * needs_s), "what the links need at least")
         # What the bound raises keeps an interval as wide above it.
         ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
         any_launch = self.set_up != "graph" and self.nodes > 1
@@ -326,11 +332,7 @@ class Library(TimingModel):
             who = f"other GPUs, {one.set.members}," if one in others else f"with {one.set.algorithm} it"
             origin += f"; {who} took {format_time(one.time_s)} for {format_size(one.size)}"
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
-        pick = details["choice"].partition(" ")[0]
-        # A ring sends over every cut what bus bandwidth counts, of which one carries a broadcast and no more.
-        ring = pick == "ring"
-        rate, by = (found.busbw, Collective("broadcast")) if ring else (found.algbw, found.collective)
-        if pick in ("ring", "tree") and rate > (1 + 1e-9) * ceiling_of(part, by).rate:
+        if needs_s > (1 + 1e-9) * found.time_s:
             details |= {"choice": "", "nccl_expects_s": {}}
             details["origin"] += f"; no {pick}, which NCCL's model picks, is so quick on these links"
             terms = (Term(f"other than by {pick}", found.time_s, ""),)

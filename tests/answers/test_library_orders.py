@@ -153,10 +153,14 @@ def test_no_ring_takes_what_the_library_took_where_adapters_carry_less() -> None
 
 @pytest.mark.parametrize("nodes", [2, 3, 8])
 def test_no_ring_is_named_beside_a_rate_above_that_of_adapters(nodes: int) -> None:
-    """The sum of bus bandwidths of rings across two nodes is at most that of 32 adapters of 100 Gbit/s, by AWS."""
+    """The sum of bus bandwidths of rings across two nodes is at most that of 32 adapters of 100 Gbit/s, by AWS.
+
+    Two nodes were published with more; what nobody published is no more than the ring can that NCCL's model picks.
+    """
     found = _taken("p5.48xlarge", nodes, [2**power for power in range(28, 35)])["allreduce"]
-    quick = [one for one in found if one.busbw > 32 * 100e9 / 8]
-    assert quick or nodes > 3
+    quick = [one for one in found if one.busbw > 32 * 100e9 / 8 * (1 + 1e-9)]
+    assert bool(quick) == (nodes == 2)
+    assert all(one.details["interval_low_s"] <= one.time_s <= one.details["interval_high_s"] for one in found)
     for one in quick:
         words = " ".join((one.details["choice"], one.bottleneck, *(term.name for term in one.terms)))
         assert "ring" not in words.replace("other than by ring", "")
