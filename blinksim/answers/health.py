@@ -11,8 +11,8 @@ from typing import Any
 from blinksim.answers.place import place
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.formats.shipped.known_gpus import Twin, adapters, model, twin_of
-from blinksim.machines import MachineLike, Question, as_topology, check
+from blinksim.formats.shipped.known_gpus import UNTOLD, Twin, adapters, model, twin_of
+from blinksim.machines import MachineLike, Question, as_topology, check, remarks
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
 from blinksim.timing.library_model import Library
@@ -23,6 +23,7 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding
 from blinksim.units import format_rate, format_size, format_time
 
+_SLOWER = "uneven-class", "slower-port"
 _ASKED, SIZE = Collective("allreduce"), 256 * 2**20
 _NVLINKS = "nvidia-smi nvlink -s, -e (errors); dmesg | grep -i xid; systemctl status nvidia-fabricmanager"
 _CARDS = "lspci | grep -i nvidia; dmesg | grep -i xid; lspci -vv (LnkSta); ibstat and rdma link for NICs"
@@ -76,9 +77,15 @@ class Health(Result):
     @property
     def unseen(self) -> list[str]:
         """What could not be compared, as nothing is said of it."""
-        nics, pcie = any(adapters(self.machine).values()), not self.machine.source.startswith("nvidia-smi")
-        found = ("NICs", nics), ("PCIe", pcie)
+        untold = UNTOLD.get(self.machine.source.partition(" in ")[0] + " in ", "").split()
+        nics = any(adapters(self.machine).values())
+        found = ("NVLinks", "nvlink" not in untold), ("NICs", nics), ("PCIe", "pcie" not in untold)
         return [what for what, seen in found if not (seen or catalogued(self.machine))]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was passed over in the text, or does not answer, without what was assumed."""
+        return [note for note in remarks(self.machine) if not note.startswith("assumed")]
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -120,6 +127,7 @@ class Health(Result):
             lines.append(("meanwhile", f"{words}: busbw {format_rate(other.busbw)}"))
         if self.missing:
             lines.append(("check", _NVLINKS if self.twin and self.twin.lanes else _CARDS))
+        lines += zip(("note",), self.notes, strict=False)
         lines += [(one.severity, f"{one.message}; {one.cure}") for one in self.findings[:2]]
         return "\n".join((self.sentence(), *labelled(lines)))
 
@@ -168,12 +176,11 @@ def health(machine: MachineLike) -> Health:
     twin = Twin(name) if (name := catalogued(recorded)) else twin_of(recorded)
     # Links that are missing are named by what the machine of the catalogue has.
     said, every = ("as-in-catalogue", "missing-link", "isolated-device") if twin else (), check(recorded)
-    findings = tuple(one for one in every if one.rule not in (*said, "uneven-class"))
+    findings = tuple(one for one in every if one.rule not in (*said, *_SLOWER))
     lack = twin or Twin("")
-    missing = *lack.missing, *(one.message for one in every if one.rule == "uneven-class")
+    missing = *lack.missing, *(one.message for one in every if one.rule in _SLOWER)
     broken = Question(lack.name or recorded, nodes=lack.nodes, edits=lack.edits)
-    # As it was recorded; between nodes, as its like would be.
-    takes, healthy, best, part = _takes(Question(recorded) if lack.nodes == 1 else broken), None, None, None
+    takes, healthy, best, part = _takes(Question(recorded) if lack.shown else broken), None, None, None
     # GPUs of unknown model take what NCCL's own model says, and are no question of the catalogue.
     known, asked = bool(model(recorded.device(recorded.members[0]))), None
     if lack.edits:

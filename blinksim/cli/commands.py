@@ -890,16 +890,15 @@ class Expect(TableOptions, run="blinksim.cli.logs:expect"):
 class Health(TextOptions, run="blinksim.cli.topo:health"):
     """Is this machine whole, what does it cost if not, and what to do meanwhile?
 
-    Compare MACHINE with its like in the catalogue: which GPUs, NVLinks and NICs are missing, what that costs
-    NCCL and the bound, which GPUs to take meanwhile, and what to check.
+    Compare MACHINE with its like in the catalogue: which GPUs, NVLinks and NICs are missing, which PCIe links are
+    slower than they can be, what that costs NCCL and the bound, which GPUs to take meanwhile, and what to check.
 
-    MACHINE: text of nvidia-smi topo -m (with -L and nvlink -s), or nvlink -s alone; NCCL's topology file, or
-    its debug log with the subsystem GRAPH; or any machine; - for standard input. The exit status is 1 if
-    something is missing, and 5 if the catalogue has no such machine.
+    MACHINE: text of nvidia-smi topo -m, -L and nvlink -s and of lspci -vv, any of them in one file; NCCL's
+    topology file, or its debug log with the subsystem GRAPH; or any machine; - for standard input. The exit
+    status is 1 if something is missing or slower, and 5 if the catalogue has no such machine.
 
     Examples:
-      nvidia-smi -L > box.txt; nvidia-smi topo -m >> box.txt; nvidia-smi nvlink -s >> box.txt
-      blinksim health box.txt
+      (nvidia-smi -L; nvidia-smi topo -m; nvidia-smi nvlink -s; sudo lspci -vv) > box.txt; blinksim health box.txt
       NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH all_reduce_perf -g 8 > log.txt; blinksim health log.txt
     """
 

@@ -7,6 +7,8 @@ NVLinks between two GPUs (NV#; words: NVIDIA System Management Interface, `nvidi
 The table does not tell whether NVLinks lead to NVSwitches. With NVSwitches, NV# is what each GPU has to the
 switches, shared by all its peers; without, it is the pair's own. The number of NVLinks that a GPU can have
 decides.
+
+The text of `lspci -vv` beside it, or alone, gives models and the rates of PCIe ports, but no NVLinks.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from itertools import combinations, permutations
 from pathlib import Path
 
 from blinksim.errors import FileError
-from blinksim.graphs.connectivity import UnionFind
+from blinksim.formats.shipped.known_gpus import named
+from blinksim.graphs.connectivity import UnionFind, grouped
 from blinksim.nccl.logs import debug_log
-from blinksim.textio import link_rates
+from blinksim.textio import link_rates, lspci
 from blinksim.topology.elements import machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -65,7 +68,8 @@ _BLACKWELL_LANE = 40 * 10**9
 def looks_like(text: str) -> bool:
     """True if a text holds such a table, or what tells as much."""
     lines = (_ANSI.sub("", line) for line in text.splitlines())
-    return debug_log.looks_like(text) or any(_HEADER.match(line) or _LANE.match(line) for line in lines)
+    found = any(_HEADER.match(line) or _LANE.match(line) for line in lines) or debug_log.looks_like(text)
+    return found or any(device.kind == "gpu" for device in lspci.read(text))
 
 
 @dataclass
@@ -76,8 +80,9 @@ class SmiTable:
     affinity: NUMA node (or CPU list) of each GPU. grace: True if a GPU has a NUMA node of its own.
     names: of the network devices, by label. models: names of GPU models, by number. lane: bytes/s of the
     fastest NVLink. links: bytes/s of each NVLink, 0 of an inactive one, by its number and that of its GPU.
-    switches: whether NVSwitches join the GPUs, None where the text does not tell. ports: PCIe rates of GPUs,
-    as multiples of that of 16 lanes of generation 3.
+    switches: whether NVSwitches join the GPUs, None where the text does not tell. ports: PCIe rates by device,
+    as multiples of that of 16 lanes of generation 3. facts: more attributes by device. notes: what is to be
+    said of lspci. source: what printed the text.
     """
 
     labels: list[str]
@@ -91,11 +96,19 @@ class SmiTable:
     links: dict[int, dict[int, Fraction]] = field(default_factory=dict)
     switches: bool | None = None
     ports: dict[str, Fraction] = field(default_factory=dict)
+    facts: dict[str, dict[str, str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    source: str = "nvidia-smi topo -m"
 
     @property
     def gpus(self) -> list[str]:
         """The labels of GPUs, in the table's order."""
         return [label for label in self.labels if _GPU.fullmatch(label)]
+
+    @property
+    def nics(self) -> list[str]:
+        """The labels of network adapters, in the table's order."""
+        return [label for label in self.labels if not _GPU.fullmatch(label)]
 
     def lanes(self, gpu: str, other: str) -> int:
         """The number of NVLinks that the table shows between two GPUs."""
@@ -169,17 +182,21 @@ def parse(text: str, path: str | Path) -> SmiTable:
     if tool:
         cure = "Write the machine as YAML, or take a name of the catalogue"
         raise FileError(path, f"is a table of {tool}; only NVIDIA's is read. {cure}")
+    devices = lspci.read(text)
     if start is None:
         # The table of GPUs of which only their NVLinks are listed, where these can but lead to NVSwitches.
         table = _with_links(SmiTable([], 1), lines)
         labels = table.labels = [f"GPU{number}" for number in sorted(table.links)]
         most = {known[1] for gpu in labels if (known := table.known(gpu))}
-        if {len(links) for links in table.links.values()} != most or len(most) != 1 or max(most) < _SWITCHED:
+        counts = {len(links) for links in table.links.values()}
+        if not (counts == most and len(most) == 1 and min(most) >= _SWITCHED) and (
+            labels or not any(device.kind == "gpu" for device in devices)
+        ):
             more = ", and NVLinks alone do not say which GPUs they join" * bool(table.links)
             raise FileError(path, f"holds no table of `nvidia-smi topo -m`: no line begins with GPU0{more}")
         table.cells = {(a, b): "X" if a == b else f"NV{max(most)}" for a in labels for b in labels}
         table.affinity = dict.fromkeys(labels, "0")
-        return table
+        return _with_ports(table, devices, path)
     words = lines[start].split()
     labels = words[: words.index("CPU")] if "CPU" in words else words
     table = SmiTable(labels, start + 1)
@@ -223,7 +240,46 @@ def parse(text: str, path: str | Path) -> SmiTable:
             raise FileError(path, f"{a} and {b} have NVLinks ({cell}), but only GPUs have", table.line)
     legends = [legend for line in lines if (legend := _LEGEND.match(line))]
     table.names = {legend[1]: legend[2] for legend in legends if legend[1] in labels}
-    return _with_links(table, lines)
+    return _with_ports(_with_links(table, lines), devices, path)
+
+
+def _with_ports(table: SmiTable, devices: list[lspci.Device], path: str | Path) -> SmiTable:
+    """The table with what lspci says: models, PCIe links, and, where nvidia-smi lists no devices, these."""
+    by_kind = grouped((one.kind, one) for one in devices)
+    gpus, nics = by_kind.get("gpu", []), by_kind.get("nic", [])
+    table.notes += [f"the GPU at {one.slot} does not answer (revision ff)" for one in by_kind.get("lost", [])]
+    if len(gpus) + len(nics) > _MOST:
+        raise FileError(path, f"lists {len(gpus)} GPUs and {len(nics)} NICs; give one host's")
+    if len(gpus) == len(table.gpus or gpus) > 0:
+        return _filled(table, gpus, nics, devices)
+    if gpus:
+        table.notes.append(f"lspci lists {len(gpus)} GPUs, nvidia-smi {len(table.gpus)}: PCIe not compared")
+    return table
+
+
+def _filled(
+    table: SmiTable, gpus: list[lspci.Device], nics: list[lspci.Device], devices: list[lspci.Device]
+) -> SmiTable:
+    listed = {f"{one.kind.upper()}{number}": one for some in (gpus, nics) for number, one in enumerate(some)}
+    cells, redirected = lspci.as_table(listed, devices)
+    told = " -vv" * any(one.link for one in gpus)
+    table.source = ("nvidia-smi and lspci -vv" if told else table.source) if table.gpus else f"lspci{told}"
+    if not table.gpus:
+        table.notes.append("lspci lists no NVLinks: put nvidia-smi nvlink -s beside it, if there are any")
+    if not table.nics:
+        table.labels, table.cells = [*listed], cells | table.cells
+        table.affinity = {label: one.numa for label, one in listed.items()}
+    for number, gpu in enumerate(gpus):
+        known = (one.name for word in gpu.models if (one := named(word)))
+        table.models.setdefault(number, next(known, gpu.models[-1] if gpu.models else ""))
+    for label, device in listed.items():
+        if device.kind == "gpu" or len(nics) == len(table.nics):
+            name = device.kind + label[3:]
+            table.ports[name] = device.does
+            left = device.does / device.can
+            slower = {"pcie": device.link, "pcie_left": str(left)} if left < 1 else {}
+            table.facts[name] = slower | ({"acs": "on"} if label in redirected else {})
+    return table
 
 
 def _with_links(table: SmiTable, lines: list[str]) -> SmiTable:
@@ -254,14 +310,16 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
 
     Raises `FileError` with the line for anything that is no such table, and `InputError` for other rates.
     """
-    said, switches, ports = "nvidia-smi topo -m", None, dict[str, Fraction]()
+    said, switches, ports = "", None, dict[str, Fraction]()
     if debug_log.looks_like(text):
         said, (text, switches, ports) = "NCCL's debug log", debug_log.as_table(text, path)
     elif not looks_like(text) and ("NCCL INFO" in text or "out-of-place" in text):
         raise FileError(path, "has no paths of GPUs: set NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH, or use diagnose")
-    table = replace(parse(text, path), switches=switches, ports=ports)
+    table = parse(text, path)
+    table = replace(table, switches=switches, ports=ports | table.ports, source=said or table.source)
     found = _Builder(path, table, link_rates.load(rates)).build()
-    return replace(found, source="; ".join([f"{said} in {Path(path).name}", *table.assumed()]))
+    source = [f"{table.source} in {Path(path).name}", *table.assumed(), *table.notes]
+    return replace(found, source="; ".join(source))
 
 
 class _Builder:
@@ -270,8 +328,7 @@ class _Builder:
     def __init__(self, path: str | Path, table: SmiTable, rates: link_rates.LinkRates) -> None:
         self.path, self.table, self.rates = path, table, rates
         self.name = {gpu: f"gpu{int(gpu[3:])}" for gpu in table.gpus}
-        nics = [label for label in table.labels if label not in self.name]
-        self.name |= {nic: f"nic{number}" for number, nic in enumerate(nics)}
+        self.name |= {nic: f"nic{number}" for number, nic in enumerate(table.nics)}
         self.links: list[Link] = []
         self.devices: list[Device] = []
 
@@ -286,9 +343,11 @@ class _Builder:
         for gpu in table.gpus:
             text = table.model(gpu)
             facts = {"dev": int(gpu[3:]), "sm": table.capability(gpu)} | ({"model": text} if text else {})
+            facts |= table.facts.get(self.name[gpu], {})
             self.devices.append(Device(self.name[gpu], "gpu", attributes=facts))
-        for nic in (label for label in table.labels if label not in table.gpus):
+        for nic in table.nics:
             facts = {"dev": int(self.name[nic][3:]), "name": table.names.get(nic, nic)}
+            facts |= table.facts.get(self.name[nic], {})
             self.devices.append(Device(self.name[nic], "nic", attributes=facts))
         self._nvlinks(ports)
         self._pcie()
@@ -344,9 +403,11 @@ class _Builder:
             for ends in ((above, name), (name, above)):
                 self.add(*ends, "pcie", port * self.table.ports.get(name, 1), lanes)
 
-        def switch(above: str) -> str:
+        def switch(above: str, part: list[str]) -> str:
             name = f"pcie{sum(device.kind == 'pcie' for device in self.devices)}"
             self.devices.append(Device(name, "pcie"))
+            # A switch has a port upwards such as the best of those below it.
+            self.table.ports[name] = max(self.table.ports.get(self.name[one], Fraction(1)) for one in part)
             pair(above, name)
             return name
 
@@ -357,9 +418,9 @@ class _Builder:
             self.devices.append(Device(f"cpu{number}", "cpu"))
             for outer in (part for part in wide if part[0] in group):
                 inner = [part for part in near if part[0] in outer]
-                top = switch(f"cpu{number}") if len(inner) > 1 else f"cpu{number}"
+                top = switch(f"cpu{number}", outer) if len(inner) > 1 else f"cpu{number}"
                 for part in inner:
-                    place = switch(top) if len(part) > 1 or len(inner) > 1 else top
+                    place = switch(top, part) if len(part) > 1 or len(inner) > 1 else top
                     for label in part:
                         pair(place, self.name[label])
         between = self.rates.cpu_link("x86_64", "GenuineIntel", None, None)

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from blinksim.errors import BlinksimError, InputError
+from blinksim.errors import BlinksimError, InputError, in_runs
 from blinksim.graphs.connectivity import UnionFind, breadth_first, grouped
 from blinksim.textio.text_table import count
 from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED
@@ -326,8 +326,8 @@ def _plausible_latency(topology: Topology) -> Iterator[Breach]:
 def _uneven_class(topology: Topology) -> Iterator[str]:
     """Most links of a class between parts of two sorts are not faster than others; GPUDirect is on."""
     kind, beside = {device.name: device.kind for device in topology.devices}, beside_gpus(topology)
-    direct = {one.name: str(one.attributes.get("gdr", 0)) for one in topology.devices}
-    noted = [(name, name, "GPUDirect", Fraction(on != "0")) for name, on in direct.items()]
+    facts = {one.name: one.attributes for one in topology.devices}
+    noted = [(name, name, "GPUDirect", Fraction(str(x.get("gdr", 0)) != "0")) for name, x in facts.items()]
     # How many lanes other links have, other rules compare.
     noted += [(x.src, x.dst, x.kind, x.bandwidth if x.kind == "pcie" else x.lane_bandwidth) for x in topology.links]
     rates = defaultdict[tuple[str, ...], dict[tuple[str, ...], tuple[Fraction, str]]](dict)
@@ -337,7 +337,8 @@ def _uneven_class(topology: Topology) -> Iterator[str]:
             # Of adapters the best beside a GPU: others there may be for storage.
             place = (beside[near],) if kind[near] == "nic" else (near, far)
             name = f"{near}-{far}" if near != far and kind[far] in GPU_KINDS else near
-            some = rates[what, kind[near], kind[far]]
+            # What lspci calls slower than it can be, another rule tells.
+            some = rates[what, kind[near], kind[far], str(facts[near].get("pcie"))]
             some[place] = max((rate, name), some.get(place, (rate, name)))
     for (what, *_), found in rates.items():
         most, others = max(Counter(rate for rate, _ in found.values()).items(), key=lambda row: row[::-1])
@@ -345,6 +346,20 @@ def _uneven_class(topology: Topology) -> Iterator[str]:
         if 0 < len(few) < others:
             less, more = (format_rate(rate) if rate > 1 else str(rate) for rate in (max(few.values()), most))
             yield f"{listed(few)}: {what} {less}, the other {others} {more}"
+
+
+@rule("slower-port", "warning", "look again while a job runs (LnkSta of lspci -vv); reseat the card")
+def _slower_port(topology: Topology) -> Iterator[str]:
+    """No PCIe link is slower than its device can, where lspci tells both."""
+    alike = grouped((str(one.attributes.get("pcie", "")), one.name) for one in topology.devices)
+    yield from (f"{listed(in_runs(names))}: PCIe {words}" for words, names in alike.items() if words)
+
+
+@rule("acs-off", "warning", "turn ACS off in the BIOS, or see NCCL's page on troubleshooting (setpci)")
+def _acs_off(topology: Topology) -> Iterator[str]:
+    """No port of a PCIe switch sends what a GPU has for its neighbours up to the CPU."""
+    if names := [one.name for one in topology.devices if "acs" in one.attributes]:
+        yield f"ACS is on at the ports above {listed(in_runs(names))}: data of NICs beside them passes the CPU"
 
 
 def beside_gpus(topology: Topology) -> dict[str, str]:

@@ -165,28 +165,36 @@ WIDE = 'link_speed="32.0 GT/s PCIe" link_width="16"'
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "words"),
+    ("before", "after", "words", "edit"),
     [
         # A lane of generation 5 carries 4 GB/s, of generation 1 0.25.
-        (GPU2 + WIDE, GPU2 + WIDE.replace("16", "1"), "gpu2: pcie 4 GB/s, the other 7 64 GB/s"),
-        (GPU2 + WIDE, GPU2 + WIDE.replace("16", "8"), "gpu2: pcie 32 GB/s, the other 7 64 GB/s"),
-        (GPU2 + WIDE, GPU2 + WIDE.replace("32.0", "2.5"), "gpu2: pcie 4 GB/s, the other 7 64 GB/s"),
-        (NIC2 + WIDE, NIC2 + WIDE.replace("16", "4"), "nic2: pcie 16 GB/s, the other 7 64 GB/s"),
+        (GPU2 + WIDE, GPU2 + WIDE.replace("16", "1"), "gpu2: pcie 4 GB/s, the other 7 64 GB/s", "gpu2-nic2 4"),
+        (GPU2 + WIDE, GPU2 + WIDE.replace("16", "8"), "gpu2: pcie 32 GB/s, the other 7 64 GB/s", "gpu2-nic2 32"),
+        (GPU2 + WIDE, GPU2 + WIDE.replace("32.0", "2.5"), "gpu2: pcie 4 GB/s, the other 7 64 GB/s", "gpu2-nic2 4"),
+        (NIC2 + WIDE, NIC2 + WIDE.replace("16", "4"), "nic2: pcie 16 GB/s, the other 7 64 GB/s", "nic2-gpu2 16"),
         ('name="mlx5_2" dev="2" latency="0" speed="400000"', 'name="mlx5_2" dev="2" latency="0" speed="200000"',
-         "net2: nic 25 GB/s, the other 7 50 GB/s"),
+         "net2: nic 25 GB/s, the other 7 50 GB/s", ""),
         ('<gpu dev="2" sm="90" rank="2" gdr="1">', '<gpu dev="2" sm="90" rank="2" gdr="0">',
-         "gpu2: GPUDirect 0, the other 7 1"),
+         "gpu2: GPUDirect 0, the other 7 1", ""),
     ],
 )  # fmt: skip
 def test_what_is_slower_than_its_likes(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, before: str, after: str, words: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, before: str, after: str, words: str, edit: str
 ) -> None:
     path = tmp_path / "topo.xml"
     path.write_text(XML.replace(before, after))
     assert XML.count(before) == 1
     shown = ask(capsys, path, 1)
     assert shown[0] == f"topo: like hgx-h100 (8 x H100), but {words}"
-    assert shown[-1] == f"next: blinksim project {path} allreduce 256MiB --nodes 2"
+    if not edit:
+        assert shown[-1] == f"next: blinksim project {path} allreduce 256MiB --nodes 2"
+        return
+    # What a slow port costs counts between nodes, on the machine of the catalogue.
+    link, rate = edit.split()
+    assert shown[-1].endswith(
+        f"hgx-h100 allreduce 256MiB --nodes 2 --edit 'degrade {link} bandwidth={rate}GB/s' --before"
+    )
+    assert " in place of " in shown[1]
 
 
 def box(*, dead: str = "", nvlinks: int = 18, nics: str = "01234567", far: str = "", seen: str = "01234567") -> str:

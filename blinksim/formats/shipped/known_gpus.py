@@ -8,8 +8,10 @@ measured to.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import chain
 
@@ -25,10 +27,12 @@ from blinksim.timing.measured_constants import ExecutionRates
 from blinksim.topology.elements import Device, Link
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding, beside_gpus, listed
+from blinksim.units import format_rate
 
 # How the source of a machine begins that was read from what it says of itself, and of which links that does not say
 # how fast they are.
 UNTOLD = {"NCCL topology file ": "cpu", "nvidia-smi topo -m in ": "pcie cpu", "NCCL's debug log in ": "cpu"}
+UNTOLD |= {"nvidia-smi and lspci -vv in ": "cpu", "lspci -vv in ": "nvlink cpu", "lspci in ": "nvlink pcie cpu"}
 RECORDED = tuple(UNTOLD)
 _NVIDIA, _OWN = "10de", "nvlink"
 _BETWEEN_GPUS, _BESIDE = (_OWN, "xgmi"), ("gpu", "tile", "pcie")
@@ -53,8 +57,8 @@ def known_gpus() -> tuple[KnownGpu, ...]:
 
 
 def named(model: str) -> KnownGpu | None:
-    """The GPU that drivers call `model`, such as ``NVIDIA H100 80GB HBM3``; None if it is not in the table."""
-    return next((gpu for gpu in known_gpus() if model == gpu.name or model in gpu.also), None)
+    """The GPU that drivers call `model`, such as ``NVIDIA H100 80GB HBM3``, or that has this PCI number, or None."""
+    return next((gpu for gpu in known_gpus() if model in (gpu.name, *gpu.also, *gpu.pci)), None)
 
 
 def execution_rates(model: str) -> ExecutionRates | None:
@@ -105,7 +109,7 @@ def known_gpu(device: Device) -> KnownGpu | None:
     if "model" in given:
         return named(str(given["model"]))
     vendor, number = (str(given.get(key, "")).lower().removeprefix("0x") for key in ("vendor", "device"))
-    return next((gpu for gpu in known_gpus() if number in gpu.pci), None) if vendor == _NVIDIA else None
+    return named(number) if vendor == _NVIDIA else None
 
 
 def numbered(machine: Topology) -> Topology:
@@ -151,6 +155,7 @@ class Twin:
     gpus, nics: how many fewer, below 0 for more. far: how unlike the NICs beside GPUs are. lanes: fewer of
     each link. edits: what makes the machine of the catalogue lack these lanes, GPUs and NICs. missing: in
     words, as ``gpu5 has 12 of 18 lanes``. nodes: how many show what it costs: two where NICs alone are gone.
+    shown: if the recorded machine itself does; else its like does, as between nodes or without its NVLinks.
     """
 
     name: str
@@ -161,6 +166,7 @@ class Twin:
     edits: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     nodes: int = 1
+    shown: bool = True
 
 
 def like(machine: Topology) -> Twin | None:
@@ -197,9 +203,10 @@ def twin_of(recorded: Topology) -> Twin | None:
 
 def _compared(recorded: Topology, whole: Topology) -> Twin | None:
     """A recorded machine beside one of the catalogue with such GPUs; None if it has other links."""
-    gone, linked = whole.ranks - recorded.ranks, bool({*_BETWEEN_GPUS} & {*recorded.link_classes})
-    # Names count on, so they do not tell which GPUs are gone.
-    fewer = lacking(recorded, whole) if not gone else {} if _ports(recorded) <= _ports(whole) else None
+    # What lspci lists has NVLinks that it does not.
+    untold = recorded.source.startswith("lspci")
+    linked = untold or not {*_BETWEEN_GPUS}.isdisjoint(recorded.link_classes)
+    gone, fewer = whole.ranks - recorded.ranks, _fewer_lanes(recorded, whole)
     known = linked or (not gone and known_gpu(recorded.device(recorded.members[0])) is not None)
     if fewer is None or gone < 0 or not known:
         return None
@@ -210,9 +217,17 @@ def _compared(recorded: Topology, whole: Topology) -> Twin | None:
     # A NIC that is elsewhere in the machine is not gone.
     kinds = ([device.kind for device in machine.devices] for machine in (whole, recorded))
     there, here = (of.count("nic") for of in kinds)
-    off = off[: max(there - here, 0)]
+    off = [*off[: max(there - here, 0)], *_slowing(recorded, whole)]
     nodes = 2 if off and whole.fabric and not edits else 1
-    return Twin(whole.name, gone, nics, far, fewer, (*edits, *off), (*words, *apart), nodes)
+    shown = nodes == 1 and not untold
+    return Twin(whole.name, gone, nics, far, fewer, (*edits, *off), (*words, *apart), nodes, shown)
+
+
+def _fewer_lanes(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
+    """As `lacking`; none if they are not told, or if GPUs are gone, as names, which count on, do not tell which."""
+    if whole.ranks == recorded.ranks and not recorded.source.startswith("lspci"):
+        return lacking(recorded, whole)
+    return {} if _ports(recorded) <= _ports(whole) else None
 
 
 def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str], list[str]]:
@@ -226,6 +241,22 @@ def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str
     off = dict.fromkeys(nic for name, few in lack.items() if few > 0 for nic in sorted(there[name])[:few])
     gone = others * recorded.ranks // whole.ranks - own if own else 0
     return gone, far, words, [f"without {nic}" for nic in off]
+
+
+def _slowing(recorded: Topology, whole: Topology) -> Iterator[str]:
+    """Edits that leave PCIe ports what those here have of most others, or of what they can by lspci."""
+    ports = {link.src: link.bandwidth for link in recorded.links if link.kind == "pcie"}
+    beside = ([*dict.fromkeys(chain(*map(sorted, adapters(one).values())))] for one in (recorded, whole))
+    for own, others in ((recorded.members, whole.members), tuple(beside)):
+        rates = Counter(ports[name] for name in own if name in ports)
+        most = max(rates, key=lambda rate: (rates[rate], rate), default=0)
+        for name, other in zip(own, others, strict=False):
+            less = recorded.device(name).attributes.get("pcie_left") or ports.get(name, most) / (most or 1)
+            if (left := Fraction(str(less))) < 1:
+                for link in whole.links:
+                    if (link.src, link.kind) == (other, "pcie"):
+                        rate = format_rate(link.lane_bandwidth * left).replace(" ", "")
+                        yield f"degrade {other}-{link.dst} bandwidth={rate}"
 
 
 def _losing(fewer: dict[Link, int], whole: Topology) -> Iterator[tuple[str, str]]:
