@@ -61,15 +61,52 @@ def test_the_command_and_json_say_so(capsys: pytest.CaptureFixture[str], tmp_pat
 
 def test_sockets_and_disabled_rdma_count_between_nodes(tmp_path: Path) -> None:
     """On one node NCCL says that it uses sockets, too, and they carry nothing."""
-    heading, last = re.search(r"(?m)^#\s+size ", TESTS), "# Out of bounds values : 0 OK"
-    assert heading is not None
     lines = (
         "n0:1:1 [0] NCCL INFO Using network Socket",
         "n0:1:1 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
     )
-    rows = TESTS[heading.start() :].split("# Out of")[0]
-    path = tmp_path / "nodes.txt"
-    path.write_text("\n".join(("# Collective test starting: all_reduce_perf", *lines, rows, last)))
+    path = between_nodes(tmp_path, *lines)
     found = bs.diagnose(path, bs.Question("hgx-h200", nodes=2, members="0-3,8-11").part()).otherwise
     assert found == ("Using network Socket", "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'")
     assert bs.diagnose(path, "hgx-h200").otherwise == ()
+
+
+def using(host: str, *names: str) -> str:
+    """NCCL's line of the adapters that it uses."""
+    listed = " ".join(f"[{n}]{name}:1/RoCE" for n, name in enumerate(names))
+    return f"{host}:41:97 [0] NCCL INFO NET/IB : Using {listed} [RO]; OOB ens3:192.0.2.3<0>"
+
+
+def between_nodes(tmp_path: Path, *lines: str) -> Path:
+    """A log of eight GPUs on two nodes with these messages."""
+    heading, last = re.search(r"(?m)^#\s+size ", TESTS), "# Out of bounds values : 0 OK"
+    assert heading is not None
+    rows = TESTS[heading.start() :].split("# Out of")[0]
+    path = tmp_path / "nodes.txt"
+    path.write_text("\n".join(("# Collective test starting: all_reduce_perf", *lines, rows, last)))
+    return path
+
+
+def test_adapters_that_a_host_does_not_use_are_named(tmp_path: Path) -> None:
+    """By the names that other hosts print, or that the topology file has: seven of eight are 88 % of the ports."""
+    every = [f"mlx5_{n}" for n in range(8)]
+    few = [name for name in every if name != "mlx5_5"]
+    path = between_nodes(tmp_path, using("n1", *every), using("n2", *few))
+    part = bs.Question("hgx-h200", nodes=2, members="0-3,8-11").part()
+    words = "n2 uses 7 of 8 adapters, without mlx5_5: 88 % of the ports"
+    assert bs.diagnose(path, part).otherwise == (words,)
+    path = between_nodes(tmp_path, using("n1", *few), using("n2", *few))
+    nameless = words.replace(", without mlx5_5", "")
+    assert bs.diagnose(path, part).otherwise == (nameless.replace("n2", "n1"), nameless)
+    xml = bs.load(DATA / "nccl_topo/hgx-h100-8nic.xml", nodes=2).select("0-3,8-11")
+    assert bs.diagnose(path, xml).otherwise == (words.replace("n2", "n1"), words)
+    path = between_nodes(tmp_path, using("n1", *every), using("n2", *every, "mlx5_bond_0"))
+    assert bs.diagnose(path, part).otherwise == ()
+
+
+def test_channels_that_pass_the_host_s_memory_are_named(tmp_path: Path) -> None:
+    """Real lines of NCCL 2.27 but for the names of hosts."""
+    direct = "n1:3:3 [3] NCCL INFO Channel 10/0 : 3[3] -> 10[2] [send] via NET/IB/3/GDRDMA"
+    path = between_nodes(tmp_path, direct, direct.replace("/GDRDMA", ""), direct.replace("IB/3/GDRDMA", "Socket/0"))
+    part = bs.Question("hgx-h200", nodes=2, members="0-3,8-11").part()
+    assert bs.diagnose(path, part).otherwise == ("no GPUDirect RDMA over IB/3",)

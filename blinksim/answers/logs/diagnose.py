@@ -27,7 +27,7 @@ from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology, at_rates
 from blinksim.nccl.logs import tests_log
-from blinksim.nccl.logs.tests_log import Channels, Row, Run
+from blinksim.nccl.logs.tests_log import Channels, Row, Run, lacking_adapters
 from blinksim.results import Rates, Result, keyed
 from blinksim.textio.text_table import table
 from blinksim.timing.measured.public_tables import SetUpName
@@ -483,7 +483,11 @@ def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
             (carried, told), (most, model) = found.at(nodes), usual.at(nodes)
             if most and told != model:
                 yield f"{family}: {told}, expected {model}: {100 * carried / most:.0f} % of the bandwidth"
-    yield from dict.fromkeys(one for run in runs for one in run.without if nodes > 1)
+    if nodes > 1:
+        yield from dict.fromkeys(one for run in runs for one in run.without)
+        ports = [one for one in expectation.part.devices if (one.kind, one.node) == ("nic", 0)]
+        named = [str(one.attributes["name"]) for one in ports if "name" in one.attributes]
+        yield from lacking_adapters(runs, named, len(named or ports))
 
 
 def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:

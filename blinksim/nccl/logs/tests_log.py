@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -89,6 +89,7 @@ class Run:
     where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like was set to, where the log says it. took:
     by bytes, the algorithm and protocol that NCCL says it took for an allreduce (NCCL_DEBUG_SUBSYS=TUNING).
     channels: by family, what the searches of the ranks found (GRAPH). without: what NCCL says that it lacks.
+    hcas: by host, the InfiniBand and RoCE adapters that NCCL uses there (INIT).
     """
 
     path: str
@@ -108,6 +109,7 @@ class Run:
     took: tuple[tuple[int, str], ...] = ()
     channels: tuple[tuple[str, Channels], ...] = ()
     without: tuple[str, ...] = ()
+    hcas: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __repr__(self) -> str:
         sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
@@ -367,6 +369,10 @@ _FOUND = re.compile(
 )
 _FAMILY = {"4": "ring", "1": "tree", "2": "tree", "3": "tree", "5": "nvls"}
 _WITHOUT = re.compile(r"INFO (?:NET/\S+ : )?(Using network Socket|GPU Direct RDMA Disabled for [\w ']{1,40})")
+_HCAS = re.compile(r"(?:([^\s:]{1,60}):[0-9]+:[0-9]+ \[[0-9]+\] )?NCCL INFO NET/IB : Using ((?:\[[0-9]+\]\S{1,40} )+)")
+_HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
+# A channel's end at an adapter, and whether that reads the GPU's memory itself.
+_OVER = re.compile(r"\[(?:send|receive)\] via NET/((?!Socket)[^/\n]{1,20}/[0-9]{1,3})(/GDRDMA)?")
 _LAUNCHED = re.compile(r"#\s*nThread:? *([0-9]{1,5}) +nGpus:? *([0-9]{1,5})(?: .*\bgraph: *([0-9]{1,5}))?")
 _SET = r"(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
 _ADAPTERS = re.compile(rf"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE){_SET}")
@@ -395,6 +401,7 @@ class _Draft:
     took: list[tuple[str, str, str]] = field(default_factory=list)
     channels: list[tuple[str, Channels]] = field(default_factory=list)
     without: list[str] = field(default_factory=list)
+    hcas: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
@@ -404,6 +411,7 @@ class _Draft:
         took = tuple((int(size), f"{_ALGO.get(a, a)} {_PROTO.get(p, p)}".lower()) for size, a, p in self.took)
         run = replace(run, ranks=ranks or counted(run.collective, numbers), took=took)
         run = replace(run, channels=(*dict.fromkeys(self.channels),), without=(*dict.fromkeys(self.without),))
+        run = replace(run, hcas=tuple(self.hcas.items()))
         if run.collective in COLLECTIVES:
             check(run, numbers)
         return run
@@ -431,6 +439,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         for pattern, many, inside, between, paths in _FOUND.findall(line):
             draft.channels.append((_FAMILY[pattern], Channels(int(many), float(inside), float(between), paths)))
         draft.without += _WITHOUT.findall(line)
+        draft.without += [f"no GPUDirect RDMA over {net}" for net, direct in _OVER.findall(line) if not direct]
+        draft.hcas |= {host: tuple(_HCA.findall(found)) for host, found in _HCAS.findall(line)}
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns and (draft.piece or _ROW.match(line)) else ""
@@ -454,6 +464,17 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     for log in drafts:
         log.nccl = log.nccl or library
     return tuple(log.finish(name, 1 + max((place.rank for place in log.places), default=-1)) for log in drafts)
+
+
+def lacking_adapters(runs: Iterable[Run], known: Collection[str], count: int) -> Iterator[str]:
+    """Hosts on which NCCL uses fewer than `count` adapters, in words, with those that others use or are `known`."""
+    hosts = dict(pair for run in runs for pair in run.hcas)
+    every = dict.fromkeys(chain(known, *hosts.values()))
+    for host, names in hosts.items():
+        if len(names) < count:
+            lost = ", ".join(name for name in every if name not in names)
+            few = f"{len(names)} of {count} adapters{f', without {lost}' if lost else ''}"
+            yield f"{host or 'NCCL'} uses {few}: {100 * len(names) / count:.0f} % of the ports"
 
 
 def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
