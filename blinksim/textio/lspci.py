@@ -19,9 +19,6 @@ _DEVICE = re.compile(
     re.MULTILINE,
 )
 _LINK = re.compile(r"Lnk(Cap|Sta):.*?Speed ([0-9.]{1,5})GT/s[^,\n]{0,20}, Width x([0-9]{1,2})\b")
-_BELOW = re.compile(r"Bus: primary=[0-9a-f]{2}, secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})")
-_NUMA = re.compile(r"NUMA node: ([0-9]{1,3})")
-_REDIRECTS = re.compile(r"Downstream Port(?s:.)*ACSCtl:.*ReqRedir\+")
 # A GPU's PCI number, or its name.
 _MODEL = re.compile(r"\[10de:([0-9a-f]{4})\]|\[([^]:]{1,60})\]")
 # What fell off the bus has revision ff. Adapters for RDMA count, and no others.
@@ -69,11 +66,12 @@ def read(text: str) -> list[Device]:
         now = (most[0] if kind == "gpu" and speed == _IDLE else speed), lanes
         does, can = (lane.get(speed, lane["8"]) / lane["8"] * int(lanes) / 16 for speed, lanes in (now, most))
         words = " of ".join(f"{speed} GT/s x{lanes}" for speed, lanes in (now, most) if links)
-        numa, below, start = _NUMA.search(said), _BELOW.search(said), int(domain or "0", 16) * 256
-        buses = range(start + int(below[1], 16), start + int(below[2], 16) + 1) if below else range(0)
-        models = tuple(number or model for number, model in _MODEL.findall(name)[::-1])
-        place = numa[1] if numa else "0", start + int(bus, 16), buses
-        redirects = _REDIRECTS.search(said) is not None
+        start, numa = int(domain or "0", 16) * 256, re.findall(r"NUMA node: ([0-9]{1,3})", said) or ["0"]
+        below = re.findall(r"Bus: primary=.., secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})", said)
+        buses = [range(start + int(first, 16), start + int(last, 16) + 1) for first, last in below] or [range(0)]
+        models = tuple(number or model for number, model in reversed(_MODEL.findall(name)))
+        redirects = re.search(r"Downstream Port(?s:.)*ACSCtl:.*ReqRedir\+", said) is not None
+        place = numa[0], start + int(bus, 16), buses[0]
         found.append(Device(slot, kind, models, *place, does, can, words, redirects))
     return sorted(found, key=lambda device: device.slot)
 

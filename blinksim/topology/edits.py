@@ -8,7 +8,7 @@ where whole classes make sense, a link class (``xe``). Names take the ranges of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from blinksim.errors import InputError, in_runs, unknown
 from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import expand, has_range, paired
+from blinksim.textio.text_table import count
 from blinksim.topology.elements import ABILITIES, FABRIC, LINK_PROPERTIES, Fabric, Link, rewired
 from blinksim.units import format_rate, parse_rate, parse_time, whole
 
@@ -29,6 +30,8 @@ VERBS = {
     "replace": "replace xe bandwidth=53GB/s | replace gpu0-gpu3 lanes=3 latency=1us",
     "add": "add gpu0-gpu5 nvlink lanes=1",
 }
+# Of links between GPUs, and to their switches.
+BETWEEN_GPUS = "nvlink", "xgmi"
 OTHER_EDITS = "nvswitch can=forward,multicast; fabric shape=tree leaf_nodes=4 oversubscription=2"
 IN_NETWORK = "in-network"
 # The hyphen between two devices, not that of a range.
@@ -295,3 +298,39 @@ def apply(topology: Topology, text: str) -> Topology:
         raise InputError(f"cannot read the edit {text!r}; write one at a time, as in: {VERBS[verb]}")
     carry_out: Sequence[Callable[..., Topology]] = without, degrade, replace_links, add
     return dict(zip(VERBS, carry_out, strict=True))[verb](topology, *targets, **changes)
+
+
+def lacking(recorded: Topology, complete: Topology) -> dict[Link, int] | None:
+    """The lanes between GPUs and to switches that `complete` has and `recorded` lacks; None where it has others.
+
+    All switches count as one, and a link between two GPUs for both its directions.
+    """
+    had, has = (
+        {
+            frozenset((link.src, link.dst if link.dst in machine.members else "")): link
+            for link in reversed(machine.links)
+            if link.kind in BETWEEN_GPUS and link.src in machine.members
+        }
+        for machine in (recorded, complete)
+    )
+    lanes = {ends: link.lanes for ends, link in had.items()}
+    fewer = {link: link.lanes - lanes.get(ends, 0) for ends, link in reversed(has.items())}
+    if had.keys() - has.keys() or min(fewer.values(), default=0) < 0:
+        return None
+    return {link: lanes for link, lanes in fewer.items() if lanes}
+
+
+def losing(fewer: dict[Link, int], complete: Topology) -> Iterator[tuple[str, str]]:
+    """What links lack, in words, and the edits that take it; GPUs in a row that lack alike at once."""
+    alike = grouped(((link.dst, link.lanes - lanes, link.lanes), link.src) for link, lanes in fewer.items())
+    for (other, left, of), sources in alike.items():
+        for run in in_ranges(sources):
+            ends = f"{run}-{other}"
+            who = ends if other in complete.members else run
+            words = f"{who} {'have' if '[' in run else 'has'} {left} of {count(of, 'lane')}"
+            yield words, f"degrade {ends} lanes={left}" if left else f"without {ends}"
+
+
+def in_ranges(gpus: Iterable[str]) -> list[str]:
+    """The names, those of GPUs in a row as a range: ``gpu[0-7]``."""
+    return [re.sub(r"([0-9]+) to \D+([0-9]+)", r"[\1-\2]", run) for run in in_runs(gpus)]

@@ -20,6 +20,7 @@ from blinksim.formats.shipped import known_gpus
 from blinksim.formats.shipped.machine_names import catalogue_file, names
 from blinksim.machines import Question, check, load
 from blinksim.timing.library_model import Library
+from blinksim.topology import edits
 from blinksim.topology.graph import Topology
 
 TOPO = Path("tests/data/captures/h200x8/topo.xml")
@@ -269,13 +270,13 @@ def test_lost_lanes_of_every_machine_are_found_again(name: str) -> None:
         ends = f"{link.src}-{link.dst}"
         left = link.lanes - lanes
         broken = broken.degrade(ends, lanes=left) if left else broken.without(ends)
-    assert known_gpus.lacking(broken, whole) == lost
-    assert known_gpus.lacking(whole, broken) is None
+    assert edits.lacking(broken, whole) == lost
+    assert edits.lacking(whole, broken) is None
     assert wires(known_gpus.completed(broken, whole)) == wires(broken)
     recorded = replace(broken, source="nvidia-smi topo -m in box.txt")
     (found,) = [one for one in check(recorded) if one.rule == "as-in-catalogue"]
     machine, _, words = found.message.removeprefix("like ").partition(", but ")
-    assert known_gpus.lacking(broken, load(machine)) is not None
+    assert edits.lacking(broken, load(machine)) is not None
     for link, lanes in lost.items():
         assert f"{link.lanes - lanes} of {link.lanes} lane" in words
 

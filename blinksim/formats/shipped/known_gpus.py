@@ -7,23 +7,22 @@ measured to.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import chain
 
 from blinksim import data_files
-from blinksim.errors import InputError, in_runs
+from blinksim.errors import InputError
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.formats.shipped.machine_names import catalogue_file, measured_rates, names, outline
-from blinksim.graphs.connectivity import grouped
 from blinksim.textio import link_rates, yaml_nodes
 from blinksim.textio.text_table import count
 from blinksim.timing.measured_constants import ExecutionRates
+from blinksim.topology.edits import BETWEEN_GPUS, in_ranges, lacking, losing
 from blinksim.topology.elements import Device, Link
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding, beside_gpus, listed
@@ -35,7 +34,7 @@ UNTOLD = {"NCCL topology file ": "cpu", "nvidia-smi topo -m in ": "pcie cpu", "N
 UNTOLD |= {"nvidia-smi and lspci -vv in ": "cpu", "lspci -vv in ": "nvlink cpu", "lspci in ": "nvlink pcie cpu"}
 RECORDED = tuple(UNTOLD)
 _NVIDIA, _OWN = "10de", "nvlink"
-_BETWEEN_GPUS, _BESIDE = (_OWN, "xgmi"), ("gpu", "tile", "pcie")
+_BESIDE = "gpu", "tile", "pcie"
 _OTHERS = "take nominal or nccl, or a rates file"
 
 
@@ -128,26 +127,6 @@ def model(device: Device) -> str:
     return str(device.attributes.get("model", "")).partition("-")[0]
 
 
-def lacking(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
-    """The lanes between GPUs and to switches that `whole` has and `recorded` lacks; None where it has others.
-
-    All switches count as one, and a link between two GPUs for both its directions.
-    """
-    had, has = (
-        {
-            frozenset((link.src, link.dst if link.dst in machine.members else "")): link
-            for link in reversed(machine.links)
-            if link.kind in _BETWEEN_GPUS and link.src in machine.members
-        }
-        for machine in (recorded, whole)
-    )
-    lanes = {ends: link.lanes for ends, link in had.items()}
-    fewer = {link: link.lanes - lanes.get(ends, 0) for ends, link in reversed(has.items())}
-    if had.keys() - has.keys() or min(fewer.values(), default=0) < 0:
-        return None
-    return {link: count for link, count in fewer.items() if count}
-
-
 @dataclass(frozen=True, slots=True)
 class Twin:
     """The machine of the catalogue that a recorded one is most like, and what the recorded one has less.
@@ -174,7 +153,7 @@ def like(machine: Topology) -> Twin | None:
 
     None of any other.
     """
-    if machine.edits or not machine.source.startswith(RECORDED) or {*_BETWEEN_GPUS}.isdisjoint(machine.link_classes):
+    if machine.edits or not machine.source.startswith(RECORDED) or {*BETWEEN_GPUS}.isdisjoint(machine.link_classes):
         return None
     models = {model(machine.device(name)) for name in machine.members}
     return twin_of(machine) if len(models) == 1 and "" not in models else None
@@ -205,12 +184,12 @@ def _compared(recorded: Topology, whole: Topology) -> Twin | None:
     """A recorded machine beside one of the catalogue with such GPUs; None if it has other links."""
     # What lspci lists has NVLinks that it does not.
     untold = recorded.source.startswith("lspci")
-    linked = untold or not {*_BETWEEN_GPUS}.isdisjoint(recorded.link_classes)
+    linked = untold or not {*BETWEEN_GPUS}.isdisjoint(recorded.link_classes)
     gone, fewer = whole.ranks - recorded.ranks, _fewer_lanes(recorded, whole)
     known = linked or (not gone and known_gpu(recorded.device(recorded.members[0])) is not None)
     if fewer is None or gone < 0 or not known:
         return None
-    lost, (nics, far, apart, off) = [*_losing(fewer, whole)], _fewer_nics(recorded, whole)
+    lost, (nics, far, apart, off) = [*losing(fewer, whole)], _fewer_nics(recorded, whole)
     words = [words for words, _ in lost] if linked else ["no GPU has NVLink"]
     words += [f"{count(gone, 'GPU')} fewer"] * bool(gone)
     edits = *(f"without {member}" for member in whole.members[recorded.ranks :]), *(edit for _, edit in lost)
@@ -235,7 +214,7 @@ def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str
     near, there = adapters(recorded), adapters(whole)
     own, others = (len({*chain(*nics.values())}) for nics in (near, there))
     lack = {name: min(map(len, there.values())) - len(nics) for name, nics in near.items() if own}
-    runs = {few: _runs(name for name in lack if lack[name] == few) for few in {*lack.values()} if few > 0}
+    runs = {few: in_ranges(name for name in lack if lack[name] == few) for few in {*lack.values()} if few > 0}
     words = [f"{run}: {count(few, 'NIC')} fewer on its side of the CPU" for few in runs for run in runs[few]]
     far = own and (2 * sum(map(abs, lack.values())) or own != others)
     off = dict.fromkeys(nic for name, few in lack.items() if few > 0 for nic in sorted(there[name])[:few])
@@ -257,22 +236,6 @@ def _slowing(recorded: Topology, whole: Topology) -> Iterator[str]:
                     if (link.src, link.kind) == (other, "pcie"):
                         rate = format_rate(link.lane_bandwidth * left).replace(" ", "")
                         yield f"degrade {other}-{link.dst} bandwidth={rate}"
-
-
-def _losing(fewer: dict[Link, int], whole: Topology) -> Iterator[tuple[str, str]]:
-    """What links lack, in words, and the edits that take it; GPUs in a row that lack alike at once."""
-    alike = grouped(((link.dst, link.lanes - lanes, link.lanes), link.src) for link, lanes in fewer.items())
-    for (other, left, of), sources in alike.items():
-        for run in _runs(sources):
-            ends = f"{run}-{other}"
-            who = ends if other in whole.members else run
-            words = f"{who} {'have' if '[' in run else 'has'} {left} of {count(of, 'lane')}"
-            yield words, f"degrade {ends} lanes={left}" if left else f"without {ends}"
-
-
-def _runs(gpus: Iterable[str]) -> list[str]:
-    """The names, those of GPUs in a row as a range: ``gpu[0-7]``."""
-    return [re.sub(r"([0-9]+) to \D+([0-9]+)", r"[\1-\2]", run) for run in in_runs(gpus)]
 
 
 def compare(recorded: Topology) -> list[Finding]:
@@ -301,7 +264,7 @@ def completed(recorded: Topology, like: Topology) -> Topology:
     fewer = lacking(recorded, machine)
     if fewer is None:
         raise InputError(f"{recorded.name} has other NVLinks than {like.name}; name the machine that it is")
-    for _, edit in _losing(fewer, machine):
+    for _, edit in losing(fewer, machine):
         machine = machine.edit(edit)
     less = f" without {count(sum(fewer.values()), 'lane')}" if fewer else ""
     source = f"{recorded.source.partition('; ')[0]}; completed as {like.name}{less}"
