@@ -6,6 +6,7 @@ the expected time, one draw for each kind of job) and noise as between neighbori
 Each case starts without a log and does what `--next` says until nothing more can be told, ten runs at most.
 
     python benchmarks/bench_locate.py [--single 200] [--double 100] [--healthy 500] [--machine hgx-h100] [--seed 1]
+        [--slower]  only faults for which the job of all GPUs takes 1.15 to 1.3 times as long
 """
 
 from __future__ import annotations
@@ -64,21 +65,32 @@ def links_of(machine: str, nodes: int) -> dict[str, list[tuple[str, str, float, 
     return dict(found)
 
 
-def drawn(machine: str, nodes: int, draw: random.Random) -> Fault:
+def slight(machine: str, nodes: int, draw: random.Random) -> tuple[Fault, int]:
+    """A fault, and its node, for which the job of all GPUs takes 1.15 to 1.3 times as long."""
+    while True:
+        fault, node = drawn(machine, nodes, draw, (0.5, 0.9)), draw.randrange(nodes)
+        rig = Emulated(machine, nodes, [(fault, node)], draw)
+        job = rig.suspicion.next_run()
+        if job is not None and 1.15 <= rig.ratio(job, rig.edits(job)) <= 1.3:
+            return fault, node
+
+
+def drawn(machine: str, nodes: int, draw: random.Random, left: tuple[float, float] = (0.3, 0.7)) -> Fault:
     """A fault: its class, the place in `locate`'s words, and edits in which ``@`` stands for the node with it."""
     links = links_of(machine, nodes)
     sorts: list[str] = [sort for sort in ("nvlink", "pcie", "nic") if sort in links and (nodes > 1 or sort != "nic")]
     if nodes == 1 and "nvlink" in links:
         sorts = ["nvlink"]  # nothing else shows in one node
     sorts += ["clock"] + (["network", "host", "rail"] if nodes > 1 else [])
-    sort, share = draw.choice(sorts), draw.uniform(0.3, 0.7)
+    sort, share = draw.choice(sorts), draw.uniform(*left)
     more = f" latency={draw.choice((3, 6))}us" if draw.random() < 0.2 else ""
 
     def edit(link: tuple[str, str, float, int], at: str = "@", share: float = share) -> str:
         src, dst, rate, lanes = link
         ends = "-".join(end.replace("n0.", at) if nodes > 1 else end for end in (src, dst))
         if sort == "nvlink" and lanes > 1:
-            return f"degrade {ends} lanes={draw.randint(max(1, lanes // 4), max(1, lanes - 2))}"
+            least = lanes // 4 if left[1] < 0.8 else lanes // 2
+            return f"degrade {ends} lanes={draw.randint(max(1, least), max(1, lanes - 2))}"
         return f"degrade {ends} bandwidth={rate * share / 1e9:.6g}GB/s{more}"
 
     def local(name: str) -> str:
@@ -115,6 +127,16 @@ class Emulated:
         kind = self.suspicion.kind(job)
         self.own.setdefault(kind, middle - math.log(self.suspicion.expected(job).time_s) + self.draw.gauss(0, spread))
         factor = self.own[kind] + noise(self.draw, LOG)
+        edits, local = self.edits(job), tuple(gpus for _, gpus in job.gpus)
+        times = {}
+        for size in SIZES:
+            usual = self.faults.projection(local, job.collective, size, nics=job.nics).time_s
+            times[size] = usual * self.ratio(job, edits) * math.exp(factor + noise(self.draw, SIZE))
+        rows = tuple(Row(s, 0, "", "none", -1, False, t, s / t, 0.0, None, 0) for s, t in times.items())
+        return Run("run", "allreduce", sum(map(len, local)), rows, adapters=",".join(job.nics))
+
+    def edits(self, job: Job) -> tuple[str, ...]:
+        """The faults as edits of the nodes that a job runs on."""
         edits: list[str] = []
         for text, sick in [(text, node) for fault, node in self.at for text in fault[2]]:
             at = [place for place, (node, _) in enumerate(job.gpus) if node == sick]
@@ -122,23 +144,17 @@ class Emulated:
                 edits += [text.replace("*", f"n{place}.") for place in range(len(job.gpus))]
             elif at and "*" not in text and (len(job.gpus) > 1 or "fabric" not in text):
                 edits.append(text.replace("@", f"n{at[0]}." if len(job.gpus) > 1 else ""))
-        local = tuple(gpus for _, gpus in job.gpus)
-        times = {}
-        for size in SIZES:
-            usual = self.faults.projection(local, job.collective, size, nics=job.nics).time_s
-            try:
-                ratio = self.ratio(job, tuple(edits))
-            except InfeasibleError:
-                ratio = 10.0  # through the host
-            times[size] = usual * ratio * math.exp(factor + noise(self.draw, SIZE))
-        rows = tuple(Row(s, 0, "", "none", -1, False, t, s / t, 0.0, None, 0) for s, t in times.items())
-        return Run("run", "allreduce", sum(map(len, local)), rows, adapters=",".join(job.nics))
+        return tuple(edits)
 
     def ratio(self, job: Job, edits: tuple[str, ...]) -> float:
         if not edits:
             return 1.0
         of = tuple(gpus for _, gpus in job.gpus), job.collective, 2**28
-        return self.faults.projection(*of, edits, job.nics).time_s / self.faults.projection(*of, nics=job.nics).time_s
+        try:
+            slow = self.faults.projection(*of, edits, job.nics).time_s
+        except InfeasibleError:
+            return 10.0  # through the host
+        return slow / self.faults.projection(*of, nics=job.nics).time_s
 
 
 def found(
@@ -193,11 +209,16 @@ def doubles(machine: str, nodes: int, cases: int, draw: random.Random, each: boo
     return counts
 
 
-def counted(machine: str, nodes: int, cases: int, draw: random.Random, each: bool = False) -> Counter[str]:
+def counted(
+    machine: str, nodes: int, cases: int, draw: random.Random, each: bool = False, slower: bool = False
+) -> Counter[str]:
     """How often what is right, of single faults."""
     counts: Counter[str] = Counter()
     for _ in range(cases):
-        fault, node = drawn(machine, nodes, draw), draw.randrange(nodes)
+        if slower:
+            fault, node = slight(machine, nodes, draw)
+        else:
+            fault, node = drawn(machine, nodes, draw), draw.randrange(nodes)
         # Noise of its own, so that other runs change no later case.
         suspicion = found(machine, nodes, [(fault, node)], random.Random(draw.random()))
         names = [one[0] for one in suspicion.settled.candidates() if len(one) == 1]
@@ -225,13 +246,14 @@ def main() -> None:
     parser.add_argument("--machine", action="append", help="only this one; may be repeated")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=1, help="has no effect: every case is drawn once")
+    parser.add_argument("--slower", action="store_true", help="only faults of about a fifth")
     parser.add_argument("--each", action="store_true", help="print every case")
     options = parser.parse_args()
     machines = [one for one in MACHINES if not options.machine or one[0] in options.machine]
     every: Counter[str] = Counter()
     for machine, nodes in machines:
         draw, start = random.Random(f"{options.seed} {machine}"), time.perf_counter()
-        counts = counted(machine, nodes, options.single // len(machines), draw, options.each)
+        counts = counted(machine, nodes, options.single // len(machines), draw, options.each, options.slower)
         counts += doubles(machine, nodes, options.double // len(machines), draw, options.each)
         seconds = time.perf_counter() - start
         for _ in range(options.healthy // len(machines)):
