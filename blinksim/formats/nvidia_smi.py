@@ -80,9 +80,9 @@ class SmiTable:
     affinity: NUMA node (or CPU list) of each GPU. grace: True if a GPU has a NUMA node of its own.
     names: of the network devices, by label. models: names of GPU models, by number. lane: bytes/s of the
     fastest NVLink. links: bytes/s of each NVLink, 0 of an inactive one, by its number and that of its GPU.
-    switches: whether NVSwitches join the GPUs, None where the text does not tell. ports: PCIe rates by device,
-    as multiples of that of 16 lanes of generation 3. facts: more attributes by device. notes: what is to be
-    said of lspci. source: what printed the text.
+    switches: whether NVSwitches join the GPUs, None where the text does not tell. ports: PCIe rates by
+    device, as multiples of that of 16 lanes of generation 3. facts: more attributes by device. notes: what is
+    to be said of lspci. source: what printed the text.
     """
 
     labels: list[str]
@@ -276,8 +276,7 @@ def _filled(
         if device.kind == "gpu" or len(nics) == len(table.nics):
             name = device.kind + label[3:]
             table.ports[name] = device.does
-            left = device.does / device.can
-            slower = {"pcie": device.link, "pcie_left": str(left)} if left < 1 else {}
+            slower = {"pcie": device.link, "pcie_left": str(device.left)} if device.left < 1 else {}
             table.facts[name] = slower | ({"acs": "on"} if label in redirected else {})
     return table
 

@@ -29,8 +29,6 @@ _KINDS = {
         r"(?:Infiniband|Ethernet) controller(?!.*Virtual).*(?:Mellanox|Elastic Fabric Adapter|BCM57[56])"
     ),
 }
-# What a GPU lowers its link to while it has nothing to do, in GT/s.
-_IDLE = "2.5"
 
 
 class Device(NamedTuple):
@@ -38,8 +36,9 @@ class Device(NamedTuple):
 
     slot: as lspci writes it. kind: ``gpu``, ``nic``, ``lost`` for a GPU that does not answer, or empty.
     models: what may name a GPU. bus: its number, those of a domain in a row. below: the buses below a bridge.
-    does, can: the rate of its link, as a multiple of generation 3 with 16 lanes. link: both in words, empty
-    where they are not told. redirects: if it is a switch's port that sends what is for its neighbours to the CPU.
+    does: the rate of its link, as a multiple of generation 3 with 16 lanes. left: its share of what it could be.
+    link: both in words, empty if they are not told. redirects: if it is a switch's port that sends what is for
+    its neighbours to the CPU.
     """
 
     slot: str
@@ -49,7 +48,7 @@ class Device(NamedTuple):
     bus: int
     below: range
     does: Fraction
-    can: Fraction
+    left: Fraction
     link: str
     redirects: bool
 
@@ -63,16 +62,17 @@ def read(text: str) -> list[Device]:
         links = {which: (speed, lanes) for which, speed, lanes in reversed(_LINK.findall(said))}
         most = links.get("Cap", ("8", "16"))
         speed, lanes = links.get("Sta", most)
-        now = (most[0] if kind == "gpu" and speed == _IDLE else speed), lanes
+        # A GPU lowers its link to 2.5 GT/s while it has nothing to do.
+        now = (most[0] if kind == "gpu" and speed == "2.5" else speed), lanes
         does, can = (lane.get(speed, lane["8"]) / lane["8"] * int(lanes) / 16 for speed, lanes in (now, most))
         words = " of ".join(f"{speed} GT/s x{lanes}" for speed, lanes in (now, most) if links)
         start, numa = int(domain or "0", 16) * 256, re.findall(r"NUMA node: ([0-9]{1,3})", said) or ["0"]
-        below = re.findall(r"Bus: primary=.., secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})", said)
-        buses = [range(start + int(first, 16), start + int(last, 16) + 1) for first, last in below] or [range(0)]
+        ends = re.findall(r"Bus: primary=.., secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})", said)
+        below = [range(start + int(one, 16), start + int(last, 16) + 1) for one, last in ends] or [range(0)]
         models = tuple(number or model for number, model in reversed(_MODEL.findall(name)))
         redirects = re.search(r"Downstream Port(?s:.)*ACSCtl:.*ReqRedir\+", said) is not None
-        place = numa[0], start + int(bus, 16), buses[0]
-        found.append(Device(slot, kind, models, *place, does, can, words, redirects))
+        place = numa[0], start + int(bus, 16), below[0]
+        found.append(Device(slot, kind, models, *place, does, does / can, words, redirects))
     return sorted(found, key=lambda device: device.slot)
 
 

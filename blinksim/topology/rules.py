@@ -359,7 +359,7 @@ def _slower_port(topology: Topology) -> Iterator[str]:
 def _acs_off(topology: Topology) -> Iterator[str]:
     """No port of a PCIe switch sends what a GPU has for its neighbours up to the CPU."""
     if names := [one.name for one in topology.devices if "acs" in one.attributes]:
-        yield f"ACS is on at the ports above {listed(in_runs(names))}: data of NICs beside them passes the CPU"
+        yield f"ACS is on at the ports above {listed(in_runs(names))}: data for NICs there passes the CPU"
 
 
 def beside_gpus(topology: Topology) -> dict[str, str]:

@@ -31,7 +31,8 @@ from blinksim.units import format_rate
 # How the source of a machine begins that was read from what it says of itself, and of which links that does not say
 # how fast they are.
 UNTOLD = {"NCCL topology file ": "cpu", "nvidia-smi topo -m in ": "pcie cpu", "NCCL's debug log in ": "cpu"}
-UNTOLD |= {"nvidia-smi and lspci -vv in ": "cpu", "lspci -vv in ": "nvlink cpu", "lspci in ": "nvlink pcie cpu"}
+UNTOLD |= {"nvidia-smi and lspci -vv in ": "cpu", "lspci -vv in ": "nvlink cpu"}
+UNTOLD |= {"lspci in ": "nvlink pcie cpu"}
 RECORDED = tuple(UNTOLD)
 _NVIDIA, _OWN = "10de", "nvlink"
 _BESIDE = "gpu", "tile", "pcie"
@@ -56,7 +57,7 @@ def known_gpus() -> tuple[KnownGpu, ...]:
 
 
 def named(model: str) -> KnownGpu | None:
-    """The GPU that drivers call `model`, such as ``NVIDIA H100 80GB HBM3``, or that has this PCI number, or None."""
+    """The GPU that drivers call `model`, such as ``NVIDIA H100 80GB HBM3``, or of this PCI number; or None."""
     return next((gpu for gpu in known_gpus() if model in (gpu.name, *gpu.also, *gpu.pci)), None)
 
 
@@ -153,7 +154,8 @@ def like(machine: Topology) -> Twin | None:
 
     None of any other.
     """
-    if machine.edits or not machine.source.startswith(RECORDED) or {*BETWEEN_GPUS}.isdisjoint(machine.link_classes):
+    read = not machine.edits and machine.source.startswith(RECORDED)
+    if not read or {*BETWEEN_GPUS}.isdisjoint(machine.link_classes):
         return None
     models = {model(machine.device(name)) for name in machine.members}
     return twin_of(machine) if len(models) == 1 and "" not in models else None
@@ -203,7 +205,7 @@ def _compared(recorded: Topology, whole: Topology) -> Twin | None:
 
 
 def _fewer_lanes(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
-    """As `lacking`; none if they are not told, or if GPUs are gone, as names, which count on, do not tell which."""
+    """As `lacking`; none if they are not told, or if GPUs are gone, as names do not tell which."""
     if whole.ranks == recorded.ranks and not recorded.source.startswith("lspci"):
         return lacking(recorded, whole)
     return {} if _ports(recorded) <= _ports(whole) else None

@@ -369,7 +369,7 @@ _FOUND = re.compile(
 )
 _FAMILY = {"4": "ring", "1": "tree", "2": "tree", "3": "tree", "5": "nvls"}
 _WITHOUT = re.compile(r"INFO (?:NET/\S+ : )?(Using network Socket|GPU Direct RDMA Disabled for [\w ']{1,40})")
-_HCAS = re.compile(r"(?:([^\s:]{1,60}):[0-9]+:[0-9]+ \[[0-9]+\] )?NCCL INFO NET/IB : Using ((?:\[[0-9]+\]\S{1,40} )+)")
+_HCAS = re.compile(r"(?:([^\s:]{1,60}):[0-9: ]+\[[0-9]+\] )?NCCL INFO NET/IB : Using ((?:\[[0-9]+\]\S{1,40} )+)")
 _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
 # A channel's end at an adapter, and whether that reads the GPU's memory itself.
 _OVER = re.compile(r"\[(?:send|receive)\] via NET/((?!Socket)[^/\n]{1,20}/[0-9]{1,3})(/GDRDMA)?")
@@ -467,7 +467,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
 
 
 def lacking_adapters(runs: Iterable[Run], known: Collection[str], count: int) -> Iterator[str]:
-    """Hosts on which NCCL uses fewer than `count` adapters, in words, with those that others use or are `known`."""
+    """Hosts on which NCCL uses fewer than `count` adapters, in words, and which: others use, or are `known`."""
     hosts = dict(pair for run in runs for pair in run.hcas)
     every = dict.fromkeys(chain(known, *hosts.values()))
     for host, names in hosts.items():
