@@ -6,7 +6,7 @@ what the receiver has. Sends are ordered by step: the sends of a step read what 
 
 Two forms. In *steps* form the steps run one after another. In *forest* form every chunk travels on a tree of
 its own, and its steps only order dependent sends: the chunks can be cut into pieces that follow each other
-(`blinksim.schedule.pieces`), which turns a forest into steps.
+(`blinksim.timing.alpha_beta`), which turns a forest into steps.
 
 A switch that multicasts or reduces is an end of sends, like a relay that reduces. One that reduces in flight
 has the sum of what arrived, and gives it out. One that reduces into readers carries out operations, and keeps

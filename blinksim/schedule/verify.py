@@ -30,8 +30,7 @@ from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
 from blinksim.schedule.candidate import SymmetricSchedule, carried
 from blinksim.schedule.model import ARRAYS, PER_SEND, Events, Schedule, wrong_operations
-from blinksim.schedule.pieces import Scratch, scratch
-from blinksim.schedule.verify_contents import Blocks, crowd, deadlock, describe, passes_on, place
+from blinksim.schedule.verify_contents import Blocks, Scratch, crowd, deadlock, describe, passes_on, place, scratch
 from blinksim.units import format_rate, in_GBps
 
 MOST_REASONS = 20

@@ -22,10 +22,9 @@ from blinksim.graphs.arrays import Floats, Ints, distinct
 from blinksim.results import Rates, Result, Term, keyed
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
-from blinksim.schedule.pieces import MOST_PIECES, climbed
 from blinksim.textio.text_table import count
 from blinksim.timing import simulation_options
-from blinksim.timing.alpha_beta import cost
+from blinksim.timing.alpha_beta import MOST_PIECES, climbed, cost
 from blinksim.timing.event_graph import Run, ScheduleGraph, Work, event_graph, timed
 from blinksim.timing.events import evaluated
 from blinksim.timing.simulation_options import MessagesName, OfferName, Options, ProtocolName, ServiceName

@@ -29,8 +29,8 @@ from blinksim.machines import load
 from blinksim.packing import tree_columns
 from blinksim.packing.tree_columns import cheapest_tree
 from blinksim.schedule.loads import Tree, rate, trees_of
-from blinksim.schedule.pieces import scratch
 from blinksim.schedule.verify import verify
+from blinksim.schedule.verify_contents import scratch
 from blinksim.topology.graph import Topology
 
 ALLREDUCE = Collective("allreduce")

@@ -14,8 +14,8 @@ from small_schedules import forests, full, helped, ring_allreduce, star_broadcas
 
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.schedule.pieces import Scratch, scratch
 from blinksim.schedule.verify import verify
+from blinksim.schedule.verify_contents import Scratch, scratch
 
 
 def chain(hops: int, collective: str = "broadcast") -> Schedule:
