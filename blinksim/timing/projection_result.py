@@ -307,7 +307,7 @@ class Projection(Rates, Result):
         reached = 100 * self.algbw / float(self.bound.rate)
         if round(reached, 1) > 100:  # at rates that were measured of links, which programs may exceed
             return []
-        at = f" at {self.bound.rates} rates" * (self.rates != "nominal")
+        at = f" at {rates_of_links(self.bound.rates, self.links)} rates" * (self.rates != "nominal")
         most = f"{format_rate(self.bound.rate)} algbw{at}, of which this is {reached:.1f} %:"
         lines = [("at most", most), ("", self.bound.words)]
         lines += [("", f"it assumes: {self.bound.assumes}")] if self.bound.assumes else []
