@@ -17,19 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from blinksim.answers.project import BEST, answer as three_figures, held_at, rank
+from blinksim.cli import terminal
 from blinksim.cli.options import collective_of, command_line, left, of_tokens, question_of, typed_options, wanted_of
-from blinksim.cli.terminal import (
-    Working,
-    answer,
-    as_typed,
-    csv_text,
-    drawn,
-    note,
-    proof_lines,
-    typed,
-    typed_size,
-    written,
-)
+from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.exports import write
@@ -659,7 +649,7 @@ def _to_load(option: Option, exported: Exported, output: str | None, synth: str)
     if variables:
         click.echo(f"  {'load':<17} {variables}")
     if output or not variables:
-        click.echo("\n".join(proof_lines(exported, target)))
+        click.echo("\n".join(terminal.proof_lines(exported, target)))
     if exported.caution:
         click.echo(_wrapped("caution", exported.caution))
     if not output:

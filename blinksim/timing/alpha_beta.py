@@ -40,18 +40,9 @@ import numpy.typing as npt
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Floats, Ints, Ints32, expand
 from blinksim.results import Term
+from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
-from blinksim.schedule.loads import (
-    Outline,
-    Resources,
-    RouteUses,
-    Spread,
-    StepLoads,
-    chunk_parts,
-    resources,
-    single_routes,
-    whole_loads,
-)
+from blinksim.schedule.loads import Outline, Resources, Spread, StepLoads, resources
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.textio.text_table import count as counted
 
@@ -207,7 +198,7 @@ def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[t
     channels = int(schedule.channel.max(initial=0)) + 1
     parts = None
     if spread is not None:
-        parts = chunk_parts(schedule, spread)[schedule.chunk] // spread.count[schedule.route]
+        parts = loads.chunk_parts(schedule, spread)[schedule.chunk] // spread.count[schedule.route]
     for first, end in pairwise(bounds.tolist()):
         used, where = np.unique(schedule.route[first:end], return_inverse=True)
         carried = np.asarray(np.bincount(where, share[first:end]), dtype=np.float64)
@@ -224,7 +215,7 @@ def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[t
 
 
 def crossed(
-    occupied: RouteUses, alphas: Floats, used: Ints32, carried: Floats, resources: int
+    occupied: loads.RouteUses, alphas: Floats, used: Ints32, carried: Floats, resources: int
 ) -> tuple[Floats, Floats]:
     """Load of routes on each resource, and the alpha of the slowest message there.
 
@@ -254,9 +245,9 @@ class _Steps:
         # Of every step that differs from the others, its load, alpha, each and longest over all resources.
         arrays, runs = list[tuple[Floats, ...]](), list[tuple[int, int, int]]()
         if isinstance(timed, Schedule):
-            spread, shared = spread or single_routes(timed), resources(timed.topology)
-            occupied, starts = RouteUses.of(spread, shared), Starts.of(timed, spread, shared)
-            carried, whole = whole_loads(timed, spread, shared)
+            spread, shared = spread or loads.single_routes(timed), resources(timed.topology)
+            occupied, starts = loads.RouteUses.of(spread, shared), Starts.of(timed, spread, shared)
+            carried, whole = loads.whole_loads(timed, spread, shared)
             self.total = np.array([value / whole for value in carried])
             alphas, (kinds, numbers) = spread.alphas(timed.topology.link_columns), step_kinds(timed, spread)
             channels, count = int(timed.channel.max(initial=0)) + 1, len(shared.rate)
@@ -275,14 +266,14 @@ class _Steps:
             np.maximum.at(most, found // devices, np.bincount(where, _shares(timed)[reduces], len(found)))
             self.reduced = float(most.sum())
         else:
-            loads = timed if isinstance(timed, StepLoads) else timed.step_loads
-            shared = loads.shared
-            self.total = np.sum(loads.load, axis=0) if loads.total is None else loads.total
-            arrays += zip(loads.load, loads.alpha, loads.each, loads.longest, strict=True)
+            given = timed if isinstance(timed, StepLoads) else timed.step_loads
+            shared = given.shared
+            self.total = np.sum(given.load, axis=0) if given.total is None else given.total
+            arrays += zip(given.load, given.alpha, given.each, given.longest, strict=True)
             ones = (1,) * len(arrays)
-            listed = zip(range(len(arrays)), loads.channels or ones, loads.times or ones, strict=True)
-            runs += [run for run in listed if loads.load[run[0]].any()]
-            self.reduced = sum(many * share * into for many, share, into in loads.reduced)
+            listed = zip(range(len(arrays)), given.channels or ones, given.times or ones, strict=True)
+            runs += [run for run in listed if given.load[run[0]].any()]
+            self.reduced = sum(many * share * into for many, share, into in given.reduced)
         self.rates, self.name, self.kinds = shared.rates, shared.name, shared.kinds
         self.sorts = np.unique(np.array(shared.kinds), return_inverse=True)
         self.steps, self.runs, self.starts = timed.steps, list[tuple[Step, int]](), np.zeros(len(self.rates))
@@ -401,14 +392,14 @@ class _Forest:
             images, many = np.ones(timed.chunks, dtype=np.int64), np.ones(len(own.rate), dtype=np.int64)
         # Every tree sends messages of its own, as a simulation and a program of the schedule do.
         messages = np.bincount(base.route, images[base.chunk]).astype(np.int64)
-        spread, share = spread or single_routes(base), _shares(base)
-        carried, whole = whole_loads(weighted, spread, shared)
+        spread, share = spread or loads.single_routes(base), _shares(base)
+        carried, whole = loads.whole_loads(weighted, spread, shared)
         self.load, self.rates = np.array([value / whole for value in carried]), shared.rates
         routes, starts = np.flatnonzero(messages).astype(np.int32), Starts.of(base, spread, shared)
         each, self.longest = starts.overheads(routes, len(shared.rate), messages[routes])
         self.each = each / many
 
-        self.uses, self.paths = RouteUses.of(spread, shared), Paths(base)
+        self.uses, self.paths = loads.RouteUses.of(spread, shared), Paths(base)
         uses, order = self.uses, self.paths.order
         self.pace = uses.part / shared.rates[uses.resource]
         route = np.repeat(np.arange(len(spread.count)), spread.count)
@@ -418,7 +409,7 @@ class _Forest:
         self.route, self.images = base.route[order], images[base.chunk[order]]
         self.share = share[order] * self.images
         self.alphas = spread.alphas(base.topology.link_columns)[self.route]
-        self.transfer = share[order] / RouteUses.of(spread, own).rates(own.rates)[self.route]
+        self.transfer = share[order] / loads.RouteUses.of(spread, own).rates(own.rates)[self.route]
         self.lag = self.paths.longest(self.alphas)
         self.aside = float(np.delete(self.load / self.rates, uses.resource).max(initial=0))
         reduces = base.op == REDUCE
