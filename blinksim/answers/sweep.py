@@ -32,8 +32,7 @@ from blinksim.bounds.bound_result import TWO_PHASES
 from blinksim.bounds.compute import bound
 from blinksim.collective import OF_EXPERTS, Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError, OutdatedWarning, unknown
-from blinksim.formats.schedule_json import MOST_BYTES, names_a_file
-from blinksim.formats.shipped.ready_schedules import located
+from blinksim.formats.schedule_json import MOST_BYTES, located, names_a_file
 from blinksim.machines import MachineLike, Question, preferring
 from blinksim.results import Result
 from blinksim.textio.text_files import read_bytes

@@ -26,8 +26,7 @@ from blinksim.bounds.together import Group, SharedLengths, Together
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputError, blamed_on
 from blinksim.formats import schedule_json
-from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document
-from blinksim.formats.shipped.ready_schedules import located
+from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_document, located
 from blinksim.formats.traffic_files import from_lines
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.families import PATH_TYPES, PATH_WORDS

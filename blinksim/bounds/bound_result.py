@@ -105,8 +105,9 @@ class Bound:
 class BoundResult(Rates, Result):
     """All bounds of one collective on one selected topology.
 
-    The headline is the tightest where switches only forward; `rate`, `busbw` and `scope` are its own. What the
-    command line says first is `leading`, with the rate `most`: there switches multicast and add as they can.
+    The headline is the tightest where switches only forward; `rate`, `busbw` and `scope` are its own. What
+    the command line says first is `leading`, with the rate `most`: there switches multicast and add as they
+    can.
 
     Attributes
     ----------
@@ -290,8 +291,8 @@ def assumed_by(certificate: Certificate, collective: Collective) -> str:
             return f"{granted_to_switches(certificate.grants)}; {TREES_BRANCH}"
         if not collective.personalized:
             return RELAYS_BRANCH if certificate.relays else ONLY_TREES
-        # Network coding can beat all flows between several pairs (not from one source or to one sink): the butterfly of
-        # Ahlswede, Cai, Li and Yeung (2000), with two pairs.
+        # Network coding can beat all flows between several pairs (not from one source or to one sink): the
+        # butterfly of Ahlswede, Cai, Li and Yeung (2000), with two pairs.
         return NO_CODING if collective.exchanges else NOTHING
     return NOTHING
 

@@ -386,7 +386,8 @@ class Phases(Certificate):
 _UNORDERED = ("links", "limits", "side")
 # Floats are given for people, with the exact value beside them.
 _ROUNDING = Fraction(1, 10**9)
-# What the rest was derived from. Any lengths are valid ones, also 0 and fractions that are not in lowest terms.
+# What the rest was derived from. Any lengths are valid ones, also 0 and fractions that are not in lowest
+# terms.
 _WITNESS = ("lengths",)
 _LONGEST = 60
 

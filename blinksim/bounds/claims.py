@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 Tenants = Sequence["Tenant"]
 KINDS = ("cut", "partition", "phases", "lengths")
-# Digits of a length, and binary digits of the lengths' common denominator. What `rounded_duals` writes has far fewer.
+# Digits of a length, and binary digits of the lengths' common denominator. What `rounded_duals` writes has
+# far fewer.
 _MOST_DIGITS = 80
 _MOST_BITS = 8192
 

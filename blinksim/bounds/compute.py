@@ -2,10 +2,10 @@
 
 Every rate is recomputed from its certificate, so anyone who checks it gets what is printed.
 
-Every answer states the same bound, `best_known`: exact if that takes no time, else by closed sums. A search finds
-the tightest bound, and may take minutes on many ranks that differ. Sums (`blinksim.bounds.quick`) are quick
-everywhere, and on some machines a few percent above it. Which one it is follows from the machine and the
-collective alone, so that all commands state the same.
+Every answer states the same bound, `best_known`: exact if that takes no time, else by closed sums. A search
+finds the tightest bound, and may take minutes on many ranks that differ. Sums (`blinksim.bounds.quick`) are
+quick everywhere, and on some machines a few percent above it. Which one it is follows from the machine and
+the collective alone, so that all commands state the same.
 """
 
 from __future__ import annotations
@@ -424,8 +424,8 @@ def _order(entry: Bound) -> tuple[Fraction, int]:
 
 # --- the bound that every answer states -----------------------------------------------------------------
 
-# Links up to which there is a search: where cuts in one direction are enough, where shares of trees are sought, and up
-# to which two phases are held against the sums. A few tenths of a second each.
+# Links up to which there is a search: where cuts in one direction are enough, where shares of trees are
+# sought, and up to which two phases are held against the sums. A few tenths of a second each.
 _CUTS, _TREES, _TWO_PHASES = 10_000, 3_000, 60_000
 # The same for exchanges, and the variables of their flows.
 _EXCHANGE, _FLOWS = 1_500, 25_000

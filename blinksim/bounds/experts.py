@@ -379,8 +379,8 @@ def hops(topology: Topology, collective: Collective, name: str) -> list[Ints]:
 class Way:
     """A way of libraries, by what it puts on the busiest link of each class.
 
-    time: seconds of the busiest of all, which is of class `limit`, without latencies. bytes: by class. port: the
-    class of a node's way out, or of a GPU's on a single node.
+    time: seconds of the busiest of all, which is of class `limit`, without latencies. bytes: by class. port:
+    the class of a node's way out, or of a GPU's on a single node.
     """
 
     name: str

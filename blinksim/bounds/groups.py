@@ -80,8 +80,8 @@ def groupings(topology: Topology) -> tuple[Grouping, ...]:
     links, and nodes below one switch of the fabric.
     """
     members, ranks, size = topology.member_places, np.arange(topology.ranks), len(topology.devices)
-    # The forwarders that lead, within their node, to one member only, such as the NICs of a GPU and the PCIe switch
-    # that they share: they are private to it.
+    # The forwarders that lead, within their node, to one member only, such as the NICs of a GPU and the PCIe
+    # switch that they share: they are private to it.
     node, (src, dst) = topology.device_nodes, topology.ends
     rank = np.full(size, -1)
     rank[members] = ranks
@@ -165,7 +165,8 @@ def _below_switches(topology: Topology) -> Iterator[Grouping]:
 _SUBSETS = 8
 # Ranks and hosts, those with the least capacity out first, that are tried otherwise.
 _TIGHTEST = 16
-# With a traffic matrix, groups of each sort whose cuts are worth exact sums, and groups of all sorts worth a flow.
+# With a traffic matrix, groups of each sort whose cuts are worth exact sums, and groups of all sorts worth a
+# flow.
 _TIGHTEST_GROUPS, _FLOWS = 2, 4
 
 

@@ -669,7 +669,8 @@ def branching(
     number_of = {device: number for number, device in enumerate(readers)}
     sides = []
     for inward, grant in enumerate(("multicast", "reduce_into_reader")):
-        # The lengths around switches that work for an owner; inward, on reversed links, and with what a sum costs them.
+        # The lengths around switches that work for an owner; inward, on reversed links, and with what a sum
+        # costs them.
         switches, paid = [Groups() for _ in readers], sums if inward else {}
         direct = {(b, a) if inward else (a, b): length for (a, b), length in metric.direct.items()}
         for (a, b), length in direct.items() if grant in grants else ():

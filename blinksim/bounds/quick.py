@@ -36,10 +36,11 @@ _EXACT = 16
 _GROWN = 256
 # With more ranks, the numbers of parts whose partitions are worth a certificate, besides all ranks apart.
 _FEW_PARTS = range(2, 33)
-# Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where trees
-# that arrays cannot tell. In arrays they take a second for a hundred thousand ranks.
+# Ranks up to which lengths around small groups are tried: where they need distances of all pairs, and where
+# trees that arrays cannot tell. In arrays they take a second for a hundred thousand ranks.
 _PAIRS, _TREES = 256, 5000
-# Ranks up to which lengths of the links between nodes are tried where distances of all pairs are needed: a second.
+# Ranks up to which lengths of the links between nodes are tried where distances of all pairs are needed: a
+# second.
 _BETWEEN_NODES = 1024
 # How far above the best so far lengths may be by an estimate, and are still worth their trees.
 _NEAR = 1.25

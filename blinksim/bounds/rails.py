@@ -424,8 +424,8 @@ _SURELY = 1e-12
 _MOST_ROUTES = 30_000_000
 # Ranks from which on an alltoall is looked at by symmetry, if there is one.
 _MANY = 1024
-# Flows that may be made to measure after the first five, and those in a row that gain nothing: where nodes are alike
-# each spares one of them, and of 11 matrices none gained after more than one that did not.
+# Flows that may be made to measure after the first five, and those in a row that gain nothing: where nodes
+# are alike each spares one of them, and of 11 matrices none gained after more than one that did not.
 _MOST_FLOWS, _IDLE_FLOWS = 30, 4
 
 
@@ -437,7 +437,8 @@ class NodeTraffic:
         self._whole = rails.by_place(traffic.matrix)
         own, diagonal = np.arange(nodes), np.arange(local)
         within = self._whole[own, :, own, :].astype(np.float64)
-        # What member i of node a has for node b, what node a has for member j of node b, and what goes between nodes.
+        # What member i of node a has for node b, what node a has for member j of node b, and what goes
+        # between nodes.
         self.by_sender = self._whole.sum(axis=3).astype(np.float64)
         self.by_receiver = self._whole.sum(axis=1).astype(np.float64)
         self.by_sender[own, :, own] = 0.0
@@ -525,7 +526,8 @@ def spread_time(rails: Rails, traffic: Traffic, enough: float = 0.0) -> float:
     best, prices = _mixed(np.stack(times))
     gained = made = 0
     while enough and made < _MOST_FLOWS and made - gained < _IDLE_FLOWS and best > enough * (1 + _SURELY):
-        # What would be quickest if every resource cost as much as it holds the mixture up (Dantzig and Wolfe 1960).
+        # What would be quickest if every resource cost as much as it holds the mixture up (Dantzig and Wolfe
+        # 1960).
         times.append(_seconds(rails, there, cheapest(rails, there.apart, prices)))
         if float(times[-1] @ prices) >= best * (1 - _SURELY):
             break
@@ -541,7 +543,8 @@ def _seconds(rails: Rails, there: NodeTraffic, flow: _Flow) -> Floats:
     return np.asarray(rails.loads(moved + there.within, across) / rails.resources.rates)
 
 
-# Bytes moved inside nodes, from member to member (N, L, L), and across, from node to node over each place (N, N, L).
+# Bytes moved inside nodes, from member to member (N, L, L), and across, from node to node over each place (N,
+# N, L).
 _Flow = tuple[Floats, Floats]
 
 
@@ -645,7 +648,8 @@ def cheapest(rails: Rails, apart: Floats, prices: Floats) -> tuple[Floats, Float
     between = rails.trunk_prices(each)
     moved, across = np.zeros((nodes, local, local)), np.zeros((nodes, nodes, local))
     smallest = _ALIKE * float(each.max(initial=0.0))
-    # Few resources have a price, so that most members pay the same for every place: those are looked at as one.
+    # Few resources have a price, so that most members pay the same for every place: those are looked at as
+    # one.
     (rows, i), (columns, j) = (_sorts(costs) for costs in (inside, inside.swapaxes(1, 2)))
     sort_of = np.eye(columns.shape[1])[j]  # (b, j, sort)
     for a in range(nodes):

@@ -154,8 +154,8 @@ def link_changes(topology: Topology, collective: Collective, lanes: int | None) 
             raise InfeasibleError(f"{len(kinds)} links of {topology.name} differ, and {limit}; {cure}")
         first, most = alike[0], max(link.lanes for link in alike[0])
         fewer, after, proof = lanes is None or lanes < 0, result.rate, same
-        # The certificate of a symmetric machine names one of several equal bottlenecks: a lane more helps where
-        # all links that are alike are counted.
+        # The certificate of a symmetric machine names one of several equal bottlenecks: a lane more helps
+        # where all links that are alike are counted.
         if fewer or all(any(link.name in counted for link in pair) for pair in alike):
             changed = _answer(_changed(topology, first, -most if lanes is None else lanes), collective)
             # What holds for more links holds for fewer.
@@ -250,13 +250,15 @@ def level_bounds(found: BoundResult, loads: Sequence[Fraction] | None = None) ->
         if cut is not None:
             made = Bound.of(cut, collective)
             tried.append(LevelBound(name, count, cut.capacity, cut.crossing, made, cut.rate == least))
-        # Every link around a part has a length of 1: what all trees together must cross, for a part and a direction.
+        # Every link around a part has a length of 1: what all trees together must cross, for a part and a
+        # direction.
         a, b = (parts.label[ends] for ends in topology.ends)
         # A cut is all that is known where nothing must cross, or a relay does more than forward.
         with suppress(InputError):
             proof = None if collective.personalized else unit_lengths(topology, collective, a != b)
             if proof is not None:
-                # A link between two parts leaves one and enters another; one to a switch above touches one part only.
+                # A link between two parts leaves one and enters another; one to a switch above touches one
+                # part only.
                 ends = int((a[a != b] < groups).sum() + (b[a != b] < groups).sum())
                 each, made = Fraction(ends, len(proof.lengths) * 2 * count), Bound.of(proof, collective)
                 capacity, crosses = proof.price * each, proof.distance * each

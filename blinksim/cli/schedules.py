@@ -17,8 +17,7 @@ from blinksim import exports as formats
 from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question, typed_options
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, note, show_export, typed, with_name, written
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.formats.schedule_json import read_schedule as read
-from blinksim.formats.shipped import ready_schedules
+from blinksim.formats.schedule_json import read_schedule as read, ready_names
 from blinksim.formats.traces import write_trace
 from blinksim.results import keyed
 from blinksim.schedule.verify import verify as verified
@@ -42,7 +41,7 @@ _MOST_LEGS, _MOST_LINKS = 12, 8
 def schedules(options: Schedules) -> None:
     """The schedules that come with blinksim, and the bound that each is held against."""
     rows: list[dict[str, object]] = []
-    for name in ready_schedules.names():
+    for name in ready_names():
         schedule = read(name)
         keys = "name collective algorithm machine=topology.name ranks=topology.ranks chunks sends bound_exact"
         bound = schedule.bound.get("rate_exact")

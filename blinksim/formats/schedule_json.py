@@ -1,15 +1,16 @@
 """Schedule files: one JSON object with machine, collective, arrays, bound and certificate.
 
-docs/schedule-file.md describes every key. In version 1 arrays are plain lists while they are short; longer ones
-are base64 of their little-endian bytes, so that a million sends take a minute rather than an hour of reading
-digits. Version 2 holds a schedule by symmetry: base chunks, the generators, and a machine in columns. Version
-3 is version 1 with several groups in place of the collective.
+docs/schedule-file.md describes every key. In version 1 arrays are plain lists while they are short; longer
+ones are base64 of their little-endian bytes, so that a million sends take a minute rather than an hour of
+reading digits. Version 2 holds a schedule by symmetry: base chunks, the generators, and a machine in columns.
+Version 3 is version 1 with several groups in place of the collective.
 
 The machine is complete in itself, with exact rates: bandwidths and capacities are bytes/s as exact text,
 latencies and overheads seconds. What only helps to make further machines (symmetries, the fabric that joined
-the nodes) is left out; the fabric's links are included. Version 1 lists devices and links one by one. Version 2
-has columns, and each sort of device and link once. Columns are packed: the differences of neighbours, as
-little-endian 64-bit numbers, compressed (xz), in base64; what repeats from node to node takes next to nothing.
+the nodes) is left out; the fabric's links are included. Version 1 lists devices and links one by one. Version
+2 has columns, and each sort of device and link once. Columns are packed: the differences of neighbours, as
+little-endian 64-bit numbers, compressed (xz), in base64; what repeats from node to node takes next to
+nothing.
 
 Schedules from files, own and foreign, on a given machine: blinksim's JSON, MSCCL's XML, MSCCL++'s plans.
 
@@ -26,15 +27,16 @@ import os
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from math import isqrt, prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from blinksim import data_files
 from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, blamed_on, unknown
 from blinksim.formats.registry import Format, GivenFile, taken
-from blinksim.formats.shipped import ready_schedules
 from blinksim.results import keyed
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule, as_compact
 from blinksim.schedule.model import ARRAYS, FORMS, MOST_DENOMINATOR, Schedule, ScheduleLike, Tenant, as_schedule, rebase
@@ -303,7 +305,7 @@ def read_schedule(path: str | os.PathLike[str]) -> Schedule:
     >>> bs.read_schedule("ring.json").algorithm
     'ring'
     """
-    path = ready_schedules.located(path)
+    path = located(path)
     data = unpack(path, read_bytes(path, MOST_BYTES, "schedule"), MOST_BYTES, "schedule")
     return as_schedule(compact_from_document(path, parse(path, data, "schedule")))
 
@@ -478,9 +480,31 @@ def _decode(entry: Entry, dtype: str) -> npt.NDArray[Any]:
 _ENDINGS = (".json", ".json.gz", ".xml")
 
 
+def ready_names() -> list[str]:
+    """The names of the schedules that come with blinksim, sorted."""
+    return [path.stem for path in data_files.files("schedules", "*.json")]
+
+
+def located(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """`path`, or the file of the schedule of that name that comes with blinksim.
+
+    A file that is there goes first, and a path with a folder in it means that folder. Raises `InputError`
+    with the nearest names for a bare name without an ending that is neither.
+    """
+    text = os.fspath(path)
+    if os.path.exists(text) or text != os.path.basename(text):
+        return path
+    file = data_files.folder("schedules") / f"{text.removesuffix('.json')}.json"
+    if os.path.isfile(file):
+        return file
+    if Path(text).suffix or not text or text == "-":
+        return path
+    raise unknown("schedule", text, ready_names(), hint="(blinksim schedules lists them; a file ends in .json)")
+
+
 def names_a_file(name: str) -> bool:
     """True if `name` is a file of a schedule by its ending, or a schedule that comes with blinksim."""
-    return name.lower().endswith(_ENDINGS) or name in ready_schedules.names()
+    return name.lower().endswith(_ENDINGS) or name in ready_names()
 
 
 def is_xml(file: str) -> bool:
@@ -492,8 +516,9 @@ def is_xml(file: str) -> bool:
     return os.path.isfile(file) and read_bytes(file, MOST_BYTES, "schedule")[:1] == b"<"
 
 
-def _given(file: str) -> tuple[GivenFile, Format | None]:
+def _given(path: str | os.PathLike[str]) -> tuple[GivenFile, Format | None]:
     """A file, and the format of a runtime that it has; those name no devices and links."""
+    file = os.fspath(located(path))
     if is_xml(file):
         given = GivenFile(file, text=safe_xml.file_text(file))
         form = taken(given)
@@ -509,19 +534,19 @@ def _given(file: str) -> tuple[GivenFile, Format | None]:
 
 def is_of_runtime(path: str | os.PathLike[str]) -> bool:
     """True for a file of a runtime, which names no devices and links."""
-    return _given(os.fspath(ready_schedules.located(path)))[1] is not None
+    return _given(path)[1] is not None
 
 
 def read(path: str | os.PathLike[str], part: Topology | None = None, root: int = 0) -> Candidate:
     """The schedule of a file or a name; on `part`, if it is given.
 
-    part: what `Topology.select` returns; a runtime's file needs it. root: for a rooted collective in a runtime's file,
-    which does not name it.
+    part: what `Topology.select` returns; a runtime's file needs it. root: for a rooted collective in a
+    runtime's file, which does not name it.
 
     Raises `FileError` for a file that is none of these or wrong, `InputError` if a machine is needed, and
     `InfeasibleError` if the schedule does not run on the machine.
     """
-    given, form = _given(os.fspath(ready_schedules.located(path)))
+    given, form = _given(path)
     if form is not None and form.read is not None:
         if part is None:
             raise InputError(f"{given.path} names ranks, but no devices and links; name its machine with machine=")
@@ -532,7 +557,7 @@ def read(path: str | os.PathLike[str], part: Topology | None = None, root: int =
 
 def read_compact(path: str | os.PathLike[str]) -> Schedule | SymmetricSchedule:
     """The schedule of a file or a name on its own machine, in the form that the file has. Raises as `read`."""
-    given, form = _given(os.fspath(ready_schedules.located(path)))
+    given, form = _given(path)
     if form is not None:
         return read(path).schedule
     return compact_from_document(given.path, given.document)

@@ -12,14 +12,14 @@ overheads of further messages that start there. Cut into pieces, a step begins a
 the step before it has arrived and its links are free, and ends a piece after that step at the earliest. Steps
 that share their links, as those of a ring, gain nothing but latency; those on other links, such as NVLinks
 inside nodes and adapters between them, overlap. So it is where a link first passes all pieces of one step (in
-bursts). Where every send has one piece in line (in turns, as a simulation serves by default), the first piece passes
-all steps, and the others follow at the pace of the busiest link. The shorter time counts.
+bursts). Where every send has one piece in line (in turns, as a simulation serves by default), the first piece
+passes all steps, and the others follow at the pace of the busiest link. The shorter time counts.
 
 **Forests** are pipelines of rounds. In a round every chunk sends one piece along its tree, and messages that
 meet are served first come, first served; those that wait for more others in a row come later. The first round
-takes until its last arrival, and the others follow as fast as the busiest resource passes them. A send of step s
-moves piece p in step s + p, so a tree of height h with P pieces takes h + P - 1 steps (S. L. Johnsson and C.-T. Ho,
-"Optimum broadcasting and personalized communication in hypercubes", 1989, section 3).
+takes until its last arrival, and the others follow as fast as the busiest resource passes them. A send of
+step s moves piece p in step s + p, so a tree of height h with P pieces takes h + P - 1 steps (S. L. Johnsson
+and C.-T. Ho, "Optimum broadcasting and personalized communication in hypercubes", 1989, section 3).
 
 **Symmetric schedules.** All images of a chunk take as long as it does. What they occupy together follows from
 orbits: an orbit of links is one resource with the bandwidth of all, and messages that start on any of them
@@ -65,8 +65,9 @@ class Cost:
     """The time of a schedule for one size.
 
     terms: in seconds, they add up to the time. bottleneck: the resource that is busy longest. busy: for which
-    share of the time the busiest resource of every class is, by bytes and by the overheads of messages that start
-    there; the largest first. steps: dependent sends on the longest path. pieces: how many each chunk is cut into.
+    share of the time the busiest resource of every class is, by bytes and by the overheads of messages that
+    start there; the largest first. steps: dependent sends on the longest path. pieces: how many each chunk is
+    cut into.
     """
 
     terms: tuple[Term, ...]
@@ -146,9 +147,9 @@ def _shares(schedule: Schedule) -> Floats:
 class Step:
     """Work of one step on its resources, in seconds; arrays (K) over the resources that it uses.
 
-    resource: their numbers. channels: into how many parts the messages fall that do not wait for each other if the
-    step follows itself, such as rings. load: all bytes. alpha: of the slowest message across it. each: the overheads
-    of one piece of all messages that start there. longest: the longest of these.
+    resource: their numbers. channels: into how many parts the messages fall that do not wait for each other
+    if the step follows itself, such as rings. load: all bytes. alpha: of the slowest message across it. each:
+    the overheads of one piece of all messages that start there. longest: the longest of these.
     """
 
     resource: Ints
@@ -234,8 +235,8 @@ class _Steps:
     """Steps one after another, for any size.
 
     runs: steps with the share of the size as load, and how often each follows itself. total, rates: the share
-    that passes each resource, and bytes/s. reduced: the share that is reduced one after another, in every step
-    by the rank that reduces most in it.
+    that passes each resource, and bytes/s. reduced: the share that is reduced one after another, in every
+    step by the rank that reduces most in it.
     """
 
     def __init__(self, timed: Timed, spread: Spread | None) -> None:
@@ -315,8 +316,8 @@ def _paced(
 ) -> tuple[tuple[Term, ...], int]:
     """The terms of steps in as many pieces as are best, and how many these are.
 
-    held: seconds that all bytes, and all starts of one piece, take each resource. kinds: of the resources. drain:
-    what passing all bytes takes the busiest one. steps: how many there are. whole: True for one piece.
+    held: seconds that all bytes, and all starts of one piece, take each resource. kinds: of the resources.
+    drain: what passing all bytes takes the busiest one. steps: how many there are. whole: True for one piece.
     """
 
     @cache
@@ -375,11 +376,11 @@ class _Forest:
     """A pipeline along trees, for any size; a symmetric one by orbits.
 
     load, rates: bytes of a byte over every resource, and bytes/s. each, longest: seconds of the starts of
-    messages there. paths: of sends; in its order are route, images, share (of all images), alphas and transfer
-    (seconds of a send alone, and for each byte of the size). uses: what routes occupy; by its entries are pace
-    (seconds for a byte), over (seconds of a start) and leaves (whether messages start there). lag: the
-    latencies of the longest path. aside: seconds for a byte
-    of what no route passes, such as sums at a switch. reduced: bytes of a byte that the device adds that adds most.
+    messages there. paths: of sends; in its order are route, images, share (of all images), alphas and
+    transfer (seconds of a send alone, and for each byte of the size). uses: what routes occupy; by its
+    entries are pace (seconds for a byte), over (seconds of a start) and leaves (whether messages start
+    there). lag: the latencies of the longest path. aside: seconds for a byte of what no route passes, such as
+    sums at a switch. reduced: bytes of a byte that the device adds that adds most.
     """
 
     def __init__(self, timed: Schedule | SymmetricSchedule, spread: Spread | None) -> None:
@@ -476,8 +477,8 @@ class _Forest:
 def _served(resource: Ints, ready: Floats, hold: Floats, busy: Floats) -> Floats:
     """When each message begins at its resource (seconds): first come, first served, of equal ones the first.
 
-    ready, hold: seconds from which on it waits, and for which it holds the resource. busy (2, resources): until when
-    each is busy with the messages before these, and for how long in all; then with these too.
+    ready, hold: seconds from which on it waits, and for which it holds the resource. busy (2, resources):
+    until when each is busy with the messages before these, and for how long in all; then with these too.
     """
     # Rounding must not decide who of those that are ready at once is the first.
     # Numbers of few bits are sorted several times as fast.
