@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.timing.library_model import Library
-from blinksim.timing.measured import library_rates, public_tables
+from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.public_tables import band_of
 from validate.recipes import usable_rates as recipe
 from validate.recipes.how_wrong import page, remark_of
@@ -94,7 +95,7 @@ def test_a_rig_is_left_out_as_the_page_says(machine: str, owner: str, monkeypatc
     """Its row by NumPy. Its times come from other rigs, whose spreads do not change them."""
     recipe.RIGS.update(recipe.rigs())
     [rig] = [one for one in recipe.RIGS if one[0] == machine and owner in one[1]]
-    with (library_rates.folder() / "spreads.csv").open(newline="") as file:
+    with (data_files.folder("models") / "usable" / "spreads.csv").open(newline="") as file:
         figures = ("cells", "low", "middle", "high")
         rows = [row | {name: float(row[name]) for name in figures} for row in csv.DictReader(file)]
     monkeypatch.setattr(recipe, "spreads", lambda _: rows)

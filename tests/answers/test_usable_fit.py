@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import blinksim as bs
+from blinksim import data_files
 from blinksim.answers.logs.fit import Timed, fit_sums
 from blinksim.answers.measurements.public import public_measurements, with_places
 from blinksim.answers.project import answer
@@ -41,7 +42,7 @@ def test_made_up_constants_come_back() -> None:
 
 @pytest.mark.parametrize("machine", [*QUICK, *SLOW])
 def test_shipped_constants_are_those_of_their_part(machine: str) -> None:
-    with (library_rates.folder() / "constants.csv").open(newline="") as file:
+    with (data_files.folder("models") / "usable" / "constants.csv").open(newline="") as file:
         shipped = [row for row in csv.DictReader(file) if row["machine"] == machine]
     made = [
         {key: str(value) for key, value in row.items()} for one in fit_machine(machine) for row in constant_rows(one)

@@ -23,7 +23,7 @@ def test_every_table_is_of_a_machine_of_the_catalogue_and_every_set_has_cells() 
     found = public_tables.machines()
     assert set(found) <= set(machine_names.names())
     assert len(found) >= 27
-    files = {path.stem for path in public_tables.folder().glob("*.csv")} - {"sets"}
+    files = {path.stem for path in (data_files.folder("models") / "measured").glob("*.csv")} - {"sets"}
     assert files == set(found)
     used = {cell.set.name for name in found for cell in public_tables.cells(name)}
     assert used == set(public_tables.sets())
@@ -34,7 +34,7 @@ def test_times_and_bus_bandwidths_of_the_tables_agree() -> None:
     """Both were printed; nccl-tests' definition of bus bandwidth ties them to each other."""
     compared = 0
     for name in public_tables.machines():
-        with (public_tables.folder() / f"{name}.csv").open(newline="") as file:
+        with (data_files.folder("models") / "measured" / f"{name}.csv").open(newline="") as file:
             for row in csv.DictReader(file):
                 if row["time_us"] and row["busbw_GBps"] and float(row["busbw_GBps"]) >= 1:
                     rate = float(row["size_bytes"]) / float(row["time_us"]) / 1e3
@@ -92,7 +92,7 @@ def test_a_row_that_cannot_be_used_is_named(
     line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "measured").mkdir()
-    (tmp_path / "measured" / "sets.csv").write_text((public_tables.folder() / "sets.csv").read_text())
+    (tmp_path / "measured" / "sets.csv").write_text((data_files.folder("models") / "measured" / "sets.csv").read_text())
     head = "set,collective,nodes,gpus,dtype,size_bytes,placement,nvls,time_us,busbw_GBps"
     (tmp_path / "measured" / "mi300x.csv").write_text(f"{head}\n{line}\n")
     monkeypatch.setattr(data_files, "folder", lambda name: tmp_path)

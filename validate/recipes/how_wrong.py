@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from blinksim import data_files
 from blinksim.answers.measurements.public import MeasuredCell, PublicMeasurements, grouped
 from blinksim.formats.shipped import machine_names
 from blinksim.textio.text_files import read_rows
-from blinksim.timing.measured import library_rates
 from blinksim.timing.measured.library_rates import scope_of
 from blinksim.timing.measured.public_tables import BANDS, Cell, band_of
 
@@ -236,7 +236,7 @@ def _remark(row: dict[str, str]) -> Remark:
 @cache
 def remarks() -> tuple[Remark, ...]:
     """All remarks, those that go before others first."""
-    return tuple(read_rows(library_rates.folder() / "remarks.csv", _remark, "remark on a set"))
+    return tuple(read_rows(data_files.folder("models") / "usable" / "remarks.csv", _remark, "remark on a set"))
 
 
 def remark_of(cell: Cell) -> Remark | None:

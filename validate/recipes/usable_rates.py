@@ -23,6 +23,7 @@ from unittest import mock
 
 import numpy as np
 
+from blinksim import data_files
 from blinksim.answers.measurements.public import PublicMeasurements, grouped, public_measurements, question_of
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
@@ -337,14 +338,14 @@ def judge(rig: Rig) -> list[Judged]:
 
 def main() -> None:
     """Makes the constants, the spreads and the page anew, and prints how wrong what is left out is predicted."""
-    write(library_rates.folder() / "constants.csv", constants())
+    write(data_files.folder("models") / "usable" / "constants.csv", constants())
     library_rates.all_rates.cache_clear()
     RIGS.update(rigs())
     # The longest first.
     order = sorted(RIGS, key=lambda rig: -sum(len(cells) for *_, cells in RIGS[rig]))
     with get_context("fork").Pool() as pool:
         FOUND.update(zip(order, pool.imap(ratios_of, order), strict=True))
-    write(library_rates.folder() / "spreads.csv", spreads(FOUND))
+    write(data_files.folder("models") / "usable" / "spreads.csv", spreads(FOUND))
     library_rates.spreads.cache_clear()
     with get_context("fork").Pool() as pool:
         judged = [one for found in pool.imap(judge, order) for one in found]

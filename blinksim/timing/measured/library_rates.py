@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -177,13 +176,8 @@ SIZE_STEPS = (
 TURNS = tuple(round(2**power) for power in (13, 17, 21, 24.5, 28, 32))
 
 
-def folder() -> Path:
-    """Where the tables are."""
-    return data_files.folder("models") / "usable"
-
-
 def _table(name: str, make: Callable[[dict[str, str]], Made], what: str) -> list[Made]:
-    path = folder() / name
+    path = data_files.folder("models") / "usable" / name
     return read_rows(path, make, what) if path.is_file() else []
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Literal, get_args
 
 from blinksim import data_files
@@ -90,11 +89,6 @@ class Cell:
         return self.size / self.time_s * float(busbw_factor(self.collective, self.gpus))
 
 
-def folder() -> Path:
-    """Where the published tables are."""
-    return data_files.folder("models") / "measured"
-
-
 @cache
 def sets() -> Mapping[str, Set]:
     """All sets by name. Raises `FileError` with the line of a row that cannot be used."""
@@ -110,7 +104,7 @@ def sets() -> Mapping[str, Set]:
             raise InputError(f"the set {name} is given twice")
         found[name] = Set(name, **row)
 
-    read_rows(folder() / "sets.csv", add, "set of measurements")
+    read_rows(data_files.folder("models") / "measured" / "sets.csv", add, "set of measurements")
     return found
 
 
@@ -125,7 +119,7 @@ def cells(machine: str) -> Sequence[Cell]:
 
     Raises `FileError` with the line of a row that cannot be used, `InputError` for a machine without tables.
     """
-    path = folder() / f"{machine}.csv"
+    path = data_files.folder("models") / "measured" / f"{machine}.csv"
     if not path.is_file():
         raise unknown("machine with published measurements", machine, machines())
 
