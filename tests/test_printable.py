@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from blinksim.printable import one_line, printable
+from blinksim.errors import one_line, printable
 
 
 @given(st.text(st.characters(exclude_categories=())))

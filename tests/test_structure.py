@@ -21,7 +21,7 @@ from source_tree import ROOT, excused, imports, modules, part_of, repository_fil
 # except in the first row, which is the common ground. The folders of `gpu` are parts of their own: nothing else
 # loads one unasked. So are the modules of `timing` that formats and programs import.
 ROWS = (
-    ("units", "errors", "printable", "collective", "traffic", "routing", "data_files", "_version", "results", "gpu"),
+    ("units", "errors", "collective", "traffic", "routing", "data_files", "_version", "results", "gpu"),
     ("textio",),
     ("graphs.arrays", "graphs.connectivity"),
     ("plugins",),

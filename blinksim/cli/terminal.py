@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from blinksim.errors import InputError
-from blinksim.printable import printable
+from blinksim.errors import InputError, printable
 from blinksim.units import format_size
 
 if TYPE_CHECKING:

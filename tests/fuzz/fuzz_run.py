@@ -162,7 +162,7 @@ def _command(folder: Path, random_: random.Random) -> tuple[Callable[[], str], s
 
 
 def _unclean(message: str) -> str:
-    from blinksim.printable import one_line
+    from blinksim.errors import one_line
 
     if one_line(message) != message:
         return f"control characters in {message[:300]!r}"
