@@ -274,12 +274,12 @@ def test_polishing_gives_lower_and_fewer_trees(capsys: pytest.CaptureFixture[str
 def test_ctrl_c_while_polishing_keeps_what_is_there(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from blinksim.algorithms.building import polish
+    from blinksim.answers import synthesize
 
     def interrupt(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(polish, "polish", interrupt)
+    monkeypatch.setattr(synthesize, "polish", interrupt)
     file = tmp_path / "best.json"
     line = ["synth", "dgx1-v100", "allgather", "--polish", "60", "-o", str(file)]
     assert "this is the best so far" in answer(capsys, line, status=130)
