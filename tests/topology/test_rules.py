@@ -218,7 +218,7 @@ def test_a_finding_says_the_line_of_the_file_that_is_at_fault(
     assert there == {
         f"rates.yaml:{at[start] - lines.index('execution:') + 1}" for start in starts if start != starts[1]
     }
-    edited = load("box.yaml", edits="degrade gpu0-nvswitch latency=0.2s")
+    edited = load("box.yaml", edits="degrade gpu0-nvswitch latency=0.4s")
     assert {finding.place for finding in machines.check(edited)} == {""}
 
 
