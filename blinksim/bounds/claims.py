@@ -11,20 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blinksim.bounds import certificates
 from blinksim.bounds.bound_result import Bound
 from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, contradiction, differing, shown
 from blinksim.bounds.lengths import Lengths
-from blinksim.bounds.together import Group, JointLengths, SharedLengths
 from blinksim.collective import Collective
 from blinksim.errors import InputError, unknown
-from blinksim.schedule.model import Tenant
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, parse_exact
 
-Tenants = Sequence[Tenant]
+if TYPE_CHECKING:
+    from blinksim.bounds.together import Group, SharedLengths
+    from blinksim.schedule.model import Tenant
+
+Tenants = Sequence["Tenant"]
 KINDS = ("cut", "partition", "phases", "lengths")
 # Digits of a length, and binary digits of the lengths' common denominator. What `rounded_duals` writes has
 # far fewer.
@@ -69,6 +71,8 @@ def proved(
     kind = fields.get("kind")
     try:
         if groups:
+            from blinksim.bounds.together import JointLengths  # with arrays, as below
+
             told = tuple(_lengths(fields["lengths"]).items()), Fraction(0), Fraction(0)
             return JointLengths(*told, groups=tuple(groups)).again(topology, collective)
         match kind:
@@ -134,6 +138,8 @@ def _lengths(value: object) -> dict[str, Fraction]:
 
 def shared_lengths(entry: Mapping[str, Any], machine: Topology, groups: Sequence[Group]) -> SharedLengths:
     """What the lengths in `entry` prove of groups with their rates; raises `InputError` if that is nothing."""
+    from blinksim.bounds.together import SharedLengths  # with arrays, which single certificates do without
+
     given = as_list(entry.get("held_exact"), "held_exact")
     held = [None if text is None else parse_exact(text) * 10**9 for text in given]
     if len(held) != len(groups) or any(rate not in (None, one.rate) for rate, one in zip(held, groups, strict=True)):
