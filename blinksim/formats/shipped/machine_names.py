@@ -32,12 +32,8 @@ ALIASES = dict(sorted((other, machine) for machine, others in ALSO.items() for o
 MEASURED = "measured"
 """What rates that were measured are called, in a machine's file or in `measured_rates`."""
 
-_AMBIGUOUS = {
-    "dgx1": ("dgx1-v100", "dgx1-p100"),
-    "dgx-1": ("dgx1-v100", "dgx1-p100"),
-    "a3": ("a3-highgpu-8g", "a3-megagpu-8g", "a3-ultragpu-8g"),
-    "k2200": ("k2200-ntb", "k2200-ethernet"),
-}
+_OF_SEVERAL = _FILE.with_name("ambiguous_names.csv")
+_AMBIGUOUS = dict(read_rows(_OF_SEVERAL, lambda row: (row["name"], row["machines"].split()), "name"))
 
 
 def names() -> list[str]:
