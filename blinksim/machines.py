@@ -275,9 +275,10 @@ def assumptions(machine: MachineLike) -> list[str]:
     return machine_yaml.outline(path).assumptions()
 
 
-def remarks(topology: Topology) -> list[str]:
-    """What was assumed of a machine that a topology file or a table describes, or passed over in it."""
-    return topology.source.split("; ")[1:] if topology.source.startswith(known_gpus.RECORDED) else []
+def remarks(topology: Topology, assumed: bool = True) -> list[str]:
+    """What was `assumed` of a machine that a topology file or a table describes, and what was passed over in it."""
+    said = topology.source.split("; ")[1:] if topology.source.startswith(known_gpus.RECORDED) else []
+    return [one for one in said if assumed or not one.startswith("assumed")]
 
 
 # How nodes will be joined is changed before they are, and what joins them can afterwards.

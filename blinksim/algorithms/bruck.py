@@ -9,7 +9,6 @@ go the same way are one message, of all members of the node together.
 from __future__ import annotations
 
 from blinksim.algorithms.building import rail_alltoall
-from blinksim.algorithms.building.rail_alltoall import twice
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.candidate import Candidate
@@ -31,9 +30,9 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     Raises `InfeasibleError` for a single node, for nodes that differ in members or adapters or without
     switches between them, and where members of a node reach each other only through others.
     """
-    return rail_alltoall.build_joined(topology, collective, "bruck", twice)
+    return rail_alltoall.build_joined(topology, collective, "bruck", rail_alltoall.twice)
 
 
 def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
     """The schedule by symmetry, for thousands of ranks; None where no group takes a node to all others."""
-    return rail_alltoall.joined_candidate(topology, collective, "bruck", twice)
+    return rail_alltoall.joined_candidate(topology, collective, "bruck", rail_alltoall.twice)

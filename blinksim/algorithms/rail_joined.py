@@ -9,7 +9,6 @@ what crosses in another.
 from __future__ import annotations
 
 from blinksim.algorithms.building import rail_alltoall
-from blinksim.algorithms.building.rail_alltoall import once
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.candidate import Candidate
@@ -32,7 +31,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     Raises `InfeasibleError` for a single node, for nodes that differ in members or adapters or without
     switches between them, and where members of a node reach each other only through others.
     """
-    return rail_alltoall.build_joined(topology, collective, "rail_joined", once)
+    return rail_alltoall.build_joined(topology, collective, "rail_joined", rail_alltoall.once)
 
 
 def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
@@ -40,4 +39,4 @@ def symmetric(topology: Topology, collective: Collective) -> Candidate | None:
 
     None where no group takes a node to all others, or there are no rails.
     """
-    return rail_alltoall.joined_candidate(topology, collective, "rail_joined", once)
+    return rail_alltoall.joined_candidate(topology, collective, "rail_joined", rail_alltoall.once)

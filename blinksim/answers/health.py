@@ -23,7 +23,7 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding
 from blinksim.units import format_rate, format_size, format_time
 
-_SLOWER = "uneven-class", "slower-port"
+_SLOWER = "uneven-class", "pcie-port"
 _ASKED, SIZE = Collective("allreduce"), 256 * 2**20
 _NVLINKS = "nvidia-smi nvlink -s, -e (errors); dmesg | grep -i xid; systemctl status nvidia-fabricmanager"
 _CARDS = "lspci | grep -i nvidia; dmesg | grep -i xid; lspci -vv (LnkSta); ibstat and rdma link for NICs"
@@ -82,11 +82,6 @@ class Health(Result):
         found = ("NVLinks", "nvlink" not in untold), ("NICs", nics), ("PCIe", "pcie" not in untold)
         return [what for what, seen in found if not (seen or catalogued(self.machine))]
 
-    @property
-    def notes(self) -> list[str]:
-        """What was passed over in the text, or does not answer, without what was assumed."""
-        return [note for note in remarks(self.machine) if not note.startswith("assumed")]
-
     def sentence(self) -> str:
         """The answer in one line."""
         first = self.machine.device(self.machine.members[0])
@@ -127,7 +122,7 @@ class Health(Result):
             lines.append(("meanwhile", f"{words}: busbw {format_rate(other.busbw)}"))
         if self.missing:
             lines.append(("check", _NVLINKS if self.twin and self.twin.lanes else _CARDS))
-        lines += zip(("note",), self.notes, strict=False)
+        lines += zip(("note",), remarks(self.machine, assumed=False), strict=False)
         lines += [(one.severity, f"{one.message}; {one.cure}") for one in self.findings[:2]]
         return "\n".join((self.sentence(), *labelled(lines)))
 

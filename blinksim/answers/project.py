@@ -24,7 +24,6 @@ from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
 from blinksim.machines import NOMINAL, MachineLike, Question, as_topology, preferring
 from blinksim.nccl.files import graph_file
-from blinksim.nccl.files.graph_file import GraphFile
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.results import Result, Term, keyed
 from blinksim.textio.text_table import refused_words, table
@@ -286,7 +285,7 @@ def rank(
     return Ranking(found, algorithms, chosen, edits=question.edits, library=library)
 
 
-def with_file(library: Library, takes: Projection, file: GraphFile, picked: tuple[str, str]) -> Projection:
+def with_file(library: Library, takes: Projection, file: graph_file.GraphFile, picked: tuple[str, str]) -> Projection:
     """What NCCL takes with the channels of a graph file: as without it, times what its model says of the file.
 
     That model halves every tree; chains inside a node got all of their lanes (58.9 GB/s of allreduce over three,

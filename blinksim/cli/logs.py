@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from blinksim import machines
 from blinksim.answers.expect import COLLECTIVES, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, jobs_text, small_times
@@ -32,9 +31,8 @@ from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats import rate_tables
 from blinksim.formats.shipped.known_gpus import named
-from blinksim.machines import Question
-from blinksim.nccl.logs import tests_log
-from blinksim.nccl.logs.tests_log import Run
+from blinksim.machines import Question, this_machine
+from blinksim.nccl.logs.tests_log import Run, select
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
 from blinksim.results import keyed
 from blinksim.textio.text_files import shown, write_text
@@ -54,7 +52,7 @@ _FEW_LANES = range(2, 9)
 
 def _runs(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
-    return tests_log.select(read_runs(log), Collective.parse(collective).name if collective else "")
+    return select(read_runs(log), Collective.parse(collective).name if collective else "")
 
 
 def _question(options: Diagnose | Calibrate) -> Question:
@@ -174,7 +172,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
     for runs_of_log in [of_one_job(chain(*read))] if options.one_job else read:
         for (*_, name), tests in grouped(runs_of_log, attrgetter("group", "places", "collective")):
             if name in wanted or not wanted or not name:
-                runs = tests_log.select(tests, name or ",".join(wanted))
+                runs = select(tests, name or ",".join(wanted))
                 found.append((runs[0].path, runs, _diagnosed(options, question, whole, runs)))
     if not found:
         raise InputError(f"{', '.join(options.logs)}: no test of {', '.join(wanted)}")
@@ -360,7 +358,7 @@ def _on_gpus(options: Calibrate) -> None:
 
     target, machine = options.output, options.machine
     options.check_files()
-    whole = machines.this_machine() if machine is None else question_of(machine, options.where).whole()
+    whole = this_machine() if machine is None else question_of(machine, options.where).whole()
     clock = GpuClock(None if options.gpus == ALL_GPUS else options.gpus)
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     with Working("compiling") as say, processes() as evaluate:

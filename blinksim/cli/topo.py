@@ -20,7 +20,6 @@ from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
 from blinksim.graphs.connectivity import grouped
-from blinksim.machines import Question
 from blinksim.results import keyed
 from blinksim.textio.text_files import write_text
 from blinksim.textio.text_table import count, names, table
@@ -97,13 +96,13 @@ def show(options: TopoShow) -> None:
         drawn(options.plot, options.force, "topology", part, limit, *before)
 
 
-def _part(question: Question) -> Topology:
+def _part(question: machines.Question) -> Topology:
     """The part that the question is about, or the whole machine if it names none."""
     chosen = (question.members, question.links, question.ranks_per_node, question.relays)
     return question.part() if any(value is not None for value in chosen) else question.whole()
 
 
-def _show(topology: Topology, question: Question, assumptions: Iterable[str]) -> None:
+def _show(topology: Topology, question: machines.Question, assumptions: Iterable[str]) -> None:
     kinds = Counter(device.kind for device in topology.devices)
     devices = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     nodes = f"{question.nodes} x " if question.nodes > 1 else ""
@@ -187,10 +186,10 @@ def health(options: Health) -> None:
     found = compared(options.machine)
     # Adapters count between nodes.
     inside = not found.machine.fabric or bool(found.twin and found.twin.lanes)
-    asked = found.asked or Question(options.machine, nodes=1 if inside else 2)
+    asked = found.asked or machines.Question(options.machine, nodes=1 if inside else 2)
     before = " --before" if asked.edits else ""
     slower = f"project {command_line(asked, f'allreduce {typed_size(SIZE)}')}{before}"
-    like = Question(found.twin.name if found.twin else options.machine)
+    like = machines.Question(found.twin.name if found.twin else options.machine)
     more = slower if found.missing else f"expect {command_line(like)}"
     answer("health", found.to_dict, lambda: click.echo(f"{found.text()}\nnext: blinksim {more}"))
     click.get_current_context().exit(found.status)
@@ -218,7 +217,7 @@ def export(options: TopoExport) -> None:
     from blinksim import exports as formats
 
     options.check_files()
-    question = Question(options.machine, members=options.members, rates=options.rates, edits=options.edits)
+    question = machines.Question(options.machine, members=options.members, rates=options.rates, edits=options.edits)
     whole = question.whole()
     topology = whole if question.members is None else whole.subset(question.part(whole).members)
     exported = formats.export(topology, options.name, bus_ids=options.bus_ids and options.bus_ids.split(","))

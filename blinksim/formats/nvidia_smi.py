@@ -152,6 +152,27 @@ class SmiTable:
         joined = switched or alike if self.switches is None else self.switches
         return {gpu: self.working(gpu, max(row)) for gpu, row in rows.items()} if joined else {}
 
+    def fill(self, gpus: list[lspci.Device], nics: list[lspci.Device], devices: list[lspci.Device]) -> None:
+        """Take from lspci models, PCIe links, and, where nvidia-smi lists no devices, these."""
+        listed = {f"{one.kind.upper()}{number}": one for some in (gpus, nics) for number, one in enumerate(some)}
+        cells, redirected = lspci.as_table(listed, devices)
+        told = " -vv" * any(one.link for one in gpus)
+        self.source = ("nvidia-smi and lspci -vv" if told else self.source) if self.gpus else f"lspci{told}"
+        if not self.gpus:
+            self.notes.append("lspci lists no NVLinks: put nvidia-smi nvlink -s beside it, if there are any")
+        if not self.nics:
+            self.labels, self.cells = [*listed], cells | self.cells
+            self.affinity = {label: one.numa for label, one in listed.items()}
+        for number, gpu in enumerate(gpus):
+            known = (one.name for word in gpu.models if (one := named(word)))
+            self.models.setdefault(number, next(known, gpu.models[-1] if gpu.models else ""))
+        for label, device in listed.items():
+            if device.kind == "gpu" or len(nics) == len(self.nics):
+                name = device.kind + label[3:]
+                self.ports[name] = device.does
+                slower = {"pcie": device.link, "pcie_left": str(device.left)} if device.left < 1 else {}
+                self.facts[name] = slower | ({"acs": "on"} if label in redirected else {})
+
     def assumed(self) -> list[str]:
         """What was taken for granted because the text names no models, in words."""
         gpus = [gpu for gpu in self.gpus if self.known(gpu) is None]
@@ -244,40 +265,16 @@ def parse(text: str, path: str | Path) -> SmiTable:
 
 
 def _with_ports(table: SmiTable, devices: list[lspci.Device], path: str | Path) -> SmiTable:
-    """The table with what lspci says: models, PCIe links, and, where nvidia-smi lists no devices, these."""
+    """The table with what lspci says, if that is of as many GPUs."""
     by_kind = grouped((one.kind, one) for one in devices)
     gpus, nics = by_kind.get("gpu", []), by_kind.get("nic", [])
     table.notes += [f"the GPU at {one.slot} does not answer (revision ff)" for one in by_kind.get("lost", [])]
     if len(gpus) + len(nics) > _MOST:
         raise FileError(path, f"lists {len(gpus)} GPUs and {len(nics)} NICs; give one host's")
     if len(gpus) == len(table.gpus or gpus) > 0:
-        return _filled(table, gpus, nics, devices)
-    if gpus:
+        table.fill(gpus, nics, devices)
+    elif gpus:
         table.notes.append(f"lspci lists {len(gpus)} GPUs, nvidia-smi {len(table.gpus)}: PCIe not compared")
-    return table
-
-
-def _filled(
-    table: SmiTable, gpus: list[lspci.Device], nics: list[lspci.Device], devices: list[lspci.Device]
-) -> SmiTable:
-    listed = {f"{one.kind.upper()}{number}": one for some in (gpus, nics) for number, one in enumerate(some)}
-    cells, redirected = lspci.as_table(listed, devices)
-    told = " -vv" * any(one.link for one in gpus)
-    table.source = ("nvidia-smi and lspci -vv" if told else table.source) if table.gpus else f"lspci{told}"
-    if not table.gpus:
-        table.notes.append("lspci lists no NVLinks: put nvidia-smi nvlink -s beside it, if there are any")
-    if not table.nics:
-        table.labels, table.cells = [*listed], cells | table.cells
-        table.affinity = {label: one.numa for label, one in listed.items()}
-    for number, gpu in enumerate(gpus):
-        known = (one.name for word in gpu.models if (one := named(word)))
-        table.models.setdefault(number, next(known, gpu.models[-1] if gpu.models else ""))
-    for label, device in listed.items():
-        if device.kind == "gpu" or len(nics) == len(table.nics):
-            name = device.kind + label[3:]
-            table.ports[name] = device.does
-            slower = {"pcie": device.link, "pcie_left": str(device.left)} if device.left < 1 else {}
-            table.facts[name] = slower | ({"acs": "on"} if label in redirected else {})
     return table
 
 

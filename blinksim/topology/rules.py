@@ -348,18 +348,13 @@ def _uneven_class(topology: Topology) -> Iterator[str]:
             yield f"{listed(few)}: {what} {less}, the other {others} {more}"
 
 
-@rule("slower-port", "warning", "look again while a job runs (LnkSta of lspci -vv); reseat the card")
-def _slower_port(topology: Topology) -> Iterator[str]:
-    """No PCIe link is slower than its device can, where lspci tells both."""
+@rule("pcie-port", "warning", "see LnkSta and ACSCtl (lspci -vvv) while a job runs; reseat the card, turn ACS off")
+def _pcie_port(topology: Topology) -> Iterator[str]:
+    """By lspci no PCIe link is slower than its device can, and no switch sends data for neighbours to the CPU."""
     alike = grouped((str(one.attributes.get("pcie", "")), one.name) for one in topology.devices)
     yield from (f"{listed(in_runs(names))}: PCIe {words}" for words, names in alike.items() if words)
-
-
-@rule("acs-off", "warning", "turn ACS off in the BIOS, or see NCCL's page on troubleshooting (setpci)")
-def _acs_off(topology: Topology) -> Iterator[str]:
-    """No port of a PCIe switch sends what a GPU has for its neighbours up to the CPU."""
     if names := [one.name for one in topology.devices if "acs" in one.attributes]:
-        yield f"ACS is on at the ports above {listed(in_runs(names))}: data for NICs there passes the CPU"
+        yield f"ACS is on at the ports above {listed(in_runs(names))}"
 
 
 def beside_gpus(topology: Topology) -> dict[str, str]:

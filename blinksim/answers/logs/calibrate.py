@@ -23,13 +23,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from blinksim import machines
 from blinksim.answers.logs.expectation import Expectation, RingModel, Sample, Series
 from blinksim.answers.logs.fit import Fit, Fitted, Floats, Timed, fit, fit_sums
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.graphs.connectivity import grouped
-from blinksim.machines import NOMINAL, MachineLike, as_topology
+from blinksim.machines import NOMINAL, MachineLike, as_topology, load
 from blinksim.nccl.tuner.tuner import Prediction
 from blinksim.results import Result, keyed
 from blinksim.timing.measured.fitted_time import catalogued, relatives_of
@@ -126,7 +125,7 @@ def leaving(part: Topology) -> float:
 
 def stand_in() -> NcclRates:
     """The constants of H200, where a machine has none."""
-    found = machines.load(STAND_IN).nccl_rates
+    found = load(STAND_IN).nccl_rates
     assert found is not None
     return found
 
@@ -223,7 +222,7 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
     before = nccl.rates if nccl is not None else series[0].topology.nccl_rates
     if before is None:
         # Those of the nearest relative that has some.
-        lent = (machines.load(near).nccl_rates for near in relatives_of(catalogued(series[0].topology)))
+        lent = (load(near).nccl_rates for near in relatives_of(catalogued(series[0].topology)))
         before = next(filter(None, lent), None) or stand_in()
     if (line := before.nvls) is None:
         # Hopper's, with the channels that NCCL takes.

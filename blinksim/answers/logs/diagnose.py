@@ -26,8 +26,7 @@ from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology, at_rates
-from blinksim.nccl.logs import tests_log
-from blinksim.nccl.logs.tests_log import Channels, Row, Run, lacking_adapters
+from blinksim.nccl.logs.tests_log import Channels, Row, Run, lacking_adapters, select
 from blinksim.results import Rates, Result, keyed
 from blinksim.textio.text_table import table
 from blinksim.timing.measured.public_tables import SetUpName
@@ -441,7 +440,7 @@ def diagnose(
     if runs is None:
         runs = figure(Collective.of(collective), as_topology(part).selected().ranks, size, busbw, time)
     if isinstance(runs, str | os.PathLike):
-        runs = tests_log.select(read_runs(runs))
+        runs = select(read_runs(runs))
     given = [runs] if isinstance(runs, Run) else list(runs)
     first = given[0]
     asked, whole = (as_topology(one) for one in (part, part if machine is None else machine))

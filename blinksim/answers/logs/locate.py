@@ -32,8 +32,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import MachineLike, Question
-from blinksim.nccl.logs import tests_log
-from blinksim.nccl.logs.tests_log import Run
+from blinksim.nccl.logs.tests_log import Run, select
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
 from blinksim.timing.projection_result import Projection, labelled
@@ -765,7 +764,7 @@ def _read(log: str | os.PathLike[str] | Run, wanted: str) -> list[tuple[Run, str
             path, _, members = path.rpartition("@")
         found = [replace(run, adapters=taken or run.adapters) for run in read_runs(path)]
     runs = [run for run in found if not wanted or run.collective in ("", wanted)]
-    return [(one, members) for run in runs for one in tests_log.select([run], wanted)]
+    return [(one, members) for run in runs for one in select([run], wanted)]
 
 
 def _plan(suspicion: Suspicion) -> Iterator[Job]:

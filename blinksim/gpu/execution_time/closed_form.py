@@ -30,7 +30,6 @@ from blinksim.gpu.execution_time.program_shape import HERE, Moment, Op, Shape, S
 from blinksim.gpu.programs import of_calls
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues, usual_piece, usual_slices, worth_staging
-from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.measured_constants import ExecutionRates
@@ -407,7 +406,7 @@ class ScheduleTimes:
                 blocks = of_calls.blocks_of(call, packets, blocks)
                 split = of_calls.split_queues(program)
             else:
-                program = compile_schedule(schedule, _LARGE, _KIND, packets=packets, staged=staged)
+                program = of_calls.compile_schedule(schedule, _LARGE, _KIND, packets=packets, staged=staged)
             forms[handed] = ClosedForm(program, self.rates, blocks, split)
         known[size, protocol] = forms[handed].run(size, protocol, self.calls)
         return known[size, protocol]
@@ -471,7 +470,7 @@ class ScheduleTimes:
         """The schedule for a vector of `size` bytes of float32, as a run would cut it."""
         packets, staged = _handed_on(schedule, size, protocol)
         count = max(1, size // _KIND.itemsize)
-        return fit(compile_schedule(schedule, count, _KIND, packets=packets, staged=staged), self.rates.blocks)
+        return fit(of_calls.compile_schedule(schedule, count, _KIND, packets=packets, staged=staged), self.rates.blocks)
 
 
 # Two kinds of calls for each of four machines.

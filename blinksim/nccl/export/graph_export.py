@@ -52,8 +52,7 @@ from blinksim.nccl.files.graph_rules import Communicator, Release, judge
 from blinksim.nccl.files.topo_file import NUMBERED, number
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.textio import text_files
-from blinksim.textio.text_files import Exported, most_channels
+from blinksim.textio.text_files import Exported, most_channels, read_text
 from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.elements import GPU_KINDS
@@ -600,7 +599,7 @@ def export_set(schedule: Schedule, channels: int | None = None) -> Exported:
     }
     files["manifest.json"] = json.dumps(manifest, indent=2) + "\n"
     # The script that starts the communicators, runs them and checks the result; it needs no blinksim.
-    files["recipe.py"] = text_files.read_text(data_files.folder("models") / "chains_recipe.py")
+    files["recipe.py"] = read_text(data_files.folder("models") / "chains_recipe.py")
     words = [f"{line.words} carries {line.share}" for line, _, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
     if allowed is not None:
