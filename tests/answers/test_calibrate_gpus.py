@@ -183,7 +183,6 @@ def test_one_gpu_is_not_enough() -> None:
 
 @pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from blinksim import machines
     from blinksim.answers.measurements import execution_fit
     from blinksim.gpu.execution import run as runs
 
@@ -205,7 +204,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert answer["measurements"] == 19
     assert answer["nccl"]["rows"]
     # Without a name for the machine the constants are for any that is given later.
-    monkeypatch.setattr(machines, "this_machine", lambda: replace(H200, name="nvidia-smi"))
+    monkeypatch.setattr("blinksim.cli.logs.this_machine", lambda: replace(H200, name="nvidia-smi"))
     assert run(["calibrate", "--gpus", "2", "-o", str(target), "--force"]) == 0
     assert "next: blinksim project MACHINE allreduce 1MiB --rates" in capsys.readouterr().out
     assert load("nd-h200-v5", rates=target).execution == rate_tables.read(target).execution
