@@ -113,6 +113,11 @@ def test_a_whole_machine_lacks_nothing_that_lspci_tells(gpu: str, tmp_path: Path
     assert bs.health(str(path)).sentence().endswith(", nothing missing")
 
 
+def test_the_example_of_the_docs_is_such_a_text() -> None:
+    path = Path(__file__).parents[1] / "data" / "damaged" / "hgx-h200-lspci.txt"
+    assert path.read_text() == hgx({"gpu5": ("16", "8")})
+
+
 def test_links_that_are_hidden_are_not_compared(tmp_path: Path) -> None:
     """Without root lspci denies access to what it knows of links."""
     path = tmp_path / "box.txt"
