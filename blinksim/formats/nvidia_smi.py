@@ -156,10 +156,10 @@ class SmiTable:
         """Take from lspci models, PCIe links, and, where nvidia-smi lists no devices, these."""
         listed = {f"{one.kind.upper()}{number}": one for some in (gpus, nics) for number, one in enumerate(some)}
         cells, redirected = lspci.as_table(listed, devices)
-        told = " -vv" * any(one.link for one in gpus)
+        told = " -vv" * any(one.facts for one in gpus)
         self.source = ("nvidia-smi and lspci -vv" if told else self.source) if self.gpus else f"lspci{told}"
         if not self.gpus:
-            self.notes.append("lspci lists no NVLinks: put nvidia-smi nvlink -s beside it, if there are any")
+            self.notes.append("lspci lists no NVLinks: GPUs that are sold with them have all, by assumption")
         if not self.nics:
             self.labels, self.cells = [*listed], cells | self.cells
             self.affinity = {label: one.numa for label, one in listed.items()}
@@ -169,9 +169,10 @@ class SmiTable:
         for label, device in listed.items():
             if device.kind == "gpu" or len(nics) == len(self.nics):
                 name = device.kind + label[3:]
-                self.ports[name] = device.does
-                slower = {"pcie": device.link, "pcie_left": str(device.left)} if device.left < 1 else {}
-                self.facts[name] = slower | ({"acs": "on"} if label in redirected else {})
+                self.ports[name], self.facts[name] = device.does, device.facts
+        self.facts |= {
+            name: self.facts[name] | {"acs": "on"} for name in map(str.lower, redirected) if name in self.facts
+        }
 
     def assumed(self) -> list[str]:
         """What was taken for granted because the text names no models, in words."""
@@ -205,19 +206,18 @@ def parse(text: str, path: str | Path) -> SmiTable:
         raise FileError(path, f"is a table of {tool}; only NVIDIA's is read. {cure}")
     devices = lspci.read(text)
     if start is None:
-        # The table of GPUs of which only their NVLinks are listed, where these can but lead to NVSwitches.
+        # GPUs of which only their NVLinks are listed, or by lspci none that they are sold with: to NVSwitches.
         table = _with_links(SmiTable([], 1), lines)
-        labels = table.labels = [f"GPU{number}" for number in sorted(table.links)]
-        most = {known[1] for gpu in labels if (known := table.known(gpu))}
-        counts = {len(links) for links in table.links.values()}
-        if not (counts == most and len(most) == 1 and min(most) >= _SWITCHED) and (
-            labels or not any(device.kind == "gpu" for device in devices)
-        ):
-            more = ", and NVLinks alone do not say which GPUs they join" * bool(table.links)
+        table.labels = [f"GPU{number}" for number in sorted(table.links)]
+        table.cells, table.affinity = {(gpu, gpu): "X" for gpu in table.labels}, dict.fromkeys(table.labels, "0")
+        counts, table = {len(links) for links in table.links.values()}, _with_ports(table, devices, path)
+        sold = [gpu for gpu in table.gpus if counts or named(table.model(gpu))]
+        most = {known[1] for gpu in sold if (known := table.known(gpu))}
+        if not table.labels or (sold and (len(most) != 1 or counts - most or min(most) < _SWITCHED)):
+            more = ", and NVLinks alone do not say which GPUs they join" * bool(sold)
             raise FileError(path, f"holds no table of `nvidia-smi topo -m`: no line begins with GPU0{more}")
-        table.cells = {(a, b): "X" if a == b else f"NV{max(most)}" for a in labels for b in labels}
-        table.affinity = dict.fromkeys(labels, "0")
-        return _with_ports(table, devices, path)
+        table.cells |= {pair: f"NV{max(most)}" for pair in permutations(sold, 2)}
+        return table
     words = lines[start].split()
     labels = words[: words.index("CPU")] if "CPU" in words else words
     table = SmiTable(labels, start + 1)

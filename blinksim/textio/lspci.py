@@ -36,9 +36,9 @@ class Device(NamedTuple):
 
     slot: as lspci writes it. kind: ``gpu``, ``nic``, ``lost`` for a GPU that does not answer, or empty.
     models: what may name a GPU. bus: its number, those of a domain in a row. below: the buses below a bridge.
-    does: the rate of its link, as a multiple of generation 3 with 16 lanes. left: its share of what it could be.
-    link: both in words, empty if they are not told. redirects: if it is a switch's port that sends what is for
-    its neighbours to the CPU.
+    does: the rate of its link, as a multiple of generation 3 with 16 lanes. facts: ``pcie``, that in words, of
+    what it could be, and ``pcie_left``, the share; none if they are not told. redirects: if it is a switch's
+    port that sends what is for its neighbours to the CPU.
     """
 
     slot: str
@@ -48,8 +48,7 @@ class Device(NamedTuple):
     bus: int
     below: range
     does: Fraction
-    left: Fraction
-    link: str
+    facts: dict[str, str]
     redirects: bool
 
 
@@ -65,14 +64,15 @@ def read(text: str) -> list[Device]:
         # A GPU lowers its link to 2.5 GT/s while it has nothing to do.
         now = (most[0] if kind == "gpu" and speed == "2.5" else speed), lanes
         does, can = (lane.get(speed, lane["8"]) / lane["8"] * int(lanes) / 16 for speed, lanes in (now, most))
-        words = " of ".join(f"{speed} GT/s x{lanes}" for speed, lanes in (now, most) if links)
+        words = " of ".join(f"{speed} GT/s x{lanes}" for speed, lanes in (now, most))
+        facts = {"pcie": words, "pcie_left": str(does / can)} if links else {}
         start, numa = int(domain or "0", 16) * 256, re.findall(r"NUMA node: ([0-9]{1,3})", said) or ["0"]
         ends = re.findall(r"Bus: primary=.., secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})", said)
         below = [range(start + int(one, 16), start + int(last, 16) + 1) for one, last in ends] or [range(0)]
         models = tuple(number or model for number, model in reversed(_MODEL.findall(name)))
         redirects = re.search(r"Downstream Port(?s:.)*ACSCtl:.*ReqRedir\+", said) is not None
         place = numa[0], start + int(bus, 16), below[0]
-        found.append(Device(slot, kind, models, *place, does, does / can, words, redirects))
+        found.append(Device(slot, kind, models, *place, does, facts, redirects))
     return sorted(found, key=lambda device: device.slot)
 
 

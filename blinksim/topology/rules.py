@@ -338,7 +338,7 @@ def _uneven_class(topology: Topology) -> Iterator[str]:
             place = (beside[near],) if kind[near] == "nic" else (near, far)
             name = f"{near}-{far}" if near != far and kind[far] in GPU_KINDS else near
             # What lspci calls slower than it can be, another rule tells.
-            some = rates[what, kind[near], kind[far], str(facts[near].get("pcie"))]
+            some = rates[what, kind[near], kind[far], str(facts[near].get("pcie_left"))]
             some[place] = max((rate, name), some.get(place, (rate, name)))
     for (what, *_), found in rates.items():
         most, others = max(Counter(rate for rate, _ in found.values()).items(), key=lambda row: row[::-1])
@@ -351,8 +351,9 @@ def _uneven_class(topology: Topology) -> Iterator[str]:
 @rule("pcie-port", "warning", "see LnkSta and ACSCtl (lspci -vvv) while a job runs; reseat the card, turn ACS off")
 def _pcie_port(topology: Topology) -> Iterator[str]:
     """By lspci no PCIe link is slower than its device can, and no switch sends data for neighbours to the CPU."""
-    alike = grouped((str(one.attributes.get("pcie", "")), one.name) for one in topology.devices)
-    yield from (f"{listed(in_runs(names))}: PCIe {words}" for words, names in alike.items() if words)
+    slow = [one for one in topology.devices if one.attributes.get("pcie_left", "1") != "1"]
+    alike = grouped((str(one.attributes["pcie"]), one.name) for one in slow)
+    yield from (f"{listed(in_runs(names))}: PCIe {words}" for words, names in alike.items())
     if names := [one.name for one in topology.devices if "acs" in one.attributes]:
         yield f"ACS is on at the ports above {listed(in_runs(names))}"
 

@@ -14,6 +14,7 @@ import blinksim as bs
 from blinksim.cli.main import run
 from blinksim.errors import FileError
 from blinksim.formats.nvidia_smi import read_text
+from blinksim.machines import remarks
 from blinksim.textio import lspci
 
 H200 = "NVIDIA Corporation GH100 [H200 SXM 141GB] [10de:2335]"
@@ -113,6 +114,19 @@ def test_a_whole_machine_lacks_nothing_that_lspci_tells(gpu: str, tmp_path: Path
     assert bs.health(str(path)).sentence().endswith(", nothing missing")
 
 
+def test_nvlinks_that_lspci_does_not_list_are_those_of_a_whole_machine_or_none(tmp_path: Path) -> None:
+    """H200 are sold with 18 to NVSwitches, L40S with none; how those of V100 lie, another tool must say."""
+    path = tmp_path / "box.txt"
+    path.write_text(hgx())
+    assert bs.project(path, "allreduce", "64MiB").time_s == bs.project("hgx-h200", "allreduce", "64MiB").time_s
+    assert any("assumption" in remark for remark in remarks(bs.load(path)))
+    path.write_text(hgx(gpu="NVIDIA Corporation AD102GL [L40S] [10de:26b9]"))
+    assert "nvlink" not in bs.load(path).link_classes
+    path.write_text(hgx(gpu="NVIDIA Corporation GV100GL [Tesla V100 SXM2 16GB] [10de:1db1]"))
+    with pytest.raises(FileError, match="NVLinks alone do not say which GPUs they join"):
+        bs.load(path)
+
+
 def test_the_example_of_the_docs_is_such_a_text() -> None:
     path = Path(__file__).parents[1] / "data" / "damaged" / "hgx-h200-lspci.txt"
     assert path.read_text() == hgx({"gpu5": ("16", "8")})
@@ -141,9 +155,10 @@ def test_rates_and_the_tree_are_those_of_the_ports() -> None:
     machine = read_text(hgx({"gpu5": ("16", "8")}), "box.txt")
     assert {link.bandwidth / 10**9 for link in machine.links if "gpu5" in link.name and link.kind == "pcie"} == {16}
     assert {link.bandwidth / 10**9 for link in machine.links if "gpu4" in link.name and link.kind == "pcie"} == {64}
-    beside = {link.dst for link in machine.links if link.src == "gpu6"}
-    assert beside == {link.dst for link in machine.links if link.src == "nic6"}
-    assert beside != {link.dst for link in machine.links if link.src == "gpu7"}
+    beside = {
+        name: {x.dst for x in machine.links if x.src == name and x.kind == "pcie"} for name in ("gpu6", "nic6", "gpu7")
+    }
+    assert beside["gpu6"] == beside["nic6"] != beside["gpu7"]
 
 
 def test_other_numbers_of_gpus_are_not_compared() -> None:
