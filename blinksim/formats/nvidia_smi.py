@@ -38,7 +38,7 @@ _MODEL = re.compile(r"^GPU ([0-9]{1,4}): (.{1,80}?) \(UUID:")
 _LANE = re.compile(r"^\s*Link ([0-9]{1,3}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s|<inactive>)", re.IGNORECASE)
 _FAR = frozenset({"PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "PSB"})
 _PEER = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
-_MOST = 300
+_MOST, _MOST_DEVICES = 300, 4096
 
 
 # Words of other vendors' tables of GPUs, and whose tool prints them.
@@ -269,8 +269,8 @@ def _with_ports(table: SmiTable, devices: list[lspci.Device], path: str | Path) 
     by_kind = grouped((one.kind, one) for one in devices)
     gpus, nics = by_kind.get("gpu", []), by_kind.get("nic", [])
     table.notes += [f"the GPU at {one.slot} does not answer (revision ff)" for one in by_kind.get("lost", [])]
-    if len(gpus) + len(nics) > _MOST:
-        raise FileError(path, f"lists {len(gpus)} GPUs and {len(nics)} NICs; give one host's")
+    if len(gpus) + len(nics) > _MOST or len(devices) > _MOST_DEVICES:
+        raise FileError(path, f"lists {len(gpus)} GPUs and {len(nics)} NICs of {len(devices)} devices; give one host's")
     if len(gpus) == len(table.gpus or gpus) > 0:
         table.fill(gpus, nics, devices)
     elif gpus:

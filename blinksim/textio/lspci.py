@@ -18,7 +18,7 @@ _DEVICE = re.compile(
     r"^((?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):[0-9a-f]{2}\.[0-7]) ([^:\n]{1,60}: .{1,200})\n((?:[ \t].*\n?)*)",
     re.MULTILINE,
 )
-_LINK = re.compile(r"Lnk(Cap|Sta):.*?Speed ([0-9.]{1,5})GT/s[^,\n]{0,20}, Width x([0-9]{1,2})\b")
+_LINK = re.compile(r"Lnk(Cap|Sta):.*?Speed ([0-9.]{1,5})GT/s[^,\n]{0,20}, Width x([1-9][0-9]?)\b")
 # A GPU's PCI number, or its name.
 _MODEL = re.compile(r"\[10de:([0-9a-f]{4})\]|\[([^]:]{1,60})\]")
 # What fell off the bus has revision ff. Adapters for RDMA count, and no others.
@@ -79,14 +79,14 @@ def read(text: str) -> list[Device]:
 def as_table(listed: dict[str, Device], devices: list[Device]) -> tuple[dict[tuple[str, str], str], set[str]]:
     """The cells of `nvidia-smi topo -m` for devices by their labels; those with ports above that redirect."""
     bridges = [one for one in devices if one.below]
-    above = {label: [port for port in bridges if one.bus in port.below] for label, one in listed.items()}
+    above = {label: {port.slot for port in bridges if one.bus in port.below} for label, one in listed.items()}
     cells = {}
     for (a, one), (b, two) in product(listed.items(), repeat=2):
-        shared = sum(port in above[b] for port in above[a])
+        shared = len(above[a] & above[b])
         if a == b or shared:
             # Devices on one switch have each its port below what they share.
             most = max(len(above[a]), len(above[b]))
             cells[a, b] = "X" if a == b else "PIX" if most - shared < 2 else "PXB"
         else:
             cells[a, b] = "PHB" if one.numa == two.numa else "SYS"
-    return cells, {label for label, ports in above.items() if any(port.redirects for port in ports)}
+    return cells, {label for label in listed if above[label] & {port.slot for port in bridges if port.redirects}}

@@ -127,6 +127,12 @@ def test_nvlinks_that_lspci_does_not_list_are_those_of_a_whole_machine_or_none(t
         bs.load(path)
 
 
+def test_links_without_lanes_say_nothing() -> None:
+    """A port with nothing below it has a width of x0."""
+    text = hgx().replace("Width x16,", "Width x0,").replace("Width x16", "Width x0")
+    assert {link.lane_bandwidth for link in read_text(text, "box.txt").links if link.kind == "pcie"} == {10**9}
+
+
 def test_the_example_of_the_docs_is_such_a_text() -> None:
     path = Path(__file__).parents[1] / "data" / "damaged" / "hgx-h200-lspci.txt"
     assert path.read_text() == hgx({"gpu5": ("16", "8")})
@@ -172,7 +178,9 @@ def test_other_numbers_of_gpus_are_not_compared() -> None:
     [
         (device("41:00.0", "Processing accelerators [1200]: AMD/ATI Aqua Vanjaram [1002:74a1]"), "no table"),
         ("".join(device(f"{bus:02x}:{n:02x}.0", f"3D controller: {H200}") for bus in range(8) for n in range(40)),
-         "lists 320 GPUs and 0 NICs"),
+         "lists 320 GPUs and 0 NICs of 320 devices"),
+        (hgx() + "".join(bridge(f"{n % 256:02x}:{n // 256:02x}.0", 0, 255, "Downstream Port") for n in range(4096)),
+         "lists 8 GPUs and 8 NICs of 4144 devices"),
     ],
 )  # fmt: skip
 def test_texts_without_a_machine_are_refused(text: str, message: str) -> None:
