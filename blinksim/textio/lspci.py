@@ -69,7 +69,7 @@ def read(text: str) -> list[Device]:
         start, numa = int(domain or "0", 16) * 256, re.findall(r"NUMA node: ([0-9]{1,3})", said) or ["0"]
         ends = re.findall(r"Bus: primary=.., secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})", said)
         below = [range(start + int(one, 16), start + int(last, 16) + 1) for one, last in ends] or [range(0)]
-        models = tuple(number or model for number, model in reversed(_MODEL.findall(name)))
+        models = tuple(number or model for number, model in reversed(_MODEL.findall(name.partition(": ")[2])))
         redirects = re.search(r"Downstream Port(?s:.)*ACSCtl:.*ReqRedir\+", said) is not None
         place = numa[0], start + int(bus, 16), below[0]
         found.append(Device(slot, kind, models, *place, does, facts, redirects))

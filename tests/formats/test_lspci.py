@@ -122,6 +122,11 @@ def test_nvlinks_that_lspci_does_not_list_are_those_of_a_whole_machine_or_none(t
     assert any("assumption" in remark for remark in remarks(bs.load(path)))
     path.write_text(hgx(gpu="NVIDIA Corporation AD102GL [L40S] [10de:26b9]"))
     assert "nvlink" not in bs.load(path).link_classes
+    assert (
+        bs.health(str(path)).sentence() == "box: like l40s-pcie (8 x L40S), as many GPUs, NICs; not compared: NVLinks"
+    )
+    path.write_text(hgx(gpu="NVIDIA Corporation GA102 [GeForce RTX 3090] [10de:2204]"))
+    assert bs.health(str(path)).sentence().startswith("box: 8 x GeForce RTX 3090; cannot tell")
     path.write_text(hgx(gpu="NVIDIA Corporation GV100GL [Tesla V100 SXM2 16GB] [10de:1db1]"))
     with pytest.raises(FileError, match="NVLinks alone do not say which GPUs they join"):
         bs.load(path)
