@@ -184,7 +184,7 @@ def twin_of(recorded: Topology) -> Twin | None:
 
 def _compared(recorded: Topology, whole: Topology) -> Twin | None:
     """A recorded machine beside one of the catalogue with such GPUs; None if it has other links."""
-    # What lspci lists has NVLinks that it does not.
+    # By lspci alone GPUs have the NVLinks that they are sold with, or none.
     untold = recorded.source.startswith("lspci")
     linked = untold or not {*BETWEEN_GPUS}.isdisjoint(recorded.link_classes)
     gone, fewer = whole.ranks - recorded.ranks, _fewer_lanes(recorded, whole)
@@ -205,8 +205,8 @@ def _compared(recorded: Topology, whole: Topology) -> Twin | None:
 
 
 def _fewer_lanes(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
-    """As `lacking`; none if they are not told, or if GPUs are gone, as names do not tell which."""
-    if whole.ranks == recorded.ranks and not recorded.source.startswith("lspci"):
+    """As `lacking`; none if GPUs are gone, as names, which count on, do not tell which."""
+    if whole.ranks == recorded.ranks:
         return lacking(recorded, whole)
     return {} if _ports(recorded) <= _ports(whole) else None
 
