@@ -19,7 +19,7 @@ from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.connectivity import distances
 from blinksim.packing.columns import Hops, find_hops
-from blinksim.packing.expansion import Answer, Question, move, reversed_hops, spread
+from blinksim.packing.expansion import Answer, Question, move, spread
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -83,7 +83,7 @@ def find(
             raise InfeasibleError(f"{needs}: some rank is that many hops away")
         if own_rounds is not None and own_rounds < least:
             raise InfeasibleError(f"{what} needs at least {least} rounds, not {own_rounds}, by its bound")
-        work = reversed_hops(hops) if phase.collects else hops
+        work = hops.reversed if phase.collects else hops
         question = Question(work, own_steps, own_rounds, least, time_limit, seed)
         answer = _search(what, question, phase, chunks)
         _add(plan, hops, phase, chunks, answer, len(per_step), numbers)
@@ -102,7 +102,7 @@ def fewest_steps(hops: Hops, collective: Collective) -> int:
     """No schedule has fewer steps: the hops between the two members farthest apart, or between them and the root."""
     members = hops.vertices[: hops.members]
     if collective.collects:
-        hops = reversed_hops(hops)
+        hops = hops.reversed
     starts = [members[collective.root]] if collective.rooted else members
     reached = [distances(start, hops.next_to.__getitem__) for start in starts]
     return max(far.get(member, len(hops.vertices)) for far in reached for member in members)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import wraps
 from typing import TypeVar
-from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +31,16 @@ Amount = TypeVar("Amount", int, Fraction)
 
 
 def per_topology(function: Callable[[Key], Value]) -> Callable[[Key], Value]:
-    """A function of a topology that keeps its answer for the last one: bounds, builders and times ask in a row."""
-    last: list[tuple[ref[Key], Value]] = []
+    """A function of a topology, or of another frozen object, that keeps its answer with it as properties do."""
+    name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)
     def cached(topology: Key) -> Value:
-        if not last or last[0][0]() is not topology:
-            last[:] = [(ref(topology), function(topology))]
-        return last[0][1]
+        kept = vars(topology)
+        if name not in kept:
+            kept[name] = function(topology)
+        found: Value = kept[name]
+        return found
 
     return cached
 

@@ -67,6 +67,15 @@ class Hops:
         """For every vertex, the vertices that hops join it to in both directions."""
         return {a: tuple(b for b in others if (b, a) in self.routes) for a, others in self.next_to.items()}
 
+    @property
+    def reversed(self) -> Hops:
+        """The same machine with every hop reversed, for the dual of a collective."""
+        return replace(
+            self,
+            routes={(b, a): route for (a, b), route in self.routes.items()},
+            loads={(b, a): load for (a, b), load in self.loads.items()},
+        )
+
     def load(self, arcs: Iterable[Arc]) -> Load:
         """The load of several hops together."""
         return tuple(sorted(summed(use for arc in arcs for use in self.loads[arc]).items()))

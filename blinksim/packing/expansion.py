@@ -9,7 +9,7 @@ their way are distinct; chunks that only move are counted by origin, which makes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 from typing import Any
@@ -57,15 +57,6 @@ class Question:
     least_rounds: int
     time_limit: float
     seed: int = 0
-
-
-def reversed_hops(hops: Hops) -> Hops:
-    """The same machine with every hop reversed, for the dual of a collective."""
-    return replace(
-        hops,
-        routes={(b, a): route for (a, b), route in hops.routes.items()},
-        loads={(b, a): load for (a, b), load in hops.loads.items()},
-    )
 
 
 class _Expansion:

@@ -22,7 +22,6 @@ from blinksim.errors import InputError
 from blinksim.graphs.connectivity import grouped
 from blinksim.packing.choose import MOST_PARTS, Choice, Selection
 from blinksim.packing.columns import Arc, Column, Mix, Symmetry, best_mix, find_hops, images
-from blinksim.packing.expansion import reversed_hops
 from blinksim.packing.tree_columns import BOTH, as_tree, entry_trees, low_trees, use_of
 from blinksim.schedule.loads import Tree, rate as load_rate, resources, trees_of
 from blinksim.schedule.model import Schedule
@@ -121,7 +120,7 @@ class _Question:
         self.topology, self.collective, self.bound = topology, collective, bound
         # Every edge of a tree has one route, as those of the given trees.
         self.plain, self.use = find_hops(topology, divided=False), use_of(collective)
-        self.hops = reversed_hops(self.plain) if collective.collects else self.plain
+        self.hops = self.plain.reversed if collective.collects else self.plain
         self.members = self.hops.vertices[: self.hops.members]
         # Every root of an allgather needs its own rate, which makes it a group; in an allreduce the roots are free.
         self.both = self.use == BOTH
