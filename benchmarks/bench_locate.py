@@ -52,8 +52,8 @@ def sort_of(first: str, second: str) -> str:
 
 
 @cache
-def links_of(machine: str, nodes: int) -> dict[str, list[tuple[str, str, float, int]]]:
-    """The links of the first node of a cluster, both ways as one, by class: ends, bytes/s of a lane, and lanes."""
+def links_of(machine: str, nodes: int) -> dict[str, list[tuple[str, str, float, int, float]]]:
+    """The links of the first node of a cluster, both ways as one, by class: ends, bytes/s of a lane, lanes, and latency."""
     whole = Question(machine, nodes=min(nodes, 2)).whole()
     found, taken = defaultdict(list), set()
     for link in whole.links:
@@ -61,7 +61,7 @@ def links_of(machine: str, nodes: int) -> dict[str, list[tuple[str, str, float, 
         if (nodes == 1 or one.node == 0) and (link.dst, link.src) not in taken:
             taken.add((link.src, link.dst))
             sort = sort_of(one.kind, other.kind)
-            found[sort].append((link.src, link.dst, float(link.lane_bandwidth), link.lanes))
+            found[sort].append((link.src, link.dst, float(link.lane_bandwidth), link.lanes, link.latency))
     return dict(found)
 
 
@@ -83,10 +83,11 @@ def drawn(machine: str, nodes: int, draw: random.Random, left: tuple[float, floa
         sorts = ["nvlink"]  # nothing else shows in one node
     sorts += ["clock"] + (["network", "host", "rail"] if nodes > 1 else [])
     sort, share = draw.choice(sorts), draw.uniform(*left)
-    more = f" latency={draw.choice((3, 6))}us" if draw.random() < 0.2 else ""
+    later = draw.choice((2, 5)) if draw.random() < 0.2 else 0
 
-    def edit(link: tuple[str, str, float, int], at: str = "@", share: float = share) -> str:
-        src, dst, rate, lanes = link
+    def edit(link: tuple[str, str, float, int, float], at: str = "@", share: float = share) -> str:
+        src, dst, rate, lanes, latency = link
+        more = f" latency={1e6 * latency + later:g}us" if later else ""
         ends = "-".join(end.replace("n0.", at) if nodes > 1 else end for end in (src, dst))
         if sort == "nvlink" and lanes > 1:
             least = lanes // 4 if left[1] < 0.8 else lanes // 2

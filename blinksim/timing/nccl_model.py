@@ -134,10 +134,25 @@ class NcclTuner(TimingModel):
         model = copy(self)
         model.machine, model.nodes = machine, None if one is question else question.nodes
         model._searched = None
-        # NCCL does not know what a file says of links: it plans with figures of its own.
-        named = question.rates in (None, *get_args(RatesName))
-        model.known = None if named else self.at(self.at_its_rates(replace(question, rates=None)))[1]
+        model.known = self._planned_with(one, machine)
         return model, machine
+
+    def _planned_with(self, question: Question, machine: Topology) -> Topology | None:
+        """What NCCL takes a machine for, if it is not as it is.
+
+        It does not know what a file says of links, and takes a port to the network for as quick as it is sold:
+        cables with errors and full switches do not show there.
+        """
+        named = question.rates in (None, *get_args(RatesName))
+        planned = question if named else self.at_its_rates(replace(question, rates=None))
+        known = machine if named else replace(planned.whole(), members=machine.members, relays=())
+        edits = tuple(edit for edit in planned.edits if not edit.startswith("degrade "))
+        if edits != planned.edits:
+            node, sold = known.device_nodes, replace(planned, edits=edits).whole()
+            ends = zip(node[known.link_columns.src], node[known.link_columns.dst], known.links, sold.links, strict=True)
+            links = tuple(port if out != into else link for out, into, link, port in ends)
+            known = known if links == known.links else replace(known, links=links)
+        return None if known is machine else known
 
     def check(self, question: Question) -> None:
         if question.relays not in (None, NONE):

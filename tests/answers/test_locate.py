@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import blinksim as bs
 from blinksim.answers.logs.faults import ASKED, SIZE, Faults
 from blinksim.answers.logs.locate import _adapters, _Rig
 from blinksim.cli.main import run
+from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.machines import Question
 from blinksim.nccl.logs import tests_log
@@ -157,12 +159,14 @@ CLUSTER = Faults("perlmutter", several=True)
 @pytest.mark.parametrize("kind", ["nic", "nvlink", "host"])
 def test_what_is_asked_at_some_shares_is_what_the_library_says_there(kind: str) -> None:
     """At the least share, and at half of the bandwidth; NCCL's choice jumps in between."""
-    effects, healthy = CLUSTER.effects((0, 1), (0, 1)), CLUSTER.projection([(0, 1)] * 2, ASKED, SIZE).time_s
+    # All adapters are taken by all GPUs only.
+    local = (0, 1, 2, 3) if kind == "nic" else (0, 1)
+    effects, healthy = CLUSTER.effects(local, local), CLUSTER.projection([local] * 2, ASKED, SIZE).time_s
     checked = 0
     for (place, share), effect in zip(CLUSTER.columns, effects, strict=True):
         target = CLUSTER.targets[place]
         if target.kind.name == kind and share == target.kind.shares[-1]:
-            asked = CLUSTER.projection([(0, 1)] * 2, ASKED, SIZE, CLUSTER.edits(target, share, [0])).time_s
+            asked = CLUSTER.projection([local] * 2, ASKED, SIZE, CLUSTER.edits(target, share, [0])).time_s
             assert effect == pytest.approx(max(0.0, math.log(asked / healthy)))
             checked += 1
     assert checked
@@ -218,6 +222,24 @@ def test_a_leaf_uplink_slows_only_what_leaves_the_leaf() -> None:
     other = bs.locate(BOX, [*logs[:3], between(2, 3, slow), logs[4]], nodes=6, hosts=hosts, edits=LEAVES)
     assert "uplink" not in {one.kind.name for one in other.tied}
     assert all(one.place.startswith(("n2.", "node 2")) for one in other.tied)
+
+
+def test_a_node_at_half_the_rate_may_have_a_slow_adapter() -> None:
+    """Four hosts in pairs, of which the last halves what it takes part in: a slow port is among what can be."""
+    faults = Faults("hgx-h100", several=True)
+    every = tuple(range(faults.gpus))
+    healthy = faults.projection((every, every), Collective("allreduce"), 2**28).time_s
+
+    def pair(nodes: tuple[int, int]) -> Run:
+        spots = [(f"h{node}", gpu) for node in nodes for gpu in every]
+        return log(spots, {2**28: healthy * (1 + (3 in nodes))})
+
+    found = bs.locate("hgx-h100", [pair(nodes) for nodes in combinations(range(4), 2)], nodes=4)
+    assert found.status == 1
+    assert {one.node for one in found.tied} == {3}
+    assert {"nic", "network"} <= {one.kind.name for one in found.tied}
+    assert found.text().count("  check  ") > 1
+    assert len(found.text().splitlines()) <= 9
 
 
 def test_amds_gpus_are_checked_by_amds_commands() -> None:
@@ -380,7 +402,8 @@ PAIRS = (
     ("cscs-alps-good", "cscs-alps-broken", "alps", "network"),
     ("alcf-polaris-e5", "alcf-polaris-e1", "polaris", "network"),
     ("xxr-h100-pair", "xxr-h100-pair-slow", "hgx-h100", "nic"),
-    ("aws-karpenter-efa-n2", "aws-karpenter-tcp-n2", "p4d.24xlarge", "network"),
+    # One GPU a node, by one adapter: the good one is slow as well, with 2.8 of 12.5 GB/s.
+    ("aws-karpenter-efa-n2", "aws-karpenter-tcp-n2", "p4d.24xlarge", "rail"),
 )
 
 

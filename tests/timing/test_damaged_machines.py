@@ -86,6 +86,18 @@ def test_a_slow_adapter_costs_as_much_on_few_nodes_as_on_many(left: float) -> No
     assert 1 < min(lost) <= max(lost) <= 1 / left
 
 
+@pytest.mark.parametrize(("machine", "port"), [("hgx-h100", "n2.nic3-fabric3"), ("p5", "n1.efa9-fabric")])
+def test_the_job_waits_for_a_slow_port(machine: str, port: str) -> None:
+    """NCCL cannot see that a cable or a switch carries less, so the channels of that port hold up all others."""
+    rate = bs.load(machine, nodes=4).links_between(*port.split("-"))[0].bandwidth
+    left = [float(rate * share) / 1e9 for share in (1, Fraction(1, 2), Fraction(1, 8))]
+    edits = [f"degrade {port} bandwidth={one:g}GB/s" for one in left]
+    asked = [bs.Question.of(machine, nodes=4, edits=edit) for edit in edits]
+    sound, half, eighth = (answer(one, Collective("allreduce"), [2**32])[0].time_s for one in asked)
+    assert 1.6 * sound < half <= 2 * sound
+    assert 6.4 * sound < eighth <= 8 * sound
+
+
 ALIKE = [
     ("hgx-h100", ("without nic0", "without gpu3", "degrade gpu0-nvswitch lanes=9")),
     ("dgx1-v100", ("without nic0", "without gpu5", "degrade gpu0-gpu3 lanes=1")),

@@ -27,6 +27,7 @@ from blinksim.textio.text_files import read_rows
 from blinksim.timing.library_model import Library
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.elements import RCCL, Device
+from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import encoded, orbit_labels, searched
 
 ASKED, SIZE = Collective("allreduce"), 2**28
@@ -195,15 +196,17 @@ class Faults:
         """
         key = tuple(map(tuple, local)), collective, size, nics
         if edits or key not in self._healthy:
-            members = [node * self.gpus + gpu for node, gpus in enumerate(local) for gpu in gpus]
-            less = *self.given, *edits, *self._without(len(local), nics)
-            asked = Question.of(self.machine, nodes=len(local), members=members, edits=less)
-            model, where = Library().at(asked)
+            model, where = self._library(local, edits, nics)
             found = model.times(where, collective, [size])[0]
             if edits:
                 return found
             self._healthy[key] = found
         return self._healthy[key]
+
+    def _library(self, local: Job, edits: Words, nics: Words) -> tuple[Library, Topology]:
+        members = [node * self.gpus + gpu for node, gpus in enumerate(local) for gpu in gpus]
+        less = *self.given, *edits, *self._without(len(local), nics)
+        return Library().at(Question.of(self.machine, nodes=len(local), members=members, edits=less))
 
     def nearest(self) -> Iterator[tuple[str, int]]:
         """Each adapter and a GPU: of those nearest to it the one whose turn it is."""
@@ -295,12 +298,18 @@ class Faults:
         members = {self.node.members[gpu] for gpu in local}
         idle = {*self.node.members} - members | ({*self.nics}.difference(nics) if nics else set())
         labels, found, done = self._labels(job, nics), list[list[float]](), dict[tuple[object, ...], list[float]]()
+        plan = self._library(job, (), nics)[0].prediction
+        spare = plan.idle_ports(*plan.graphs) if plan and other is not None else frozenset[str]()
+        # Which of several ports that are alike NCCL takes is its own.
+        spared = {labels.get(pair) for pair in labels if pair & spare}
         # Links of a sort that change nothing if all of a node are slow need not be asked for one by one.
         sound: set[Words] = {(_UP,)} if other is not None else {(_PORT,), (_UP,)}
         for target in self.targets:
             kind, ends = target.kind, {name for pair in target.pairs for name in pair}
             unseen = kind.slow in sound or (kind.at == LINK and bool(ends & idle)) or target.name in idle
-            key = (kind.name, unseen, *sorted(labels.get(frozenset(pair), -1) for pair in target.pairs))
+            orbits = sorted(labels.get(frozenset(pair), -1) for pair in target.pairs)
+            unseen |= kind.slow == (_PORT,) and kind.at != NODE and not spared.isdisjoint(orbits)
+            key = (kind.name, unseen, *orbits)
             if key not in done:
                 share = [0.0] * len(kind.shares)
                 done[key] = share if unseen else self._by_share(target, job, collective, size, nics)

@@ -243,7 +243,8 @@ class Located(Result):
             fewer = ", or less often" * (self.once_in >= 1e6)
             lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
             lines += [("open", f"cannot be told apart: {self._open}")] if self._open else []
-            lines += [("check", check) for check in dict.fromkeys(one.kind.check for one in self.first)]
+            checks = dict.fromkeys(one.kind.check for one in (*self.first, *self.tied))
+            lines += [("check", check) for check in [*checks][: 6 - len(lines)]]
         lines += [(f"run {number}", run) for number, run in enumerate(self.plan, start=1)]
         return "\n".join((self.sentence(), *labelled(lines)))
 

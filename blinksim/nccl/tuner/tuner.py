@@ -12,6 +12,7 @@ own: rings first, then trees with as many channels as rings, then NVLS where the
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -342,8 +343,8 @@ class Prediction:
 
     members: in rank order. version: of NCCL. job: what the tuner knows of ranks and GPUs.
     ring, tree, nvls: the channels; nvls is None where NCCL does not use multicast.
-    names: device by GPU number, of the node whose channels carry least. assumed: what the machine leaves out
-    and blinksim assumes.
+    names: device by GPU number, of the node whose channels carry least; ports: device in its node by port number.
+    assumed: what the machine leaves out and blinksim assumes.
     """
 
     machine: str
@@ -355,6 +356,7 @@ class Prediction:
     nvls: Graph | None = None
     names: Mapping[int, str] = field(default_factory=dict, hash=False)
     assumed: tuple[str, ...] = ()
+    ports: Mapping[int, str] = field(default_factory=dict, hash=False)
 
     @property
     def graphs(self) -> dict[str, Graph]:
@@ -386,6 +388,11 @@ class Prediction:
             for family, graph in self.graphs.items()
         }
 
+    def idle_ports(self, *families: str) -> frozenset[str]:
+        """The ports that no channel of these families goes through; none where a file does not say which they take."""
+        used = {self.ports.get(port) for name in families for ends in self.graphs[name].nets for port in ends}
+        return frozenset(self.ports.values()) - used if used else frozenset()
+
     def times(self, collective: str, size: int) -> list[Timing]:
         """Predicted times of a collective of `size` bytes; see `blinksim.nccl.tuner.tuner.Tuner.times`."""
         return self.model.times(collective, size)
@@ -414,15 +421,28 @@ class Prediction:
 
 
 def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
-    """The prediction with channels as wide as the links of `whole` are, which NCCL takes for those of `known`."""
-    pairs = zip(known.links, whole.links, strict=True)
-    wider = [(new.kind, new.lane_bandwidth / old.lane_bandwidth) for old, new in pairs]
-    inside, outside = (
-        min((ratio for kind, ratio in wider if kind in kinds), default=Fraction(1))
-        for kinds in (whole.collective_links, whole.inter_node_links)
-    )
-    wide = {name: one.widened(inside, outside) for name, one in found.graphs.items()}
+    """The prediction with channels as wide as the links of `whole` are, which NCCL takes for those of `known`.
+
+    Ports that no channel goes through do not count.
+    """
+    wider = [(new, new.lane_bandwidth / old.lane_bandwidth) for old, new in zip(known.links, whole.links, strict=True)]
+    wide = {}
+    for family, graph in found.graphs.items():
+        idle = found.idle_ports(family)
+        counted = [one for one in wider if idle.isdisjoint(map(in_node, (one[0].src, one[0].dst)))]
+        inside, outside = (
+            min((ratio for link, ratio in counted if link.kind in kinds), default=Fraction(1))
+            for kinds in (whole.collective_links, whole.inter_node_links)
+        )
+        # On two nodes its table takes the bandwidth inside a node, which no channel has if the network gives less.
+        inside = min(inside, outside) if found.job.nnodes == 2 else inside
+        wide[family] = graph.widened(inside, outside)
     return replace(found, ring=wide["ring"], tree=wide["tree"], nvls=wide.get("nvls"))
+
+
+def in_node(name: str) -> str:
+    """The name of a device in its own node."""
+    return re.sub(r"^n\d+\.", "", name)
 
 
 def predict(
@@ -483,7 +503,9 @@ def _predicted(
     taken = {family: agreed([graphs[family] for graphs in found], shown) for family in common}
     families, system = (taken["ring"], taken["tree"], taken.get("nvls")), systems[shown]
     names = {gpu.number: gpu.name for gpu in map(system.vertices.__getitem__, system.gpus)}
-    return Prediction(topology.name, chosen, version, job, *families, names, system.assumed)
+    ends = map(system.vertices.__getitem__, system.ports)
+    ports = {port.number: in_node(port.name.removesuffix(" port")) for port in ends}
+    return Prediction(topology.name, chosen, version, job, *families, names, system.assumed, ports)
 
 
 def graphs_of(system: System, rules: Rules, given: Mapping[str, Graph], multicast: bool) -> dict[str, Graph]:
