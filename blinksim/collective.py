@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, one_of, unknown
 from blinksim.units import whole
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ class Collective:
     routing: Routing | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.name not in _PROMISES:
-            raise unknown("collective", self.name, _PROMISES)
+        one_of("collective", self.name, _PROMISES)
         object.__setattr__(self, "root", whole(self.root, "root"))
         if self.name == ALLTOALLV:
             traffic = self.traffic

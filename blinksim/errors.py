@@ -8,7 +8,7 @@ hardware · 5 nothing is wrong, and something is not proved (`blinksim verify`) 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from inspect import CO_VARKEYWORDS, signature
@@ -201,6 +201,17 @@ def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> In
         advice = f"known: {', '.join(runs)}" if len(runs) <= _MOST_LISTED else f"{len(names)} names are known"
     shown = name if len(name) <= 200 else f"{name[:200]}…"
     return InputError(f"unknown {what} {shown!r}: {advice}{' ' + hint if hint else ''}")
+
+
+def one_of(what: str, name: str, known: Collection[str], *, hint: str = "") -> str:
+    """The name, if it is in `known`; else raises the error of `unknown`.
+
+    >>> one_of("collective", "reduce", ("broadcast", "reduce"))
+    'reduce'
+    """
+    if name not in known:
+        raise unknown(what, name, known, hint=hint)
+    return name
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import numpy as np
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.collective import EVERY, Collective
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InfeasibleError, InputError, one_of
 from blinksim.graphs.arrays import Bools
 from blinksim.graphs.connectivity import breadth_first
 from blinksim.packing import balanced
@@ -176,8 +176,7 @@ def build(
     allreduce only) or ``auto``: what MXNet takes for `elements`, and without that multi where it exists.
     Raises `InputError` for other words and `InfeasibleError` if no balanced tree spans the ranks.
     """
-    if trees not in TREES:
-        raise unknown("number of trees", trees, TREES)
+    one_of("number of trees", trees, TREES)
     if trees == "multi" and collective.rooted:
         raise InputError(f"mxnet: a {collective.name} runs on the tree of its root; trees=multi is for allreduce")
     best = not collective.rooted and (elements is None or sliced(elements, elements, topology.ranks))

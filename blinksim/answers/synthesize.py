@@ -26,7 +26,7 @@ from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.compute import bound
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InfeasibleError, InputError, one_of
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result, keyed
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
@@ -550,8 +550,7 @@ def _named(
     entry = registered(algorithm)
     if entry.fill is None:
         for name in options:
-            if name not in entry.options():
-                raise unknown(f"option of {entry.name}", name, entry.options(), hint=_ELSEWHERE)
+            one_of(f"option of {entry.name}", name, entry.options(), hint=_ELSEWHERE)
     known: BoundResult | None = options.get("bound")
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():
         # Such an algorithm takes the bound, which the answer needs anyway.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from blinksim.errors import InputError, blamed_on, unknown
+from blinksim.errors import InputError, blamed_on, one_of
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
 from blinksim.timing.measured_constants import ExecutionRates, NcclRates, read_section, write_section
@@ -111,8 +111,7 @@ def apply(topology: Topology, table: RateTable) -> Topology:
     kinds = dict.fromkeys([*topology.link_classes, *([fabric.kind] if fabric else [])])
     numbers: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
     for kind, row in table.classes.items():
-        if kind not in kinds:
-            raise unknown(f"link class in the rates {table.name!r} for {topology.name}:", kind, kinds)
+        one_of(f"link class in the rates {table.name!r} for {topology.name}:", kind, kinds)
         if row.bandwidth is not None and len({link.lane_bandwidth for link in topology.links if link.kind == kind}) > 1:
             why = f"have several bandwidths, which the rates {table.name!r} would make equal"
             cure = "write the machine as YAML with a link class for each"
@@ -184,8 +183,7 @@ class Outline:
         known = self.rate_names()
         if rates == "nominal" or rates == self.rates:
             return dict(self.link_classes), self.rates
-        if rates not in known:
-            raise unknown(f"rates for {self.name}:", rates, known, hint="(or a rates file, such as rates.yaml)")
+        one_of(f"rates for {self.name}:", rates, known, hint="(or a rates file, such as rates.yaml)")
         missing = [name for name, c in self.link_classes.items() if rates not in c.bandwidth]
         chosen = {
             name: replace(c, bandwidth={"nominal": c.bandwidth.get(rates, c.bandwidth["nominal"])})

@@ -24,7 +24,7 @@ from blinksim import data_files
 from blinksim.algorithms import mxnet
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, InputError, unknown
+from blinksim.errors import BlinksimError, InputError, one_of
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import load
 from blinksim.packing import balanced
@@ -254,8 +254,7 @@ class KeyValueStore:
 
     def operations(self, way: str) -> int:
         """What a host thread issues for a key: a copy for every send; one kernel on every GPU for the ring (NCCL)."""
-        if way not in WAYS:
-            raise unknown("way", way, WAYS)
+        one_of("way", way, WAYS)
         return self.topology.ranks if way == "ring" else self.schedules[way][0].sends
 
     def time(self, way: str, elements: Sequence[int], before_wait: int = 1) -> float:

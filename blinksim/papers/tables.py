@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, Literal, get_args
 
 from blinksim import data_files
-from blinksim.errors import unknown
+from blinksim.errors import one_of
 from blinksim.results import Result, keyed
 from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count, table
@@ -157,8 +157,7 @@ def reproduce(document: DocumentName | str) -> Reproduction:
     >>> len(bs.reproduce("aurora").slips)
     3
     """
-    if document not in DOCUMENTS:
-        raise unknown("document", document, DOCUMENTS)
+    one_of("document", document, DOCUMENTS)
     module = import_module(f"blinksim.papers.{document}")
     every = read_rows(data_files.folder("models") / "paper_slips.csv", dict, "slip of a document")
     slips = tuple(row["slip"] for row in every if row["document"] == document)

@@ -22,7 +22,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, one_of
 from blinksim.textio.text_files import check_target, write_bytes
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size_about, format_time
@@ -198,9 +198,7 @@ MEASURES = {
 
 def measure(name: str) -> Measure:
     """The measure called `name`; raises `InputError` for any other name."""
-    if name not in MEASURES:
-        raise unknown("measure", name, MEASURES)
-    return MEASURES[name]
+    return MEASURES[one_of("measure", name, MEASURES)]
 
 
 def number(value: float | str, _: object = None, *, column: str) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, InfeasibleError, unknown
+from blinksim.errors import BlinksimError, InfeasibleError, one_of, unknown
 from blinksim.formats.shipped.known_gpus import RECORDED, like
 from blinksim.machines import Question, RatesName, at_nominal, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
@@ -145,10 +145,8 @@ class Library(TimingModel):
         constants: bool = True,
         set_up: SetUpName = "graph",
     ) -> None:
-        if version not in versions():
-            raise unknown("version of NCCL", version, versions())
-        if set_up not in SET_UPS:
-            raise unknown("set-up", set_up, SET_UPS)
+        one_of("version of NCCL", version, versions())
+        one_of("set-up", set_up, SET_UPS)
         self.version, self.multicast, self.published, self.constants = version, multicast, published, constants
         self.set_up = set_up
         self.question = Question()

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from blinksim import data_files
 from blinksim.collective import Collective
-from blinksim.errors import FileError, InfeasibleError, InputError, unknown
+from blinksim.errors import FileError, InfeasibleError, InputError, one_of, unknown
 from blinksim.graphs.connectivity import UnionFind, grouped, summed
 from blinksim.machines import Question
 from blinksim.results import Term, total
@@ -318,10 +318,7 @@ def load_preset(name: str) -> Preset:
     Raises `InputError` for an unknown name and `FileError` for a model file that cannot be used.
     """
     known = _presets() | _read
-    short = name.removeprefix("projection:")
-    if short not in known:
-        raise unknown("projection", short, known)
-    return known[short]
+    return known[one_of("projection", name.removeprefix("projection:"), known)]
 
 
 @cache

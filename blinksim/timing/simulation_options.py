@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, one_of, unknown
 
 ServiceName = Literal["fifo", "static", "ordered"]
 OfferName = Literal["turns", "burst"]
@@ -64,8 +64,7 @@ class Options:
             ("kind of switching", self.switching, get_args(SwitchingName)),
             ("kind of messages", self.messages, get_args(MessagesName)),
         ):
-            if value not in known:
-                raise unknown(what, value, known)
+            one_of(what, value, known)
         efficiency(self.protocol)
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from blinksim.errors import InputError, in_runs, unknown
+from blinksim.errors import InputError, in_runs, one_of, unknown
 from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.textio.text_table import count
@@ -138,8 +138,7 @@ def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topolog
     """
     can = frozenset(abilities)
     for ability in can:
-        if ability not in ABILITIES:
-            raise unknown("ability", ability, ABILITIES)
+        one_of("ability", ability, ABILITIES)
     # As of a machine file's fabric: all that joins the nodes, also where one of several switches has this
     # name.
     whole_fabric = target == FABRIC
@@ -287,8 +286,7 @@ def apply(topology: Topology, text: str) -> Topology:
     changes = dict(given)
     if verb == FABRIC and words and len(changes) == len(words):
         return rewire(topology, **changes)
-    if verb not in VERBS:
-        raise unknown("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {OTHER_EDITS})")
+    one_of("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {OTHER_EDITS})")
     for key in sorted(changes.keys() - {*LINK_PROPERTIES}):
         raise unknown("property of a link", key, LINK_PROPERTIES)
     if len(changes) < len(given):

@@ -28,7 +28,7 @@ from numbers import Rational
 from operator import attrgetter, mod
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, one_of, unknown
 from blinksim.units import parse_rate, whole
 
 if TYPE_CHECKING:
@@ -138,16 +138,14 @@ class Device:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise InputError(f"{self.name!r} cannot name a device: use letters, digits and _ . : / only")
-        if self.kind not in DEVICE_KINDS:
-            raise unknown("device kind", self.kind, DEVICE_KINDS)
+        one_of("device kind", self.kind, DEVICE_KINDS)
         if self.capacity is not None:
             object.__setattr__(self, "capacity", _rate(self.capacity, f"device {self.name}: its capacity"))
         if not self.can:
             everything = self.kind in GPU_KINDS
             object.__setattr__(self, "can", frozenset(ABILITIES[:4] if everything else ("forward",)))
         for ability in self.can:
-            if ability not in ABILITIES:
-                raise unknown("ability", ability, ABILITIES)
+            one_of("ability", ability, ABILITIES)
         if "reduce_into_reader" in self.can and {"hold", "reduce"} & self.can:
             raise InputError(f"device {self.name}: what reduces into readers neither holds data nor reduces in flight")
 
@@ -316,8 +314,7 @@ def check_roles(topology: Topology) -> None:
     """Members and relays: known, able, and each in one role once; raises `InputError`."""
     members, relays, index = topology.members, topology.relays, topology.index
     for name in (*members, *relays):
-        if name not in index:
-            raise unknown("device", name, index)
+        one_of("device", name, index)
     both = set(members) & set(relays)
     if both:
         raise InputError(f"{', '.join(sorted(both))} cannot be member and relay at once")
@@ -392,8 +389,7 @@ class Fabric:
     can: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if self.shape not in SHAPES:
-            raise unknown("fabric shape", self.shape, SHAPES)
+        one_of("fabric shape", self.shape, SHAPES)
         if not self.ports:
             raise InputError("a fabric needs at least one port on every node")
         for planes in (self.planes, *(level.planes for level in self.levels)):
@@ -535,11 +531,9 @@ def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
     leaves of their own. Raises `InputError` for other keys and values, and what no fabric can be.
     """
     for key in changes:
-        if key not in PROPERTIES:
-            raise unknown("property of a fabric", key, PROPERTIES, hint=f"(as in: {EXAMPLE})")
+        one_of("property of a fabric", key, PROPERTIES, hint=f"(as in: {EXAMPLE})")
     shape = changes.get("shape", fabric.shape)
-    if shape not in _SHAPES:
-        raise unknown("shape of a fabric", shape, _SHAPES, hint="(other levels are written in a machine file)")
+    one_of("shape of a fabric", shape, _SHAPES, hint="(other levels are written in a machine file)")
     given: dict[str, Any] = {key: whole(changes[key], key) for key in COUNTS if key in changes}
     if "oversubscription" in changes:
         text = changes["oversubscription"]

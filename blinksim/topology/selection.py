@@ -12,7 +12,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import InfeasibleError, InputError, nearest_names, unknown
+from blinksim.errors import InfeasibleError, InputError, nearest_names, one_of
 from blinksim.graphs.connectivity import grouped, joined_labels
 from blinksim.textio.name_ranges import expand, has_range
 from blinksim.topology.elements import regarded
@@ -136,8 +136,7 @@ def select(
         # GPUs of one node send inside it, as in a machine of that node alone.
         classes = tuple(kind for kind in classes if kind in topology.collective_links) or classes
     for kind in classes:
-        if kind not in topology.link_classes:
-            raise unknown(f"link class of {topology.name}:", kind, topology.link_classes)
+        one_of(f"link class of {topology.name}:", kind, topology.link_classes)
     keep = {*chosen, *helpers}
     for name in helpers if members is None else (*chosen, *helpers):
         topology.device(name)

@@ -22,7 +22,7 @@ from statistics import mean, median, pstdev
 from typing import Any, Literal, Unpack, get_args
 
 from blinksim.collective import Collective, busbw_factor
-from blinksim.errors import BlinksimError, MissingError, unknown
+from blinksim.errors import BlinksimError, MissingError, one_of
 from blinksim.gpu.execution.gpu_devices import COLLECTIVES, ITERATIONS, Nccl, Stopwatch, names_of, require_cupy
 from blinksim.gpu.execution.task import Outcome, RunKeywords, RunOptions, Task
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, DtypeName, ReductionName, element_type
@@ -253,8 +253,7 @@ def execute(
     schedule = as_schedule(schedule)
     if executor == "auto":
         executor = executor_for(schedule)
-    if executor not in EXECUTORS:
-        raise unknown("executor", executor, EXECUTORS)
+    one_of("executor", executor, EXECUTORS)
     given = schedule, schedule.sized(size), element_type(dtype), op, in_place, RunOptions.gather(**options)
     task = Task(*given)
     program, outcome = import_module(EXECUTORS[executor]).run(task, check)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TypedDict, Unpack
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, one_of, unknown
 from blinksim.gpu.execution.emulate import WIRE_PIECE, emulate
 from blinksim.gpu.execution.reference import AnyReference, Reference, References
-from blinksim.gpu.programs.dtypes import ElementType, check_reduction
+from blinksim.gpu.programs.dtypes import REDUCTIONS, ElementType
 from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import PROTOCOLS, Program, ProtocolName, lay_out_side_by_side
 from blinksim.schedule.model import Schedule
@@ -128,8 +128,7 @@ class RunOptions:
         """Options from keywords; raises `InputError` for a name that is none, with the nearest names."""
         known = [entry.name for entry in fields(cls)]
         for name in keywords:
-            if name not in known:
-                raise unknown("option", name, known)
+            one_of("option", name, known)
         return cls(**keywords)
 
     @property
@@ -154,7 +153,7 @@ class Task:
     options: RunOptions
 
     def __post_init__(self) -> None:
-        check_reduction(self.op)
+        one_of("reduction", self.op, REDUCTIONS)
         if self.count < 1 or any(count < 1 for count in self.counts):
             empty = f"{self.size_bytes} bytes hold no element{' of every group' if self.counts else ''}"
             raise InputError(f"{empty} of {self.kind.name}, which has {self.kind.itemsize}")

@@ -34,7 +34,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from blinksim.budget import SlowerError
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, one_of
 from blinksim.gpu.execution_time import program_shape
 from blinksim.gpu.execution_time.program_shape import HERE, NONE, cached_share, wire
 from blinksim.gpu.programs.program import BY_KEY, INBOX, READY, WAVES, ExecutionError, Longs, Program, receivers
@@ -571,8 +571,7 @@ def run_time(
     SlowerError
         If the program takes more than `most_s` and its simulation ended early therefore.
     """
-    if calls not in CALLS[:2]:
-        raise unknown("kind of calls", calls, CALLS[:2])
+    one_of("kind of calls", calls, CALLS[:2])
     longest = int(program.length.max(initial=0))
     pieces = program.pieces(longest, program.slices - 1)
     most = MOST_PIECES.get(program.order, pieces)

@@ -24,7 +24,7 @@ import numpy as np
 from blinksim import data_files
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import CALLED, Collective
-from blinksim.errors import FileError, InputError, blamed_on, unknown
+from blinksim.errors import FileError, InputError, blamed_on, one_of, unknown
 from blinksim.gpu.execution.emulate import emulate, wire_piece
 from blinksim.gpu.programs.fit import quicker_protocol
 from blinksim.gpu.programs.of_calls import Call, Segment, call_program, launched
@@ -76,16 +76,14 @@ class Rule:
     lane_blocks: int | None = None
 
     def __post_init__(self) -> None:
-        if self.collective not in CALLED:
-            raise unknown("collective of a group", self.collective, CALLED)
+        one_of("collective of a group", self.collective, CALLED)
         if isinstance(self.what, str) and self.what not in REGISTRY:
             raise unknown("algorithm", self.what, REGISTRY)
         if isinstance(self.what, Schedule) and self.what.collective.name != self.collective:
             raise InputError(f"its schedule is for {self.what.collective.name}, not {self.collective}")
         if isinstance(self.what, Schedule) and self.what.groups:
             raise InputError("its schedule is of several groups, which blinksim.torch.new_groups makes of it")
-        if self.protocol not in PROTOCOLS:
-            raise unknown("protocol", self.protocol, PROTOCOLS)
+        one_of("protocol", self.protocol, PROTOCOLS)
         alone = isinstance(self.what, Schedule) and self.protocol == "simple"
         if self.lane_blocks is not None and (self.lane_blocks < 1 or not alone):
             raise InputError("lane_blocks is 1 or more, for a schedule of its own machine by the protocol simple")

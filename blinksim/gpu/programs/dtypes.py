@@ -66,13 +66,6 @@ def element_type(name: str) -> ElementType:
     return ELEMENT_TYPES[key]
 
 
-def check_reduction(op: str) -> str:
-    """The name, if it is one of `REDUCTIONS`; raises `InputError` otherwise."""
-    if op not in REDUCTIONS:
-        raise unknown("reduction", op, REDUCTIONS)
-    return op
-
-
 def widen(values: Array, kind: ElementType) -> Array:
     """Storage to what is computed with: float32 for the 16-bit types, anything else as it is."""
     if kind.name == "float16":

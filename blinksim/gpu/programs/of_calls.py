@@ -27,9 +27,9 @@ from typing import ClassVar
 import numpy as np
 
 from blinksim.collective import CALLED, OWN, REDUCING, ROOTED, Collective
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InfeasibleError, InputError, one_of
 from blinksim.gpu.programs import program
-from blinksim.gpu.programs.dtypes import ElementType, check_reduction
+from blinksim.gpu.programs.dtypes import REDUCTIONS, ElementType
 from blinksim.gpu.programs.fit import fit
 from blinksim.gpu.programs.program import BY_KEY, INBOX, READY, SCRATCH, WAVES, Layout, Longs, Place, Program
 from blinksim.gpu.programs.tables import CACHE_WORDS, OP_WORDS, inbox_bytes
@@ -62,9 +62,8 @@ class Call:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.collective, self.count, self.kind, self.op, self.root)))
-        if self.collective not in CALLED:
-            raise unknown("collective of a group", self.collective, CALLED)
-        check_reduction(self.op)
+        one_of("collective of a group", self.collective, CALLED)
+        one_of("reduction", self.op, REDUCTIONS)
         if self.count < 1:
             raise InputError(f"a {self.collective} of {self.count} elements moves nothing")
 

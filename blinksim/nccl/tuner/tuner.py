@@ -20,7 +20,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from blinksim import data_files
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InfeasibleError, InputError, one_of
 from blinksim.nccl.families import DIS, FAMILIES, NVB, PATH_TYPES, PXB, PXN, Pattern
 from blinksim.nccl.files.graph_file import Graph, agreed
 from blinksim.nccl.search.paths import SWITCH_KIND, Paths, System, systems_of
@@ -87,8 +87,7 @@ def nearest(version: str) -> str:
 @cache
 def load(version: str = DEFAULT_VERSION) -> Constants:
     """The figures of NCCL `version`; raises `InputError` with the known ones for others."""
-    if version not in versions():
-        raise unknown("version of NCCL", version, versions())
+    one_of("version of NCCL", version, versions())
     from blinksim.textio import yaml_nodes
 
     path = data_files.folder("models") / f"{_PREFIX}{version}.yaml"

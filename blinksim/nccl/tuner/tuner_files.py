@@ -19,7 +19,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from blinksim.errors import InputError, MissingError, unknown
+from blinksim.errors import InputError, MissingError, one_of
 from blinksim.nccl.tuner.tuner import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES, PROTOCOLS
 from blinksim.textio.text_files import MIB, Exported, check_target, read_bytes, write_bytes
 from blinksim.textio.text_table import count
@@ -88,8 +88,7 @@ class TuningRule:
             ("algorithm of NCCL", self.algorithm, ALGORITHMS),
             ("protocol of NCCL", self.protocol, protocols),
         ):
-            if value not in known:
-                raise unknown(what, value, known)
+            one_of(what, value, known)
         if not runs(self.collective, self.algorithm, self.protocol):
             raise InputError(f"NCCL does not run {self.collective} by {self.algorithm} with {self.protocol}")
         if not 0 <= self.least <= self.most <= MOST_BYTES:
@@ -150,8 +149,7 @@ def export(
     head: lines of comment. least_channels: NCCL_MIN_NCHANNELS that the rules need. Raises `InputError` for an unknown
     dialect.
     """
-    if dialect not in get_args(DialectName):
-        raise unknown("dialect of tuner files", dialect, get_args(DialectName))
+    one_of("dialect of tuner files", dialect, get_args(DialectName))
     if dialect == "ncclx":
         columns = "collective,bytesPerRank,algorithm,protocol,channels,nNodes,nLocalRanks,numPipeOps,regBuff"
         rows = []

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from blinksim import data_files
 from blinksim.collective import COLLECTIVES, busbw_factor
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, one_of, unknown
 from blinksim.textio.text_files import read_rows
 
 # Meaning of the letters of `Set.quality`.
@@ -96,8 +96,7 @@ def sets() -> Mapping[str, Set]:
 
     def add(row: dict[str, str]) -> None:
         name = row.pop("set")
-        if row["quality"] not in QUALITIES:
-            raise unknown("quality", row["quality"], QUALITIES)
+        one_of("quality", row["quality"], QUALITIES)
         if row["set_up"] and row["set_up"] not in SET_UPS:
             raise unknown("set-up", row["set_up"], SET_UPS)
         if name in found:
