@@ -215,8 +215,12 @@ def one_of(what: str, name: str, known: Collection[str], *, hint: str = "") -> s
 
 
 @contextmanager
-def blamed_on(place: Callable[[str], FileError]) -> Iterator[None]:
-    """An `InputError` inside becomes the error at this place of a file; one that has a place stays as it is.
+def blamed_on(
+    place: str | Callable[[str], BlinksimError], kinds: type[Exception] | tuple[type[Exception], ...] = InputError
+) -> Iterator[None]:
+    """An `InputError` inside becomes the error at this place of a file, or one that begins with this text.
+
+    One that has a place stays as it is. kinds: errors that do in place of `InputError`.
 
     >>> with blamed_on(lambda message: FileError("box.yaml", message, 7)):
     ...     raise InputError("25 lanes too many")
@@ -227,8 +231,8 @@ def blamed_on(place: Callable[[str], FileError]) -> Iterator[None]:
         yield
     except FileError:
         raise
-    except InputError as error:
-        raise place(str(error)) from None
+    except kinds as error:
+        raise (InputError(f"{place}: {error}") if isinstance(place, str) else place(str(error))) from None
 
 
 # --- safe printing of foreign text ------------------------------------------------------------------------

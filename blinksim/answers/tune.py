@@ -17,13 +17,14 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from blinksim.errors import FileError, InputError
+from blinksim.errors import FileError, InputError, blamed_on
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES, DEFAULT_VERSION, Prediction, predict
@@ -197,7 +198,7 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
     for line, text in enumerate(rows, 2 + before):
         if not text.strip():
             continue
-        try:
+        with blamed_on(partial(FileError, shown(path), line=line)):
             if (row := _ROW.fullmatch(text)) is None:
                 raise InputError(f"{text[:60]!r} is no row such as allreduce,1024,ring,ll128,-1,0,27.5")
             collective, size, algorithm, protocol, channels, fewest, time = row.groups()
@@ -207,8 +208,6 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
             least.add(int(fewest))
             if len(least) > 1 or max(least) > MOST_CHANNELS:
                 raise InputError(f"least_channels={fewest}: give 0 to {MOST_CHANNELS}, and one number for all times")
-        except InputError as error:
-            raise FileError(shown(path), str(error), line=line) from None
     return [*found.values()], (least.pop() or None) if least else None, job
 
 

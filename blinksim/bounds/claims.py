@@ -18,7 +18,7 @@ from blinksim.bounds.bound_result import Bound
 from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, contradiction, differing, shown
 from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, blamed_on, unknown
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, parse_exact
 
@@ -124,10 +124,8 @@ def _lengths(value: object) -> dict[str, Fraction]:
     lengths = {}
     common = 1
     for name, text in as_object(value, "lengths").items():
-        try:
+        with blamed_on(f"certificate: the length of {shown(name)}"):
             lengths[str(name)] = parse_exact(text)
-        except InputError as error:
-            raise InputError(f"certificate: the length of {shown(name)}: {error}") from None
         if len(text) > _MOST_DIGITS:
             raise InputError(f"certificate: the length of {shown(name)} has more than {_MOST_DIGITS} digits")
         common = lcm(common, lengths[name].denominator)

@@ -330,8 +330,8 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
     document: dict[str, Any] = {"format": FORMAT, "version": version}
     document |= keyed(schedule, f"algorithm form {what} size_bytes?=size machine share_den", **parts)
     document |= {name: array(getattr(schedule, name)) for name in ARRAYS}
-    bound = dict(schedule.bound)
-    try:
+    bound, refused = dict(schedule.bound), (TypeError, ValueError, RecursionError)
+    with blamed_on(f"{schedule.algorithm}: this schedule cannot be written as JSON", refused):
         if whole is None:
             # One key a line, for readability.
             lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in (document | {"bound": bound}).items()]
@@ -341,8 +341,6 @@ def to_text(schedule: Schedule | SymmetricSchedule) -> str:
             if _CERTIFICATE in bound:
                 document[_CERTIFICATE] = packed_text(json.dumps(bound[_CERTIFICATE], allow_nan=False))
             lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in document.items()]
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"{schedule.algorithm}: this schedule cannot be written as JSON: {error}") from None
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

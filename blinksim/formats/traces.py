@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import FileError
+from blinksim.errors import FileError, blamed_on
 from blinksim.nccl.logs.tests_log import LIMIT, at
 from blinksim.results import keyed
 from blinksim.textio import strict_json, text_files
@@ -115,7 +115,8 @@ def _inspected(root: Entry) -> Iterator[Call]:
 def _unpickled(path: str, data: bytes) -> object:
     """The plain values in a pickle of protocol 2, tuples as lists; refuses what else a pickle may do."""
     stack, marks, memo = list[Any](), list[int](), dict[object, Any]()
-    try:
+    damaged = "is damaged, or no dump of a flight recorder"
+    with blamed_on(lambda why: FileError(path, f"{damaged}: {why[:100]}"), Exception):
         for instruction, argument, _ in pickletools.genops(data):
             name = instruction.name
             if name == "MARK":
@@ -134,8 +135,6 @@ def _unpickled(path: str, data: bytes) -> object:
                 given = memo[argument] if name.endswith("BINGET") else argument
                 stack.append(given if name in _GIVEN else _MADE[name] or type(_MADE[name])())
         return stack.pop()
-    except Exception as error:
-        raise FileError(path, f"is damaged, or no dump of a flight recorder: {str(error)[:100]}") from None
 
 
 MOST_EVENTS = 200_000

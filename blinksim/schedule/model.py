@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.collective import OWN, Collective
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import InfeasibleError, InputError, blamed_on
 from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, places
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count, names
@@ -289,10 +289,8 @@ class Schedule(Tabular):
         Raises `InputError` if it is no fraction.
         """
         text = self.bound.get(key)
-        try:
+        with blamed_on(f"the bound's {key}"):
             return None if text is None else parse_exact(text)
-        except InputError as error:
-            raise InputError(f"the bound's {key}: {error}") from None
 
     def with_bound(self, bound: Mapping[str, Any]) -> Schedule:
         """The same schedule, carrying a bound and its certificate."""

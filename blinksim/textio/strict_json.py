@@ -24,7 +24,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from blinksim.errors import FileError, unknown
+from blinksim.errors import FileError, blamed_on, unknown
 from blinksim.textio.text_files import MIB, decode, line_and_column, read_bytes
 
 # Behind a string, the colon that makes it a key. What stands between values is left out.
@@ -124,10 +124,9 @@ def unpack(path: str | os.PathLike[str], data: bytes, limit: int, what: str = "f
     if not data.startswith(_GZIP):
         return data
     unpacker = zlib.decompressobj(wbits=31)
-    try:
+    damaged = "is damaged: it starts like gzip but does not unpack"
+    with blamed_on(lambda why: FileError(path, f"{damaged} ({why})"), zlib.error):
         plain = unpacker.decompress(data, limit + 1)
-    except zlib.error as error:
-        raise FileError(path, f"is damaged: it starts like gzip but does not unpack ({error})") from None
     if len(plain) > limit:
         raise FileError(path, f"unpacks to more than {limit // MIB} MiB; that is no {what}")
     if not unpacker.eof:

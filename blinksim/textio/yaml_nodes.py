@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from blinksim.errors import FileError, InputError, unknown
+from blinksim.errors import FileError, InputError, blamed_on, unknown
 from blinksim.textio.text_files import line_and_column, read_text
 from blinksim.units import parse_rate, parse_size, parse_time
 
@@ -177,10 +177,8 @@ class Entry:
     def _quantity(self, read: Callable[[str], Quantity], example: str) -> Quantity:
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
             raise self.error(f"{self.what} must be a number with its unit, such as {example}; found {self._found()}")
-        try:
+        with blamed_on(lambda why: self.error(f"{self.what}: {why}")):
             return read(str(self.node.value))
-        except InputError as error:
-            raise self.error(f"{self.what}: {error}") from None
 
     def scalar(self) -> int | float | bool | str:
         """A whole number, a decimal number, true or false, or else text; in quotes always text, which may be empty."""
@@ -205,10 +203,9 @@ def plain(path: str | os.PathLike[str], what: str) -> Any:
     Raises `FileError` as `load`, and for a scalar that is none of these.
     """
     node = load(path, read_text(path, what=what), what).node
-    try:
+    refused = yaml.MarkedYAMLError, ValueError, OverflowError
+    with blamed_on(lambda why: FileError(path, f"holds a value that is no number or text: {why}"), refused):
         return yaml.constructor.SafeConstructor().construct_document(node)
-    except (yaml.MarkedYAMLError, ValueError, OverflowError) as error:
-        raise FileError(path, f"holds a value that is no number or text: {error}") from None
 
 
 def _cure(text: str, line: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from blinksim.errors import InputError, in_runs, one_of, unknown
+from blinksim.errors import InputError, blamed_on, in_runs, one_of, unknown
 from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.textio.text_table import count
@@ -54,10 +54,8 @@ def _pairs(topology: Topology, target: str) -> tuple[bool, list[tuple[str, str]]
         # Switches between the nodes stand beside the ports of each node: n[0-1].nic[0-7]-fabric[0-7].
         if len(few) > 1 and {topology.device(name).kind for name in few} == {FABRIC}:
             few *= max(1, len(many) // len(few))
-    try:
+    with blamed_on(target):
         return not arrow, paired(first, second)
-    except InputError as error:
-        raise InputError(f"{target}: {error}") from None
 
 
 def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[str, str, str]]:

@@ -28,7 +28,7 @@ from numbers import Rational
 from operator import attrgetter, mod
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from blinksim.errors import InputError, one_of, unknown
+from blinksim.errors import InputError, blamed_on, one_of, unknown
 from blinksim.units import parse_rate, whole
 
 if TYPE_CHECKING:
@@ -175,10 +175,8 @@ class Device:
         """
         if "reduction_rate" not in self.attributes or not self.in_network & {"reduce", "reduce_into_reader"}:
             return None
-        try:
+        with blamed_on(f"device {self.name}: reduction_rate"):
             return _rate_of_sums(str(self.attributes["reduction_rate"]), "it")
-        except InputError as error:
-            raise InputError(f"device {self.name}: reduction_rate: {error}") from None
 
     @property
     def reads(self) -> bool:

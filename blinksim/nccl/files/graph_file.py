@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from blinksim.errors import FileError, InputError
+from blinksim.errors import FileError, InputError, blamed_on
 from blinksim.nccl import families
 from blinksim.nccl.families import FAMILIES, FAMILY_NAMES, FILE_PATH_TYPES, PATH_TYPES, RING, TREE, Element
 from blinksim.nccl.files.graph_rules import DEFAULT_RELEASE, CrashError, LoadError, Release, load_graphs
@@ -110,10 +110,8 @@ def read(path: str | Path) -> GraphFile:
     """The graph file at `path`; see `read_text`. Raises `FileError` if it cannot be read, or NCCL cannot load it."""
     text = safe_xml.file_text(path)
     found = read_text(text, path)
-    try:
+    with blamed_on(lambda why: FileError(path, f"NCCL cannot load the file: {why}"), (LoadError, CrashError)):
         load_graphs(text, Release.parse(DEFAULT_RELEASE))
-    except (LoadError, CrashError) as error:
-        raise FileError(path, f"NCCL cannot load the file: {error}") from None
     return found
 
 
