@@ -203,6 +203,12 @@ def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> In
     return InputError(f"unknown {what} {shown!r}: {advice}{' ' + hint if hint else ''}")
 
 
+def each_of(what: str, names: Iterable[str], known: Collection[str], *, hint: str = "") -> None:
+    """As `one_of` for each of the names, in their order."""
+    for name in names:
+        one_of(what, name, known, hint=hint)
+
+
 def one_of(what: str, name: str, known: Collection[str], *, hint: str = "") -> str:
     """The name, if it is in `known`; else raises the error of `unknown`.
 

@@ -636,15 +636,15 @@ def _rows(task: Task, collective: Collective) -> Rows:
             model, part = model.at(question)
         names = model.best if task.algorithm == "best" else [task.algorithm]
         projections = [replace(one, least=None) for one in model.times(part, collective, task.sizes, names)]
-    quickest: dict[int, dict[str, Any]] = {}
-    for found in projections:
+    rows, quickest = Rows(), {found.size: found for found in reversed(projections)}
+    for found in map(quickest.__getitem__, task.sizes):
         row = task.row(model=found.model, ranks=len(found.members), size_bytes=found.size, **found.row())
         held = found.bound
         # What takes the machine for more than its description has a bound of its own, which grants that; what
         # NCCL plans has one at nominal rates.
         own = _bound_columns(held.rate, held.scope, held.assumes) if held and (held.granted or found.pick) else {}
-        quickest.setdefault(found.size, row | own | {_BY_CLASS: found.details.get(_BY_CLASS)})
-    return [quickest[size] for size in task.sizes]
+        rows.append(row | own | {_BY_CLASS: found.details.get(_BY_CLASS)})
+    return rows
 
 
 def _bound_columns(rate: Fraction, scope: str, assumes: str) -> dict[str, Any]:

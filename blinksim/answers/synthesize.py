@@ -26,7 +26,7 @@ from blinksim.bounds.bound_result import Bound, BoundResult
 from blinksim.bounds.compute import bound
 from blinksim.budget import asked_to_stop, stoppable, within
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
-from blinksim.errors import InfeasibleError, InputError, one_of
+from blinksim.errors import InfeasibleError, InputError, each_of
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result, keyed
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
@@ -549,8 +549,7 @@ def _named(
     """
     entry = registered(algorithm)
     if entry.fill is None:
-        for name in options:
-            one_of(f"option of {entry.name}", name, entry.options(), hint=_ELSEWHERE)
+        each_of(f"option of {entry.name}", options, entry.options(), hint=_ELSEWHERE)
     known: BoundResult | None = options.get("bound")
     if known is None and entry.supports(wanted.name) and "bound" in entry.options():
         # Such an algorithm takes the bound, which the answer needs anyway.

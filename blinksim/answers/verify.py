@@ -588,13 +588,12 @@ def _problem(
         if isinstance(drawn := document.get("routing"), dict):
             # A dispatch or combine: its routing is drawn or read anew, and has to be the same.
             settings = {key: value for key, value in drawn.items() if key != "digest"}
-            try:
+            refused = "nothing is drawn with these settings"
+            with blamed_on(lambda why: InputError(f"{refused}: {why[:80]}"), (TypeError, ValueError)):
                 if not all(os.path.isfile(drawn[key]) for key in ("routing", "placement") if key in drawn):
                     raise InputError("the routing is in no ordinary file")
                 part = whole.select(members, relays, links)
                 wanted = expert_collective(part, document["collective"], **settings)
-            except (TypeError, ValueError) as error:
-                raise InputError(f"nothing is drawn with these settings: {str(error)[:80]}") from None
             if wanted.routing is None or drawn.get("digest", wanted.routing.digest) != wanted.routing.digest:
                 raise InputError("the routing is another one than the bound is of")
         else:

@@ -69,7 +69,7 @@ def proved(
     """
     fields = as_object(entry)
     kind = fields.get("kind")
-    try:
+    with blamed_on(lambda missing: InputError(f"certificate: the {kind} has no {missing}"), KeyError):
         if groups:
             from blinksim.bounds.together import JointLengths  # with arrays, as below
 
@@ -93,8 +93,6 @@ def proved(
             case "lengths":
                 grants = names(fields.get("grants", []), "grants")
                 return Lengths.of(topology, collective, _lengths(fields["lengths"]), shares, grants)
-    except KeyError as missing:
-        raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
     raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.collective import DISPATCH, Collective
-from blinksim.errors import FileError, InputError
+from blinksim.errors import FileError, InputError, blamed_on
 from blinksim.graphs.arrays import Floats, Ints
 from blinksim.schedule.loads import resources, uses_of_messages
 from blinksim.textio.npy_files import array_in, content_of
@@ -280,7 +280,7 @@ def read_routing(
     <Routing: (8, 100, 8) ranks x tokens x k, of 16 experts>
     """
     data, name = read_bytes(path, _MOST_BYTES, "routing"), shown(path)
-    try:
+    with blamed_on(lambda why: FileError(name, why[:200]), (InputError, ValueError, TypeError)):
         if (ids := array_in(name, data)) is None:
             rows = _numbers(path, data, "routing")
             if len({*map(len, rows)}) != 1:
@@ -296,8 +296,6 @@ def read_routing(
         elif placement is not None:
             held = _numbers(placement, read_bytes(placement, MIB, "placement"), "placement")
         return Routing(ids, held, **placing)
-    except (InputError, ValueError, TypeError) as error:
-        raise error if isinstance(error, FileError) else FileError(name, str(error)[:200]) from None
 
 
 def _numbers(path: PathLike, data: bytes, what: str) -> list[list[int]]:

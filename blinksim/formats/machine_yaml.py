@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from blinksim.errors import InputError, blamed_on, unknown
+from blinksim.errors import InputError, blamed_on, one_of
 from blinksim.formats.rate_tables import LINK_EXAMPLE, LinkClass, Outline, RateTable, apply, read_link_class
 from blinksim.results import keyed
 from blinksim.textio import name_ranges, text_files, yaml_nodes
@@ -316,11 +316,8 @@ class _Body:
         )
 
     def _known_devices(self, entry: Entry) -> list[str]:
-        names = self._expand(entry)
-        for name in names:
-            if name not in self.device_lines:
-                raise entry.error(str(unknown("device", name, self.device_lines)))
-        return names
+        with blamed_on(entry.error):
+            return [one_of("device", name, self.device_lines) for name in self._expand(entry)]
 
     def _device_list(self, entry: Entry | None) -> tuple[str, ...]:
         """The devices that a list names, ranges expanded; none if there is no list."""

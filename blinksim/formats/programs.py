@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from blinksim.collective import EVERY, OWN, ROOT, Collective
-from blinksim.errors import FileError, InfeasibleError, InputError
+from blinksim.errors import FileError, InfeasibleError, InputError, blamed_on
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
@@ -412,12 +412,13 @@ def to_schedule(path: str | Path, machine: Machine[Any], topology: Topology, roo
     if collective.rooted:
         collective = Collective(program.collective, root)
     if topology.ranks != ranks:
-        here = f"{topology.name} has {topology.ranks} members here"
-        raise InputError(f"{path} is for {ranks} ranks, and {here}; choose {ranks} with members= or nodes=")
+        has = f"{topology.name} has {topology.ranks} members here"
+        raise InputError(f"{path} is for {ranks} ranks, and {has}; choose {ranks} with members= or nodes=")
     collective.check_ranks(ranks)
     if collective.block_sides and units % ranks:
         raise FileError(path, f"cuts the vector into {units} chunks, which {ranks} ranks cannot share equally")
-    try:
+    here = "right for its runtime, but no schedule here"
+    with blamed_on(lambda why: InfeasibleError(f"{path}: {here}: {why}"), InfeasibleError):
         machine.run()
         if trace.mixed:
             raise InfeasibleError("it adds different parts of the vector to each other")
@@ -427,8 +428,6 @@ def to_schedule(path: str | Path, machine: Machine[Any], topology: Topology, roo
             parts = machine.memory[machine.place(rank, "o", place)].parts
             needed[rank, (-1 if collective.reduces else source, unit)] = parts
         return _schedule(machine, needed, topology, collective)
-    except InfeasibleError as error:
-        raise InfeasibleError(f"{path}: right for its runtime, but no schedule here: {error}") from None
 
 
 def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collective: Collective) -> Candidate:

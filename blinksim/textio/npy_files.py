@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.errors import FileError
+from blinksim.errors import FileError, blamed_on
 
 _NPY = b"\x93NUMPY"
 
@@ -23,7 +23,8 @@ def array_in(name: str, data: bytes) -> npt.NDArray[Any] | None:
     if not data.startswith(_NPY):
         return None
     file = BytesIO(data)
-    try:
+    refused = ValueError, EOFError, TypeError, SyntaxError, RecursionError, SystemError, TokenError
+    with blamed_on(lambda why: FileError(name, f"cannot be read as a file of NumPy: {why[:200]}"), refused):
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         with warnings.catch_warnings():
@@ -33,8 +34,6 @@ def array_in(name: str, data: bytes) -> npt.NDArray[Any] | None:
         if prod(shape) * dtype.itemsize != len(data) - file.tell():
             raise ValueError("it is cut off, or has more behind its numbers")
         return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
-    except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, SystemError, TokenError) as error:
-        raise FileError(name, f"cannot be read as a file of NumPy: {str(error)[:200]}") from None
 
 
 def content_of(path: str | PathLike[str], rows: npt.NDArray[Any]) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from blinksim.errors import FileError, InputError, blamed_on, unknown
+from blinksim.errors import FileError, InputError, blamed_on, one_of, unknown
 from blinksim.textio.text_files import line_and_column, read_text
 from blinksim.units import parse_rate, parse_size, parse_time
 
@@ -125,10 +125,8 @@ class Entry:
 
     def choice(self, known: Collection[str], what: str) -> str:
         """One of the texts in `known`; `what` names such a thing."""
-        text = self.text()
-        if text not in known:
-            raise self.error(str(unknown(what, text, known)))
-        return text
+        with blamed_on(self.error):
+            return one_of(what, self.text(), known)
 
     def integer(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`."""

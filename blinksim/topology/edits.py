@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from blinksim.errors import InputError, blamed_on, in_runs, one_of, unknown
+from blinksim.errors import InputError, blamed_on, each_of, in_runs, one_of, unknown
 from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import expand, has_range, paired
 from blinksim.textio.text_table import count
@@ -135,8 +135,7 @@ def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topolog
     ``fabric`` stands for all switches between the nodes.
     """
     can = frozenset(abilities)
-    for ability in can:
-        one_of("ability", ability, ABILITIES)
+    each_of("ability", can, ABILITIES)
     # As of a machine file's fabric: all that joins the nodes, also where one of several switches has this
     # name.
     whole_fabric = target == FABRIC

@@ -28,7 +28,7 @@ from numbers import Rational
 from operator import attrgetter, mod
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from blinksim.errors import InputError, blamed_on, one_of, unknown
+from blinksim.errors import InputError, blamed_on, each_of, one_of, unknown
 from blinksim.units import parse_rate, whole
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ class Device:
         if not self.can:
             everything = self.kind in GPU_KINDS
             object.__setattr__(self, "can", frozenset(ABILITIES[:4] if everything else ("forward",)))
-        for ability in self.can:
-            one_of("ability", ability, ABILITIES)
+        each_of("ability", self.can, ABILITIES)
         if "reduce_into_reader" in self.can and {"hold", "reduce"} & self.can:
             raise InputError(f"device {self.name}: what reduces into readers neither holds data nor reduces in flight")
 
@@ -311,8 +310,7 @@ def check_graph(topology: Topology) -> None:
 def check_roles(topology: Topology) -> None:
     """Members and relays: known, able, and each in one role once; raises `InputError`."""
     members, relays, index = topology.members, topology.relays, topology.index
-    for name in (*members, *relays):
-        one_of("device", name, index)
+    each_of("device", (*members, *relays), index)
     both = set(members) & set(relays)
     if both:
         raise InputError(f"{', '.join(sorted(both))} cannot be member and relay at once")
@@ -528,8 +526,7 @@ def rewired(fabric: Fabric, changes: Mapping[str, str]) -> Fabric:
     default. spine_planes: of a tree, how many separate spines its planes share: 1 joins rails that have
     leaves of their own. Raises `InputError` for other keys and values, and what no fabric can be.
     """
-    for key in changes:
-        one_of("property of a fabric", key, PROPERTIES, hint=f"(as in: {EXAMPLE})")
+    each_of("property of a fabric", changes, PROPERTIES, hint=f"(as in: {EXAMPLE})")
     shape = changes.get("shape", fabric.shape)
     one_of("shape of a fabric", shape, _SHAPES, hint="(other levels are written in a machine file)")
     given: dict[str, Any] = {key: whole(changes[key], key) for key in COUNTS if key in changes}

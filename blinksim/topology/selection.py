@@ -12,7 +12,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from blinksim.errors import InfeasibleError, InputError, nearest_names, one_of
+from blinksim.errors import InfeasibleError, InputError, each_of, nearest_names
 from blinksim.graphs.connectivity import grouped, joined_labels
 from blinksim.textio.name_ranges import expand, has_range
 from blinksim.topology.elements import regarded
@@ -135,8 +135,7 @@ def select(
     if links is None and len({topology.device(name).node for name in (*chosen, *helpers)}) == 1:
         # GPUs of one node send inside it, as in a machine of that node alone.
         classes = tuple(kind for kind in classes if kind in topology.collective_links) or classes
-    for kind in classes:
-        one_of(f"link class of {topology.name}:", kind, topology.link_classes)
+    each_of(f"link class of {topology.name}:", classes, topology.link_classes)
     keep = {*chosen, *helpers}
     for name in helpers if members is None else (*chosen, *helpers):
         topology.device(name)

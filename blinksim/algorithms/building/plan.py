@@ -361,12 +361,9 @@ class Moves:
 
     def read_all(self, switch: int, group: Sequence[int]) -> None:
         """Every GPU of a group reads the sum at the same time; each copy is sent once for every reader."""
-        step = max(self._ready[switch], *(self._ready[gpu] for gpu in group))
-        self._sends += [(gpu, switch, REDUCE, step) for gpu in group] * len(group)
-        for gpu in group:
-            self._sends.append((switch, gpu, COPY, step + 1))
-            self._ready[gpu] = step + 2
-        self._ready[switch] = step + 2
+        step = self._added(switch, {}, group)
+        self._sends += [(gpu, switch, REDUCE, step) for gpu in group] * (len(group) - 1)
+        self._spread(switch, step + 1, {}, group)
 
     def _added(self, switch: int, below: Mapping[int, Sequence[int]], owners: Sequence[int] = ()) -> int:
         """The step in which everything arrives at the switch; what keeps nothing takes it in at once."""

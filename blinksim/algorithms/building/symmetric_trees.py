@@ -72,7 +72,7 @@ def add_host_trees(
         parts = [Fraction(0)] * len(pieces)
     for _, host, channel, (member, weight, own, away) in _round_robin(groups, pieces):
         root = int(hosts.device[host, member])
-        if not shares[kinds[host]] or (stands is not None and not stands.may_take(root)):
+        if not shares[kinds[host]] or (stands is not None and int(stands.group.first[root]) != root):
             continue
         part = parts[kinds[host]]
         rest = [(trees, groups[other][groups[other] != host]) for other, trees in away.items()]
@@ -136,10 +136,6 @@ class Stands:
 
     group: CommutingGroup
     counts: list[int] = field(default_factory=list)
-
-    def may_take(self, device: int) -> bool:
-        """Whether some chunk of a device does."""
-        return int(self.group.first[device]) == device
 
     def take(self, device: int, other: int) -> bool:
         """Whether the chunk of a device that another one forwards (or itself) does; counts it then."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from blinksim import data_files
 from blinksim.collective import Collective
-from blinksim.errors import BlinksimError, InputError, one_of
+from blinksim.errors import BlinksimError, InputError, each_of
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.graphs import connectivity
 from blinksim.machines import Question, load
@@ -431,8 +431,7 @@ def public_measurements(machine: str, quality: str = "ABC", *, predict: bool = T
     quality: which letters of `QUALITIES` to take; predict: also what NCCL predicts for itself. Raises
     `InputError` for machines without tables, and for other letters.
     """
-    for letter in quality:
-        one_of("quality", letter, public_tables.QUALITIES)
+    each_of("quality", quality, public_tables.QUALITIES)
     pairs = [pair for pair in with_places(public_tables.cells(machine)) if pair[0].set.quality in quality]
     if not pairs:
         raise InputError(f"{machine} has no published measurements of quality {quality}")

@@ -25,14 +25,14 @@ from math import ceil
 from typing import Any
 
 from blinksim.bounds.bound_result import NOTHING, of_blocks
-from blinksim.bounds.certificates import Certificate, Phases, differing, shown
+from blinksim.bounds.certificates import Certificate, Phases, differing, known_devices, shown
 from blinksim.bounds.claims import as_list, as_object, names, proved
 from blinksim.bounds.compute import best_known
 from blinksim.bounds.time import certificates, link_prices, message_counts
 from blinksim.bounds.time.certificates import Stated, Theorem, TimeCertificate, amount, in_words, latest
 from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.collective import EVERY, OWN, Collective
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, blamed_on, unknown
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import table
@@ -100,9 +100,8 @@ class Clock(TimeCertificate):
         if {*given} & {*taken} or not given or not taken:
             raise InputError("a clock needs sources and sinks, and no rank can be both")
         shown = [0] * len(topology.devices)
+        known_devices(topology, clocks)
         for name, value in clocks.items():
-            if name not in topology.index:
-                raise InputError(f"{name} is no device of {topology.name}")
             shown[topology.index[name]] = value
         if any(not 0 <= value <= time for value in shown):
             raise InputError(f"a clock shows less than 0 or more than {in_words(time)}")
@@ -476,7 +475,7 @@ def time_certificate_from_dict(entry: object, topology: Topology, collective: Co
     kind = fields.get("kind")
     if kind not in KINDS:
         raise unknown("kind of certificate", shown(kind).strip("'"), KINDS)
-    try:
+    with blamed_on(lambda missing: InputError(f"certificate: the {kind} has no {missing}"), KeyError):
         time = certificates.from_microseconds(fields["time_us"], "time_us")
         if kind == "windows":
             proof = proved(fields["proof"], topology, collective)
@@ -489,8 +488,6 @@ def time_certificate_from_dict(entry: object, topology: Topology, collective: Co
         else:
             place = tuple(names(part, "where") for part in as_list(fields["where"], "where"))
             found = Stated.of(_THEOREMS[kind], topology, collective, size, place, time)
-    except KeyError as missing:
-        raise InputError(f"certificate: the {kind} has no {missing.args[0]!r}") from None
     reasons = differing(fields, found.to_dict())
     if reasons:
         raise InputError("; ".join(reasons))

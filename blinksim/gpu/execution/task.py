@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TypedDict, Unpack
 
-from blinksim.errors import InputError, one_of, unknown
+from blinksim.errors import InputError, each_of, one_of, unknown
 from blinksim.gpu.execution.emulate import WIRE_PIECE, emulate
 from blinksim.gpu.execution.reference import AnyReference, Reference, References
 from blinksim.gpu.programs.dtypes import REDUCTIONS, ElementType
@@ -127,8 +127,7 @@ class RunOptions:
     def gather(cls, **keywords: Unpack[RunKeywords]) -> RunOptions:
         """Options from keywords; raises `InputError` for a name that is none, with the nearest names."""
         known = [entry.name for entry in fields(cls)]
-        for name in keywords:
-            one_of("option", name, known)
+        each_of("option", keywords, known)
         return cls(**keywords)
 
     @property

@@ -48,7 +48,6 @@ _OTHER = "name the machine that the file is of"
 _GPU, _NIC, _SWITCH, _CPU = "0x03", "0x02", "0x068000", "0x068001"
 # AMD's GPUs are processing accelerators.
 _GPU_CLASSES = (_GPU, "0x12")
-_SWITCH_ELSEWHERE = "fffffff:ff:ff.0"
 _GPU_LINKS = ("nvlink", "xgmi", "c2c")
 
 
@@ -146,7 +145,7 @@ def _links(gpu: Element, name: str, like: Topology, bus: Mapping[str, str]) -> l
             facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
             links.append(_element("c2c", facts, gpu))
         elif link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch"):
-            target, kind = (_SWITCH_ELSEWHERE, "0x068000") if other.kind == "switch" else (bus[other.name], "0x030200")
+            target, kind = _NVLINK_ENDS.get(other.kind) or (bus[other.name], "0x030200")
             facts = {"target": target, "count": str(link.lanes), "tclass": kind}
             links.append(_element("nvlink", facts, gpu))
     return links
