@@ -220,10 +220,11 @@ def one_of(what: str, name: str, known: Collection[str], *, hint: str = "") -> s
     return name
 
 
+Kinds = type[Exception] | tuple[type[Exception], ...]
+
+
 @contextmanager
-def blamed_on(
-    place: str | Callable[[str], BlinksimError], kinds: type[Exception] | tuple[type[Exception], ...] = InputError
-) -> Iterator[None]:
+def blamed_on(place: str | Callable[[str], BlinksimError], kinds: Kinds = InputError) -> Iterator[None]:
     """An `InputError` inside becomes the error at this place of a file, or one that begins with this text.
 
     One that has a place stays as it is. kinds: errors that do in place of `InputError`.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from blinksim.bounds.certificates import Cut, crossing_links, tight_limits
 from blinksim.collective import Collective
-from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology
+from blinksim.graphs.arrays import Bools, Ints, by_place, distinct, per_topology
 from blinksim.graphs.connectivity import joined_labels
 from blinksim.graphs.network import Flow, Network, whole
 from blinksim.topology.graph import Topology
@@ -49,9 +49,7 @@ def crossing_sums(topology: Topology, label: Ints, values: NDArray[Any]) -> Iter
     """What links out of every group have together, and then those into it. values: whole numbers by link."""
     a, b = (label[ends] for ends in topology.ends)
     for side in (a, b):
-        total = np.zeros(int(label.max()) + 1, dtype=values.dtype)
-        np.add.at(total, side[a != b], values[a != b])
-        yield total
+        yield by_place(np.add, side[a != b], values[a != b], int(label.max()) + 1)
 
 
 def whole_widths(topology: Topology) -> tuple[NDArray[Any], Fraction]:

@@ -42,7 +42,7 @@ from blinksim.bounds.lengths import SUMS, Lengths, Metric, branching, interchang
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs import programs
-from blinksim.graphs.arrays import Bools, Floats, Ints, distinct
+from blinksim.graphs.arrays import Bools, Floats, Ints, by_place, distinct
 from blinksim.graphs.connectivity import grouped, summed
 from blinksim.graphs.network import Flow, Network, NetworkOrbits, guard, network, network_orbits, single_orbits, whole
 from blinksim.graphs.programs import DENOMINATORS, MOST_FLOWS, Program
@@ -505,9 +505,7 @@ def tightest(net: Network, weight: Ints, sinks: Ints, orbits: Sequence[Ints] = (
     improvement.
     """
     everything, total = int(net.capacity.sum()), int(weight.sum())
-    leaving, entering = np.zeros((2, net.vertices), dtype=np.int64)
-    np.add.at(leaving, net.tail, net.capacity)
-    np.add.at(entering, net.head, net.capacity)
+    leaving, entering = (by_place(np.add, ends, net.capacity, net.vertices) for ends in (net.tail, net.head))
     # It begins with the best of the cuts around one sink.
     rest = total - weight[sinks]
     first = int(np.argmin(entering[sinks] / rest))
@@ -581,9 +579,7 @@ def strength(count: int, a: Ints, b: Ints, capacity: Ints) -> tuple[Fraction, In
     """
     part = np.arange(count, dtype=np.int64)
     ratio = Fraction(int(capacity[a != b].sum()), count - 1)
-    degree = np.zeros(count, dtype=np.int64)
-    np.add.at(degree, a, capacity)
-    np.add.at(degree, b, capacity)
+    degree = by_place(np.add, a, capacity, count) + by_place(np.add, b, capacity, count)
     least = int(degree.argmin())
     around = Fraction(int(degree[least]))
     if around < ratio:

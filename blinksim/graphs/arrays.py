@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +65,19 @@ def places(lengths: npt.NDArray[Whole]) -> Ints:
     ends = np.cumsum(lengths, dtype=np.int64)
     starts: Ints = ends - lengths
     return np.arange(ends[-1] if len(ends) else 0, dtype=np.int64) - np.repeat(starts, lengths)
+
+
+def by_place(
+    how: np.ufunc, index: npt.NDArray[np.integer[Any]], amounts: npt.NDArray[Any], count: int
+) -> npt.NDArray[Any]:
+    """What `how` makes of 0 and the amounts at each of `count` places, of whole numbers exactly.
+
+    >>> by_place(np.add, np.array([2, 0, 2]), np.array([1, 2, 3]), 4).tolist()
+    [2, 0, 4, 0]
+    """
+    found = np.zeros(count, dtype=np.result_type(amounts.dtype, np.int64))
+    how.at(found, index, amounts)
+    return found
 
 
 def occurrences(values: npt.NDArray[Whole]) -> Ints:

@@ -27,7 +27,7 @@ import numpy as np
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import Bools, Ints, Ints32, expand, occurrences, places
+from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, expand, occurrences, places
 from blinksim.schedule import loads
 from blinksim.schedule.loads import MOST_SENDS, Outline, Spread, StepLoads, chunk_parts, divided, equal_routes, rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule, of_sends
@@ -371,8 +371,7 @@ class SymmetricSchedule:
         keys, where = np.unique(key, return_inverse=True)
         # By message: its step, what all its images carry, its route, and how many images there are.
         step, route = keys // len(first) // channels, first[keys % len(first)]
-        total = np.zeros(len(keys), dtype=np.int64)
-        np.add.at(total, where, self.weighted.share_num[base.chunk])
+        total = by_place(np.add, where, self.weighted.share_num[base.chunk], len(keys))
         (tail, head), begins = self.topology.ends, table[start[route]]
         times = group.images(tail[begins], head[table[start[route + 1] - 1]])
         message, link = expand(start, table, route)
@@ -382,9 +381,8 @@ class SymmetricSchedule:
         message = message[place]
         shape = self.steps, len(pool.size)
         at, begun = step[message] * shape[1] + resource, step * shape[1] + pool.shared.of_link[begins]
-        alpha, longest = (np.zeros(shape[0] * shape[1]) for _ in range(2))
-        np.maximum.at(alpha, at, alphas[message])
-        np.maximum.at(longest, begun, overhead)
+        alpha = by_place(np.maximum, at, alphas[message], shape[0] * shape[1])
+        longest = by_place(np.maximum, begun, overhead, len(alpha))
         load = np.bincount(at, total[message] / base.share_den, len(alpha)).astype(np.float64)
         each = np.bincount(begun, overhead * times, len(alpha))
         starts = each.reshape(shape) / pool.size, longest.reshape(shape)

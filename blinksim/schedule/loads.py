@@ -29,7 +29,7 @@ import numpy.typing as npt
 from blinksim import budget
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import Floats, Ints, Ints32, distinct, expand, per_topology, places, round_robin
+from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, distinct, expand, per_topology, places, round_robin
 from blinksim.graphs.rooted_trees import height
 from blinksim.schedule.model import COPY, REDUCE, Schedule, of_sends, sums_at
 from blinksim.topology.elements import Link
@@ -79,15 +79,12 @@ class Resources:
     def longest(self, amounts: Ints) -> Fraction:
         """The most seconds that any resource takes for these bytes, one amount for each."""
         number, rates = self.classes
-        most = np.zeros(len(rates), dtype=np.int64)
-        np.maximum.at(most, number, amounts)
+        most = by_place(np.maximum, number, amounts, len(rates))
         return max((amount / rate for amount, rate in zip(most.tolist(), rates, strict=True)), default=Fraction(0))
 
     def of_links(self, amounts: Ints) -> Ints:
         """What passes every resource, from what passes every link."""
-        passing = np.zeros(len(self.rate), dtype=np.int64)
-        np.add.at(passing, self.members, np.repeat(amounts, np.diff(self.starts)))
-        return passing
+        return by_place(np.add, self.members, np.repeat(amounts, np.diff(self.starts)), len(self.rate))
 
 
 @per_topology
@@ -149,8 +146,7 @@ def sums_formed(schedule: Schedule, shared: Resources) -> tuple[Ints, Ints32]:
 def link_loads(schedule: Schedule) -> list[Fraction]:
     """The exact share of the size that each link of the topology carries."""
     send, link = expand(schedule.route_start, schedule.route_links, schedule.route)
-    total = np.zeros(len(schedule.topology.links), dtype=np.int64)
-    np.add.at(total, link, schedule.share_num[schedule.chunk[send]])
+    total = by_place(np.add, link, schedule.share_num[schedule.chunk[send]], len(schedule.topology.links))
     return [Fraction(int(value), schedule.share_den) for value in total]
 
 
@@ -331,10 +327,9 @@ def whole_loads(schedule: Schedule, spread: Spread, shared: Resources) -> tuple[
     """What passes each resource, and what stands for the whole size, as whole numbers."""
     uses = RouteUses.of(spread, shared)
     parts = lcm(*distinct(spread.count).tolist())
-    carried = np.zeros(len(spread.count), dtype=np.int64)
-    np.add.at(carried, schedule.route, schedule.share_num[schedule.chunk])
-    total = np.zeros(len(shared.rate), dtype=np.int64)
-    np.add.at(total, uses.resource, carried[uses.route] * (parts // uses.count[uses.route]) * uses.times)
+    carried = by_place(np.add, schedule.route, schedule.share_num[schedule.chunk], len(spread.count))
+    each = carried[uses.route] * (parts // uses.count[uses.route]) * uses.times
+    total = by_place(np.add, uses.resource, each, len(shared.rate))
     added, adder = sums_formed(schedule, shared)
     np.add.at(total, adder, schedule.share_num[schedule.chunk[added]] * parts)
     return total.tolist(), schedule.share_den * parts
@@ -670,9 +665,8 @@ def step_row(topology: Topology, use: LinkUse, share: float, messages: Ints) -> 
     """
     shared, overhead = resources(topology), topology.link_columns.overhead
     resource, count, started = shared.of_link, len(shared.rate), np.flatnonzero(messages)
-    alpha, most = np.zeros(count), np.zeros(count)
-    np.maximum.at(alpha, shared.members, np.repeat(use.alpha, np.diff(shared.starts)))
-    np.maximum.at(most, resource[started], overhead[started])
+    alpha = by_place(np.maximum, shared.members, np.repeat(use.alpha, np.diff(shared.starts)), count)
+    most = by_place(np.maximum, resource[started], overhead[started], count)
     load = np.asarray(shared.of_links(use.units) * (share / use.parts), dtype=np.float64)
     each = np.asarray(np.bincount(resource, overhead * messages, count), dtype=np.float64)
     return load, alpha, each, most

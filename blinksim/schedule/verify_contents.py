@@ -38,7 +38,7 @@ import numpy as np
 
 from blinksim.collective import EVERY, OWN, ROOT, SOME
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, fronts, occurrences
+from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, distinct, fronts, occurrences
 from blinksim.schedule.model import COPY, REDUCE, Schedule, repeated_reads
 from blinksim.textio.text_table import count
 
@@ -105,8 +105,8 @@ def wrong_chunks(schedule: Schedule, shares: Sequence[Fraction] | None = None) -
         blocks = Blocks.single(schedule) if routing is None else Blocks.of_tokens(schedule)
         yield from wrong_blocks(schedule, blocks, schedule.share_num)
         return
-    sums = np.zeros(n, dtype=np.int64)
-    np.add.at(sums, schedule.origin if ends[OWN] == "starts with" else schedule.target, schedule.share_num)
+    holder = schedule.origin if ends[OWN] == "starts with" else schedule.target
+    sums = by_place(np.add, holder, schedule.share_num, n)
     for rank, held in enumerate(sums.tolist()):
         found, share = Fraction(held, schedule.share_den), Fraction(1, n) if shares is None else shares[rank]
         if found != share:
@@ -164,8 +164,7 @@ def wrong_blocks(schedule: Schedule, blocks: Blocks, share_num: Ints) -> Iterato
     for chunk in np.flatnonzero(blocks.of < 0)[:1]:
         yield f"chunk {chunk} is of tokens that the routing does not have: no such ranks are wanted from there"
         return
-    sums = np.zeros(len(blocks.size), dtype=np.int64)
-    np.add.at(sums, blocks.of, share_num)
+    sums = by_place(np.add, blocks.of, share_num, len(blocks.size))
     # bytes / size = share_num / share_den, in lowest terms of the constants so that products stay small.
     unit = Fraction(schedule.share_den, schedule.topology.ranks if data is None else data.size)
     wanted = blocks.size if data is None else data.amounts
@@ -467,9 +466,7 @@ def scratch(schedule: Schedule, times: Ints | None = None, orbit: Ints | None = 
 def most_held(weight: Ints, first: Ints, end: Ints) -> int:
     """The largest sum, over time, of the weights of what comes at `first` and is gone at `end`."""
     when, where = np.unique(np.concatenate((first, end)), return_inverse=True)
-    change = np.zeros(len(when), dtype=np.int64)
-    np.add.at(change, where, np.concatenate((weight, -weight)))
-    return int(np.cumsum(change).max())
+    return int(np.cumsum(by_place(np.add, where, np.concatenate((weight, -weight)), len(when))).max())
 
 
 def stays(schedule: Schedule) -> tuple[Ints, Ints, Ints, Ints]:

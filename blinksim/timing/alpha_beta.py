@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Floats, Ints, Ints32, expand
+from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, expand
 from blinksim.results import Term
 from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
@@ -130,8 +130,7 @@ class Starts:
         """
         place, path = expand(self.start, np.arange(len(self.resource), dtype=np.int32), routes)
         resource, overhead = self.resource[path], self.overhead[path]
-        longest = np.zeros(resources)
-        np.maximum.at(longest, resource, overhead)
+        longest = by_place(np.maximum, resource, overhead, resources)
         weight = overhead if times is None else overhead * times[place]
         return np.asarray(np.bincount(resource, weight, resources)), longest
 
@@ -225,8 +224,7 @@ def crossed(
     """
     place, entry = expand(occupied.start, occupied.entries, used)
     resource = occupied.resource[entry]
-    alpha = np.zeros(resources)
-    np.maximum.at(alpha, resource, alphas[used][place])
+    alpha = by_place(np.maximum, resource, alphas[used][place], resources)
     load = np.bincount(resource, carried[place] * occupied.part[entry], resources)
     return np.asarray(load, dtype=np.float64), alpha
 
@@ -263,9 +261,8 @@ class _Steps:
             reduces, devices = timed.op == REDUCE, len(timed.topology.devices)
             place = step.astype(np.int64) * devices + timed.dst
             found, where = np.unique(place[reduces], return_inverse=True)
-            most = np.zeros(len(used))
-            np.maximum.at(most, found // devices, np.bincount(where, _shares(timed)[reduces], len(found)))
-            self.reduced = float(most.sum())
+            sums = np.bincount(where, _shares(timed)[reduces], len(found))
+            self.reduced = float(by_place(np.maximum, found // devices, sums, len(used)).sum())
         else:
             given = timed if isinstance(timed, StepLoads) else timed.step_loads
             shared = given.shared
@@ -304,8 +301,7 @@ def _busiest(held: Floats, sorts: tuple[npt.NDArray[np.str_], Places]) -> tuple[
 
     sorts: the classes, and that of each resource.
     """
-    most = np.zeros(len(sorts[0]))
-    np.maximum.at(most, sorts[1], held)
+    most = by_place(np.maximum, sorts[1], held, len(sorts[0]))
     by_class = {str(sorts[0][place]): float(most[place]) for place in np.argsort(-most, kind="stable")}
     # Of resources that differ by rounding alone, the first is named.
     return int(np.argmax(held > held.max() * (1 - 1e-9))), by_class

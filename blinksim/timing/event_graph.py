@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, expand, fronts
+from blinksim.graphs.arrays import Bools, Floats, Ints, by_place, distinct, expand, fronts
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.verify_contents import connections
@@ -321,9 +321,7 @@ class Work:
     @cached_property
     def load(self) -> Ints:
         """Ticks that one piece of everything occupies each resource."""
-        total = np.zeros(int(self.graph.resource.max(initial=-1)) + 1, dtype=np.int64)
-        np.add.at(total, self.graph.resource, self.hold)
-        return total
+        return by_place(np.add, self.graph.resource, self.hold, int(self.graph.resource.max(initial=-1)) + 1)
 
     @cached_property
     def head(self) -> Ints:

@@ -48,7 +48,7 @@ import numpy as np
 
 from blinksim.budget import check_events, most_events
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Ints, distinct, per_topology, places
+from blinksim.graphs.arrays import Ints, by_place, distinct, per_topology, places
 from blinksim.timing.event_graph import EventGraph, Run, ScheduleGraph, Work
 from blinksim.timing.simulation_options import Options
 
@@ -189,8 +189,7 @@ def _levels(graph: EventGraph) -> list[_Level]:
     tall = int(graph.level.max()) + 1
     limits = np.searchsorted(graph.level[order], np.arange(tall + 1)).tolist()
     where[order] = np.arange(graph.count) - np.repeat(limits[:-1], np.diff(limits))
-    last_use = np.zeros(tall, dtype=np.int64)
-    np.maximum.at(last_use, graph.level[graph.before], graph.level[graph.after])
+    last_use = by_place(np.maximum, graph.level[graph.before], graph.level[graph.after], tall)
     levels = []
     for number, edges in enumerate(graph.by_level):
         stages = order[limits[number] : limits[number + 1]]
@@ -539,8 +538,7 @@ def makespan(work: Work, pieces: int, *, turns: bool = False) -> int | None:
     start, hold, lag = int(work.release[0]), int(work.hold[0]), int(work.lag[0])
     if not len(graph.after):
         after = work.lag - work.hold
-        most = np.zeros(len(work.load), dtype=np.int64)
-        np.maximum.at(most, graph.resource, after)
+        most = by_place(np.maximum, graph.resource, after, len(work.load))
         # If these differ, the last piece served need not be the last delivered.
         return None if (after != most[graph.resource]).any() else start + int((work.load * pieces + most).max())
     alike = (work.hold == hold).all() and (work.lag == lag).all() and not (turns and pieces > 1)

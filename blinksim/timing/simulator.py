@@ -18,7 +18,7 @@ import numpy as np
 from blinksim.budget import most_events
 from blinksim.collective import busbw_factor
 from blinksim.errors import BlinksimError, InputError
-from blinksim.graphs.arrays import Floats, Ints, distinct
+from blinksim.graphs.arrays import Floats, Ints, by_place, distinct
 from blinksim.results import Rates, Result, Term, keyed
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
@@ -186,8 +186,7 @@ class Timeline(Rates, Result):
     @cached_property
     def uses(self) -> tuple[Use, ...]:
         """The use of every link, bus, device capacity and reducer, busiest first."""
-        share = np.zeros(len(self.work.load), dtype=np.int64)
-        np.add.at(share, self.graph.resource, self.graph.share)
+        share = by_place(np.add, self.graph.resource, self.graph.share, len(self.work.load))
         scale = self.size / self.schedule.share_den
         rows = []
         for number in distinct(self.graph.resource[~self.graph.timeless]).tolist():

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, PluginError
-from blinksim.graphs.arrays import Floats, Ints, Ints32
+from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place
 from blinksim.graphs.connectivity import grouped, summed
 from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parents
 from blinksim.packing.tree_columns import Order, disjoint_cycles, hamiltonian
@@ -606,8 +606,7 @@ def ring_rate(topology: Topology, rings: list[Order]) -> Fraction:
     use, _ = uses_of_messages(topology, *ends)
     shared = resources(topology)
     # What devices carry in all does not count here.
-    amounts = np.zeros(len(shared.rate), dtype=np.int64)
-    np.add.at(amounts, shared.of_link, use.on().units)
+    amounts = by_place(np.add, shared.of_link, use.on().units, len(shared.rate))
     return use.parts * len(rings) / shared.longest(amounts)
 
 
