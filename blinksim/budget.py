@@ -6,7 +6,7 @@ import ctypes
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from math import isqrt
@@ -140,15 +140,6 @@ def check(what: str, topology: Topology, seconds: float, instead: str) -> None:
             f"{len(topology.links):,} links); a machine like this works up to about {_rounded(most):,} ranks: take a "
             f"smaller one, or {instead}"
         )
-
-
-def check_routes(what: str, topology: Topology, pairs: Sequence[tuple[int, int]]) -> None:
-    """Raises `InfeasibleError` if the routes between these pairs of devices would take minutes to find."""
-    if of_routes(len(topology.links), min(topology.ranks, len(pairs))) <= MOST_SECONDS:
-        return
-    seconds = of_routes(topology.router.looked_at, topology.router.searches(pairs))
-    instead = "another algorithm, such as chain or ring, whose ranks send to their neighbours"
-    check(f"finding the routes of {what}", topology, seconds, instead)
 
 
 def words(seconds: float) -> str:

@@ -109,6 +109,19 @@ class Result(Tabular):
         return f"<{type(self).__name__}: {self.sentence()}>"
 
 
+class Rate:
+    """A result with a `rate` in bytes/s gives it in GB/s as well."""
+
+    __slots__ = ()
+
+    rate: Fraction
+
+    @property
+    def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
+        """`rate` in GB/s."""
+        return in_GBps(self.rate)
+
+
 class Rates:
     """A result with an `algbw` and a `busbw` in bytes/s gives them in GB/s as well."""
 

@@ -13,7 +13,6 @@ from fractions import Fraction
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import ON_TREES, Algorithm
 from blinksim.collective import EVERY, Collective
-from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -25,8 +24,6 @@ ENTRY = Algorithm(
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule: a chunk for every GPU and switch; raises `InfeasibleError` without a switch that does it."""
     plan = SwitchPlan(topology, collective, "nvls")
-    if len(plan.groups) > 1 and not plan.switches_of(plan.ranks, ("multicast", "reduce_into_reader")):
-        raise InfeasibleError("nvls is for GPUs on one switch; nvls_tree and sharp join the nodes as well")
     owners = [collective.root] if collective.rooted else range(len(plan.ranks))
     for switch, part in plan.reading_switches(plan.ranks).items():
         for owner in owners:

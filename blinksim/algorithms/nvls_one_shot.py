@@ -10,7 +10,6 @@ from __future__ import annotations
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
@@ -20,8 +19,6 @@ ENTRY = Algorithm(("allreduce",), "every GPU reads the sum from the switches", s
 def build(topology: Topology, collective: Collective) -> Schedule:
     """A chunk for every switch; raises `InfeasibleError` without a switch that reduces into readers."""
     plan = SwitchPlan(topology, collective, "nvls_one_shot")
-    if len(plan.groups) > 1 and not plan.switches_of(plan.ranks, ("reduce_into_reader",)):
-        raise InfeasibleError("nvls_one_shot is for GPUs on one switch; nvls_tree and sharp join the nodes as well")
     for switch, part in plan.reading_switches(plan.ranks, ("reduce_into_reader",)).items():
         moves = Moves(plan)
         moves.read_all(switch, plan.ranks)

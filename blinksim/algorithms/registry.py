@@ -125,11 +125,6 @@ class Algorithm:
     home: str = ""
     name: str = ""
 
-    @property
-    def asked_as(self) -> str:
-        """The name by which any process finds the entry: with the file that registers it, if one does."""
-        return f"{self.home}:{self.name}" if self.home else self.name
-
     def supports(self, collective: str) -> bool:
         more = (self.traffic and collective == ALLTOALLV) or (self.tokens and collective in OF_EXPERTS)
         return more or collective in self.collectives

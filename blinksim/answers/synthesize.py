@@ -376,9 +376,7 @@ class Synthesis(Rates, Result):
         found = self.compact.rate if isinstance(self.compact, SymmetricSchedule) else rate(self.compact)
         return found or Fraction(0)
 
-    @property
-    def algbw(self) -> Fraction:
-        return self.rate
+    algbw = rate
 
     @property
     def busbw(self) -> Fraction:

@@ -14,14 +14,14 @@ from typing import Any
 from blinksim.bounds.certificates import Certificate, Partition, Phases
 from blinksim.bounds.lengths import Lengths
 from blinksim.collective import Collective, busbw_factor
-from blinksim.results import Rates, Result, keyed
+from blinksim.results import Rate, Rates, Result, keyed
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, in_GBps
+from blinksim.units import exact_GBps
 
 
 @dataclass(frozen=True)
-class Bound:
+class Bound(Rate):
     """An upper bound: no schedule that meets `assumes` has a higher algbw than `rate`.
 
     Attributes
@@ -72,11 +72,6 @@ class Bound:
     def kind(self) -> str:
         """``exact`` or ``upper``."""
         return "exact" if self.exact else "upper"
-
-    @property
-    def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
-        """`rate` in GB/s."""
-        return in_GBps(self.rate)
 
     def check(self, topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> list[str]:
         """Reasons why the certificate does not prove the rate, in this scope; empty if it does.
@@ -194,14 +189,12 @@ class BoundResult(Rates, Result):
         """algbw of the headline in bytes/s, where switches only forward."""
         return self.headline.rate
 
+    algbw = rate
+
     @property
     def most(self) -> Fraction:
         """algbw of `leading` in bytes/s, where switches do what they can."""
         return self.leading.rate
-
-    @property
-    def algbw(self) -> Fraction:
-        return self.rate
 
     @property
     def busbw(self) -> Fraction:

@@ -353,7 +353,7 @@ def calibrate(options: Calibrate) -> None:
 
 def _on_gpus(options: Calibrate) -> None:
     """Measures and fits here, and writes and shows what was found."""
-    from blinksim.answers.measurements.execution_fit import calibrate_gpus, processes, times_words
+    from blinksim.answers.measurements.execution_fit import NCCL, calibrate_gpus, processes
     from blinksim.gpu.execution.run import GpuClock
 
     target, machine = options.output, options.machine
@@ -380,8 +380,12 @@ def _on_gpus(options: Calibrate) -> None:
                 scale, unit = 1e12, "us/MB"
             cells.append((row.name.removesuffix("_s"), *_fitted(row, scale, unit)))
         click.echo(table(("constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)) + "\n")
-        for words in times_words(result):
-            click.echo(f"  missed most  {words}")
+        ours = [(case, time) for case, time in result.measured if case.algorithm != NCCL]
+        rows = [(p / time - 1, case, time) for (case, time), p in zip(ours, fit.predicted, strict=True)]
+        for off, case, time in sorted(rows, key=lambda row: -abs(row[0]))[:3]:
+            ran = f"{case.algorithm} {case.collective} of {format_size(case.size)} on {case.gpus} GPUs"
+            missed = f"{case.protocol}: {format_time(time)}, predicted {100 * off:+.1f} %"
+            click.echo(f"  missed most  {ran}, {missed}")
         if result.nccl is not None:
             _show_nccl(result.nccl)
         if fit.kept:

@@ -829,5 +829,8 @@ def _grid(a: Ints, b: Ints) -> tuple[Ints, Ints]:
 def searched(what: str, topology: Topology, src: Ints, dst: Ints) -> list[tuple[int, ...]]:
     """The routes between devices; raises `InfeasibleError` if they would take minutes to find."""
     ends = list(zip(src.tolist(), dst.tolist(), strict=True))
-    budget.check_routes(what, topology, ends)
+    if budget.of_routes(len(topology.links), min(topology.ranks, len(ends))) > budget.MOST_SECONDS:
+        seconds = budget.of_routes(topology.router.looked_at, topology.router.searches(ends))
+        instead = "another algorithm, such as chain or ring, whose ranks send to their neighbours"
+        budget.check(f"finding the routes of {what}", topology, seconds, instead)
     return [topology.router.route(a, b) for a, b in ends]

@@ -111,10 +111,6 @@ class Entry:
     def is_mapping(self) -> bool:
         return isinstance(self.node, yaml.MappingNode)
 
-    @property
-    def is_list(self) -> bool:
-        return isinstance(self.node, yaml.SequenceNode)
-
     def text(self, limit: int = 2000) -> str:
         """A text that is not empty, of at most `limit` characters."""
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value.strip():

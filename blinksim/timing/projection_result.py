@@ -12,17 +12,17 @@ from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.formats.shipped.known_gpus import UNTOLD
 from blinksim.graphs.connectivity import grouped
-from blinksim.results import Rates, Result, Term, keyed
+from blinksim.results import Rate, Rates, Result, Term, keyed
 from blinksim.textio.link_rates import RATES
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology.cluster import on_every_node
 from blinksim.topology.elements import ON_NODE, titled
 from blinksim.topology.graph import Topology
-from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
+from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class Ceiling(Rate):
     """An upper bound on algbw, bytes/s (`blinksim.bounds.quick`): why it holds, and for what.
 
     assumes: what schedules and switches may do; empty if it holds for every schedule. scope: the kind of
@@ -40,11 +40,6 @@ class Ceiling:
     in_network: tuple[Fraction, str] | None = None
     searched: bool = True
     rates: str = ""
-
-    @property
-    def rate_GBps(self) -> float:  # noqa: N802 - GBps is the unit's name
-        """rate in GB/s."""
-        return in_GBps(self.rate)
 
 
 # Details of timed programs in a projection that hold for all sizes, as `keyed` takes them.

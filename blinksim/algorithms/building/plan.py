@@ -449,6 +449,9 @@ class SwitchPlan(Plan):
         Raises `InfeasibleError` if there are none.
         """
         rates = self.switches_of(group, abilities)
+        if not rates and group == self.ranks and len(self.groups) > 1:
+            where = "is for GPUs on one switch; nvls_tree and sharp join the nodes as well"
+            raise InfeasibleError(f"{self.algorithm} {where}")
         if not rates:
             needs = "a switch that multicasts and reduces into readers, linked to all GPUs of a node"
             edit = "'nvswitch can=forward,multicast,reduce_into_reader'"

@@ -46,7 +46,7 @@ from blinksim.textio.text_files import read_rows
 from blinksim.timing.measured_constants import ExecutionRates, FitError, Origin
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import one_switch
-from blinksim.units import format_size, format_time, size_of
+from blinksim.units import format_size, size_of
 
 # Every rank's slice has whole lines of memory, as nccl-tests makes it.
 _LINE = 128
@@ -419,14 +419,3 @@ def at_ports(rates: ExecutionRates, factor: float) -> ExecutionRates:
     """
     ports = replace(rates.ports, out=rates.ports.out * factor, into=rates.ports.into * factor)
     return replace(rates, ports=ports, error=None)
-
-
-def times_words(found: GpuCalibration) -> list[str]:
-    """The runs that the constants miss most, worst first, as lines of text."""
-    ours = [(case, time) for case, time in found.measured if case.algorithm != NCCL]
-    rows = [(p / time - 1, case, time) for (case, time), p in zip(ours, found.execution.predicted, strict=True)]
-    lines = []
-    for off, case, time in sorted(rows, key=lambda row: -abs(row[0]))[:3]:
-        ran = f"{case.algorithm} {case.collective} of {format_size(case.size)} on {case.gpus} GPUs"
-        lines.append(f"{ran}, {case.protocol}: {format_time(time)}, predicted {100 * off:+.1f} %")
-    return lines

@@ -433,7 +433,15 @@ def _unlike_nodes(facts: Delays) -> tuple[frozenset[int], ...]:
     return (*found.values(),) if len({node[rank] for rank in ranks}) > 1 else ()
 
 
-class OneStep(Theorem):
+class _Spreading(Theorem):
+    """It says something where what one rank has must reach all others."""
+
+    @classmethod
+    def applies(cls, facts: Delays) -> bool:
+        return spreads(facts)
+
+
+class OneStep(_Spreading):
     """Before two messages in a row can arrive, every rank needs a message of its own from every source.
 
     What arrives later than `most` less the least time of a message cannot be sent on. So a source sends each
@@ -455,10 +463,6 @@ class OneStep(Theorem):
         self.bytes, self.must = Fraction(size, 1 if whole else self.n), self.each * (self.n - 1)
 
     @classmethod
-    def applies(cls, facts: Delays) -> bool:
-        return spreads(facts)
-
-    @classmethod
     def places(cls, facts: Delays) -> list[Place]:
         return [((name,),) for name in _unlike_sources(facts)]
 
@@ -477,7 +481,7 @@ class OneStep(Theorem):
         return f"before {before} nothing can be passed on, so {must}, which takes {in_words(time)}"
 
 
-class Informed(Theorem):
+class Informed(_Spreading):
     """One rank cannot have told all others sooner than messages can spread."""
 
     kind = "informed"
@@ -488,10 +492,6 @@ class Informed(Theorem):
         if found is None:
             raise InputError(f"informed says nothing about {facts.collective} here")
         self.spreading, self.jumps, self.must, self.unit = found, [found.jumps(self.n)], self.n, 1
-
-    @classmethod
-    def applies(cls, facts: Delays) -> bool:
-        return spreads(facts)
 
     def there(self, time: int) -> int:
         return sum(bisect_left(jumps, time) for jumps in self.jumps)
