@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-import numpy as np
-
 from blinksim.algorithms.blink import MOST_RANKS
 from blinksim.algorithms.blinkplus import helped_trees
 from blinksim.algorithms.building.branching_trees import add_paths, shared_out
@@ -34,7 +32,7 @@ from blinksim.bounds.optimum import Hop, best_trees, tightest
 from blinksim.budget import Progress, Watch
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
-from blinksim.graphs.arrays import side_by_side
+from blinksim.graphs.arrays import scattered, side_by_side
 from blinksim.graphs.network import Network, network, network_orbits
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
 from blinksim.packing import forest as forests
@@ -290,8 +288,7 @@ class _Builder:
         whole = self.collective.name != "allreduce" and len(net.members) == self.topology.ranks
         if whole and own.exact and own.scope == "cut":
             return self.bound.rate / net.unit / sum(weights.values())
-        weight = np.zeros(net.vertices, dtype=np.int64)
-        weight[list(weights)] = list(weights.values())
+        weight = scattered(list(weights), list(weights.values()), net.vertices, 0)
         return tightest(net, weight, net.members[weight[net.members] < weight.sum()])[0]
 
     # --- allreduce ----------------------------------------------------------------------------------------------

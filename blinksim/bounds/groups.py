@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from blinksim.bounds.certificates import Cut, crossing_links, tight_limits
 from blinksim.collective import Collective
-from blinksim.graphs.arrays import Bools, Ints, by_place, distinct, per_topology
+from blinksim.graphs.arrays import Bools, Ints, by_place, distinct, per_topology, scattered
 from blinksim.graphs.connectivity import joined_labels
 from blinksim.graphs.network import Flow, Network, whole
 from blinksim.topology.graph import Topology
@@ -40,9 +40,7 @@ class Grouping:
     @classmethod
     def of(cls, sort: str, devices: Ints, number: Ints, keys: Sequence[object], size: int) -> Grouping:
         """From positions of devices, and the numbers of their groups. size: of all devices."""
-        label = np.full(size, len(keys))
-        label[devices] = number
-        return cls(sort, label, keys)
+        return cls(sort, scattered(devices, number, size, len(keys)), keys)
 
 
 def crossing_sums(topology: Topology, label: Ints, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
@@ -81,8 +79,7 @@ def groupings(topology: Topology) -> tuple[Grouping, ...]:
     # The forwarders that lead, within their node, to one member only, such as the NICs of a GPU and the PCIe
     # switch that they share: they are private to it.
     node, (src, dst) = topology.device_nodes, topology.ends
-    rank = np.full(size, -1)
-    rank[members] = ranks
+    rank = scattered(members, ranks, size)
     member = rank >= 0
     inner = (node[src] == node[dst]) & (node[src] >= 0)
     between = inner & ~member[src] & ~member[dst]
@@ -90,8 +87,7 @@ def groupings(topology: Topology) -> tuple[Grouping, ...]:
     out, back = inner & ~member[src] & member[dst], inner & member[src] & ~member[dst]
     near = beside[np.concatenate([src[out], dst[back]])]
     near, end = np.divmod(distinct(near * size + np.concatenate([dst[out], src[back]])), size)
-    only = np.full(size, -1)
-    only[near] = rank[end]
+    only = scattered(near, rank[end], size)
     only[np.bincount(near, minlength=size) > 1] = -1
     number = np.where(member, rank, only[beside])
     devices = np.flatnonzero(number >= 0)
@@ -147,8 +143,7 @@ def _below_switches(topology: Topology) -> Iterator[Grouping]:
     while new := {there for here in beside for there in trunks[here] if there not in levels}:
         levels |= dict.fromkeys(new, max(levels.values()) + 1)
         beside = new
-    level = np.full(len(node), -1)
-    level[list(levels)] = list(levels.values())
+    level = scattered(list(levels), list(levels.values()), len(node))
     low, high = np.minimum(level[src], level[dst]), np.maximum(level[src], level[dst])
     # Links within a level, as between the groups of a dragonfly, belong to the level above it.
     below = np.where(low < high, high, np.where(high < 0, 0, len(node)))

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, per_topology, transport
+from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, per_topology, scattered, transport
 from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.programs import Program, agree
 from blinksim.schedule.candidate import Pool
@@ -389,8 +389,7 @@ def symmetric_rails(topology: Topology) -> SymmetricRails | None:
     # What enters the second node, as it enters the first.
     back = [[tuple(_images(group, -elements[1:2], route)[0].tolist()) for route in routes] for routes in inward]
     up, down = Images(group, elements, outward), Images(group, elements, back)
-    rank = np.full(len(node), -1, dtype=np.int64)
-    rank[members] = np.arange(len(members))
+    rank = scattered(members, np.arange(len(members)), len(node))
     src, dst = (ends.astype(np.int64) for ends in topology.ends)
     exits, entries = up.ends(dst, -1), down.ends(src, 0)
     return SymmetricRails(topology, rank[device], Images(group, elements, inside), up, down, exits, entries, group)

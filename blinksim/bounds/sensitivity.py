@@ -30,7 +30,7 @@ from blinksim.bounds.quick import unit_lengths
 from blinksim.budget import words
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import distinct, scattered
 from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.network import whole
 from blinksim.results import keyed
@@ -285,8 +285,7 @@ def levels(topology: Topology) -> Iterator[tuple[str, Grouping]]:
             yield "GPU", found
         elif (held := np.flatnonzero(single)).size > 1:
             # Parts without members do not count.
-            place = np.full(len(found.keys) + 1, len(held))
-            place[held] = np.arange(len(held))
+            place = scattered(held, np.arange(len(held)), len(found.keys) + 1, len(held))
             base = int(node.max()) + 2
             widest = int(np.bincount(distinct(number * base + node[members] + 1) // base).max())
             name = "node" if widest == 1 else f"{widest} nodes"

@@ -80,6 +80,17 @@ def by_place(
     return found
 
 
+def scattered(index: Any, values: Any, shape: int | tuple[int, ...], other: Any = -1) -> npt.NDArray[Any]:
+    """An array of this shape with `values` at `index`, and `other`, whose type all have, everywhere else.
+
+    >>> scattered([2, 0], [7, 8], 4).tolist()
+    [8, -1, 7, -1]
+    """
+    found = np.full(shape, other)
+    found[index] = values
+    return found
+
+
 def occurrences(values: npt.NDArray[Whole]) -> Ints:
     """How often the value of every entry came before it.
 
@@ -127,9 +138,7 @@ def partners(tail: Ints, head: Ints, *alike: Ints) -> Ints | None:
     sides = ((tail, head), (head, tail), *zip(alike, alike, strict=True))
     if not all(np.array_equal(one[ahead], other[back]) for one, other in sides):
         return None
-    partner = np.empty_like(ahead)
-    partner[ahead] = back
-    return partner
+    return scattered(ahead, back, len(ahead))
 
 
 def round_robin(count: int) -> tuple[Ints, Ints]:

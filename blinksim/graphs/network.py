@@ -15,7 +15,7 @@ from math import gcd, lcm
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints, partners
+from blinksim.graphs.arrays import Bools, Ints, partners, scattered
 from blinksim.topology.graph import Topology
 
 
@@ -222,9 +222,8 @@ class Flow:
 
     def side(self, *, sink: bool = False) -> Bools:
         """The vertices on the source's (or the sink's) side of that least cut which is nearest to it."""
-        inside, solver = np.zeros(self._vertices, dtype=bool), self._solver
-        inside[solver.get_sink_side_min_cut() if sink else solver.get_source_side_min_cut()] = True
-        return inside
+        cut = self._solver.get_sink_side_min_cut() if sink else self._solver.get_source_side_min_cut()
+        return scattered(cut, True, self._vertices, False)
 
     def carried(self) -> Ints:
         """What every arc carries, in the order in which the arcs were given."""

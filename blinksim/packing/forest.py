@@ -53,7 +53,7 @@ import numpy as np
 from blinksim.bounds.optimum import strength, tightest, undirected
 from blinksim.errors import BlinksimError, InfeasibleError
 from blinksim.graphs import programs
-from blinksim.graphs.arrays import Ints, distinct, partners
+from blinksim.graphs.arrays import Ints, distinct, partners, scattered
 from blinksim.graphs.connectivity import distances, grouped, summed
 from blinksim.graphs.digraph import CutPool, Digraph
 from blinksim.graphs.network import Flow, Network, NetworkOrbits, guard, single_orbits, whole
@@ -263,8 +263,7 @@ def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fra
     common = lcm(*(Fraction(value).denominator for value in ratio.values()))
     if common * sum(ratio.values()) > MOST_PARTS:
         return None
-    weight = np.zeros(net.vertices, dtype=np.int64)
-    weight[list(ratio)] = [int(value * common) for value in ratio.values()]
+    weight = scattered(list(ratio), [int(value * common) for value in ratio.values()], net.vertices, 0)
     roots = dict.fromkeys(np.flatnonzero(weight).tolist(), 1)
     sinks = net.members[weight[net.members] < weight.sum()]
     factors, capacities = list[Fraction](), list[tuple[Fraction, ...]]()
@@ -348,8 +347,8 @@ class _Entries:
         self.tails = np.empty((self.count, self.classes), dtype=np.int64)
         for number, ends in enumerate(heads.T):
             self.tails[ends, number] = np.arange(self.count)
-        level, far = np.full(self.count, -1), distances(0, heads.tolist().__getitem__)
-        level[list(far)] = list(far.values())
+        far = distances(0, heads.tolist().__getitem__)
+        level = scattered(list(far), list(far.values()), self.count)
         self.order = np.argsort(level, kind="stable")[1:]
         self.vertex, self.number = np.nonzero((level[self.tails] < level[:, None]) & (level[self.tails] >= 0))
 
@@ -652,8 +651,7 @@ def route_flows(
             numbers, unit = whole([(value, 1) for value in row])
             guard(sum(numbers))
             reverse = replace(net, capacity=np.array(numbers, dtype=np.int64)).reversed()
-            weight = np.zeros(net.vertices, dtype=np.int64)
-            weight[list(commodity.weights)] = list(commodity.weights.values())
+            weight = scattered(list(commodity.weights), list(commodity.weights.values()), net.vertices, 0)
             ratio, _ = tightest(reverse, weight, np.array([commodity.source], dtype=np.int64))
             rates.append(ratio * unit)
         return min(rates), parts

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology, side_by_side
+from blinksim.graphs.arrays import Bools, Ints, distinct, per_topology, scattered, side_by_side
 from blinksim.graphs.connectivity import breadth_first, grouped, path_to, summed
 from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import SharedCapacity
@@ -358,15 +358,13 @@ def read_hosts(topology: Topology) -> Hosts | None:
     # In the order of their first devices.
     nodes, first = np.unique(node, return_index=True)
     used = used[np.argsort(first[np.searchsorted(nodes, used)])]
-    host = np.full(int(node.max()) + 2, -1)
-    host[used] = np.arange(len(used))
+    host = scattered(used, np.arange(len(used)), int(node.max()) + 2)
     inside = np.flatnonzero(host[node] >= 0)
     inside = inside[np.argsort(parts.slot[inside], kind="stable")]
     device = _rows(host[node][inside], inside, len(used))
     if device is None or not (ranked[device] == ranked[device[0]]).all():
         return None
-    local = np.zeros(len(node), dtype=np.int64)
-    local[device] = np.arange(device.shape[1])
+    local = scattered(device, np.arange(device.shape[1]), len(node), 0)
     owner = np.maximum(host[a], host[b])
     tables = []
     for chosen, near, far in (

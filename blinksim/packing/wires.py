@@ -16,7 +16,7 @@ from operator import or_
 
 import numpy as np
 
-from blinksim.graphs.arrays import Floats, Ints
+from blinksim.graphs.arrays import Floats, Ints, scattered
 from blinksim.topology.graph import Topology
 
 # More than any price.
@@ -214,8 +214,7 @@ MOST_IN_CLIQUE, _MOST_SEQUENCES = 4, 4000
 
 def cliques(wires: Wires, most: int) -> list[Clique]:
     """All sets of 1 to `most` ranks of which each has a link to each."""
-    joined = np.zeros((wires.ranks, wires.ranks), dtype=bool)
-    joined[wires.src, wires.dst] = True
+    joined = scattered((wires.src, wires.dst), True, (wires.ranks, wires.ranks), False)
     groups = (group for count in range(1, most + 1) for group in combinations(range(wires.ranks), count))
     joined &= joined.T
     return [group for group in groups if all(joined[pair] for pair in combinations(group, 2))]

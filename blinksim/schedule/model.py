@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError, blamed_on
-from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, places
+from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, places, scattered
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count, names
 from blinksim.topology.elements import BRANCHING
@@ -193,9 +193,8 @@ class Schedule(Tabular):
     @cached_property
     def rank_of(self) -> Ints32:
         """Rank of each device, -1 for devices without one."""
-        ranks = np.full(len(self.topology.devices), -1, dtype=np.int32)
-        ranks[self.topology.member_places] = np.arange(self.topology.ranks, dtype=np.int32)
-        return ranks
+        ranks = np.arange(self.topology.ranks, dtype=np.int32)
+        return scattered(self.topology.member_places, ranks, len(self.topology.devices), np.int32(-1))
 
     @cached_property
     def device_of(self) -> Ints32:
@@ -529,8 +528,7 @@ def switches(schedule: Schedule) -> set[int]:
     topology = schedule.topology
     if not topology.in_network:
         return set()
-    ends = np.zeros(len(topology.devices), dtype=np.bool_)
-    ends[schedule.src] = ends[schedule.dst] = True
+    ends = scattered(np.append(schedule.src, schedule.dst), True, len(topology.devices), False)
     # Of thousands of devices, most are members, which are GPUs and tiles.
     ends[topology.member_places] = False
     return {end for end in np.flatnonzero(ends).tolist() if topology.devices[end].in_network}
@@ -676,8 +674,7 @@ def repeated_reads(schedule: Schedule) -> Bools:
     """
     into = np.flatnonzero(np.isin(schedule.dst, _readers(schedule)) & (schedule.op == REDUCE))
     columns = (schedule.chunk, schedule.src, schedule.dst, schedule.step)
-    found = np.zeros(len(schedule.src), dtype=np.bool_)
-    found[into] = True
+    found = scattered(into, True, len(schedule.src), False)
     if len(into):
         _, first = np.unique(np.stack([column[into] for column in columns]), axis=1, return_index=True)
         found[into[first]] = False

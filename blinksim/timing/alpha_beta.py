@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, expand
+from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, expand, scattered
 from blinksim.results import Term
 from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
@@ -490,9 +490,7 @@ def _served(resource: Ints, ready: Floats, hold: Floats, busy: Floats) -> Floats
     begin: Floats = np.maximum.accumulate(came - before + lift) - lift + before
     np.maximum.at(until, resource, begin + hold)
     np.add.at(work, resource, hold)
-    found = np.zeros(len(order))
-    found[order] = begin
-    return found
+    return scattered(order, begin, len(order), 0.0)
 
 
 class Paths:

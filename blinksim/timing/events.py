@@ -48,7 +48,7 @@ import numpy as np
 
 from blinksim.budget import check_events, most_events
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Ints, by_place, distinct, per_topology, places
+from blinksim.graphs.arrays import Ints, by_place, distinct, per_topology, places, scattered
 from blinksim.timing.event_graph import EventGraph, Run, ScheduleGraph, Work
 from blinksim.timing.simulation_options import Options
 
@@ -198,8 +198,7 @@ def _levels(graph: EventGraph) -> list[_Level]:
         level = graph.level[graph.before[edges]]
         straight = None
         if number and len(into) == len(stages) == len(distinct(into)) and (level == number - 1).all():
-            straight = np.empty(len(stages), dtype=np.int64)
-            straight[into] = source
+            straight = scattered(into, source, len(stages))
         by_target, waits = np.argsort(into, kind="stable"), []
         for k in distinct(level).tolist():
             some = by_target[level[by_target] == k]

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from blinksim.graphs.arrays import Bools, Floats, Ints, distinct
+from blinksim.graphs.arrays import Bools, Floats, Ints, distinct, scattered
 from blinksim.topology.elements import Link
 
 # What links have in common: bytes/s of a lane, lanes, class, latency and overhead in seconds.
@@ -106,9 +106,7 @@ class LinkColumns:
 
     def touched(self, devices: int) -> Bools:
         """Which of so many devices have a link."""
-        found = np.zeros(devices, dtype=np.bool_)
-        found[self.src] = found[self.dst] = True
-        return found
+        return scattered(np.append(self.src, self.dst), True, devices, False)
 
     def crossing(self, part: Sequence[int], leaving: int | None) -> list[int]:
         """The links between different parts, by number; with `leaving`, those out of that one. part: of each device."""
@@ -122,8 +120,7 @@ class LinkColumns:
         order = sorted(range(len(rates)), key=rates.__getitem__)
         counts = np.bincount(figure[bus < 0], minlength=len(rates))
         if (bus >= 0).any():
-            place = np.empty(len(rates), dtype=np.int64)
-            place[order] = np.arange(len(rates))
+            place = scattered(order, np.arange(len(rates)), len(rates))
             widest = np.full(int(bus.max()) + 1, -1)
             np.maximum.at(widest, bus[bus >= 0], place[figure[bus >= 0]])
             counts += np.bincount(np.array(order)[widest[widest >= 0]], minlength=len(rates))

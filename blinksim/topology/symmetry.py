@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints, distinct, expand, per_topology, places
+from blinksim.graphs.arrays import Bools, Ints, distinct, expand, per_topology, places, scattered
 from blinksim.graphs.connectivity import grouped, joined_labels
 
 if TYPE_CHECKING:
@@ -121,8 +121,7 @@ def encoded(topology: Topology) -> _Encoded:
     sorts: dict[Hashable, int] = {}
     rows = ((d.kind, d.capacity, d.can, str(d.attributes.get("reduction_rate"))) for d in topology.devices)
     sort = np.array([sorts.setdefault(row, len(sorts)) for row in rows], dtype=np.int64)
-    role = np.zeros(len(sort), dtype=np.int64)
-    role[topology.member_places] = 1
+    role = scattered(topology.member_places, 1, len(sort), 0)
     role[[topology.index[name] for name in topology.relays]] = 2
     table = topology.link_columns
     # Links of one bus and links without any are never alike.
@@ -691,9 +690,7 @@ def node_group(topology: Topology) -> NodeGroup | None:
     (table,) = sets
     if any(known.image(one) is None for one in node_generators(len(node), sets)):
         return None
-    place = np.zeros(len(node), dtype=np.int64)
-    place[table] = np.arange(table.shape[1])
-    return NodeGroup(topology, table, node, place)
+    return NodeGroup(topology, table, node, scattered(table, np.arange(table.shape[1]), len(node), 0))
 
 
 def alike_nodes(topology: Topology) -> Group | None:

@@ -19,7 +19,7 @@ from blinksim.bounds.experts import rail_peers
 from blinksim.bounds.lengths import Lengths
 from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Ints, occurrences, places
+from blinksim.graphs.arrays import Ints, occurrences, places, scattered
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.loads import RouteUses, equal_routes, rate, resources, single_routes
 from blinksim.schedule.model import COPY, REDUCE, Schedule
@@ -160,8 +160,7 @@ def lightest_rails(
     route[ends] = made.route
     members = np.stack([np.resize(np.flatnonzero(host == number), tall) for number in range(peers.shape[1])])
     place = occurrences(which)
-    wanted = np.full((len(own), int(place.max()) + 1), ranks)
-    wanted[which, place] = end
+    wanted = scattered((which, place), end, (len(own), int(place.max()) + 1), ranks)
     leaves, amounts = own.copy(), np.zeros(len(uses.count) + 1)
 
     def move(some: Ints, sign: int) -> None:

@@ -33,7 +33,7 @@ from blinksim.gpu.programs.dtypes import REDUCTIONS, ElementType
 from blinksim.gpu.programs.fit import fit
 from blinksim.gpu.programs.program import BY_KEY, INBOX, READY, SCRATCH, WAVES, Layout, Longs, Place, Program
 from blinksim.gpu.programs.tables import CACHE_WORDS, OP_WORDS, inbox_bytes
-from blinksim.graphs.arrays import distinct
+from blinksim.graphs.arrays import distinct, scattered
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, Schedule, repeated_reads
 
@@ -363,8 +363,7 @@ class _Compiler:
 
     def program(self) -> Program:
         ops, layout, schedule = self.ops, self.layout, self.schedule
-        number = np.full(len(schedule.topology.devices), -1)
-        number[self.order] = np.arange(len(self.order))
+        number = scattered(self.order, np.arange(len(self.order)), len(schedule.topology.devices))
         by_chunk = np.argsort(schedule.chunk, kind="stable")
         by_chunk = by_chunk[~repeated_reads(schedule)[by_chunk]]
         ends = np.searchsorted(schedule.chunk[by_chunk], np.arange(schedule.chunks + 1))
