@@ -105,7 +105,7 @@ def _part(question: machines.Question) -> Topology:
 def _show(topology: Topology, question: machines.Question, assumptions: Iterable[str]) -> None:
     kinds = Counter(device.kind for device in topology.devices)
     devices = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    nodes = f"{question.nodes} x " if question.nodes > 1 else ""
+    nodes = f"{question.nodes} x " * (question.nodes > 1)
     click.echo(f"{nodes}{topology.name}: {count(topology.ranks, 'rank')}; {devices}; {topology.rates} rates")
     if topology.source:
         click.echo(f"  {topology.source}")
@@ -113,10 +113,14 @@ def _show(topology: Topology, question: machines.Question, assumptions: Iterable
         click.echo(f"  assumed  {assumed}")
     forms = {"lanes": "{}".format, "lane_bandwidth": format_rate, "latency": format_time, "overhead": format_time}
     rows, used = [], topology.default_links()
-    for kind, links in _classes(topology).items():
+    found: dict[str, list[object]] = grouped((link.kind, link) for link in topology.links)
+    if topology.fabric is not None:
+        # Of one node, also those of its ports to others, as its fabric has them.
+        found.setdefault(topology.fabric.kind, [*[topology.fabric] * 2 * len(topology.fabric.ports)])
+    for kind, links in found.items():
         spans = [(form, [*map(attrgetter(field), links)]) for field, form in forms.items()]
         cells = [" to ".join(dict.fromkeys((form(min(values)), form(max(values))))) for form, values in spans]
-        rows.append((kind, str(len(links)), *cells, "yes" if kind in used else "no"))
+        rows.append((kind, str(len(links)), *cells, ("no", "yes")[kind in used]))
     click.echo("\n" + table(("link class", "links", "lanes", "a lane", "latency", "overhead", "used"), rows))
     if topology.ranks <= 16:
         over = ", ".join(topology.default_links())
@@ -132,14 +136,6 @@ def _show(topology: Topology, question: machines.Question, assumptions: Iterable
         click.echo(f"  edited  {edit}")
     again = question if topology.ranks > 1 else replace(question, nodes=2 * question.nodes)
     click.echo(f"next: blinksim project {command_line(again, 'allreduce 256MiB')}")
-
-
-def _classes(topology: Topology) -> dict[str, list[object]]:
-    """The links of each class; of one node also those of its ports to others, as its fabric has them."""
-    found: dict[str, list[object]] = grouped((link.kind, link) for link in topology.links)
-    if topology.fabric is not None:
-        found.setdefault(topology.fabric.kind, [*[topology.fabric] * 2 * len(topology.fabric.ports)])
-    return found
 
 
 def _apart(topology: Topology) -> dict[tuple[str, str], list[str]]:

@@ -251,14 +251,6 @@ def bounds_of(
     return part, grants, ceiling_of(part, collective, grants, granted)
 
 
-def _timing(name: str, timed: Sequence[Timing]) -> Timing:
-    """What a name stands for, among all that NCCL could take at one size."""
-    fitting = [one for one in timed if name == CHOICE or one.algorithm == SAME.get(name, name)]
-    if not fitting:
-        raise InfeasibleError(f"NCCL's tuner has no {name} here")
-    return fitting[0]
-
-
 def projections(
     prediction: Prediction, whole: Topology, collective: Collective, size: int, names: Sequence[str] | None = None
 ) -> list[Projection]:
@@ -270,8 +262,13 @@ def projections(
     """
     collective.check_ranks(prediction.job.ranks)
     job, found, timed = prediction.job, list[Projection](), prediction.times(collective.name, size)
-    chosen = timed if names is None else [_timing(name, timed) for name in names]
-    for name, timing in zip([""] * len(timed) if names is None else names, chosen, strict=True):
+    chosen = [("", timing) for timing in timed] if names is None else []
+    for name in names or ():
+        fitting = [one for one in timed if name == CHOICE or one.algorithm == SAME.get(name, name)]
+        if not fitting:
+            raise InfeasibleError(f"NCCL's tuner has no {name} here")
+        chosen.append((name, fitting[0]))
+    for name, timing in chosen:
         family = FAMILY.get(timing.algorithm, "tree")
         graph = prediction.graphs[family]
         channels = graph.nchannels if family == "nvls" else prediction.nchannels
