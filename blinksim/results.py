@@ -112,8 +112,6 @@ class Result(Tabular):
 class Rate:
     """A result with a `rate` in bytes/s gives it in GB/s as well."""
 
-    __slots__ = ()
-
     rate: Fraction
 
     @property

@@ -364,7 +364,8 @@ class TreeSearch:
             if trees is None:
                 break
         drawn = self.drawn(limits.seed, max(4, _DRAWN // len(self.roots)))
-        return shortened(fewest(mix, drawn, hops.capacity, rate, limits, cheapest), hops.capacity)
+        fewer = fewest(mix, drawn, hops.capacity, rate, limits, cheapest)
+        return shortened(fewer, hops.capacity)
 
 
 # Most orders that are listed; beyond that, orders are priced, up to this many ranks.

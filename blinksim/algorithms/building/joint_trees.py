@@ -114,4 +114,5 @@ def joint_mix(
         trees = tuple(replace(c, group=c.group - begin) for c, _ in mine)
         mixes.append(Mix(trees, tuple(r for _, r in mine), best.optimum))
     free = [*held].index(None)
-    return mixes[free].rate * len(searches[free].roots) * hops.unit / weights[free], mixes, best.prices
+    rate = mixes[free].rate * len(searches[free].roots) * hops.unit / weights[free]
+    return rate, mixes, best.prices

@@ -127,8 +127,10 @@ def cells(machine: str) -> Sequence[Cell]:
         nodes, gpus, size = int(row["nodes"]), int(row["gpus"]), int(row["size_bytes"])
         if one.machine != machine or what not in COLLECTIVES or min(nodes, gpus - 1, size) < 1:
             raise ValueError("another machine, collective or number")
-        us, factor = row["time_us"], float(busbw_factor(what, gpus))
-        time = float(us) / 1e6 if us else size / (float(row["busbw_GBps"]) * 1e9) * factor
+        if row["time_us"]:
+            time = float(row["time_us"]) / 1e6
+        else:
+            time = size / (float(row["busbw_GBps"]) * 1e9) * float(busbw_factor(what, gpus))
         if time <= 0:
             raise ValueError("a time that is not positive")
         return Cell(one, what, nodes, gpus, row["dtype"], size, row["placement"], row["nvls"], time)
