@@ -6,7 +6,7 @@ Run it with: python proven_bound.py
 import blinksim as bs
 
 found = bs.bound("dgx1-v100", "allreduce")
-best = found.headline
+best = found.leading
 
 print(f"No algorithm exceeds {best.rate / 10**9} GB/s, which is {best.rate_GBps:.2f} GB/s of algbw.")
 print(f"Why: {best.certificate.words(found.topology)}.")

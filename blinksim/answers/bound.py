@@ -59,8 +59,8 @@ def bound(
     Returns
     -------
     BoundResult
-        Every bound with its scope, tightest first; `rate` in bytes/s, exact. The last one may grant what
-        switches can do beyond forwarding (`BoundResult.in_network`).
+        Every bound with its scope, tightest first; `most`, in bytes/s, exact, is what nothing exceeds. It may
+        grant what switches can do beyond forwarding, as the last bound does; `rate` is of forwarding only.
 
     Raises
     ------
@@ -72,8 +72,11 @@ def bound(
     Examples
     --------
     >>> import blinksim as bs
-    >>> bs.bound("dgx1-v100", "allreduce").rate / 10**9
+    >>> bs.bound("dgx1-v100", "allreduce").most / 10**9
     Fraction(600, 7)
+    >>> adding = bs.bound("hgx-h100", "allreduce")  # NVLink switches add
+    >>> float(adding.most / 10**9), round(float(adding.rate / 10**9), 1)
+    (400.0, 257.1)
     """
     topology, wanted = as_topology(machine), Collective.of(collective, root)
     return _with_schedules(bound_of(topology, wanted, shares=shares, in_network=True))

@@ -100,9 +100,9 @@ class Bound(Rate):
 class BoundResult(Rates, Result):
     """All bounds of one collective on one selected topology.
 
-    The headline is the tightest where switches only forward; `rate`, `busbw` and `scope` are its own. What
-    the command line says first is `leading`, with the rate `most`: there switches multicast and add as they
-    can.
+    What nothing exceeds is `most`, in bytes/s, of the bound `leading`, where switches multicast and add
+    as they can. The command line says it first. The headline is the tightest bound where switches only
+    forward; `rate`, `busbw` and `scope` are its own, and switches that add may exceed its rate.
 
     Attributes
     ----------
@@ -143,7 +143,8 @@ class BoundResult(Rates, Result):
         shown = ((f" where switches {x.switches_do}" if x.grants else "", x) for x in self.bounds)
         every = ", ".join(f"{x.scope} {exact_GBps(x.rate)}{where}" for where, x in shown)
         words = self.leading.certificate.words(self.topology)
-        return f"<BoundResult {self.sentence()}\n  {words}\n  GB/s: {every}>"
+        named = f"most {exact_GBps(self.most)}, rate {exact_GBps(self.rate)}"
+        return f"<BoundResult {self.sentence()}\n  {words}\n  GB/s: {named}; {every}>"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per bound."""
@@ -186,14 +187,14 @@ class BoundResult(Rates, Result):
 
     @property
     def rate(self) -> Fraction:
-        """algbw of the headline in bytes/s, where switches only forward."""
+        """algbw of the headline in bytes/s, where switches only forward; `most` may be higher."""
         return self.headline.rate
 
     algbw = rate
 
     @property
     def most(self) -> Fraction:
-        """algbw of `leading` in bytes/s, where switches do what they can."""
+        """algbw of `leading` in bytes/s, which nothing exceeds: switches do what they can."""
         return self.leading.rate
 
     @property
@@ -228,7 +229,8 @@ class BoundResult(Rates, Result):
     def sentence(self) -> str:
         """The answer in one line."""
         best = self.leading
-        switches = f", switches {best.switches_do}" if best.grants else ""
+        forwarding = f"; if they only forward, {exact_GBps(self.rate)}"
+        switches = f", switches {best.switches_do}{forwarding}" if best.grants else ""
         most = f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}{switches})"
         return f"{self.collective} on {self.topology.title}: at most {most}"
 
@@ -237,8 +239,9 @@ class BoundResult(Rates, Result):
         bounds = [entry.to_dict(self.topology, self.collective, self.shares) for entry in self.bounds]
         root, traffic = self.collective.root if self.collective.rooted else None, self.collective.traffic
         asked = {"root": root, "shares": self.shares or None, "traffic": traffic and traffic.lines()}
-        keys = "collective=collective.name root? shares? traffic? rate_exact=rate algbw_GBps=rate"
-        keys += " busbw_GBps=busbw scope kind=headline.kind checked searched bounds"
+        keys = "collective=collective.name root? shares? traffic? most_exact=most most_GBps=most"
+        keys += " rate_exact=rate algbw_GBps=rate busbw_GBps=busbw scope"
+        keys += " kind=headline.kind checked searched bounds"
         return keyed(self, keys, **asked, checked=bounds[0]["checked"], bounds=bounds)
 
 

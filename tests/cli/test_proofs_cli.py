@@ -297,6 +297,14 @@ def test_python_leads_with_what_the_command_line_says_first(
         said = re.search(r"at most ([0-9./]+) GB/s", text)
         assert said is not None
         assert Fraction(said[1]) * 10**9 == found.most == found.leading.rate
+    # Both figures are named, and JSON has them too; it says of which switches `rate` is.
+    assert f"\n  GB/s: most {found.most / 10**9}, rate {found.rate / 10**9}; " in repr(found)
+    told = found.to_dict()
+    assert Fraction(told["most_exact"]) * 10**9 == found.most
+    assert told["most_GBps"] == found.leading.rate_GBps
+    assert (told["rate_exact"], told["algbw_GBps"]) == (str(found.rate / 10**9), found.rate_GBps)
     # Switches that do more never allow less.
     assert found.rate == found.headline.rate <= found.most
     assert (found.most > found.rate) == bool(found.leading.grants)
+    projected = bs.project(machine, collective, "1GiB")
+    assert projected.algbw <= found.most
