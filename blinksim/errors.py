@@ -153,14 +153,14 @@ def in_runs(names: Iterable[str]) -> list[str]:
 
 
 def asked(called: Any) -> Any:
-    """A function that refuses keywords that it does not take by an `InputError`; anything else as it is.
+    """A function that refuses wrong and missing arguments by an `InputError`; anything else as it is.
 
     Examples
     --------
     >>> import blinksim as bs
-    >>> bs.sweep("hgx-h100", "allreduce", node=2)
+    >>> bs.sweep("hgx-h100", "allreduce", modle="nccl")
     Traceback (most recent call last):
-    blinksim.errors.InputError: unknown keyword of sweep() 'node': did you mean 'nodes'?
+    blinksim.errors.InputError: unknown keyword of sweep() 'modle': did you mean 'model'?
     """
     if not hasattr(called, "__code__") or called.__code__.co_flags & CO_VARKEYWORDS:
         return called
@@ -172,6 +172,11 @@ def asked(called: Any) -> Any:
                 way = f"load the machine with it: bs.load(name, {name}={named[name]!r})"
                 raise InputError(f"{called.__name__}() takes no {name}=; {way}")
             raise unknown(f"keyword of {called.__name__}()", name, signature(called).parameters)
+        try:
+            signature(called).bind(*given, **named)
+        except TypeError as error:
+            takes = ", ".join(signature(called).parameters)
+            raise InputError(f"{called.__name__}(): {error}; it takes {takes}") from None
         return called(*given, **named)
 
     # Other processes find it, and not the function inside, under its public name.

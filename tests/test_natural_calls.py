@@ -104,6 +104,8 @@ WRONG: dict[str, Callable[[], object]] = {
     "an option that packed lacks": lambda: bs.synthesize("ring:4", "allreduce", edits="without gpu0"),
     "no sizes": lambda: bs.compare("dgx1-v100", "allreduce", []),
     "no sizes to sweep": lambda: bs.sweep("dgx1-v100", "allreduce", []),
+    "too many": lambda: bs.bound("ring:4", "allreduce", 0, ()),  # type: ignore[call-arg]
+    "no part": lambda: bs.diagnose("log.txt", machine="hgx-h100"),  # type: ignore[call-arg]
 }
 
 
@@ -113,6 +115,12 @@ def test_wrong_calls_are_refused_in_a_line(name: str) -> None:
         WRONG[name]()
     assert "\n" not in str(refused.value)
     assert "--" not in str(refused.value)
+
+
+def test_an_argument_that_is_missing_is_named_beside_those_there_are() -> None:
+    said = r"^buckets\(\): missing a required argument: 'bucket'; it takes machine, collective, total, bucket, library$"
+    with pytest.raises(bs.InputError, match=said):
+        bs.buckets("hgx-h100", "allreduce", "1GiB")  # type: ignore[call-arg]
 
 
 def test_text_means_what_a_list_means(tmp_path: Path) -> None:
