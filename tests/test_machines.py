@@ -341,9 +341,19 @@ def test_edits_change_every_node_or_the_one_they_name() -> None:
     assert {x.lanes for x in both.links if x.src.endswith("gpu0") and x.dst.endswith("gpu3")} == {1}
 
 
-def test_shapes_are_called_so_where_a_machine_is_unknown() -> None:
-    with pytest.raises(InputError, match="a shape is written like ring:8"):
+def test_an_unknown_machine_is_told_of_shapes_and_how_to_describe_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match="a shape is written like ring:8") as refused:
         machines.load("no-such-machine")
+    # What it says works, with what nvidia-smi prints on a machine.
+    told = re.search(r"nvidia-smi topo -m > (\S+); blinksim (.*)\)$", str(refused.value))
+    assert told is not None
+    text = Path("tests/data/captures/h200x8/smi_topo.txt").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    Path(told[1]).write_text(text, encoding="utf-8")
+    assert run(told[2].split()) == 0
+    assert "on 8 GPUs of box" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4])

@@ -72,7 +72,8 @@ def catalogue_file(name: str) -> Path:
     known = {path.stem.lower(): path for path in data_files.files("topologies")}
     wanted = ALIASES.get(lowered, lowered)
     if wanted not in known:
-        hint = "(blinksim topo list lists them; a file ends in .yaml or .xml; a shape is written like ring:8)"
+        hint = "(blinksim topo list lists them; a file ends in .yaml or .xml; a shape is written like "
+        hint += "ring:8; your own box: nvidia-smi topo -m > box.txt; blinksim project box.txt allreduce 1MiB)"
         raise unknown("machine", name, [*(path.stem for path in known.values()), *ALIASES], hint=hint)
     return known[wanted]
 
