@@ -45,6 +45,8 @@ _ELSEWHERE = {
     **dict.fromkeys(("--what-if", "--whatif", "--without", "--degrade"), ("--edit",)),
     **dict.fromkeys(("--bandwidth", "--bandwidths"), ("--rates",)),
 }
+_SUCH_AS = {"MACHINE": "hgx-h100", "COLLECTIVE": "allreduce", "SIZE": "256MiB"}
+_FIRST = ("project", "compare", "bound", "advise", "diagnose", "topo", "help")
 _MACHINE_FIRST = ("project", "compare", "bound", "synth", "sweep", "advise")
 _WITH_SIZE = ("project", "advise")
 _BYTES = "only bytes count for the time; blinksim run takes --dtype and --op"
@@ -72,9 +74,11 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            rows = [(name, COMMANDS[name].part("").partition("\n\n")[0]) for name in self.list_commands(ctx)]
-            formatter.write_dl(rows)
+        rows = {name: COMMANDS[name].part("").partition("\n\n")[0] for name in self.list_commands(ctx)}
+        more = [name for name in rows if name not in _FIRST]
+        for title, names in (("Start here", _FIRST), ("More commands", more)):
+            with formatter.section(title):
+                formatter.write_dl([(name, rows[name]) for name in names])
 
 
 @click.command(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -85,10 +89,17 @@ def cli() -> None:
 
 
 def _swapped(words: Sequence[str]) -> str:
-    """What to say where a collective stands in the place of the machine, or a size in that of the collective."""
+    """What to say where a collective stands in place of the command or the machine, or a size in its own."""
     command, first, second, third = (*words, "", "", "", "")[:4]
     sized = "0" <= second[:1] <= "9" and not os.path.exists(second)
     swapped = command in _MACHINE_FIRST and spelt(first) in COLLECTIVES and second not in COLLECTIVES
+    if spelt(command) in COLLECTIVES:
+        named = re.match("[^-0-9]", first) is not None
+        after = words[1 + named :]
+        size = [] if after and after[0][:1].isdigit() else ["256MiB"]
+        machine = first if named else "hgx-h100"
+        meant = shlex.join(["blinksim", "project", machine, command, *size, *after])
+        return f"{command} is a collective; the command and the machine come before it: {meant}"
     if swapped and not os.path.exists(first):
         known = not (sized or second[:1] in ("", "-"))
         after = words[2 + (known or (sized and command not in _WITH_SIZE)) :]
@@ -101,8 +112,14 @@ def _swapped(words: Sequence[str]) -> str:
     return ""
 
 
-def _without_value(error: click.ClickException, words: Sequence[str]) -> str:
-    """What to say where an option stands without its value; empty if none does."""
+def _of_values(error: click.ClickException, words: Sequence[str]) -> str:
+    """What to say of an argument that is missing or below zero, or an option without its value, if any."""
+    lacks = re.match(r"Missing argument '(\w+)'", error.format_message())
+    if lacks and lacks[1] in _SUCH_AS:
+        return f"{lacks[0]}, such as {_SUCH_AS[lacks[1]]}"
+    if isinstance(error, click.NoSuchOption) and re.fullmatch("-[0-9.]", error.option_name):
+        value = next(word for word in words if word.startswith(error.option_name))
+        return f"No such option {value!r}, and a size has no sign: write it like {value[1:]}"
     context = click.Context(cli)
     command = cli.get_command(context, words[0]) if words else None
     named = error.option_name if isinstance(error, click.BadOptionUsage) else getattr(error, "param", None)
@@ -117,7 +134,7 @@ def _without_value(error: click.ClickException, words: Sequence[str]) -> str:
 
 def _words(error: click.ClickException, words: Sequence[str]) -> str:
     """The message, with the option that is meant: where sizes go, and what other tools call so."""
-    if missing := _without_value(error, words):
+    if missing := _of_values(error, words):
         return missing
     context = getattr(error, "ctx", None)
     known = {name for parameter in context.command.params for name in parameter.opts} if context else set[str]()

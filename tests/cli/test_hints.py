@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from blinksim.cli.commands import COMMANDS
 from blinksim.cli.main import run
 
 ONE_WAY = """
@@ -56,6 +59,53 @@ def test_a_collective_in_front_of_the_machine(words: list[str], meant: str, caps
     before, _, command = said(words, capsys).partition(f"{words[1]} is a collective; the machine comes before it: ")
     assert before == "blinksim: "
     assert meant in command
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["allreduce", "h100"], "blinksim project h100 allreduce 256MiB"),
+        (["all_reduce"], "blinksim project hgx-h100 all_reduce 256MiB"),
+        (["allreduce", "h100", "1GiB", "--nodes", "2"], "blinksim project h100 allreduce 1GiB --nodes 2"),
+        (["allgather", "1GiB"], "blinksim project hgx-h100 allgather 1GiB"),
+        (["Reduce", "./my box.yaml", "--json"], "blinksim project './my box.yaml' Reduce 256MiB --json"),
+    ],
+)
+def test_a_collective_in_place_of_the_command(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    begin = f"blinksim: {words[0]} is a collective; the command and the machine come before it: "
+    assert said(words, capsys) == f"{begin}{meant} (see blinksim --help)"
+    if ".yaml" not in meant:
+        assert run(shlex.split(meant)[1:]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "lacks"),
+    [
+        (["project", "h100"], "'COLLECTIVE', such as allreduce"),
+        (["compare", "h100"], "'COLLECTIVE', such as allreduce"),
+        (["bound", "h100"], "'COLLECTIVE', such as allreduce"),
+        (["project", "h100", "allreduce"], "'SIZE', such as 256MiB"),
+        (["project"], "'MACHINE', such as hgx-h100"),
+        (["verify"], "'FILE'"),
+    ],
+)
+def test_what_is_missing_has_an_example(words: list[str], lacks: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(words, capsys) == f"blinksim: Missing argument {lacks} (see blinksim {words[0]} --help)"
+
+
+@pytest.mark.parametrize("size", ["-5MiB", "-1", "-.5GB"])
+def test_a_size_below_zero_is_no_option(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = f"blinksim: No such option '{size}', and a size has no sign: write it like {size[1:]} "
+    assert said(["project", "h100", "allreduce", size], capsys).startswith(told)
+
+
+def test_help_begins_with_the_commands_to_begin_with(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    listed = re.findall(r"^  ([a-z]+) {2,}\S", capsys.readouterr().out.partition("Start here:")[2], re.MULTILINE)
+    assert listed[:5] == ["project", "compare", "bound", "advise", "diagnose"]
+    assert sorted(listed) == sorted(name for name in COMMANDS if " " not in name)
+    page = Path("docs/commands.md").read_text(encoding="utf-8")
+    assert listed == re.findall(r"^\| \[`(\w+)`\]", page, re.MULTILINE)
 
 
 def test_a_machine_may_have_the_name_of_a_collective(
