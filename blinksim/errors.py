@@ -187,10 +187,12 @@ def asked(called: Any) -> Any:
 def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> InputError:
     """An `InputError` for a name that is not in `known`: offers the nearest names, or lists all of them.
 
-    Where some of `known` have the same part before their last dot, such as a node's name, only these count.
+    Where some of `known` have the same part before their last dot, such as a node's name, only these count, and
+    names without a dot, such as that of a switch between nodes.
     """
     names, inside = sorted(known), name[: name.rfind(".") + 1]
-    names = [entry for entry in names if entry.startswith(inside)] or names
+    if any(entry.startswith(inside) for entry in names):
+        names = [entry for entry in names if entry.startswith(inside) or "." not in entry]
     lowered = {entry.removeprefix(inside).lower(): entry for entry in names}
     sought = name[:200].removeprefix(inside).lower()
     compared = lowered if len(lowered) <= _MOST_COMPARED else [sought] * (sought in lowered)
