@@ -141,6 +141,7 @@ FABRIC_KEYS = (
     "group_links", "bandwidth", "latency", "overhead", "can",
 )  # fmt: skip
 _DEVICE = "{name: gpu0, kind: gpu}"
+_MACHINE = f"name: box, devices: [{_DEVICE}]; blinksim topo import dgx1-v100 -o box.yaml writes a whole file"
 _LINK = "{between: [gpu0, gpu1], class: nvlink}"
 _LEVELS = "[{nodes: 32, planes: 8}, {}]"
 LEVEL_KEYS = ("nodes", "planes", "oversubscription")
@@ -178,7 +179,7 @@ def _at(text: str, path: str, rates: str) -> Topology:
 @lru_cache(maxsize=_MOST_CACHED)
 def _head(text: str, path: str) -> tuple[dict[str, Entry], Outline]:
     root = yaml_nodes.load(path, text, "machine file")
-    keys = root.mapping(KEYS, ("name", "devices", "link_classes", "links"), example=f"name: box, devices: [{_DEVICE}]")
+    keys = root.mapping(KEYS, ("name", "devices", "link_classes", "links"), example=_MACHINE)
     resolved = "rates" in keys
     classes = {
         name: read_link_class(name, key, value, resolved)

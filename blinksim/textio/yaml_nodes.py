@@ -90,7 +90,7 @@ class Entry:
         values: dict[str, Entry] = {}
         for key, name, value in self._pairs(example):
             if name not in known:
-                raise key.error(str(unknown(f"key in {self.what}:", name, known)))
+                raise key.error(str(unknown(f"key in {self.what}:", name, known, hint=f"(as in {example})")))
             values[name] = value
         for name in required:
             if name not in values:

@@ -158,6 +158,7 @@ def test_ranges_expand_with_the_first_varying_slowest() -> None:
 # What is replaced in BOX, by what, where the fault is, and what the message says of it and of its cure.
 FAULTS = [
     ("title: A box", "titel: A box", "2:1", "unknown key in the machine file: 'titel': did you mean 'title'"),
+    ("title: A box", "gpus: 4", "2:1", "; blinksim topo import dgx1-v100 -o box.yaml writes a whole file)"),
     ("name: box\n", "", "1:1", "has no 'name'"),
     ("name: box", "name: [box]", "1:7", "must be a text; found a list"),
     ("name: box", "name: box\nname: box", "2:1", "the key 'name' twice (first in line 1)"),
