@@ -148,6 +148,12 @@ PHRASES = (
     "at most",
     "at least",
     "8 in 10",
+    "on the links",
+    "no launches counted",
+    "nominal rates",
+    "measured rates",
+    "tensor parallel",
+    "data parallel",
 )
 
 
