@@ -239,9 +239,8 @@ class BoundResult(Rates, Result):
         bounds = [entry.to_dict(self.topology, self.collective, self.shares) for entry in self.bounds]
         root, traffic = self.collective.root if self.collective.rooted else None, self.collective.traffic
         asked = {"root": root, "shares": self.shares or None, "traffic": traffic and traffic.lines()}
-        keys = "collective=collective.name root? shares? traffic? most_exact=most most_GBps=most"
-        keys += " rate_exact=rate algbw_GBps=rate busbw_GBps=busbw scope"
-        keys += " kind=headline.kind checked searched bounds"
+        keys = "collective=collective.name root? shares? traffic? most_exact=most most_GBps=most rate_exact=rate"
+        keys += " algbw_GBps=rate busbw_GBps=busbw scope kind=headline.kind checked searched bounds"
         return keyed(self, keys, **asked, checked=bounds[0]["checked"], bounds=bounds)
 
 

@@ -45,13 +45,15 @@ _ELSEWHERE = {
     **dict.fromkeys(("--what-if", "--whatif", "--without", "--degrade"), ("--edit",)),
     **dict.fromkeys(("--bandwidth", "--bandwidths"), ("--rates",)),
 }
-_SUCH_AS = {"MACHINE": "hgx-h100", "COLLECTIVE": "allreduce", "SIZE": "256MiB"}
+_EXAMPLES = {"MACHINE": "hgx-h100", "COLLECTIVE": "allreduce", "SIZE": "256MiB"}
+_SUCH_AS = {f"Missing argument '{name}'": f", such as {example}" for name, example in _EXAMPLES.items()}
 _FIRST = ("project", "compare", "bound", "advise", "diagnose", "topo", "help")
 _MACHINE_FIRST = ("project", "compare", "bound", "synth", "sweep", "advise")
 _WITH_SIZE = ("project", "advise")
 _BYTES = "only bytes count for the time; blinksim run takes --dtype and --op"
 _PRICES = "blinksim compare takes it, of several machines"
 _NOT_HERE = {"--dtype": _BYTES, "--datatype": _BYTES, "--op": _BYTES, "--price": _PRICES}
+_NOT_HERE |= {f"-{digit}": "a size has no sign; write it like 256MiB" for digit in ".0123456789"}
 
 
 class Commands(click.Group):
@@ -90,20 +92,16 @@ def cli() -> None:
 
 def _swapped(words: Sequence[str]) -> str:
     """What to say where a collective stands in place of the command or the machine, or a size in its own."""
+    bare = spelt("".join(words[:1])) in COLLECTIVES
+    words = [*["project"] * bare, *words]
     command, first, second, third = (*words, "", "", "", "")[:4]
     sized = "0" <= second[:1] <= "9" and not os.path.exists(second)
     swapped = command in _MACHINE_FIRST and spelt(first) in COLLECTIVES and second not in COLLECTIVES
-    if spelt(command) in COLLECTIVES:
-        named = re.match("[^-0-9]", first) is not None
-        after = words[1 + named :]
-        size = [] if after and after[0][:1].isdigit() else ["256MiB"]
-        machine = first if named else "hgx-h100"
-        meant = shlex.join(["blinksim", "project", machine, command, *size, *after])
-        return f"{command} is a collective; the command and the machine come before it: {meant}"
     if swapped and not os.path.exists(first):
         known = not (sized or second[:1] in ("", "-"))
         after = words[2 + (known or (sized and command not in _WITH_SIZE)) :]
-        meant = shlex.join(["blinksim", command, second if known else "hgx-h100", first, *after])
+        size = ["256MiB"] * (bare and not re.match("[0-9]", " ".join(after)))
+        meant = shlex.join(["blinksim", command, second if known else "hgx-h100", first, *size, *after])
         return f"{first} is a collective; the machine comes before it: {meant}"
     if sized and command in _WITH_SIZE and first[:1] != "-":
         wanted, rest = (third, words[4:]) if third in COLLECTIVES else ("allreduce", words[3:])
@@ -112,14 +110,8 @@ def _swapped(words: Sequence[str]) -> str:
     return ""
 
 
-def _of_values(error: click.ClickException, words: Sequence[str]) -> str:
-    """What to say of an argument that is missing or below zero, or an option without its value, if any."""
-    lacks = re.match(r"Missing argument '(\w+)'", error.format_message())
-    if lacks and lacks[1] in _SUCH_AS:
-        return f"{lacks[0]}, such as {_SUCH_AS[lacks[1]]}"
-    if isinstance(error, click.NoSuchOption) and re.fullmatch("-[0-9.]", error.option_name):
-        value = next(word for word in words if word.startswith(error.option_name))
-        return f"No such option {value!r}, and a size has no sign: write it like {value[1:]}"
+def _without_value(error: click.ClickException, words: Sequence[str]) -> str:
+    """What to say where an option stands without its value; empty if none does."""
     context = click.Context(cli)
     command = cli.get_command(context, words[0]) if words else None
     named = error.option_name if isinstance(error, click.BadOptionUsage) else getattr(error, "param", None)
@@ -134,7 +126,7 @@ def _of_values(error: click.ClickException, words: Sequence[str]) -> str:
 
 def _words(error: click.ClickException, words: Sequence[str]) -> str:
     """The message, with the option that is meant: where sizes go, and what other tools call so."""
-    if missing := _of_values(error, words):
+    if missing := _without_value(error, words):
         return missing
     context = getattr(error, "ctx", None)
     known = {name for parameter in context.command.params for name in parameter.opts} if context else set[str]()
@@ -214,7 +206,7 @@ def _run(arguments: list[str]) -> int:
         where = f" (see {context.command_path} --help)" if context is not None else ""
         # As every other message: on one line, and short enough to be read.
         said = _swapped(arguments) or _words(error, arguments).replace("\n\t", " ").rstrip(".")
-        said, status = f"{InputError(said)}{where}", error.exit_code
+        said, status = f"{InputError(said)}{_SUCH_AS.get(said, '')}{where}", error.exit_code
     except MemoryError:
         said, status = "not enough memory for this; take a smaller size or fewer ranks", 2
     except (BrokenPipeError, SystemExit):

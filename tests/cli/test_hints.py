@@ -72,7 +72,7 @@ def test_a_collective_in_front_of_the_machine(words: list[str], meant: str, caps
     ],
 )
 def test_a_collective_in_place_of_the_command(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
-    begin = f"blinksim: {words[0]} is a collective; the command and the machine come before it: "
+    begin = f"blinksim: {words[0]} is a collective; the machine comes before it: "
     assert said(words, capsys) == f"{begin}{meant} (see blinksim --help)"
     if ".yaml" not in meant:
         assert run(shlex.split(meant)[1:]) == 0
@@ -95,7 +95,7 @@ def test_what_is_missing_has_an_example(words: list[str], lacks: str, capsys: py
 
 @pytest.mark.parametrize("size", ["-5MiB", "-1", "-.5GB"])
 def test_a_size_below_zero_is_no_option(size: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = f"blinksim: No such option '{size}', and a size has no sign: write it like {size[1:]} "
+    told = f"blinksim: No such option '{size[:2]}': a size has no sign; write it like 256MiB "
     assert said(["project", "h100", "allreduce", size], capsys).startswith(told)
 
 
