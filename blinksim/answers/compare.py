@@ -602,38 +602,43 @@ class MachineComparison(Result):
         """The rows, and the reasons of machines without any."""
         return keyed(self, "collective=collective.name rows refused", rows=self.rows(), refused=dict(self.refused))
 
+    def _first(self, at: int) -> dict[str, Answer]:
+        """The answers for a size of what takes least, and of what intervals do not tell from it."""
+        took = {name: answers[at] for name, answers in self.answers.items()}
+        first, *slower = sorted(took, key=lambda name: took[name].time_s)
+        # An interval that holds the time of the other one; those that merely touch leave few runs in doubt.
+        best = took[first]
+        near = (one for one in slower if took[one].low_s < best.time_s or took[one].time_s < best.high_s)
+        return {name: took[name] for name in (first, *near)}
+
     def sentence(self) -> str:
         """The answer in one line: the quickest at the largest size, or those that intervals do not tell apart."""
         last = {name: answers[-1] for name, answers in self.answers.items()}
-        first, *slower = sorted(last, key=lambda name: last[name].time_s)
+        first, *others = near = self._first(-1)
         several = len({len(one.members) for one in last.values()}) > 1
         called = {name: f"{name} ({len(one.members)} GPUs)" if several else name for name, one in last.items()}
-        # An interval that holds the time of the other one; those that merely touch leave few runs in doubt.
-        best = last[first]
-        others = [one for one in slower if last[one].low_s < best.time_s or last[one].time_s < best.high_s]
         asked = f"{self.collective} of {format_size(last[first].size)}"
         if not others:
             return f"{asked}: {called[first]} is quickest, {format_time(last[first].time_s)} with {last[first].library}"
-        near = {called[name]: last[name] for name in (first, *others)}
         three = {name: map(format_time, (one.time_s, one.low_s, one.high_s)) for name, one in near.items()}
-        listed = ["{} {} ({} to {})".format(name, *times) for name, times in three.items()]
+        listed = ["{} {} ({} to {})".format(called[name], *times) for name, times in three.items()]
         return f"{asked}: no clear winner: {', '.join(listed[:-1])} or {listed[-1]}; their intervals overlap"
 
     def text(self) -> str:
         """The sentence, and a table by size."""
         rows = []
         for at, _ in enumerate(next(iter(self.answers.values()))):
-            least = format_time(min(answers[at].time_s for answers in self.answers.values()))
             for name, answers in self.answers.items():
                 one, worth = answers[at], self._worth(name, answers[at])
                 ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
-                takes += " *" if takes == least else "  "
+                takes += " *" if name in self._first(at) else "  "
                 row = [format_size(one.size), name, str(len(one.members)), takes, ends]
                 held = one.details.get("held_to")
                 row += [format_rate(one.busbw), f"held to {held}" if held else str(one.details["basis"])]
                 rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
-        notes = ["  * takes least at its size", *(f"  {words}" for words in refused_words(self.refused))]
+        star = "  * takes least at its size; several may where intervals overlap"
+        notes = [star, *(f"  {words}" for words in refused_words(self.refused))]
         vague = [name for name, answers in self.answers.items() if not all(one.known for one in answers)]
         notes += [f"  {', '.join(vague)}: {UNKNOWN}: intervals that overlap rank no machines"] * bool(vague)
         if self.prices:
@@ -783,7 +788,8 @@ class Buckets(Result):
         good += ", where no computing overlaps"
         quickest = min(self.rows(), key=lambda row: row["time_s"])["bucket_bytes"]
         if quickest != self.bytes:
-            good = f"buckets of {format_size(quickest)} take least"
+            more = f"; those of {format_size(self.best.size)} cost at most 10 % more"
+            good = f"buckets of {format_size(quickest)} take least{more * (self.best.size != quickest)}"
         elif self.best.size == self.bytes:
             good = "none: buckets of every size cost over 10 % more than one call"
         took = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"

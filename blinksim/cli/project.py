@@ -325,7 +325,7 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
         found = compare_machines(questions, collective, options.sizes, prices=prices, library=library)
     asked = replace(questions[0], machine=options.machine)
     again = command_line(asked, options.collective, **vars(options.data))
-    again += f" --sizes {typed(options.sizes)}" if options.sizes else ""
+    again += typed_options(options, "sizes", "price") + _of_library(options.timing)
     text = as_typed(found.text())
     text += "" if options.plot else f"\nnext: blinksim compare {again} --plot machines.png"
     answer("compare", found.to_dict, lambda: click.echo(text), found.rows)

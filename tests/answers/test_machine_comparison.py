@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import blinksim as bs
 from blinksim.answers.project import Answer
 from blinksim.cli.main import run
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.units import format_size
 
 
 def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -58,11 +62,24 @@ def test_headline_names_all_whose_intervals_overlap() -> None:
     assert " or hgx-h100 1.09 ms (" in three.sentence()
     other_sizes = bs.compare_machines(["hgx-h100", "gb200-nvl72"], "alltoall", ["1GiB"])
     assert "gb200-nvl72 (72 GPUs)" in other_sizes.sentence()
-    # The two take the same, so neither is marked alone.
+    # All are marked that the headline names: intervals do not tell which takes least.
     marked = [line.split()[2] for line in overlapping.text().splitlines() if " *  " in line]
     assert marked == ["p5", "p5en"]
     marked = [line.split()[2] for line in three.text().splitlines() if " *  " in line]
-    assert marked == ["hgx-h200"]
+    assert marked == ["hgx-h100", "hgx-h200"]
+    by_size = bs.compare_machines(["gaudi3", "hgx-h100", "dgx-a100"], "allreduce", ["16MiB", "1GiB"])
+    for line in by_size.text().splitlines()[3:9]:
+        at, name = {"MiB": 0, "GiB": 1}[line.split()[1]], line.split()[2]
+        best = min((answers[at] for answers in by_size.answers.values()), key=lambda one: one.time_s)
+        one = by_size.answers[name][at]
+        assert (" *  " in line) == (one is best or one.low_s < best.time_s or one.time_s < best.high_s), line
+
+
+def test_the_next_question_keeps_prices_and_what_the_library_may() -> None:
+    asked = "compare p5,p5en allreduce --nodes 2 --sizes 1MiB --price p5=55 --price p5en=60 --no-nvls"
+    with redirect_stdout(StringIO()) as out:
+        assert run(asked.split()) == 0
+    assert out.getvalue().splitlines()[-1] == f"next: blinksim {asked} --plot machines.png"
 
 
 def test_default_sizes_of_several_machines_fit_a_screen() -> None:
@@ -125,6 +142,8 @@ def test_the_best_bucket_is_held_against_the_quickest(machine: str, nodes: int) 
     assert rows[found.best.size] <= 1.1 * min(rows.values())
     good = found.text().splitlines()[-1]
     assert ("take least" in good) == (min(rows.values()) < rows[2**33]) == (machine == "aurora")
+    # The line names what is asked next.
+    assert re.search(rf"\b(of|from) {format_size(found.best.size)} (take|cost|on)", good)
 
 
 def test_one_bucket_of_all_is_one_call() -> None:
