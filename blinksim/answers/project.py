@@ -390,7 +390,9 @@ class Answer(Projection):
         if self.could is None:
             return ""
         what, share = self.could.best.limit
-        return f"{what}, {100 * share:.0f} % of the time of the best schedule"
+        rates = self.row()["could_take_rates"]
+        at = f" at {rates} rates" if what in self.links and rates != self.details["bound_rates"] else ""
+        return f"{what}, {100 * share:.0f} % of the time of the best schedule{at}"
 
     @property
     def unbeaten(self) -> str:

@@ -34,6 +34,12 @@ def test_one_screen_says_one_figure() -> None:
         re.findall(r"\(nvlink\), busy (\d+) %", found.why()),
     )
     assert (kind, limited) == ("nvlink", busy)
+    # The bound is the adapters' at nominal rates, so the line says at which rates NVLink is the narrowest.
+    rates = re.findall(r"could take .* at (.*) rates, ", found.text())
+    assert re.findall(r"limited by .* of the time of the best schedule at (.*) rates", found.text()) == rates
+    assert rates == ["measured (pcie: nominal)"]
+    # Nothing is said where both are of one table.
+    assert re.search(r"limited by .* best schedule$", str(bs.project("aurora", "allreduce", "1GiB")), re.MULTILINE)
     part = bs.Question("hgx-h100", nodes=2, rates="measured").part()
     run = bs.simulate(bs.contest(part, "allgather", ["packed"]).schedules["packed"], "64MiB")
     assert f"{100 * run.uses[0].busy:.0f}" == busy
