@@ -85,7 +85,10 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
 
 
 def without(topology: Topology, *targets: str) -> Topology:
-    """`topology` without the devices and links named; a removed member gives its rank up."""
+    """`topology` without the devices and links named; a removed member gives its rank up.
+
+    A card takes its tiles with it: without ``card0`` there are no ``card0.t0`` and ``card0.t1``.
+    """
     before = topology
     for target in targets:
         if target == IN_NETWORK:
@@ -101,6 +104,8 @@ def without(topology: Topology, *targets: str) -> Topology:
             gone = set(_devices(topology, target))
         else:
             keys = _matching(topology, target, classes=False)
+        # The tiles of a card are named after it.
+        gone |= {name for name in topology.index if name.rpartition(".")[0] in gone}
         if set(topology.members) <= gone:
             raise InputError(f"without {target} no member is left")
         members = tuple(name for name in topology.members if name not in gone)

@@ -50,6 +50,19 @@ def test_without_a_device_takes_its_links_and_its_rank() -> None:
     assert V.ranks == 8  # the machine edited is as it was
 
 
+def test_without_a_card_takes_its_tiles() -> None:
+    machine = load("aurora")
+    less = machine.edit("without card0")
+    assert less.ranks == machine.ranks - 2
+    assert less.members == machine.without("card0.t0", "card0.t1", "card0").members
+    assert less.links == machine.without("card0.t0", "card0.t1", "card0").links
+    assert "card1.t0" in less.members
+    assert load("aurora", nodes=2, edits=["without n1.card[0-4]"]).ranks == 12 + 2
+    assert machine.without("card0.t1").ranks == machine.ranks - 1
+    with pytest.raises(InputError, match="no member is left"):
+        machine.without("card[0-5]")
+
+
 def test_without_a_relay_takes_only_that_relay() -> None:
     part = V.select(["gpu0", "gpu1"], ["gpu2", "gpu3"]).without("gpu3")
     assert part.relays == ("gpu2",)
