@@ -287,7 +287,9 @@ def synth(options: Synth) -> None:
         for algo in REGISTRY.values():
             few = len(algo.collectives) < 8
             rows.append((algo.name, algo.summary, " ".join(algo.collectives) if few else "all collectives"))
-        click.echo(table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2)))
+        algorithms = [keyed(algo, "algorithm=name summary collectives") for algo in REGISTRY.values()]
+        shown = table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2))
+        answer("synth list", lambda: {"rows": algorithms}, lambda: click.echo(shown))
         return
     if options.machine is not None and typed_options(options.several):
         of_one = typed_options(options, "algorithm", "messages", "polish", "pareto", "plot", *_GIVEN)

@@ -157,7 +157,9 @@ def _apart(topology: Topology) -> dict[tuple[str, str], list[str]]:
 def check(options: TopoCheck) -> None:
     """A machine held against the rules."""
     if options.rules:
-        click.echo(table(("rule", "what it looks for"), [(r.name, r.doc) for r in rules.RULES.values()], left=(0, 1)))
+        listed = [{"rule": each.name, "looks_for": each.doc} for each in rules.RULES.values()]
+        shown = table(("rule", "what it looks for"), [(*row.values(),) for row in listed], left=(0, 1))
+        answer("topo check rules", lambda: {"rows": listed}, lambda: click.echo(shown))
         return
     if options.machine is None:
         raise InputError("name a machine to check, or list the rules with --rules")

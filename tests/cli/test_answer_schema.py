@@ -39,6 +39,7 @@ LINES = {
     "synth": "synth dgx1-v100 allreduce --members 0-3",
     "synth, at a size": "synth dgx1-v100 allreduce --members 0-3 --size 64KiB",
     "synth, an elementary one": "synth dgx1-v100 reduce --members 0-3 --algorithm chain --root 1",
+    "synth list": "synth --list",
     "verify": "verify {folder}/s.json",
     "verify a bound": "verify {folder}/b.json",
     "run": "run {folder}/s.json 1000 --check",
@@ -59,6 +60,7 @@ LINES = {
     "topo list": "topo list",
     "topo show": "topo show dgx1-v100",
     "topo check": "topo check dgx1-v100",
+    "topo check rules": "topo check --rules",
 }
 
 
