@@ -144,8 +144,9 @@ class Comparison(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row per size and algorithm, with units in the keys; NCCL's own choice adds columns.
 
-        Rows of programs say their protocol, and whether calls follow each other or are apart; those of `answers` the
-        three figures at their size, also where no schedule is known.
+        ``time_s`` is what the row's algorithm takes by the row's model. Rows of programs say their protocol, and
+        whether calls follow each other or are apart; those of `answers` the three figures at their size, also
+        where no schedule is known: ``takes_s`` is what the library takes.
         """
         if not self.best():
             return [{"size_bytes": one.size, **one.row()} for one in self.answers]

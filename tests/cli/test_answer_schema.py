@@ -109,3 +109,12 @@ def test_a_key_that_is_gone_or_another_type_is_noticed(answers: Path, capsys: py
         for broken in ({k: v for k, v in found.items() if k != key}, {**copy.deepcopy(found), key: value}):
             with pytest.raises(jsonschema.ValidationError):
                 JUDGE.validate(broken)
+
+
+def test_rows_of_compare_say_what_the_library_takes_as_project_does(capsys: pytest.CaptureFixture[str]) -> None:
+    # As the schema describes takes_s, could_take_s and time_s of a row.
+    projected = answer(capsys, "project dgx1-v100 allreduce 4MiB")
+    rows = answer(capsys, "compare dgx1-v100 allreduce --sizes 4MiB")["rows"]
+    assert {row["takes_s"] for row in rows} == {projected["time_s"]}
+    assert {row["could_take_s"] for row in rows} == {min(row["time_s"] for row in rows)}
+    assert min(row["time_s"] for row in rows) != projected["time_s"]
