@@ -792,9 +792,10 @@ class Diagnose(TableOptions, run="blinksim.cli.logs:diagnose"):
     Compare what nccl-tests measured with what the library takes on MACHINE (as `project` says), and with what
     no schedule exceeds.
 
-    LOG: text that nccl-tests printed, or its JSON (-J); - for standard input. Names the first size from which
-    times are above the interval of what is expected, and why. Several logs stand side by side. Without a log, a
-    figure: --size with --busbw or --time.
+    LOG: text that nccl-tests printed, or its JSON (-J), or tables of the OSU Micro-Benchmarks, oneCCL's
+    benchmark or Intel MPI Benchmarks; - for standard input. Names the first size from which times are above the
+    interval of what is expected, and why. Several logs stand side by side. Without a log, a figure: --size with
+    --busbw or --time.
 
     {machine}
 

@@ -1,8 +1,12 @@
-"""Calls of collectives in jobs: of PyTorch's profiler (Kineto), its flight recorder, and NCCL Inspector.
+"""Calls of collectives: in jobs, of PyTorch's profiler (Kineto), flight recorder and NCCL Inspector; of MPI.
 
 All say group, collective, bytes and time of every call on one rank, which counts that it waits for others.
 Kineto's kernels say so since PyTorch 2.4. The flight recorder has times with TORCH_NCCL_ENABLE_TIMING=1, as
 JSON or as a pickle, of which only plain values are read. NCCL Inspector (v4.0) writes an object per line.
+
+Tables are those of the OSU Micro-Benchmarks, of oneCCL's benchmark and of Intel MPI Benchmarks: bytes, and
+microseconds averaged over ranks. Their bytes are what a rank gives; where it gives the others blocks of their
+own, or gets such, those of one block.
 
 Written is Chrome's trace event format, for chrome://tracing and ui.perfetto.dev: a bar per piece and link.
 Complete events (``ph: X``) in microseconds, one process for every device that sends and one thread for every
@@ -20,7 +24,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import FileError, blamed_on
-from blinksim.nccl.logs.tests_log import LIMIT, at
+from blinksim.nccl.logs.tests_log import LIMIT, Number, at
 from blinksim.results import keyed
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.name_ranges import natural
@@ -38,13 +42,17 @@ _BITS = {"double": 64, "long": 64, "float": 32, "int": 32, "half": 16, "short": 
 _MADE: dict[str, Any] = {"EMPTY_DICT": {}, "EMPTY_LIST": [], "NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TAKEN = {"APPEND": 1, "SETITEM": 2, "TUPLE2": 2, "APPENDS": 0, "SETITEMS": 0, "TUPLE": 0}
 _GIVEN = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "BINGET", "LONG_BINGET")
+_TITLE = re.compile(r"^\s*# (?:OSU \S+ (?=.+ Latency Test)|Benchmarking:? )([A-Za-z_-]+)", re.MULTILINE)
+_PROCESSES = re.compile(r"\s*# #?processes ?[:=] ?([0-9]{1,7})\b")
+# One rank gives a block for each of the others, or gets one from each of them.
+_BLOCKS = re.compile("gather|all-?to-?all|^scatter")
 Call = tuple[str, str, int, str, int, float, int]
-"""Group, ranks as text, their number, the collective's name or `STEP`, bytes, seconds, and which call of its
-group and collective it is, from 1; 0 where unknown."""
+"""Group, empty in tables; ranks as text, their number, the collective's name or `STEP`, bytes, seconds, and
+which call of its group and collective it is, from 1, or the line of a table; 0 where unknown."""
 
 
 def read(path: str | os.PathLike[str]) -> list[Call] | None:
-    """The calls in a job's log; None for other files.
+    """The calls in a job's log, or the rows of tables; None for other files.
 
     Raises `FileError` for damaged files, and for pickles of anything but plain values.
     """
@@ -53,7 +61,8 @@ def read(path: str | os.PathLike[str]) -> list[Call] | None:
     if data.startswith(b"\x80"):
         return list(_recorded(Entry(name, "", _unpickled(name, data))))
     if not any(kind in data for kind in _KINDS):
-        return None
+        text = data.decode("utf-8-sig", "replace")
+        return list(_tabled(name, text)) if _TITLE.search(text) else None
     lines = data.splitlines() if data.count(_KINDS[1]) > 1 else [data]
     reader = _profiled if _KINDS[0] in data else _inspected if _KINDS[1] in data else _recorded
     roots = (Entry(name, "", strict_json.parse(name, line, "log")) for line in lines if line.strip())
@@ -63,6 +72,27 @@ def read(path: str | os.PathLike[str]) -> list[Call] | None:
 def _bytes(dtype: str, elements: int) -> int:
     bits = re.search("[0-9]+", dtype)
     return elements * (int(bits[0][:3]) if bits else _BITS.get(dtype.lower(), 0)) // 8
+
+
+def _tabled(path: str, text: str) -> Iterator[Call]:
+    """The rows of tables; raises `FileError` for those without a time, and for blocks of unknown ranks."""
+    title, column, ranks = "", 0, 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.replace(" Latency(us)", "").replace("t_avg[usec]", "Avg").strip("# ").split()
+        if found := _TITLE.match(line):
+            title, column = found[1].lower().replace("bcast", "broadcast"), 0
+        elif found := _PROCESSES.match(line):
+            ranks = int(found[1])
+        elif "Avg" in words:
+            column = words.index("Avg")
+        elif column and re.fullmatch("[0-9]{1,18}", "".join(words[:1])):
+            if (time := Number.parse("".join(words[column : column + 1]))) is None:
+                raise FileError(path, f"the row has no time in column {column + 1}: {line[:80]!r}", number)
+            if (blocks := _BLOCKS.search(title)) and not ranks:
+                what = f"{title} says the bytes of a block, but not how many ranks there are"
+                raise FileError(path, f"{what}; add a line such as '# #processes: 24' above it", number)
+            size = int(words[0]) * (ranks if blocks else 1)
+            yield "", "", ranks, title, size, time.value / 1e6, number
 
 
 def _profiled(root: Entry) -> Iterator[Call]:
@@ -79,7 +109,7 @@ def _profiled(root: Entry) -> Iterator[Call]:
             words = [at(more, f"Process Group {what}", "").text(200) for what in ("Name", "Description")]
             name, count = at(more, "Collective name").text(200), at(more, "Group size").whole(1, 10**6)
             ranks, size = args.get("Process Group Ranks"), _bytes(at(more, "dtype", "").text(40), elements)
-            group, time_s = " ".join(filter(None, words)), at(event, "dur").number(0, 1e12) / 1e6
+            group, time_s = " ".join(filter(None, words)) or "-", at(event, "dur").number(0, 1e12) / 1e6
             yield group, str(ranks)[: 10 * count], count, name * even, size, time_s, 0
 
 
@@ -97,7 +127,7 @@ def _recorded(root: Entry) -> Iterator[Call]:
         dtype = "".join(map(str, at(entry, "input_dtypes", []).a(list, "a list […]")[:1]))
         size = _bytes(dtype, max(sum(map(math.prod, each)) for each in sides))
         time_s, name = at(entry, "duration_ms").number(0, 1e9) / 1e3, at(entry, "profiling_name").text(200)
-        yield " ".join(group), ranks, ranks.count(",") + bool(ranks), name, size, time_s, 0
+        yield " ".join(group) or "-", ranks, ranks.count(",") + bool(ranks), name, size, time_s, 0
 
 
 def _inspected(root: Entry) -> Iterator[Call]:
@@ -109,7 +139,7 @@ def _inspected(root: Entry) -> Iterator[Call]:
     count, name = at(header, "n_ranks").whole(1, 10**6), at(perf, "coll").text(40)
     size = at(perf, "coll_msg_size_bytes").whole(0, 2**60) * (count if name in _SHARDED else 1)
     us, call = at(perf, "coll_exec_time_us").number(0, 1e12), at(perf, "coll_sn", -1).whole(-1, 2**60) + 1
-    yield at(header, "id").text(80), "", count, name, size, us / 1e6, call
+    yield at(header, "id").text(80) or "-", "", count, name, size, us / 1e6, call
 
 
 def _unpickled(path: str, data: bytes) -> object:

@@ -326,3 +326,99 @@ def test_shares_are_of_all_calls(capsys: pytest.CaptureFixture[str]) -> None:
     assert share < 1
     assert run(["expect", "hgx-h100", "--check", log]) == 1
     assert f"{100 * share:.3g} % of the time of these calls" in capsys.readouterr().out
+
+
+OSU = """
+# OSU MPI-SYCL {title} Latency Test v7.4
+# Datatype: MPI_FLOAT.
+# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
+4                      11.69             11.01             12.40        1000
+1048576              1043.10           1001.00           1100.00         100
+"""
+ONECCL = """options:
+  processes:      12
+  collectives:    {name}
+
+#------------------------------------------------------------
+# Benchmarking: {name}\x20
+# #processes: 12
+#------------------------------------------------------------
+
+        #bytes  #repetitions   t_min[usec]   t_max[usec]   t_avg[usec]  stddev[%]
+             4            16         30.50         30.86         30.68       0.59
+       1048576            16        229.70        229.77        229.73       0.11
+
+# All done
+"""
+IMB = """# Benchmarking {name}
+# #processes = 4
+# ( 2 additional processes waiting in MPI_Barrier)
+#----------------------------------------------------------------
+       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]
+            0         1000         0.07         0.07         0.08
+         1024         1000         0.65         6.07         3.36
+"""
+
+
+def tabled(path: Path, text: str) -> list[Any]:
+    path.write_text(text)
+    found = read_runs(path)
+    return [(x.collective, x.ranks, x.group, [(row.size, row.time_s, row.line) for row in x.rows]) for x in found]
+
+
+def test_tables_of_mpi_hold_bytes_and_mean_times(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    rows = [(4, pytest.approx(11.69e-6), 5), (1048576, pytest.approx(1043.1e-6), 6)]
+    for title, name in (("Allreduce", "allreduce"), ("Broadcast", "broadcast"), ("Reduce_scatter", "reducescatter")):
+        assert tabled(log, OSU.format(title=title)) == [(name, 0, "", rows)]
+    rows = [(4, pytest.approx(30.68e-6), 11), (1048576, pytest.approx(229.73e-6), 12)]
+    for name, known in (("allreduce", "allreduce"), ("bcast", "broadcast"), ("reduce_scatter", "reducescatter")):
+        assert tabled(log, ONECCL.format(name=name)) == [(known, 12, "", rows)]
+    assert tabled(log, IMB.format(name="Reduce")) == [("reduce", 4, "", [(1024, pytest.approx(3.36e-6), 7)])]
+    both = IMB.format(name="Reduce") + IMB.format(name="Bcast").replace("= 4", "= 2")
+    assert [row[:2] for row in tabled(log, both.replace("\n", "\r\n"))] == [("reduce", 4), ("broadcast", 2)]
+
+
+def test_tables_of_mpi_say_the_bytes_of_a_block(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    names = {"allgather": "allgather", "allgatherv": "allgather", "alltoall": "alltoall"}
+    for name, known in names.items():
+        ((found, ranks, _, rows),) = tabled(log, ONECCL.format(name=name))
+        assert (found, ranks, [size for size, *_ in rows]) == (known, 12, [12 * 4, 12 * 1048576])
+    for title, known in (("Allgather", "allgather"), ("All-to-All Personalized Exchange", "alltoall")):
+        text = OSU.format(title=title)
+        with pytest.raises(FileError, match=r"log.txt:5: .*how many ranks there are; add a line such as '# #proc"):
+            tabled(log, text)
+        ((found, ranks, _, rows),) = tabled(log, f"# #processes: 24{text}")
+        assert (found, ranks, [size for size, *_ in rows]) == (known, 24, [24 * 4, 24 * 1048576])
+
+
+def test_tables_of_mpi_that_are_cut_off_are_refused(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    text = OSU.format(title="Allreduce")
+    for wrong, message in (
+        (text.replace("1043.10           1001.00", "fast"), "log.txt:6: the row has no time in column 2"),
+        (text.partition("1043")[0], "log.txt:6: the row has no time in column 2"),
+        (text.partition("4   ")[0], "holds no calls of collectives with their size and time"),
+        (OSU.format(title="Barrier"), "holds no calls of collectives"),
+        (text.replace(" Allreduce", ""), "has no heading like"),
+    ):
+        with pytest.raises(FileError, match=message):
+            tabled(log, wrong)
+
+
+def test_tables_of_mpi_are_judged_on_the_ranks_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text(OSU.format(title="Allreduce"))
+    for options, ranks in (([], 12), (["--nodes", "2"], 24), (["--members", "0-3"], 4)):
+        assert run(["diagnose", str(log), "--machine", "aurora", *options, "--json"]) in (0, 1, 5)
+        row = json.loads(capsys.readouterr().out)["rows"][-1]
+        # busbw of an allreduce is 2 (n - 1) / n of size over time.
+        assert row["busbw_GBps"] == pytest.approx(1.048576 / 1.0431 * 2 * (ranks - 1) / ranks, rel=1e-6)
+    log.write_text(ONECCL.format(name="allreduce"))
+    assert run(["expect", "aurora", "--check", str(log), "--json"]) in (0, 1, 5)
+    assert json.loads(capsys.readouterr().out)["jobs"] == []
+    assert run(["diagnose", str(log), "--machine", "aurora", "--nodes", "2"]) == 2
+    assert "comes from 12 of the 24 GPUs of aurora" in capsys.readouterr().err

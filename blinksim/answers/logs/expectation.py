@@ -147,7 +147,7 @@ _NAMES = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "r
 
 
 def read_runs(path: str | os.PathLike[str]) -> tuple[Run, ...]:
-    """The tests in a log of nccl-tests, or the calls in a job's log, by group and collective.
+    """The tests in a log of nccl-tests or of MPI, or the calls in a job's log, by group and collective.
 
     Raises `FileError` as `tests_log.read` and `traces.read` do, and for jobs without calls of known size.
     """
@@ -161,7 +161,7 @@ def read_runs(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         step_s += time_s if name == traces.STEP else 0.0
         if collective and 0 < size < 2**62 and time_s and number != 1:
             # Long lists of ranks are cut in the middle. Calls without a number get a negative one.
-            rows = by_job[group or "-", listed if len(listed) == number else (), number, collective]
+            rows = by_job[group, listed if len(listed) == number else (), number, collective]
             call = call or len(rows) - 2**40
             rows.append(Row(size, 0, "", "none", -1, False, time_s, size / time_s, 0.0, None, call))
     if not by_job:
