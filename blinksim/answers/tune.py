@@ -380,7 +380,7 @@ def tune(
     members: Names | None = None,
     nodes: int = 1,
     nvls: bool = True,
-    version: str = DEFAULT_VERSION,
+    version: str | None = None,
     least_channels: int | None = None,
 ) -> Tuning:
     """Find where another of NCCL's choices is quicker than its own, for a tuner plugin to force.
@@ -400,8 +400,8 @@ def tune(
         How many nodes.
     nvls : bool
         False where NCCL ran with NCCL_NVLS_ENABLE=0.
-    version : str
-        The release of NCCL.
+    version : str, optional
+        The release of NCCL. Default: `blinksim.nccl.tuner.tuner.DEFAULT_VERSION`.
     least_channels : int, optional
         NCCL_MIN_NCHANNELS that was in force, if the file does not say so.
 
@@ -458,7 +458,7 @@ def tune_here(
     *,
     members: Names | None = None,
     nvls: bool = True,
-    version: str = DEFAULT_VERSION,
+    version: str | None = None,
     least_channels: int | None = None,
     most: int = MOST_MEASUREMENTS,
     gpus: str = "",
@@ -550,11 +550,11 @@ class _Here(NamedTuple):
     times: ChoiceTimes
 
 
-def _of(machine: MachineLike, members: Names | None, nodes: int, nvls: bool, version: str) -> _Here:
+def _of(machine: MachineLike, members: Names | None, nodes: int, nvls: bool, version: str | None) -> _Here:
     question = Question.of(machine, members=members, nodes=nodes)
     whole = question.whole()
     chosen = question.member_names(whole)
-    prediction = predict(whole, chosen, version=version, multicast=nvls)
+    prediction = predict(whole, chosen, version=version or DEFAULT_VERSION, multicast=nvls)
     attributes = whole.device(chosen[0]).attributes
     gpus = f"sm {attributes['sm']}" if "sm" in attributes else str(attributes.get("model", ""))
     job = TimedJob(prediction.version, whole.name, gpus, prediction.job.ranks, prediction.job.nnodes)

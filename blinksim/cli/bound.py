@@ -283,13 +283,10 @@ def synth(options: Synth) -> None:
     from blinksim.formats.schedule_json import write_schedule
 
     if options.listed:
-        rows = []
-        for algo in REGISTRY.values():
-            few = len(algo.collectives) < 8
-            rows.append((algo.name, algo.summary, " ".join(algo.collectives) if few else "all collectives"))
-        algorithms = [keyed(algo, "algorithm=name summary collectives") for algo in REGISTRY.values()]
-        shown = table(("algorithm", "what it is", "for"), rows, left=(0, 1, 2))
-        answer("synth list", lambda: {"rows": algorithms}, lambda: click.echo(shown))
+        rows = [keyed(algo, "algorithm=name summary collectives") for algo in REGISTRY.values()]
+        cells = [(a, b, " ".join(c) if len(c) < 8 else "all collectives") for a, b, c in map(dict.values, rows)]
+        shown = table(("algorithm", "what it is", "for"), cells, left=(0, 1, 2))
+        answer("synth list", lambda: {"rows": rows}, lambda: click.echo(shown))
         return
     if options.machine is not None and typed_options(options.several):
         of_one = typed_options(options, "algorithm", "messages", "polish", "pareto", "plot", *_GIVEN)

@@ -133,7 +133,10 @@ def fit(
             residual = np.log(seen / predicted)
             scale = _spread(residual, len(free))
             quantile = student_quantile(0.975, max(1, len(seen) - len(free)))
-            errors = _errors(residual, shares, _left(residual, len(free)))
+            # A fit makes one residual 0 for each constant but one (Yohai, Stahel and Zamar 1991).
+            left = np.sort(np.abs(residual))[max(0, min(len(free), len(residual)) - 1) :]
+            middle = max(_LEAST_SCALE, float(np.median(left)) / NormalDist().inv_cdf(0.75))
+            errors = _errors(residual, shares, middle)
             reach = np.minimum(quantile * errors, _MOST_REACH)
             ends = zip(free, phi - reach, phi + reach, strict=True)
             intervals = {name: (float(np.exp(low)), float(np.exp(high))) for name, low, high in ends}
@@ -189,13 +192,6 @@ def _spread(residual: Floats, constants: int) -> float:
     count = len(residual)
     correction: float = (count / max(1, count - constants)) ** 0.5
     return max(_LEAST_SCALE, float(np.median(np.abs(residual))) / NormalDist().inv_cdf(0.75) * correction)
-
-
-def _left(residual: Floats, constants: int) -> float:
-    """The same of all but the smallest: a fit makes one of them 0 for each constant but one (Yohai, Stahel and Zamar
-    1991)."""
-    largest = np.sort(np.abs(residual))[max(0, min(constants, len(residual)) - 1) :]
-    return max(_LEAST_SCALE, float(np.median(largest)) / NormalDist().inv_cdf(0.75))
 
 
 def _biweight(ratio: Floats) -> Floats:

@@ -402,12 +402,6 @@ def spreading(facts: Delays, inside: frozenset[int] | None = None) -> Spreading 
     return Spreading(min(times), min(starts), max(Counter(sources).values()))
 
 
-def spreads(facts: Delays) -> bool:
-    """True if data of some rank must get to all others, or to one after another: all but reduce and gather."""
-    # In an alltoallv some ranks may have nothing for others.
-    return facts.collective.ends != ROOT and facts.collective.traffic is None
-
-
 def _unlike_sources(facts: Delays) -> list[str]:
     """The ranks that have something for every other rank; of those with like links one."""
     found = dict[tuple[tuple[int, int, int], ...], str]()
@@ -433,15 +427,16 @@ def _unlike_nodes(facts: Delays) -> tuple[frozenset[int], ...]:
     return (*found.values(),) if len({node[rank] for rank in ranks}) > 1 else ()
 
 
-class _Spreading(Theorem):
-    """It says something where what one rank has must reach all others."""
+class OfSpreading(Theorem):
+    """Of data of some rank that must get to all others, or to one after another: all but reduce and gather."""
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        return spreads(facts)
+        # In an alltoallv some ranks may have nothing for others.
+        return facts.collective.ends != ROOT and facts.collective.traffic is None
 
 
-class OneStep(_Spreading):
+class OneStep(OfSpreading):
     """Before two messages in a row can arrive, every rank needs a message of its own from every source.
 
     What arrives later than `most` less the least time of a message cannot be sent on. So a source sends each
@@ -481,7 +476,7 @@ class OneStep(_Spreading):
         return f"before {before} nothing can be passed on, so {must}, which takes {in_words(time)}"
 
 
-class Informed(_Spreading):
+class Informed(OfSpreading):
     """One rank cannot have told all others sooner than messages can spread."""
 
     kind = "informed"
@@ -529,7 +524,7 @@ class NodesInformed(Informed):
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        return spreads(facts) and facts.only_ranks_hold
+        return super().applies(facts) and facts.only_ranks_hold
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
