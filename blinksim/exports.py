@@ -5,15 +5,17 @@ Modules are imported when a format is used.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.registry import FORMATS as FORMATS, TUNER as TUNER, Format
+from blinksim.formats.traces import MOST_EVENTS, events
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.textio.text_files import Exported, write_folder, write_text
 from blinksim.topology.graph import Topology
@@ -104,7 +106,6 @@ def write(
     >>> bs.write(bs.simulate(bs.synthesize("full:4", "allreduce", "ring").schedule, "1MiB"), "trace.json")
     """
     from blinksim.formats.schedule_json import write_schedule
-    from blinksim.formats.traces import write_trace
     from blinksim.timing.simulator import Timeline
 
     def check(what: str, *endings: str) -> None:
@@ -131,6 +132,25 @@ def write(
     else:
         others = "schedules, machines, rates, timelines and exports have"
         raise InputError(f"a {type(thing).__name__} has no file format; {others}")
+
+
+def write_trace(
+    timeline: Timeline, path: str | os.PathLike[str], force: bool = False, most: int = MOST_EVENTS
+) -> str | None:
+    """Writes the trace; returns a sentence if it does not hold every transfer. Raises as `write_text` does."""
+    listed = events(timeline, most)
+    shown, all_of_them = sum(event["ph"] == "X" for event in listed), timeline.transfer_count
+    cut = None
+    if shown < all_of_them:
+        recorded, pieces = timeline.recorded_pieces, timeline.pieces
+        whole = "the whole run" if recorded == pieces else f"the first {recorded:,} of {pieces:,} pieces"
+        held = f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}"
+        cut = f"{held}; a larger chunk= makes fewer"
+    about: dict[str, Any] = {"answer": timeline.sentence(), "service": timeline.discipline}
+    about |= {"transfers": all_of_them} | ({"cut": cut} if cut else {})
+    document = {"traceEvents": listed, "displayTimeUnit": "ns", "otherData": about}
+    write_text(path, json.dumps(document, separators=(",", ":"), allow_nan=False), force)
+    return cut
 
 
 def export(

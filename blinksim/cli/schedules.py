@@ -18,7 +18,6 @@ from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question, typ
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, note, show_export, typed, with_name, written
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats.schedule_json import read_schedule as read, ready_names
-from blinksim.formats.traces import write_trace
 from blinksim.results import keyed
 from blinksim.schedule.verify import verify as verified
 from blinksim.textio.text_files import Exported, check_folder, check_target, write_text
@@ -132,7 +131,7 @@ def simulate(options: Simulate) -> None:
         timeline = simulated(loaded, size, launch=launch, **vars(options.how))
 
     def write(target: str) -> None:
-        if cut := write_trace(timeline, target, options.force):
+        if cut := formats.write_trace(timeline, target, options.force):
             note(as_typed(cut))
 
     with written(options.trace, write) as there:
@@ -261,8 +260,7 @@ def tuned(machine: str, times: str, job: RulesOptions) -> Tuning:
     from blinksim.answers.tune import tune as find_rules
 
     given: dict[str, Any] = {"members": job.members, "nodes": job.nodes, "least_channels": job.least_channels}
-    given |= {} if job.version is None else {"version": job.version}
-    return find_rules(machine, times, nvls=not job.no_nvls, **given)
+    return find_rules(machine, times, nvls=not job.no_nvls, version=job.version, **given)
 
 
 def tune(options: Tune) -> None:
@@ -338,8 +336,7 @@ def _on_gpus(machine: str, options: Tune) -> Tuning:
 
         given: dict[str, Any] = {"members": tuple(range(clock.gpus)), "nvls": nvls, "gpus": clock.kind}
         given |= {"least_channels": job.least_channels, "most": options.measurements}
-        given |= {} if job.version is None else {"version": job.version}
-        tuning = tune_here(machine, measure, **given)
+        tuning = tune_here(machine, measure, version=job.version, **given)
     # Which asks NCCL, with a file of rules that goes when the clock is closed.
     tuning = replace(tuning, version=clock.version)
     clock.close()

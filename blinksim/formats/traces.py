@@ -15,7 +15,6 @@ link, as "Trace Event Format" (Duffin et al., Google, 2016) has them.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pickletools
@@ -29,7 +28,6 @@ from blinksim.results import keyed
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.name_ranges import natural
 from blinksim.textio.strict_json import Entry
-from blinksim.textio.text_files import write_text
 
 if TYPE_CHECKING:
     from blinksim.timing.simulator import Timeline
@@ -91,8 +89,7 @@ def _tabled(path: str, text: str) -> Iterator[Call]:
             if (blocks := _BLOCKS.search(title)) and not ranks:
                 what = f"{title} says the bytes of a block, but not how many ranks there are"
                 raise FileError(path, f"{what}; add a line such as '# #processes: 24' above it", number)
-            size = int(words[0]) * (ranks if blocks else 1)
-            yield "", "", ranks, title, size, time.value / 1e6, number
+            yield "", "", ranks, title, int(words[0]) * (ranks if blocks else 1), time.value / 1e6, number
 
 
 def _profiled(root: Entry) -> Iterator[Call]:
@@ -203,22 +200,3 @@ def _named(what: str, name: str, process: int, thread: int) -> Iterator[Event]:
     number = thread or process
     for key, value in (("name", {"name": name}), ("sort_index", {"sort_index": number})):
         yield {"name": f"{what}_{key}", "ph": "M", "pid": process, "tid": thread, "args": value}
-
-
-def write_trace(
-    timeline: Timeline, path: str | os.PathLike[str], force: bool = False, most: int = MOST_EVENTS
-) -> str | None:
-    """Writes the trace; returns a sentence if it does not hold every transfer. Raises as `write_text` does."""
-    listed = events(timeline, most)
-    shown, all_of_them = sum(event["ph"] == "X" for event in listed), timeline.transfer_count
-    cut = None
-    if shown < all_of_them:
-        recorded, pieces = timeline.recorded_pieces, timeline.pieces
-        whole = "the whole run" if recorded == pieces else f"the first {recorded:,} of {pieces:,} pieces"
-        held = f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}"
-        cut = f"{held}; a larger chunk= makes fewer"
-    about: dict[str, Any] = {"answer": timeline.sentence(), "service": timeline.discipline}
-    about |= {"transfers": all_of_them} | ({"cut": cut} if cut else {})
-    document = {"traceEvents": listed, "displayTimeUnit": "ns", "otherData": about}
-    write_text(path, json.dumps(document, separators=(",", ":"), allow_nan=False), force)
-    return cut

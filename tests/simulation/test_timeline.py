@@ -20,7 +20,8 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.cli.main import cli, run
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.formats.traces import events, write_trace
+from blinksim.exports import write_trace
+from blinksim.formats.traces import events
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule, rebase
 from blinksim.timing.simulation_options import ServiceName
