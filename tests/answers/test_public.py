@@ -70,6 +70,19 @@ def test_the_summary_is_that_of_the_rows() -> None:
     assert told["best_busbw_GBps"] == max(row["busbw_GBps"] for row in large)
 
 
+def test_measurements_that_two_tables_have_count_once() -> None:
+    found = bs.measured("aurora")
+    # The tables "with PCIe" hold the times of those without it beside another model.
+    names = {row["table"] for row in found.rows()}
+    again = {f"{name}, with PCIe" for name in names} & names
+    assert len(again) == 2
+    times = ("nodes", "ranks_per_node", "size_bytes", "measured_ms")
+    of = {name: {tuple(row[key] for key in times) for row in found.rows() if row["table"] == name} for name in names}
+    assert all(of[name] == of[name.removesuffix(", with PCIe")] for name in again)
+    assert found.sentence().startswith(f"aurora: {len(set().union(*of.values()))} published measurements reach")
+    assert "15 published" in found.sentence()
+
+
 def test_which_tables_are_taken() -> None:
     every, whole = (public_measurements("p4d.24xlarge", quality, predict=False) for quality in ("ABC", "A"))
     assert {row["quality"] for row in every.rows()} == {"A", "C"}

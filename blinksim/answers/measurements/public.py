@@ -126,7 +126,9 @@ class Measured(Result):
         """The answer in one line."""
         shares = [cell.reached_pct for cell in self.cells]
         reach = f"{min(shares):.3g} to {max(shares):.3g} % of what the model allows"
-        return f"{self.machine}: {len(self.cells)} published measurements reach {reach}"
+        # A table with other rates of the model has the measurements of one before it again.
+        distinct = {(one.nodes, one.ranks_per_node, one.size, one.measured_ms) for one in self.cells}
+        return f"{self.machine}: {len(distinct)} published measurements reach {reach}"
 
     def text(self) -> str:
         """The sentence, a table for each published table, and the source."""
