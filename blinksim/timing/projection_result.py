@@ -231,11 +231,15 @@ class Projection(Rates, Result):
         busy = self.details.get("bottleneck_busy")
         if busy is None or not self.time_s:
             return self.bottleneck
-        words, top = f"{self.bottleneck}, busy {100 * busy:.0f} % of the time", max(self.terms, key=lambda t: t.time_s)
+        classes, top = self.details.get("busy_by_class", {}), max(self.terms, key=lambda t: t.time_s)
+        # What passes bytes for less time than another class can be held longer, where messages start.
+        passing = classes.get(top.limit if top.name.startswith("bandwidth") else "", busy)
+        starts = ", starts of messages included" * (passing < busy)
+        words = f"{self.bottleneck}, busy {100 * busy:.0f} % of the time{starts}"
         what, share = self.limit
         if what == top.name and top.limit in NO_LINKS:
             return f"{what}, {100 * share:.0f} % of the time; of the links, {words}"
-        _, *others = self.details.get("busy_by_class", {}).items() or [()]
+        _, *others = classes.items() or [()]
         tied = [f"{kind} {100 * share:.0f} %" for kind, share in others if share > _TIED]
         return f"{words}, and {' and '.join(tied)}: all must be faster" if tied else words
 
