@@ -78,3 +78,12 @@ def test_a_contest_is_shown_in_a_line() -> None:
     found = bs.contest("dgx1-v100", "allreduce")
     assert len(repr(found)) < 300
     assert len(found.to_frame()) == len(found.schedules) + len(found.refused)
+
+
+def test_steps_that_overlap_are_said_to() -> None:
+    # Each step waits for the one before; in pieces, the next step begins before this one ends.
+    small, large = (bs.project("torus:4x4", "allreduce", size, algorithm="ring") for size in ("1KiB", "1GiB"))
+    assert [small.terms[0].name, large.terms[0].name] == ["latency of 30 steps", "latency of 30 overlapping steps"]
+    assert large.terms[0].time_s < small.terms[0].time_s
+    for found in (small, large):
+        assert sum(term.time_s for term in found.terms) == pytest.approx(found.time_s)

@@ -505,7 +505,7 @@ def side_by_side(
 def _users(sends: Ints) -> str:
     if not len(sends):
         return ""
-    listed = ", ".join(map(str, sends[:3])) + (", …" if len(sends) > 3 else "")
+    listed = ", ".join(f"send {number}" for number in sends[:3]) + (", …" if len(sends) > 3 else "")
     return f"; {count(len(sends), 'send')} need{'s' * (len(sends) == 1)} it ({listed})"
 
 

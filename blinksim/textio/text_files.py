@@ -170,7 +170,7 @@ class Exported:
     'graph.xml'
     """
 
-    files: Mapping[str, str]
+    files: Mapping[str, str] = field(repr=False)
     summary: str
     facts: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

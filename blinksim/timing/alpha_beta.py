@@ -361,6 +361,8 @@ def _paced(
         return (Term(name, alpha, "alpha"), *waiting, *passing), 1
     rest = time(pieces) - drain.time_s
     latency = min(alpha, rest)
+    # The rest of their latencies passes while bytes are sent.
+    name = name if latency == alpha else f"latency of {counted(steps, 'overlapping step')}"
     apart = Term("bandwidth of steps that do not overlap", rest - latency, drain.limit)
     return tuple(term for term in (Term(name, latency, "alpha"), apart, drain) if term.time_s > 0), pieces
 

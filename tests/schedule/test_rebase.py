@@ -41,7 +41,7 @@ def test_devices_and_links_are_found_by_name() -> None:
 def test_a_link_that_is_gone_is_named_with_the_sends_that_need_it() -> None:
     schedule = ring_allreduce(4)
     assert rebase(schedule, schedule.topology.edit("without gpu0-gpu1")) == (
-        "the link gpu0->gpu1 (nvlink) is not part of full4; 6 sends need it (0, 4, 8, …)",
+        "the link gpu0->gpu1 (nvlink) is not part of full4; 6 sends need it (send 0, send 4, send 8, …)",
     )
     assert isinstance(rebase(schedule, schedule.topology.edit("without gpu0-gpu2")), Schedule)
 
@@ -49,8 +49,8 @@ def test_a_link_that_is_gone_is_named_with_the_sends_that_need_it() -> None:
 def test_a_member_that_is_gone_is_named_with_its_rank() -> None:
     found = rebase(star_broadcast(3), full(3).without("gpu2"))
     assert found == (
-        "gpu2 (rank 2) is not part of full3; 1 send needs it (1)",
-        "the link gpu0->gpu2 (nvlink) is not part of full3; 1 send needs it (1)",
+        "gpu2 (rank 2) is not part of full3; 1 send needs it (send 1)",
+        "the link gpu0->gpu2 (nvlink) is not part of full3; 1 send needs it (send 1)",
     )
 
 

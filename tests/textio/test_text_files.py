@@ -51,3 +51,9 @@ def test_folders_and_odd_names_are_refused(tmp_path: Path) -> None:
 def test_an_endless_device_is_refused() -> None:
     with pytest.raises(FileError, match="larger than 1 MiB"):
         text_files.read_text("/dev/zero")
+
+
+def test_an_export_shows_its_summary_not_its_files() -> None:
+    found = text_files.Exported(files={"": "x" * 10_000}, summary="two rings", facts=("verified",))
+    assert "two rings" in repr(found)
+    assert len(repr(found)) < 200
