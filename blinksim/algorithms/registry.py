@@ -55,6 +55,7 @@ NCCL_NAMES = {
     "collnetchain": f"CollNetChain {_IN_NETWORK}",
     "oneshot": "direct is the one-shot way",
     "rabenseifner": "Rabenseifner's algorithm is halving_doubling",
+    **dict.fromkeys(("all", "best", "unsearched"), "it stands for several; name some, or none for the usual"),
 }
 
 Sends = Callable[[int, str], int]

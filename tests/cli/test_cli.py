@@ -468,6 +468,12 @@ def test_names_of_nccl_lead_to_algorithms_that_there_are() -> None:
             assert "_" not in word or word in REGISTRY
 
 
+@pytest.mark.parametrize("word", ["unsearched", "all", "best"])
+def test_words_for_several_algorithms_are_told_from_names(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "dgx1-v100", "allreduce", "--sizes", "1MiB", "--algorithms", word]) == 2
+    assert f"unknown algorithm '{word}': it stands for several; name some" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("was", "now", "words"),
     [
