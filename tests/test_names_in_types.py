@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -18,24 +19,55 @@ from blinksim.gpu.execution import run
 from blinksim.gpu.programs import dtypes, program
 from blinksim.timing import model_registry, simulation_options
 
-TABLES: dict[str, tuple[Any, Iterable[str]]] = {
-    "collectives": (CollectiveName, COLLECTIVES),
-    "algorithms": (AlgorithmName, REGISTRY),
-    "executors": (run.ExecutorName, run.EXECUTORS),
-    "element types": (dtypes.DtypeName, dtypes.ELEMENT_TYPES),
-    "reductions": (dtypes.ReductionName, dtypes.REDUCTIONS),
-    "machines": (machine_names.MachineName, machine_names.names()),
-    "protocols": (simulation_options.ProtocolName, simulation_options.PROTOCOLS),
-    "protocols of GPUs": (program.ProtocolName, program.PROTOCOLS),
-    "formats of machines": (exports.MachineFormatName, ("nccl-topo",)),
-    "formats": (exports.FormatName, exports.FORMATS),
+ROOT = Path(__file__).resolve().parents[1]
+
+# The type, what it is to name, and where it is written.
+TABLES: dict[str, tuple[Any, Iterable[str], str]] = {
+    "collectives": (CollectiveName, COLLECTIVES, "CollectiveName in blinksim/collective.py"),
+    "algorithms": (AlgorithmName, REGISTRY, "AlgorithmName in blinksim/algorithms/registry.py"),
+    "executors": (run.ExecutorName, run.EXECUTORS, "ExecutorName in blinksim/gpu/execution/run.py"),
+    "element types": (dtypes.DtypeName, dtypes.ELEMENT_TYPES, "DtypeName in blinksim/gpu/programs/dtypes.py"),
+    "reductions": (dtypes.ReductionName, dtypes.REDUCTIONS, "ReductionName in blinksim/gpu/programs/dtypes.py"),
+    "machines": (
+        machine_names.MachineName,
+        machine_names.names(),
+        "MachineName in blinksim/formats/shipped/machine_names.py",
+    ),
+    "protocols": (
+        simulation_options.ProtocolName,
+        simulation_options.PROTOCOLS,
+        "ProtocolName in blinksim/timing/simulation_options.py",
+    ),
+    "protocols of GPUs": (program.ProtocolName, program.PROTOCOLS, "ProtocolName in blinksim/gpu/programs/program.py"),
+    "formats of machines": (exports.MachineFormatName, ("nccl-topo",), "MachineFormatName in blinksim/exports.py"),
+    "formats": (exports.FormatName, exports.FORMATS, "FormatName in blinksim/exports.py"),
 }
+
+
+def differences(named: tuple[str, ...], held: tuple[str, ...], where: str) -> list[str]:
+    """What to add to a type, to take out of it, or else to move, in words."""
+    found = [f"add {name!r} to {where}" for name in held if name not in named]
+    found += [f"take {name!r} out of {where}: there is none" for name in named if name not in held]
+    if not found and named != held:
+        first = next(name for name, other in zip(held, named, strict=True) if name != other)
+        found.append(f"order the names of {where} as the table does, from {first!r} on")
+    return found
 
 
 @pytest.mark.parametrize("what", TABLES)
 def test_types_name_what_the_tables_hold(what: str) -> None:
-    type_, table = TABLES[what]
-    assert get_args(type_) == tuple(table)
+    type_, table, where = TABLES[what]
+    assert differences(get_args(type_), tuple(table), where) == []
+
+
+def test_a_name_that_differs_is_said_with_its_file() -> None:
+    for _, _, where in TABLES.values():
+        name, _, file = where.partition(" in ")
+        assert f"\n{name} = Literal[" in (ROOT / file).read_text(encoding="utf-8")
+    assert differences(("a", "c"), ("a", "testbox-x4", "c"), "T in t.py") == ["add 'testbox-x4' to T in t.py"]
+    assert differences(("a", "b"), ("a",), "T in t.py") == ["take 'b' out of T in t.py: there is none"]
+    (told,) = differences(("a", "c", "b"), ("a", "b", "c"), "T in t.py")
+    assert told.endswith("from 'b' on")
 
 
 def test_types_name_models_alone() -> None:
