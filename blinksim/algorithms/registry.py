@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 AlgorithmName = Literal[
-    "ring", "chain", "binary", "binomial", "double_binary", "recursive_doubling", "halving_doubling", "direct",
-    "rail_aligned", "rail_joined", "bruck", "two_shot", "hierarchical", "hierarchical_direct",
+    "ring", "chain", "binary", "binomial", "double_binary", "recursive_doubling", "halving_doubling", "bucket",
+    "direct", "rail_aligned", "rail_joined", "bruck", "two_shot", "hierarchical", "hierarchical_direct",
     "hierarchical_multiplying", "hierarchical_trees", "chain_tree", "parameter_server", "mxnet", "packed",
     "few_steps", "few_rounds", "chains", "rings", "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot",
     "packed_in_network", "nvls_tree", "sharp", "binomial_blocks",

@@ -213,7 +213,10 @@ class Comparison(Result):
                 runs = ([*run] for _, run in groupby(enumerate(places), lambda at: at[1] - at[0]))
                 spans = [named[run[0][1]] + f" to {named[run[-1][1]]}" * (len(run) > 1) for run in runs]
                 notes.append(f"  from, {', '.join(spans)}: {origin}")
-            notes.append("  " + ", ".join(map("".join, held_at(map(Answer.row, self.answers)).items())))
+            held = held_at(map(Answer.row, self.answers))
+            if said := dict.fromkeys(one.could.best.runs_as for one in self.answers if one.could):
+                held["could take"] = f"{held.get('could take', '')}, {' or '.join(said)}"
+            notes.append("  " + ", ".join(map("".join, held.items())))
             # A line for every size: what the library takes, and what the links could and must take.
             head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
             rows = []

@@ -22,7 +22,7 @@ from blinksim.results import Result, keyed
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count, names, refused_words, table
-from blinksim.timing.alpha_beta import cost
+from blinksim.timing.alpha_beta import GAINS, cost
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.contest import CandidateLike, named
 from blinksim.timing.projection_result import Ceiling, labelled, left_out_words, links_at
@@ -156,9 +156,12 @@ class Pareto(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        first, last = self.points[0], max(self.points, key=lambda point: point.bandwidth)
-        span = f"{format_time(first.latency_s)} ({first.name}) to {format_rate(last.bandwidth)} ({last.name})"
-        return f"{self.collective} on {self.topology.title}: {count(len(self.points), 'schedule')} from {span}"
+        first, last = self.points[0], max(self.points, key=lambda point: float(f"{point.bandwidth:.9g}"))
+        ends = format_time(first.latency_s), format_rate(last.bandwidth)
+        span = f" from {ends[0]} ({first.name}) to {ends[1]} ({last.name})"
+        if first is last:
+            span = f", {ends[0]} and {ends[1]} at once ({first.name})"
+        return f"{self.collective} on {self.topology.title}: {count(len(self.points), 'schedule')}{span}"
 
     def text(self) -> str:
         """The sentence, and the points as a table with their times for some sizes, the least ones marked."""
@@ -287,14 +290,19 @@ def _terms(candidate: Candidate) -> tuple[float, float]:
 
 
 def _front(candidates: dict[str, Candidate], sizes: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Those that no other candidate equals or betters everywhere, and the others; of equals the first stays."""
+    """Those of which each gains on every other one somewhere, and the others; of equals the first stays.
+
+    Times that differ by less than a gain are equal: as many pieces as are best are not known more closely.
+    """
     times = {name: [cost(one, size).time_s for size in sizes] for name, one in candidates.items()}
     names = sorted(times, key=times.__getitem__)
     rows = np.array([times[name] for name in names])
-    # Row k reaches row n; it betters row n if that one does not reach it, or stands behind it.
-    reaches = np.all(rows[:, np.newaxis] <= rows * (1 + 1e-9), axis=2)
-    worse = np.any(reaches & (~reaches.T | np.triu(np.ones_like(reaches), 1)), axis=0)
-    return [*compress(names, ~worse)], [*compress(names, worse)]
+    # Row k reaches row n. Nearly equal ones may reach each other in a circle, so that they go one by one.
+    reaches = np.all(rows[:, np.newaxis] * GAINS <= rows, axis=2) & ~np.eye(len(names), dtype=bool)
+    stays = np.ones(len(names), dtype=bool)
+    for place in reversed(range(len(names))):
+        stays[place] = not reaches[stays, place].any()
+    return [*compress(names, stays)], [*compress(names, ~stays)]
 
 
 def ranges(front: dict[str, Candidate], sizes: Sequence[int]) -> dict[str, tuple[tuple[int, int | None], ...]]:

@@ -387,7 +387,14 @@ class SymmetricSchedule:
         each = np.bincount(begun, overhead * times, len(alpha))
         starts = each.reshape(shape) / pool.size, longest.reshape(shape)
         passing = load.reshape(shape), alpha.reshape(shape)
-        return StepLoads(self.collective, self.sends, pool.shared, *passing, *starts, limit=self.rate)
+        # What a step reduces at devices of an orbit is the same for all of these.
+        reduces, orbit = base.op == REDUCE, group.orbit
+        sums = np.zeros((self.steps, int(orbit.max()) + 1))
+        at_devices = base.step[reduces], orbit[base.dst[reduces]]
+        np.add.at(sums, at_devices, self.weighted.share_num[base.chunk[reduces]] / base.share_den)
+        most = float((sums / np.bincount(orbit)).max(axis=1).sum())
+        found = StepLoads(self.collective, self.sends, pool.shared, *passing, *starts, limit=self.rate)
+        return replace(found, reduced=((1, most, 1),))
 
 
 def carried(schedule: Schedule | SymmetricSchedule) -> tuple[loads.Resources, list[Fraction], list[int]]:

@@ -37,7 +37,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, expand, scattered
 from blinksim.results import Term
 from blinksim.schedule import loads
@@ -51,11 +50,13 @@ Timed = Schedule | SymmetricSchedule | Outline | StepLoads
 
 FURTHER = "overhead of further messages"
 MOST_PIECES = 65_536
+GAINS = 0.999
+"""Less time than this share of another is a gain: more pieces are not looked for that save less."""
 
 
 def climbed(time: Callable[[int], float], count: int, factor: float, most: int = MOST_PIECES) -> int:
     """The number of pieces from `count` on, times `factor` as often as that saves 0.1 % of the time."""
-    while 1 <= (further := round(count * factor)) <= most and time(further) < time(count) * 0.999:
+    while 1 <= (further := round(count * factor)) <= most and time(further) < time(count) * GAINS:
         count = further
     return count
 
@@ -90,8 +91,7 @@ def cost(given: Candidate | Timed, size: int, gamma: float = 0.0, *, whole_messa
 
     Of a candidate whose sends are divided among parallel routes, it is that of the divided schedule.
     whole_messages: True if messages of steps are not cut into pieces, so that no step begins before the one
-    before it is over, as textbooks add them up. What is asked again is not worked out again. Raises
-    `InfeasibleError` for symmetric steps that reduce.
+    before it is over, as textbooks add them up. What is asked again is not worked out again.
     """
     timed, spread = (given.timed, given.parallel) if isinstance(given, Candidate) else (given, None)
     known, key = _known.setdefault(timed, {}), (size, gamma, spread, whole_messages)
@@ -238,9 +238,6 @@ class _Steps:
     """
 
     def __init__(self, timed: Timed, spread: Spread | None) -> None:
-        if isinstance(timed, SymmetricSchedule) and (timed.base.op == REDUCE).any():
-            steps = f"{timed.base.algorithm} by symmetry has steps that reduce"
-            raise InfeasibleError(f"{steps}; only forests that do are timed")
         # Of every step that differs from the others, its load, alpha, each and longest over all resources.
         arrays, runs = list[tuple[Floats, ...]](), list[tuple[int, int, int]]()
         if isinstance(timed, Schedule):

@@ -19,6 +19,7 @@ from blinksim.answers import pareto as study
 from blinksim.cli.main import run
 from blinksim.schedule.candidate import Candidate
 from blinksim.timing.alpha_beta import cost
+from blinksim.units import format_rate, format_time
 
 SIZES = [2**power for power in range(10, 31, 2)]
 
@@ -116,6 +117,36 @@ def test_the_front_is_what_no_other_reaches_at_every_size(every: list[list[int]]
         assert any(reaches(other, name) for other in kept)
         # Of equals one is kept.
         assert not any(reaches(other, name) for other in kept if other != name) or name in dominated
+
+
+@given(st.lists(st.lists(st.integers(0, 3000), min_size=3, max_size=3), min_size=1, max_size=8))
+def test_each_of_the_front_gains_on_every_other_and_nothing_gains_on_the_front(every: list[list[int]]) -> None:
+    """Times within 0.3 % of each other, so that many differ by less than a gain of 0.1 %."""
+    times = {str(number): [1_000_000 + more for more in row] for number, row in enumerate(every)}
+    with pytest.MonkeyPatch.context() as patch:
+        kept, dominated = study._front(timed(patch, times), range(3))
+    assert kept
+    assert sorted([*kept, *dominated]) == sorted(times)
+
+    def gains(one: str, other: str) -> bool:
+        return any(1000 * a < 999 * b for a, b in zip(times[one], times[other], strict=True))
+
+    assert all(gains(one, other) for one in kept for other in kept if one != other)
+    # What is left out may have been reached by one that is left out itself, so by two gains at most.
+    for name in dominated:
+        assert any(not gains(name, other) for other in times if other != name)
+
+
+@pytest.mark.parametrize("machine", ["torus:2x3@25GB/s", "ring:6"])
+def test_every_row_gains_on_every_other_row_somewhere(machine: str) -> None:
+    found = bs.pareto(machine, "allgather", seconds=1)
+    sizes = (1, *(2**power for power in range(10, 31)), 2**40)
+    for point in found.points:
+        for other in found.points:
+            assert other is point or any(point.time_s(size) < 0.999 * other.time_s(size) for size in sizes)
+    alone = replace(found, points=found.points[:1])
+    ends = f"{format_time(alone.points[0].latency_s)} and {format_rate(alone.points[0].bandwidth)} at once"
+    assert alone.sentence() == f"allgather on {machine}: 1 schedule, {ends} ({alone.points[0].name})"
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 6)), min_size=1, max_size=6))

@@ -20,6 +20,7 @@ SINGLE_NODES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "switc
 REFUSED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("hierarchical", "hierarchical_direct", "hierarchical_multiplying"), SINGLE_NODES),
     **dict.fromkeys(("rail_aligned", "rail_joined", "bruck"), SINGLE_NODES),
+    "bucket": ("full:2", "full:4", "ring:5", "rails:2x4", "rails:4x2", "switch:6"),
     "hierarchical_trees": (*SINGLE_NODES, "rails:2x4", "rails:4x2"),
 }
 MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
