@@ -18,6 +18,7 @@ from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import cost
 from blinksim.topology.shapes import torus
+from blinksim.topology.symmetry import is_automorphism
 
 SIZE, ALPHA, RATE = 2**20, 1e-6, 25e9
 
@@ -98,6 +99,15 @@ def test_a_cube_of_chips_takes_18_steps_and_is_the_quickest_there() -> None:
         assert quickest.algorithm == "bucket"
         assert quickest.time_s == pytest.approx(expected, rel=1e-3)
         assert size / 100e9 * 126 / 64 / 6 + 18 * 1.9e-6 == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(("machine", "steps"), [("trn2.48xlarge", 12), ("trn2-ultra", 18), ("tpu-v5p", 18)])
+def test_machines_that_are_tori_say_their_rotations(machine: str, steps: int) -> None:
+    schedule = built(machine)
+    assert schedule.steps == steps
+    assert bs.verify(schedule).ok
+    topology = bs.load(machine)
+    assert all(is_automorphism(topology, rotation) for rotation in topology.symmetries)
 
 
 def test_hundreds_of_ranks_are_said_once() -> None:
