@@ -22,7 +22,7 @@ from blinksim.results import Result, keyed
 from blinksim.textio import yaml_nodes
 from blinksim.textio.text_table import table
 from blinksim.timing.library_model import MOST_GPUS_A_NODE, SHARE, Library
-from blinksim.timing.projection_result import Projection, labelled
+from blinksim.timing.projection_result import Projection, guesses, labelled
 from blinksim.units import Sizes, format_size, sizes_of
 
 COLLECTIVES = "allreduce", "allgather", "reducescatter", "alltoall"
@@ -85,6 +85,7 @@ class Expectations(Result):
     def text(self) -> str:
         """The table, where its figures come from, and the bounds."""
         cells, bounds = list[list[str]](), dict[str, str]()
+        assumed = guesses(self.takes[0].details["bound_rates"])
         origins, labels = defaultdict[tuple[str, str], list[str]](list), dict[tuple[str, str], str]()
         for row in self.rows():
             name, figures = row["collective"], ("expected", "floor", "high", "ceiling")
@@ -94,7 +95,7 @@ class Expectations(Result):
             basis, same = row["basis"], 1 + sum(other == row["basis"] for other, _ in labels)
             label = labels.setdefault((basis, row["origin"]), f"{basis} {same}" if same > 1 else basis)
             cells.append([name, size, expected, floor, ends, ceiling, label])
-            bounds[f"bound: {name}"] = row["bound_words"]
+            bounds[f"bound: {name}"] = row["bound_words"] + assumed
             origins[label, row["origin"]] += [name]
         head = ["collective", "size", "expected", "floor", f"{SHARE} runs", "ceiling", "from"]
         shown = table(head, cells, left=(0, 6))

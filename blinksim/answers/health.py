@@ -18,7 +18,7 @@ from blinksim.textio.text_table import count, names
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.fitted_time import catalogued
 from blinksim.timing.measured.library_rates import PREDICTED
-from blinksim.timing.projection_result import Projection, labelled
+from blinksim.timing.projection_result import Projection, guesses, labelled
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding
 from blinksim.units import format_rate, format_size, format_time
@@ -112,7 +112,8 @@ class Health(Result):
             )
             lines.append((f"{now.details['library']} takes", asked))
             most = [format_rate(of.bound.rate * (of.busbw / of.algbw)) for of in (now, was) if of and of.bound]
-            lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}"))
+            assumed = guesses(now.details["bound_rates"])
+            lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}{assumed}"))
         if other is not None and now is not None:
             few = count(len(other.members), "GPU")
             visible = f"CUDA_VISIBLE_DEVICES={','.join(name.strip('gpu') for name in other.members)}"

@@ -32,7 +32,7 @@ from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, with_lea
 from blinksim.timing.library_model import GUESSES, Library, sent_by
 from blinksim.timing.measured_constants import uncovered
 from blinksim.timing.nccl_model import NcclTuner, weakest
-from blinksim.timing.projection_result import Projection, labelled, left_out_words, rates_of_links
+from blinksim.timing.projection_result import Projection, guesses, labelled, left_out_words, rates_of_links
 from blinksim.timing.timing_model import LARGE, ScheduleModel, TimingModel
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.elements import titled
@@ -458,6 +458,7 @@ class Answer(Projection):
             words = f", with switches that {granted}" if self.grants else ""
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
             short = next((few for many, few in _HELD_FOR.items() if many in least.assumes), "whatever the schedule")
+            words += ", if the guess is right" * (guesses(details["bound_rates"]) != "")
             found.append(("cannot take less", f"{held}, {short}{words}"))
         # What is weaker than its like says more than the class of its links.
         limits = [("weakest", self.weakest) if self.weakest else ("limited by", self.limited_by)]

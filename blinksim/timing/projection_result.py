@@ -345,6 +345,21 @@ def rates_of(part: Topology) -> str:
     return rates_of_links(part.rates, part.link_classes)
 
 
+# What is assumed of links of which a recorded machine does not say how fast they are, and what does.
+_GUESSED = {
+    "pcie": "PCIe of generation 3 (4 and 5 carry 2 and 4 times as much; topo.xml or lspci -vv tells)",
+    "cpu": "links between CPUs by what these are, of unknown ones 6 GB/s (topo.xml tells)",
+    "nvlink": "all NVLinks that such GPUs are sold with (nvidia-smi topo -m tells)",
+}
+
+
+def guesses(rates: str) -> str:
+    """What a bound rests on where links are guessed (`rates_of`), and which file tells; else empty."""
+    kinds = rates.partition(" (")[2].removesuffix(": guessed)").split(", ")
+    assumed = ", ".join(_GUESSED[kind] for kind in kinds if rates.endswith("guessed)"))
+    return f", if what is assumed is right: {assumed}" if assumed else ""
+
+
 def links_at(part: Topology) -> str:
     """The links that take part, and at which rates."""
     return f"{', '.join(part.link_classes)} at {rates_of(part)} rates"

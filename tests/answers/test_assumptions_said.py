@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from nccl_tests_logs import Point, text
 
 import blinksim as bs
 from blinksim.answers.project import answer
@@ -37,3 +41,36 @@ def test_the_machine_as_it_is_comes_first(capsys: pytest.CaptureFixture[str]) ->
     # The switches of a DGX-1 do nothing else, so that there is one figure.
     assert run(["bound", "dgx1-v100", "allreduce"]) == 0
     assert "forward" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("gpu", ["", "NVIDIA GeForce RTX 4090"])
+def test_bounds_of_guessed_rates_are_no_verdict(capsys: pytest.CaptureFixture[str], tmp_path: Path, gpu: str) -> None:
+    """By hand: CPUs that pass 6 GB/s allow busbw 10.5 GB/s (7/4 of it). A log of 14 GB/s shows that they pass more."""
+    labels = [f"GPU{n}" for n in range(8)]
+    cells = [["X" if a == b else "NODE" if a // 4 == b // 4 else "SYS" for b in range(8)] for a in range(8)]
+    lines = [f"GPU {n}: {gpu} (UUID: GPU-{n})" for n in range(8) if gpu]
+    lines += ["\t".join(["", *labels]), *("\t".join([a, *row]) for a, row in zip(labels, cells, strict=True))]
+    box, logs = tmp_path / "box.txt", [tmp_path / "quick.txt", tmp_path / "usual.txt"]
+    box.write_text("\n".join(lines) + "\n")
+    for log, busbw in zip(logs, (14e9, 5.5e9), strict=True):
+        times = [Point(size, 1.75e6 * size / busbw, None) for size in (2**28, 2**30)]
+        log.write_text(text("allreduce", 8, times).replace("NVIDIA H200", gpu or "GPU"))
+
+    def said(command: str, *rest: str, status: int = 0) -> str:
+        assert run([command, *rest, "-q"]) == status
+        return capsys.readouterr().out
+
+    told = "PCIe of generation 3 (4 and 5 carry 2 and 4 times as much; topo.xml or lspci -vv tells)"
+    for shown in (said("health", str(box), status=5), said("expect", str(box), "--collective", "allreduce")):
+        [bound] = [line for line in shown.splitlines() if line.startswith("  bound")]
+        assert f", if what is assumed is right: {told}" in bound
+    assert ", whatever the schedule, if the guess is right" in said("project", str(box), "allreduce", "256MiB")
+    shown = said("diagnose", str(logs[0]), "--machine", str(box), status=5)
+    assert "faster than guessed rates allow, so these are too low" in shown.splitlines()[0]
+    assert "another" not in shown.splitlines()[0]
+    assert f"10.5 GB/s at nominal (pcie, cpu: guessed) rates, if what is assumed is right: {told}" in shown
+    found = json.loads(said("diagnose", str(logs[0]), "--machine", str(box), "--json", status=5))
+    assert (found["normal"], found["ok"]) == (False, True)
+    assert ": normal, " in said("diagnose", str(logs[1]), "--machine", str(box))
+    # What a catalogue states is no guess.
+    assert "assumed is right" not in said("health", "l40s-pcie")

@@ -28,8 +28,9 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology, at_rates
 from blinksim.nccl.logs.tests_log import Channels, Row, Run, lacking_adapters, select
 from blinksim.results import Rates, Result, keyed
-from blinksim.textio.text_table import table
+from blinksim.textio.text_table import names, table
 from blinksim.timing.measured.public_tables import SetUpName
+from blinksim.timing.projection_result import guesses, rates_of
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
 
@@ -170,7 +171,8 @@ class Diagnosis(Result):
         most, alone = (format_rate(one.rate * self.factor) for one in (self.bound, self.expectation.bounds))
         doing = "add" if self.collective.reduces else "multicast"
         more = f", with switches that {doing}; {alone} if they only forward" if alone != most else ""
-        return f"busbw {most} at {self.part.rates} rates{more}"
+        rates = rates_of(self.part)
+        return f"busbw {most} at {rates} rates{more}{guesses(rates)}"
 
     @property
     def odd(self) -> list[Line]:
@@ -193,7 +195,7 @@ class Diagnosis(Result):
 
     @property
     def impossible(self) -> bool:
-        """True if the log is faster than the bound, by more than the digits of a log."""
+        """True if the log is faster than the bound, by more than its digits; it refutes guessed rates."""
         return max(self.of_bound(line) for line in self.lines) > 1.02
 
     @property
@@ -204,9 +206,11 @@ class Diagnosis(Result):
 
     def status(self, *, weighed: bool = True) -> int:
         """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too."""
-        if self.wrong or self.impossible or (weighed and (self.first_behind or self.behind_before)):
+        refuted = self.impossible and guesses(rates_of(self.part)) != ""
+        behind = weighed and (self.first_behind or self.behind_before)
+        if self.wrong or behind or (self.impossible and not refuted):
             return 1
-        return 5 if weighed and (self.unclear or not self.judged) else 0
+        return 5 if refuted or (weighed and (self.unclear or not self.judged)) else 0
 
     @property
     def as_expected(self) -> bool:
@@ -297,12 +301,14 @@ class Diagnosis(Result):
         what += f" ({self.strange})" if self.strange else ""
         line, first, source = self.largest, self.first_behind, "figure" if self.stated else "log"
         if self.wrong:
-            sizes = ", ".join(format_size(line.size) for line in self.wrong[:4])
-            return f"{what}: WRONG DATA at {sizes}{' and more' if len(self.wrong) > 4 else ''}"
+            sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
+            return f"{what}: WRONG DATA at {sizes}"
         if self.impossible:
             most = max(self.lines, key=self.of_bound)
             why = f"{format_time(most.time_s)} at {format_size(most.size)}, and nothing takes less than "
             why += format_time(most.expected.least_s)
+            if guesses(rates_of(self.part)):
+                return f"{what}: faster than guessed rates allow, so these are too low: {why}"
             return f"{what}: faster than this machine can be, so the {source} comes from another one: {why}"
         if line not in self.judged:
             return f"{what}: up to {format_size(line.size)} latency decides, so this log says nothing about bandwidth"
