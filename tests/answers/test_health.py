@@ -303,6 +303,21 @@ def test_texts_of_several_hosts_or_without_a_machine(
     assert message in capsys.readouterr().err
 
 
+def test_what_a_lost_nic_costs_is_of_one_basis(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Seven of eight NICs are left: at most 8/7 times as long, whether the GPUs are named or not."""
+    path, answers = tmp_path / "box.txt", []
+    for text in (box(nics="0124567"), re.sub("(?m)^GPU [0-9]:.*\n|^\t Link.*\n", "", box(nics="0124567"))):
+        path.write_text(text)
+        lines = ask(capsys, path, 1)
+        assert lines[-1].endswith("hgx-h100 allreduce 256MiB --nodes 2 --edit 'without nic3' --before")
+        found = bs.health(str(path)).to_dict()
+        assert 1 < found["time_s"] / found["healthy_time_s"] < 8 / 7
+        assert run([*shlex.split(lines[-1])[2:-1], "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["time_s"] == pytest.approx(found["time_s"])
+        answers.append((found["time_s"], found["healthy_time_s"]))
+    assert answers[0] == answers[1]
+
+
 def test_times_of_unnamed_gpus_say_whose_model_they_are_of(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text, path = (DATA / "machines" / "p5.yaml").read_text(), tmp_path / "less.yaml"
     whole = '{between: ["gpu[0-7]", nvswitch], class: nvlink, lanes: 18}'
