@@ -119,7 +119,7 @@ class Health(Result):
             visible = f"CUDA_VISIBLE_DEVICES={','.join(name.strip('gpu') for name in other.members)}"
             # GPUs that stay idle compute nothing either.
             pays = other.busbw * len(other.members) > now.busbw * len(now.members)
-            words = f"take {few}, {visible}" if pays else f"take all; {few} alone"
+            words = f"take {few}, {visible}" if pays else f"take all, as {few} compute less; these alone"
             lines.append(("meanwhile", f"{words}: busbw {format_rate(other.busbw)}"))
         if self.missing:
             lines.append(("check", _NVLINKS if self.twin and self.twin.lanes else _CARDS))

@@ -303,6 +303,15 @@ def test_texts_of_several_hosts_or_without_a_machine(
     assert message in capsys.readouterr().err
 
 
+def test_why_all_gpus_are_taken_where_fewer_are_quicker(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Seven whole GPUs reach more busbw than eight of which one has 16 lanes, but less than 8/7 times as much."""
+    path = tmp_path / "box.txt"
+    path.write_text(switched({5: 16}))
+    found, lines = bs.health(str(path)).to_dict(), ask(capsys, path, 1)
+    assert 1 < found["take_busbw_GBps"] / found["busbw_GBps"] < 8 / 7
+    assert any("meanwhile   take all, as 7 GPUs compute less; these alone: busbw" in line for line in lines)
+
+
 def test_what_a_lost_nic_costs_is_of_one_basis(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Seven of eight NICs are left: at most 8/7 times as long, whether the GPUs are named or not."""
     path, answers = tmp_path / "box.txt", []
