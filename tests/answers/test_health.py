@@ -197,14 +197,26 @@ def test_what_is_slower_than_its_likes(
     assert " in place of " in shown[1]
 
 
-def box(*, dead: str = "", nvlinks: int = 18, nics: str = "01234567", far: str = "", seen: str = "01234567") -> str:
-    """What nvidia-smi prints of an HGX H100. dead: GPUs without an active link; far: whose NIC is over the CPUs."""
+def box(
+    *,
+    dead: str = "",
+    nvlinks: int = 18,
+    nics: str = "01234567",
+    far: str = "",
+    seen: str = "01234567",
+    shared: bool = False,
+) -> str:
+    """What nvidia-smi prints of an HGX H100.
+
+    dead: GPUs without an active link; far: whose NIC is over the CPUs; shared: whether GPU 0 is beside GPU 1's NIC.
+    """
     labels = [*(f"GPU{n}" for n in seen), *(f"NIC{n}" for n in nics)]
 
     def cell(a: str, b: str) -> str:
         if a[0] == b[0] == "G":
             return f"NV{nvlinks}" if nvlinks else "SYS"
-        return "PIX" if a[3] == b[3] and a[3] not in far else "SYS"
+        near = ("1" if shared and label == "GPU0" else label[3] for label in (a, b))
+        return "PIX" if len({*near}) == 1 and a[3] not in far else "SYS"
 
     lines = [f"GPU {n}: NVIDIA H100 80GB HBM3 (UUID: GPU-{n})" for n in seen]
     lines.append("\t".join(["", *labels, "CPU Affinity", "NUMA Affinity"]))
@@ -234,6 +246,8 @@ def test_a_pair_that_nvswitches_cannot_make_is_refused(capsys: pytest.CaptureFix
         (box(nics="0123567"), "gpu4: 1 NIC fewer on its side of the CPU", "--nodes 2 --edit 'without nic4' --before"),
         (box(nics="01234"), "gpu[5-7]: 1 NIC fewer on its side of the CPU",
          "--nodes 2 --edit 'without nic5' --edit 'without nic6' --edit 'without nic7' --before"),
+        # GPUs 0 and 1 share a NIC.
+        (box(nics="1234567", shared=True), "1 NIC fewer", "--nodes 2 --edit 'without nic7' --before"),
         (box(far="2"), "gpu2: 1 NIC fewer on its side of the CPU", "allreduce 256MiB"),
         (box(nvlinks=0), "no GPU has NVLink", "allreduce 256MiB"),
         (box().replace("26.562", "12.5", 1), "gpu0: nvlink 24.26 GB/s, the other 7 25 GB/s", "allreduce 256MiB"),
