@@ -106,7 +106,7 @@ class Health(Result):
             if was and (longer := f"{now.time_s / was.time_s:.3g}") != "1":
                 asked += f" in place of {format_time(was.time_s)}, {longer} times as long"
             asked += f", busbw {format_rate(now.busbw)}"
-            unnamed = self.asked is None and not model(self.machine.device(self.machine.members[0]))
+            unnamed = (self.asked, model(self.machine.device(self.machine.members[0]))) == (None, "")
             asked += "; by NCCL's own model, as the GPUs are not named" * (
                 unnamed and now.details["basis"] == PREDICTED
             )
@@ -179,7 +179,7 @@ def health(machine: MachineLike) -> Health:
     takes, healthy, best, part = _takes(Question(recorded) if lack.shown else broken), None, None, None
     # GPUs of unknown model take what NCCL's own model says, and are no question of the catalogue, unless it
     # is their like that shows what is lost.
-    known, asked = not lack.shown or bool(model(recorded.device(recorded.members[0]))), None
+    known, asked = any((not lack.shown, model(recorded.device(recorded.members[0])))), None
     if lack.edits:
         healthy = _takes(Question(lack.name, nodes=lack.nodes), known)
         if lack.lanes and recorded.ranks > 2:
