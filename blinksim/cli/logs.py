@@ -143,7 +143,8 @@ def _losses(
     if runs and len(options.logs) == 1 and found.first_behind is not None and not (found.sure or changed):
         with Working(f"comparing {options.machine} with faults"), suppress(BlinksimError):
             alike = located(question.machine, runs, nodes=question.nodes)
-            return alike.tied if alike.explained and not alike.pairs else ()
+            # What is rather healthy has no fault to be named.
+            return alike.tied if alike.explained and alike.healthy < 0.5 and not alike.pairs else ()
     return ()
 
 
@@ -194,7 +195,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
             for line in each.apart():
                 times = line.time_s, line.expected.time_s, line.expected.high_s, line.expected.least_s
                 shown = [f"{in_GBps(line.size / time * float(each.factor)):.4g}" for time in times]
-                behind = "slow" * line.behind
+                behind = "slow" * (line in each.behind)
                 cells.append([log, each.collective.name, format_size(line.size), *shown, behind])
         heading = ("log", "collective", "size", "busbw", "expected", "floor", "bound", "")
         click.echo("\n" + table(heading, cells, left=(0, 1, 7)) + "\n")
@@ -241,7 +242,7 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
     for size in sorted({*chain(*by_size.values())}):
         cells = (_busbw(each, by_size[log].get(size)) for log, each in by_log.items())
         rows.append([format_size(size), *cells])
-    click.echo("\n  busbw in GB/s by size and log; * stays behind what is expected\n")
+    click.echo("\n  busbw in GB/s by size and log; * is behind what is expected\n")
     click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
     worst = min(by_log, key=lambda log: by_log[log].largest.of_model)
     click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
@@ -289,10 +290,10 @@ def _show_diagnosis(
 
 
 def _busbw(found: Diagnosis, line: Line | None) -> str:
-    """In GB/s, marked * from the size on from which it stays behind."""
+    """In GB/s, marked * where it is behind, as the sentence says."""
     if line is None:
         return "- "
-    return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if line in found.stay_behind else ' '}"
+    return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if line in found.behind else ' '}"
 
 
 def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
@@ -317,9 +318,6 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
         words = f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow"
         facts += [("", words)] if others else []
     facts += [("resembles", found.resembles)] if found.resembles and not found.sure else []
-    if found.odd:
-        sizes = ", ".join(format_size(line.size) for line in found.odd[:6])
-        facts.append(("odd sizes", f"{sizes}: behind, smaller and larger ones less so; measure again"))
     facts += [("small sizes", small)] if small else []
     facts += [("NCCL found", told) for told in found.otherwise]
     facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))

@@ -190,8 +190,58 @@ def test_stars_are_where_the_first_line_says(capsys: pytest.CaptureFixture[str],
     slower = slowed(tmp_path, lambda size: 1.6 if size == 2**24 or size >= 2**28 else 1)
     out, _ = ask(capsys, str(slower), "--machine", "hgx-h200", "--no-nvls", status=1)
     assert ": behind from 256 MiB on" in out.splitlines()[0]
-    starred = [line.partition("iB")[0].strip() for line in out.splitlines()[1:] if "* " in line]
-    assert starred == ["256 M", "1 G"]
+    assert out.splitlines()[0].endswith("; 16 MiB alone behind, measure again")
+    assert starred(out) == ["16 M", "256 M", "1 G"]
+
+
+def starred(out: str) -> list[str]:
+    return [line.partition("iB")[0].strip() for line in out.splitlines()[1:] if "* " in line]
+
+
+def test_every_size_that_the_first_line_names_has_a_row(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Half of the rate at 64 and 128 MiB, and by itself at 512 MiB, of which one row in four would be shown."""
+    takes = answer(Question("hgx-h200"), Collective("allreduce"), [2**power for power in range(20, 31)])
+
+    def log(*slow: int) -> str:
+        times = [Point(one.size, 1e6 * one.time_s * (2 if one.size in slow else 1), None) for one in takes]
+        path = tmp_path / "log.txt"
+        path.write_text(text("allreduce", 8, times))
+        return str(path)
+
+    out, _ = ask(capsys, log(2**26, 2**27), "--machine", "hgx-h200", status=1)
+    assert ": behind at 64 MiB to 128 MiB, and not at the largest size" in out.splitlines()[0]
+    assert starred(out) == ["64 M", "128 M"]
+    assert "alone" not in out.splitlines()[0]
+    out, _ = ask(capsys, log(2**29), "--machine", "hgx-h200")
+    assert ": normal, " in out.splitlines()[0]
+    assert "; 512 MiB alone behind, measure again" in out.splitlines()[0]
+    assert starred(out) == ["512 M"]
+    assert run(["expect", "hgx-h200", "--check", log(2**29)]) == 0
+    [slow] = [line for line in capsys.readouterr().out.splitlines() if line.endswith("slow")]
+    assert "512 MiB" in slow
+
+
+def test_the_first_size_that_is_judged_may_be_odd(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """One of MI300X is by 1 % outside the interval that one healthy run in ten leaves: no alarm of a whole log."""
+    takes = answer(Question("mi300x"), Collective("allreduce"), [2**power for power in range(20, 34)])
+    times = [Point(one.size, 1e6 * (1.01 * one.high_s if one.size == 2**21 else one.time_s), None) for one in takes]
+    path = tmp_path / "log.txt"
+    path.write_text(text("allreduce", 8, times).replace("NVIDIA H200", "GPU"))
+    out, _ = ask(capsys, str(path), "--machine", "mi300x")
+    assert "; 2 MiB alone behind" in out.splitlines()[0]
+    assert starred(out) == ["2 M"]
+
+
+def test_no_fault_is_named_that_logs_do_not_show(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A hair below the interval is behind, and `locate` does not say whether by a fault."""
+    takes = answer(Question("hgx-h100"), Collective("reducescatter"), [2**28, 2**30])
+    path = tmp_path / "log.txt"
+    path.write_text(text("reducescatter", 8, [Point(one.size, 1.015e6 * one.high_s, None) for one in takes]))
+    out, _ = ask(capsys, str(path).replace("NVIDIA H200", "GPU"), "--machine", "hgx-h100", status=1)
+    assert starred(out) == ["256 M", "1 G"]
+    assert "could be" not in out
+    assert run(["locate", "hgx-h100", str(path)]) == 5
+    assert "do not say whether by a fault" in capsys.readouterr().out
 
 
 def test_logs_stand_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

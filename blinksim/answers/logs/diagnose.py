@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import takewhile
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Any, cast
@@ -156,14 +156,19 @@ class Diagnosis(Result):
         return [line for line in self.lines if self.stated or not line.latency_bound]
 
     @property
-    def stay_behind(self) -> list[Line]:
-        """Judged sizes that are behind, as all larger ones are, the largest first."""
-        return list(takewhile(lambda line: line.behind, reversed(self.judged)))
+    def stretches(self) -> list[list[Line]]:
+        """Judged sizes that are behind, those together that follow each other."""
+        return [[*same] for behind, same in groupby(self.judged, attrgetter("behind")) if behind]
+
+    @property
+    def behind(self) -> list[Line]:
+        """Judged sizes that are behind."""
+        return [line for line in self.judged if line.behind]
 
     @property
     def first_behind(self) -> Line | None:
         """The first size from which all that are judged are behind; None if the largest is not."""
-        return self.stay_behind[-1] if self.stay_behind else None
+        return self.stretches[-1][0] if self.behind and self.judged[-1].behind else None
 
     @property
     def bound_line(self) -> str:
@@ -176,17 +181,13 @@ class Diagnosis(Result):
 
     @property
     def odd(self) -> list[Line]:
-        """Single bandwidth-bound sizes that are behind, though smaller and larger ones are less."""
-        first = self.first_behind
-        every = zip(self.lines, self.lines[1:], self.lines[2:], strict=False)
-        # Logs have four digits.
-        dips = [x for before, x, after in every if 1.001 * x.of_model < min(before.of_model, after.of_model)]
-        return [x for x in self.judged if x.behind and x in dips and (not first or x.size < first.size)]
+        """Single judged sizes that are behind, though the next larger one is not, nor the next smaller."""
+        return [first for first, *more in self.stretches if not more and first is not self.judged[-1]]
 
     @property
     def behind_before(self) -> str:
         """The sizes that are behind although the largest is not, but for single odd ones; empty without any."""
-        less = [] if self.first_behind else [x for x in self.judged if x.behind and x not in self.odd]
+        less = [] if self.first_behind else [x for x in self.behind if x not in self.odd]
         return " to ".join(dict.fromkeys(format_size(x.size) for x in (*less[:1], *less[-1:])))
 
     def of_bound(self, line: Line) -> float:
@@ -219,10 +220,13 @@ class Diagnosis(Result):
         return not (behind or self.impossible or line.time_s < line.expected.low_s or self.unclear)
 
     def apart(self) -> list[Line]:
-        """The largest size and smaller ones down to 1 MiB, in steps of 4; all, if none is as large."""
-        found = list[Line]()
+        """The largest size and smaller ones down to 1 MiB, in steps of 4; all, if none is as large.
+
+        And both ends of what is behind, which the sentence names.
+        """
+        found, ends = list[Line](), [same[end] for same in self.stretches for end in (0, -1)]
         for line in reversed(self.lines):
-            if not found or line is self.first_behind or _SHOWN_FROM <= line.size <= found[-1].size / 4:
+            if not found or line in ends or _SHOWN_FROM <= line.size <= found[-1].size / 4:
                 found.append(line)
         return found[::-1] if self.largest.size >= _SHOWN_FROM else list(self.lines)
 
@@ -262,7 +266,8 @@ class Diagnosis(Result):
     def resembles(self) -> str:
         """What else would take as long, where it takes longer than expected; empty if none is known."""
         slow = self.largest in self.judged and self.largest.of_model < 1 - _NEAR
-        lines = self.stay_behind or [self.largest] * slow
+        stay = self.stretches[-1] if self.first_behind else []
+        lines = stay or [self.largest] * slow
         apart = defaultdict[str, list[float]](list)
         for line in lines:
             for words, time in self.expectation.others(line.size).items():
@@ -270,11 +275,11 @@ class Diagnosis(Result):
                     apart[words].append(abs(math.log(line.time_s / time)))
         best = min(apart, key=lambda words: median(apart[words]), default="")
         fits = best and median(apart[best]) < _NEAR and len(apart[best]) == len(lines)
-        if not fits and self.stay_behind and self.lane is not None:
+        if not fits and stay and self.lane is not None:
             words, share = self.expectation.detour
             return words if self.lane[0] < share * self.lane[1] else ""
         # Another algorithm of NCCL is as quick as many faults: nothing to be told where all is normal.
-        return best if fits and (self.stay_behind or "NCCL_ALGO" not in best) else ""
+        return best if fits and (stay or "NCCL_ALGO" not in best) else ""
 
     @property
     def sure(self) -> bool:
@@ -316,6 +321,8 @@ class Diagnosis(Result):
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
         reached += f"{100 * line.of_model:.0f} % of expected ({usual}), {100 * self.of_bound(line):.0f} % of the bound"
+        alone = names([*map(format_size, map(attrgetter("size"), self.odd))], ", ", 4)
+        reached += f"; {alone} alone behind, measure again" * (alone != "")
         if first is None and line.time_s < line.expected.low_s:
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
         if self.unclear:
