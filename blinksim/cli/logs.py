@@ -314,7 +314,8 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
         carried = f"each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
         few = f", or as if {lanes * seen / usual:.2g} of the {lanes} {one}s of each GPU worked"
         told = f"as if {carried}" + few * (lanes in _FEW_LANES)
-        facts.append(("behind", f"not as if {carried}: that takes {found.unlike}" if found.unlike else told))
+        other = f"slow {kind} alone does not explain it: {found.unlike} if {carried}"
+        facts.append(("behind", other if found.unlike else told))
         words = f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow"
         facts += [("", words)] if others else []
     facts += [("resembles", found.resembles)] if found.resembles and not found.sure else []
