@@ -33,7 +33,8 @@ SIZES = [2**power for power in range(10, 31)]
 
 def run_of(folder: Path, collective: str, ranks: int, points: list[Point]) -> Run:
     path = folder / "log.txt"
-    path.write_text(text(collective, ranks, points))
+    # GPUs that no machine has.
+    path.write_text(text(collective, ranks, points).replace("NVIDIA H200", "GPU"))
     return read(path)[0]
 
 
@@ -328,9 +329,9 @@ def test_gpus_of_another_model_are_named(tmp_path: Path) -> None:
     for file in ("smi_topo.txt", "topo.xml"):
         words = other_gpus(replace(run, places=v100), load(recorded / file))
         assert "ran on Tesla V100-SXM2-32GB, and the GPUs of " in words
-        assert words.endswith(" are H200")
+        assert words.endswith(" are H200; such are those of dgx1-v100")
     words = other_gpus(replace(run, places=places), load("hgx-h100"))
-    assert words.endswith("ran on NVIDIA H200, and the GPUs of hgx-h100 are H100")
+    assert words.endswith("ran on NVIDIA H200, and the GPUs of hgx-h100 are H100; such are those of hgx-h200")
 
 
 @pytest.mark.parametrize("name", ["hgx-h100", "hgx-h200", "p4d"])
@@ -379,6 +380,10 @@ def test_the_gpus_that_a_log_names_are_part_of_the_answer(tmp_path: Path) -> Non
         found = diagnose(replace(run, places=places), load("hgx-h200"), multicast=False)
         assert (f"ran on {name}, and the GPUs of hgx-h200 are H200" in found.sentence()) is strange
         assert bool(found.to_dict()["other_gpus"]) is strange
+        # Nothing else is said of it.
+        assert found.sentence().startswith("allreduce on 8 GPUs of hgx-h200: not judged, as ") is strange
+        assert ("dgx-a100" in found.sentence(), found.status()) == ((True, 5) if strange else (False, 0))
+        assert (found.behind == [], found.to_dict()["normal"]) == (True, not strange)
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,8 @@ class Diagnosis(Result):
 
     @property
     def judged(self) -> list[Line]:
-        """Sizes that bandwidth decides, and any size of which a figure is stated."""
-        return [line for line in self.lines if self.stated or not line.latency_bound]
+        """Sizes that bandwidth decides, and any size of which a figure is stated; none of other GPUs."""
+        return [line for line in self.lines if not self.strange and (self.stated or not line.latency_bound)]
 
     @property
     def stretches(self) -> list[list[Line]]:
@@ -201,9 +201,9 @@ class Diagnosis(Result):
 
     @property
     def unclear(self) -> bool:
-        """True if the largest size is not behind, and yet nearer to a typical fault than to what is expected."""
+        """True if the largest size is not judged, or not behind, and yet nearer to a typical fault than to normal."""
         line = self.largest
-        return line in self.judged and not line.behind and line.of_model**2 * _FAULT < 1
+        return line not in self.judged or (not line.behind and line.of_model**2 * _FAULT < 1)
 
     def status(self, *, weighed: bool = True) -> int:
         """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too."""
@@ -211,7 +211,7 @@ class Diagnosis(Result):
         behind = weighed and (self.first_behind or self.behind_before)
         if self.wrong or behind or (self.impossible and not refuted):
             return 1
-        return 5 if refuted or (weighed and (self.unclear or not self.judged)) else 0
+        return 5 if refuted or (weighed and self.unclear) else 0
 
     @property
     def as_expected(self) -> bool:
@@ -303,11 +303,12 @@ class Diagnosis(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         what = f"{self.collective.name} on {gpus_of(self.part.name, self.part.ranks, self.part.nodes)}"
-        what += f" ({self.strange})" if self.strange else ""
         line, first, source = self.largest, self.first_behind, "figure" if self.stated else "log"
         if self.wrong:
             sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
             return f"{what}: WRONG DATA at {sizes}"
+        if self.strange:
+            return f"{what}: not judged, as {self.strange}"
         if self.impossible:
             most = max(self.lines, key=self.of_bound)
             why = f"{format_time(most.time_s)} at {format_size(most.size)}, and nothing takes less than "
@@ -367,7 +368,7 @@ class Diagnosis(Result):
         said: dict[str, Any] = {"lane_GBps": None if self.sure or self.unlike else seen}
         said |= {"model_lane_GBps": usual, "bound_words": self.bound.certificate.words(self.part)}
         said |= {"published": published if line.expected.basis in ("measured", "between") else None}
-        said |= {"normal": self.as_expected and line in self.judged and not self.wrong, "rows": self.rows()}
+        said |= {"normal": self.as_expected and not self.wrong, "rows": self.rows()}
         said |= {"odd_size_bytes": [line.size for line in self.odd], "busbw_factor_exact": str(self.factor)}
         return keyed(self, keys, **said)
 
@@ -543,7 +544,7 @@ def figure(collective: Collective, ranks: int, size: Given, busbw: Given, time: 
 
 def small_times(found: Diagnosis) -> str:
     """How small sizes compare with what is expected, in words; empty if nothing stands out."""
-    small = [line for line in found.lines if line.latency_bound and not found.stated]
+    small = [line for line in found.lines if line.latency_bound and not (found.stated or found.strange)]
     slow = [line for line in small if line.behind]
     if len(slow) < max(1, len(small) // 2):
         return ""

@@ -243,9 +243,10 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
 def other_gpus(run: Run, machine: Topology) -> str:
     """What to say if the log names GPUs of another model than the machine's; empty if it does not, or none is known."""
     own = {model(machine.device(name)) for name in machine.members} - {""}
-    for name in dict.fromkeys(place.name for place in run.places):
-        if own and named(name) and model(Device("gpu", "gpu", attributes={"model": name})) not in own:
-            return f"{run.path}: ran on {name}, and the GPUs of {machine.name} are {', '.join(sorted(own))}"
+    for name, gpu in {place.name: named(place.name) for place in run.places}.items():
+        if own and gpu and model(Device("gpu", "gpu", attributes={"model": name})) not in own:
+            words = f"{run.path} ran on {name}, and the GPUs of {machine.name} are {', '.join(sorted(own))}"
+            return f"{words}; such are those of {gpu.machine}"
     return ""
 
 
