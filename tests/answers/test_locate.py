@@ -448,6 +448,14 @@ def test_what_no_two_faults_explain_is_not_called_sound() -> None:
         found = bs.locate(BOX, logs)
         assert (found.status, found.explained, found.pairs) == (5, False, ())
         assert "neither a fault nor two explain all logs" in found.text()
+        assert "comes and goes" not in found.text()
+
+
+def test_a_fault_that_comes_and_goes_is_called_so() -> None:
+    """The very same GPUs as they should be, and at two fifths of the rate, which no fault that stays does."""
+    found = bs.locate(BOX, [box(range(8)), box(range(8), 2.5)])
+    assert (found.status, found.explained) == (5, False)
+    assert "the same GPUs gave different results, so the fault comes and goes" in found.text()
 
 
 @pytest.mark.parametrize(("slow", "times"), [((2, 5), 1.5), ((0, 7), 1.5), ((3, 4), 1.5), ((2, 5), 1.2)])

@@ -239,6 +239,9 @@ class Located(Result):
             took, usual, most = map(format_time, (one.time_s, one.healthy.time_s, end))
             shown = f"{format_size(one.size)} in {took}, healthy {usual}, at most {most}"
             lines.append(("shown by" if self.status == 1 else "slow", f"{one.path}: {shown}"))
+        both = {one.job for one in self.seen if one.behind} & {one.job for one in self.seen if not one.behind}
+        if both and not self.explained:
+            lines.append(("unsteady", "the same GPUs gave different results, so the fault comes and goes"))
         if self.status == 1 and self.candidates:
             fewer = ", or less often" * (self.once_in >= 1e6)
             lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
