@@ -85,7 +85,6 @@ class Expectations(Result):
     def text(self) -> str:
         """The table, where its figures come from, and the bounds."""
         cells, bounds = list[list[str]](), dict[str, str]()
-        assumed = guesses(self.takes[0].details["bound_rates"])
         origins, labels = defaultdict[tuple[str, str], list[str]](list), dict[tuple[str, str], str]()
         for row in self.rows():
             name, figures = row["collective"], ("expected", "floor", "high", "ceiling")
@@ -95,7 +94,7 @@ class Expectations(Result):
             basis, same = row["basis"], 1 + sum(other == row["basis"] for other, _ in labels)
             label = labels.setdefault((basis, row["origin"]), f"{basis} {same}" if same > 1 else basis)
             cells.append([name, size, expected, floor, ends, ceiling, label])
-            bounds[f"bound: {name}"] = row["bound_words"] + assumed
+            bounds[f"bound: {name}"] = row["bound_words"] + guesses(self.takes[0].details["bound_rates"])
             origins[label, row["origin"]] += [name]
         head = ["collective", "size", "expected", "floor", f"{SHARE} runs", "ceiling", "from"]
         shown = table(head, cells, left=(0, 6))

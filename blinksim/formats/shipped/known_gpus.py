@@ -214,17 +214,16 @@ def _fewer_lanes(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
 def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str], list[str]]:
     """NICs that are gone from beside GPUs, how unlike these are, what each lacks, and edits; nothing without any."""
     near, there = adapters(recorded), adapters(whole)
-    every = sorted({*chain(*there.values())})
-    own, others = len({*chain(*near.values())}), len(every)
+    own, others = (sorted({*chain(*nics.values())}) for nics in (near, there))
     lack = {name: min(map(len, there.values())) - len(nics) for name, nics in near.items() if own}
     runs = {few: in_ranges(name for name in lack if lack[name] == few) for few in {*lack.values()} if few > 0}
     words = [f"{run}: {count(few, 'NIC')} fewer on its side of the CPU" for few in runs for run in runs[few]]
-    far = own and (2 * sum(map(abs, lack.values())) or own != others)
+    far = len(own) and (2 * sum(map(abs, lack.values())) or len(own) != len(others))
     off = dict.fromkeys(nic for name, few in lack.items() if few > 0 for nic in sorted(there[name])[:few])
-    gone = others * recorded.ranks // whole.ranks - own if own else 0
-    if gone > 0 and not off:
+    gone = len(others) * recorded.ranks // whole.ranks - len(own) if own else 0
+    if gone > len(off) == 0:
         # GPUs share what is left.
-        words, off = [f"{count(gone, 'NIC')} fewer"], dict.fromkeys(every[-gone:])
+        words, off = [f"{count(gone, 'NIC')} fewer"], dict.fromkeys(others[-gone:])
     return gone, far, words, [f"without {nic}" for nic in off]
 
 
