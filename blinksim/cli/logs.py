@@ -195,7 +195,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
             for line in each.apart():
                 times = line.time_s, line.expected.time_s, line.expected.high_s, line.expected.least_s
                 shown = [f"{in_GBps(line.size / time * float(each.factor)):.4g}" for time in times]
-                behind = "slow" * (line in each.behind)
+                behind = "slow" * (line in chain(*each.stretches))
                 cells.append([log, each.collective.name, format_size(line.size), *shown, behind])
         heading = ("log", "collective", "size", "busbw", "expected", "floor", "bound", "")
         click.echo("\n" + table(heading, cells, left=(0, 1, 7)) + "\n")
@@ -274,26 +274,29 @@ def _show_diagnosis(
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}"
         facts.append(("could be", told))
     click.echo("\n".join(labelled(facts)))
-    machine = command_line(question)
+    machine, name = command_line(question), found.collective.name
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
         question = replace(question, members=",".join(found.part.members))
-    if found.resembles.startswith("NVLS"):
-        again = typed_options(options, "in_place", "nccl_version", "set_up")
-        click.echo(f"next: blinksim diagnose {log} --machine {machine}{again} --no-nvls")
-    elif not found.as_expected:
-        click.echo(f"next: blinksim bound {command_line(question, found.collective.name)} --losses")
-    elif found.stated or found.part.nodes > 1 or len(found.expectation.rings.limits) > 1:
-        # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
-        click.echo(f"next: blinksim advise {command_line(question, found.collective.name)}{nvls}")
-    else:
-        click.echo(f"next: blinksim calibrate {log} --machine {machine}{nvls} -o rates.yaml")
+    again, asked = typed_options(options, "in_place", "nccl_version", "set_up"), command_line(question, name)
+    # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
+    ways = (
+        (found.wrong, f"locate {typed(str(question.machine))}{typed_options(question, 'nodes')} --plan"),
+        (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}"),
+        (found.impossible, f"diagnose {log} --machine topo.xml"),
+        (not found.judged, f"expect {machine} --collective {name}"),
+        (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
+        (not found.as_expected, f"bound {asked} --losses"),
+        (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"advise {asked}{nvls}"),
+        (True, f"calibrate {log} --machine {machine}{nvls} -o rates.yaml"),
+    )
+    click.echo(f"next: blinksim {next(command for fits, command in ways if fits)}")
 
 
 def _busbw(found: Diagnosis, line: Line | None) -> str:
     """In GB/s, marked * where it is behind, as the sentence says."""
     if line is None:
         return "- "
-    return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if line in found.behind else ' '}"
+    return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if line in chain(*found.stretches) else ' '}"
 
 
 def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:

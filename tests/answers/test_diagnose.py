@@ -383,7 +383,7 @@ def test_the_gpus_that_a_log_names_are_part_of_the_answer(tmp_path: Path) -> Non
         # Nothing else is said of it.
         assert found.sentence().startswith("allreduce on 8 GPUs of hgx-h200: not judged, as ") is strange
         assert ("dgx-a100" in found.sentence(), found.status()) == ((True, 5) if strange else (False, 0))
-        assert (found.behind == [], found.to_dict()["normal"]) == (True, not strange)
+        assert (found.stretches == [], found.to_dict()["normal"]) == (True, not strange)
 
 
 @pytest.mark.parametrize(

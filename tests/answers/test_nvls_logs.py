@@ -40,7 +40,7 @@ def published(source: str, machine: str, least: int = 4 * MIB) -> list[Point]:
 
 def log_of(folder: Path, points: list[Point], ranks: int = 8) -> str:
     path = folder / "log.txt"
-    path.write_text(text("allreduce", ranks, points))
+    path.write_text(text("allreduce", ranks, points).replace("NVIDIA H200", "GPU"))
     return str(path)
 
 

@@ -236,12 +236,42 @@ def test_no_fault_is_named_that_logs_do_not_show(capsys: pytest.CaptureFixture[s
     """A hair below the interval is behind, and `locate` does not say whether by a fault."""
     takes = answer(Question("hgx-h100"), Collective("reducescatter"), [2**28, 2**30])
     path = tmp_path / "log.txt"
-    path.write_text(text("reducescatter", 8, [Point(one.size, 1.015e6 * one.high_s, None) for one in takes]))
-    out, _ = ask(capsys, str(path).replace("NVIDIA H200", "GPU"), "--machine", "hgx-h100", status=1)
+    times = [Point(one.size, 1.015e6 * one.high_s, None) for one in takes]
+    path.write_text(text("reducescatter", 8, times).replace("NVIDIA H200", "GPU"))
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h100", status=1)
     assert starred(out) == ["256 M", "1 G"]
     assert "could be" not in out
     assert run(["locate", "hgx-h100", str(path)]) == 5
     assert "do not say whether by a fault" in capsys.readouterr().out
+
+
+def test_the_next_command_fits_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Each log says why it is no measure of a link's rate, and the next command looks for just that."""
+    takes = answer(Question("hgx-h200"), Collective("allreduce"), [2**power for power in range(10, 31)])
+    times = [Point(one.size, 1e6 * one.time_s, None) for one in takes]
+    usual, path = text("allreduce", 8, times), tmp_path / "log.txt"
+    [row] = [line for line in usual.splitlines() if line.split()[:1] == ["1048576"]]
+    quick = text("allreduce", 8, [Point(one.size, 1e6 * one.least.time_s / 2, None) for one in takes if one.least])
+    logs = {
+        usual.replace(row, row.replace("       0 ", "       7 ", 1)): (
+            "WRONG DATA at 1 MiB",
+            "locate hgx-h200 --plan",
+            1,
+        ),
+        usual.replace("NVIDIA H200", "NVIDIA A100-SXM4-80GB"): ("not judged", f"diagnose {path} --machine dgx-a100", 5),
+        quick: ("faster than this machine can be", f"diagnose {path} --machine topo.xml", 1),
+        text("allreduce", 8, times[:4]): ("latency decides", "expect hgx-h200 --collective allreduce", 5),
+    }
+    assert len(logs) == 4
+    for log, (words, command, status) in logs.items():
+        path.write_text(log)
+        lines = ask(capsys, str(path), "--machine", "hgx-h200", status=status)[0].splitlines()
+        assert words in lines[0]
+        assert lines[-1] == f"next: blinksim {command}"
+    path.write_text(next(iter(logs)))
+    assert run(["calibrate", str(path), "--machine", "hgx-h200", "-o", str(tmp_path / "rates.yaml")]) == 2
+    assert capsys.readouterr().err == f"blinksim: {path}: WRONG DATA, which calibrate nothing; run the test again\n"
+    assert not (tmp_path / "rates.yaml").exists()
 
 
 def test_logs_stand_side_by_side(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

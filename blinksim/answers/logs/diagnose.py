@@ -161,14 +161,9 @@ class Diagnosis(Result):
         return [[*same] for behind, same in groupby(self.judged, attrgetter("behind")) if behind]
 
     @property
-    def behind(self) -> list[Line]:
-        """Judged sizes that are behind."""
-        return [line for line in self.judged if line.behind]
-
-    @property
     def first_behind(self) -> Line | None:
         """The first size from which all that are judged are behind; None if the largest is not."""
-        return self.stretches[-1][0] if self.behind and self.judged[-1].behind else None
+        return self.stretches[-1][0] if self.judged and self.judged[-1].behind else None
 
     @property
     def bound_line(self) -> str:
@@ -176,8 +171,7 @@ class Diagnosis(Result):
         most, alone = (format_rate(one.rate * self.factor) for one in (self.bound, self.expectation.bounds))
         doing = "add" if self.collective.reduces else "multicast"
         more = f", with switches that {doing}; {alone} if they only forward" if alone != most else ""
-        rates = rates_of(self.part)
-        return f"busbw {most} at {rates} rates{more}{guesses(rates)}"
+        return f"busbw {most} at {rates_of(self.part)} rates{more}{guesses(rates_of(self.part))}"
 
     @property
     def odd(self) -> list[Line]:
@@ -187,7 +181,7 @@ class Diagnosis(Result):
     @property
     def behind_before(self) -> str:
         """The sizes that are behind although the largest is not, but for single odd ones; empty without any."""
-        less = [] if self.first_behind else [x for x in self.behind if x not in self.odd]
+        less = [] if self.first_behind else [x for same in self.stretches if same[1:] for x in same]
         return " to ".join(dict.fromkeys(format_size(x.size) for x in (*less[:1], *less[-1:])))
 
     def of_bound(self, line: Line) -> float:
@@ -201,17 +195,16 @@ class Diagnosis(Result):
 
     @property
     def unclear(self) -> bool:
-        """True if the largest size is not judged, or not behind, and yet nearer to a typical fault than to normal."""
+        """True if the largest size is not judged, or not behind, and yet nearer to a typical fault."""
         line = self.largest
         return line not in self.judged or (not line.behind and line.of_model**2 * _FAULT < 1)
 
     def status(self, *, weighed: bool = True) -> int:
         """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too."""
-        refuted = self.impossible and guesses(rates_of(self.part)) != ""
-        behind = weighed and (self.first_behind or self.behind_before)
-        if self.wrong or behind or (self.impossible and not refuted):
-            return 1
-        return 5 if refuted or (weighed and self.unclear) else 0
+        wrong = self.wrong or (weighed and (self.first_behind or self.behind_before))
+        if self.impossible and not wrong:
+            return 5 if guesses(rates_of(self.part)) else 1
+        return 1 if wrong else 5 if weighed and self.unclear else 0
 
     @property
     def as_expected(self) -> bool:

@@ -91,7 +91,12 @@ class Series:
 
     @classmethod
     def of(cls, run: Run, topology: Topology) -> Series:
-        """All measurements of a test with more than 0 bytes, out of place and in place."""
+        """All measurements of a test with more than 0 bytes, out of place and in place.
+
+        Raises `InputError` where data were wrong: such a run says nothing of others.
+        """
+        if any(row.wrong and row.wrong >= 1 for row in run.rows):
+            raise InputError(f"{run.path}: WRONG DATA, which calibrate nothing; run the test again")
         samples = tuple(Sample(row.size, row.time_s, row.line) for row in run.rows if row.size)
         return cls(topology, Collective(run.collective, max(0, run.rows[0].root)), samples)
 
@@ -120,7 +125,7 @@ def read_series(
     FileError
         For a file that is no log of nccl-tests.
     InputError
-        For a log of several collectives or of another machine.
+        For a log of several collectives, of another machine, or of wrong data.
 
     Examples
     --------
