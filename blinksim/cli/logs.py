@@ -305,8 +305,6 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
     if why:
         facts += [("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}")]
     facts += [("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []
-    if found.impossible:
-        facts.append(("", "no schedule is faster: another machine, or rates that are too low (see --rates)"))
     facts.append(("expected", f"{found.largest.expected.origin}; interval: 8 in 10 runs"))
     if why:
         facts.append(("model", expectation.name))

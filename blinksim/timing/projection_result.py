@@ -348,7 +348,7 @@ def rates_of(part: Topology) -> str:
 # What is assumed of links of which a recorded machine does not say how fast they are, and what does.
 _GUESSED = {
     "pcie": "PCIe of generation 3 (4 and 5 carry 2 and 4 times as much; topo.xml or lspci -vv tells)",
-    "cpu": "links between CPUs by what these are, of unknown ones 6 GB/s (topo.xml tells)",
+    "cpu": "links between CPUs, by which CPUs topo.xml names, else of 6 GB/s",
     "nvlink": "all NVLinks that such GPUs are sold with (nvidia-smi topo -m tells)",
 }
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Any, cast
@@ -175,13 +175,15 @@ class Diagnosis(Result):
 
     @property
     def odd(self) -> list[Line]:
-        """Single judged sizes that are behind, though the next larger one is not, nor the next smaller."""
-        return [first for first, *more in self.stretches if not more and first is not self.judged[-1]]
+        """Single judged sizes that are behind, though the next larger one is not, nor the next smaller one."""
+        every = zip(self.lines, self.lines[1:], self.lines[2:], strict=False)
+        alone = [x for before, x, after in every if x.behind and not (before.behind or after.behind)]
+        return [x for x in alone if x in self.judged]
 
     @property
     def behind_before(self) -> str:
         """The sizes that are behind although the largest is not, but for single odd ones; empty without any."""
-        less = [] if self.first_behind else [x for same in self.stretches if same[1:] for x in same]
+        less = [] if self.first_behind else [x for x in chain(*self.stretches) if x not in self.odd]
         return " to ".join(dict.fromkeys(format_size(x.size) for x in (*less[:1], *less[-1:])))
 
     def of_bound(self, line: Line) -> float:
