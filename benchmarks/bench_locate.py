@@ -53,7 +53,7 @@ def sort_of(first: str, second: str) -> str:
 
 @cache
 def links_of(machine: str, nodes: int) -> dict[str, list[tuple[str, str, float, int, float]]]:
-    """The links of the first node of a cluster, both ways as one: ends, bytes/s of a lane, lanes, and latency, by class."""
+    """The links of the first node of a cluster, by class, both ways as one: ends, bytes/s of a lane, lanes, latency."""
     whole = Question(machine, nodes=min(nodes, 2)).whole()
     found, taken = defaultdict(list), set()
     for link in whole.links:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from blinksim import plugins
+from blinksim import data_files, plugins
 from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, ROOTED, Collective  # noqa: F401
 from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.textio.text_files import read_rows
 
 if TYPE_CHECKING:
     from blinksim.schedule.candidate import Candidate
@@ -41,22 +43,6 @@ Fill = TypeVar("Fill", bound=Callable[..., None])
 SHARDED = ("allreduce", "allgather", "reducescatter")
 REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
 ON_TREES = (*SHARDED, "broadcast", "reduce")
-
-_ONLY_NCCL = "is NCCL's own and no schedule here; model=nccl-tuner with algorithm=all times it where NCCL has it"
-_IN_NETWORK = "reduces in the network's switches, as sharp does here; nccl is what NCCL would take"
-# Names of NCCL and its users (NCCL_ALGO, without _ and -) that are no entries, and what to ask for instead.
-NCCL_NAMES = {
-    "tree": "NCCL's tree is chain_tree here; double_binary has all ranks in its two trees, and model=nccl-tuner with "
-    "algorithm=all times NCCL's own",
-    "doublebinarytree": "the double binary tree is double_binary, with chains inside the nodes chain_tree",
-    "pat": f"PAT {_ONLY_NCCL}",
-    "collnet": f"CollNet {_IN_NETWORK}",
-    "collnetdirect": f"CollNetDirect {_IN_NETWORK}",
-    "collnetchain": f"CollNetChain {_IN_NETWORK}",
-    "oneshot": "direct is the one-shot way",
-    "rabenseifner": "Rabenseifner's algorithm is halving_doubling",
-    **dict.fromkeys(("all", "best", "unsearched"), "it stands for several; name some, or none for the usual"),
-}
 
 Sends = Callable[[int, str], int]
 
@@ -246,11 +232,18 @@ def algorithm(name: str) -> Algorithm:
         name = plugins.named(_homes(), inside.replace("-", "_"), path, "algorithm", "@bs.register_algorithm(...)")
     key = name if name in REGISTRY else name.lower().replace("-", "_")
     if key not in REGISTRY:
-        meant = NCCL_NAMES.get(key.replace("_", ""))
+        meant = nccl_names().get(key.replace("_", ""))
         if meant:
             raise InputError(f"unknown algorithm {name!r}: {meant}")
         raise unknown("algorithm", name, REGISTRY, hint=plugins.advice(name))
     return REGISTRY[key]
+
+
+@cache
+def nccl_names() -> dict[str, str]:
+    """Names of NCCL (without _ and -) that are no entries, and what to ask for instead."""
+    table = data_files.folder("models") / "nccl_names.csv"
+    return dict(read_rows(table, lambda row: (row["name"], row["instead"]), "name"))
 
 
 def candidates(collective: str) -> list[Algorithm]:

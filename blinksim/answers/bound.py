@@ -336,13 +336,9 @@ def together(
     shared = whole.select(order, links=[kind for kind in whole.link_classes if kind in kinds], connected=False)
     seconds = budget.SECONDS_A_SUM * sum(group.work for group in found)
     budget.check("the bound of these groups", shared, seconds, "name fewer GPUs as relays")
-    return _told_apart(fair(shared, found))
-
-
-def _told_apart(found: Together) -> Together:
-    """The answer; raises `InfeasibleError` where sizes differ too much for exact rates."""
-    sizes = [float(group.weight) for group in found.groups]
-    if max(sizes) > _MOST_RATIO * min(sizes) and (not found.exact or found.faults()):
+    together = fair(shared, found)
+    sizes = [float(group.weight) for group in together.groups]
+    if max(sizes) > _MOST_RATIO * min(sizes) and (not together.exact or together.faults()):
         most = f"one of these groups has {max(sizes) / min(sizes):.3g} times the size of another"
         raise InfeasibleError(f"{most}; beyond {_MOST_RATIO:,} some have no exact rates: bound them apart")
-    return found
+    return together

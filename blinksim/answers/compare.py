@@ -641,8 +641,7 @@ class MachineComparison(Result):
                 row += [format_rate(one.busbw), f"held to {held}" if held else str(one.details["basis"])]
                 rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
-        star = "  * takes least at its size; several may where intervals overlap"
-        notes = [star, *(f"  {words}" for words in refused_words(self.refused))]
+        notes = ["  * may take least", *(f"  {words}" for words in refused_words(self.refused))]
         vague = [name for name, answers in self.answers.items() if not all(one.known for one in answers)]
         notes += [f"  {', '.join(vague)}: {UNKNOWN}: intervals that overlap rank no machines"] * bool(vague)
         if self.prices:

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-import yaml
-
 from blinksim.errors import InputError, blamed_on, one_of
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
@@ -225,7 +223,7 @@ def read_link_class(name: str, key: Entry, value: Entry, resolved: bool) -> Link
     if "assumed" in given:
         # ``true``, or a list of names.
         marked, numbers = given["assumed"], (*bandwidth, "latency", "overhead")
-        if isinstance(marked.node, yaml.SequenceNode):
+        if marked.node.tag.endswith(":seq"):
             assumed = tuple(item.choice(numbers, "number of the class") for item in marked.items(example="[latency]"))
         elif marked.choice(("true", "false"), "answer (or list of numbers)") == "true":
             assumed = numbers

@@ -31,7 +31,7 @@ Amount = TypeVar("Amount", int, Fraction)
 
 
 def per_topology(function: Callable[[Key], Value]) -> Callable[[Key], Value]:
-    """A function of a topology, or of another frozen object, that keeps its answer with it as properties do."""
+    """A function of a topology, or another frozen object, that keeps its answer with it as properties do."""
     name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)

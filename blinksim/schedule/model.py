@@ -253,14 +253,6 @@ class Schedule(Tabular):
         """The links of a route, as indices into topology.links."""
         return [int(link) for link in self.route_links[self.route_start[route] : self.route_start[route + 1]]]
 
-    def chunks_by_link(self) -> dict[str, set[int]]:
-        """The chunks that each link of the machine carries, by the link's name; none for an idle link."""
-        found: list[set[int]] = [set() for _ in self.topology.links]
-        for chunk, route in {*zip(self.chunk.tolist(), self.route.tolist(), strict=True)}:
-            for link in self.links_of(route):
-                found[link].add(chunk)
-        return {link.name: chunks for link, chunks in zip(self.topology.links, found, strict=True)}
-
     def rows(self) -> list[dict[str, Any]]:
         """One row per send."""
         names, links = ([one.name for one in ones] for ones in (self.topology.devices, self.topology.links))

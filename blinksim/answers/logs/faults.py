@@ -295,13 +295,8 @@ class Faults:
     def _effects(self, part: Part, other: Gpus | None, collective: Collective, size: int) -> Floats:
         local, nics = part
         job = (local,) if other is None else (local, other)
-        members = {self.node.members[gpu] for gpu in local}
-        idle = {*self.node.members} - members | ({*self.nics}.difference(nics) if nics else set())
         labels, found, done = self._labels(job, nics), list[list[float]](), dict[tuple[object, ...], list[float]]()
-        plan = self._library(job, (), nics)[0].prediction
-        spare = plan.idle_ports(*plan.graphs) if plan and other is not None else frozenset[str]()
-        # Which of several ports that are alike NCCL takes is its own.
-        spared = {labels.get(pair) for pair in labels if pair & spare}
+        idle, spared = self._left_out(job, nics, labels)
         # Links of a sort that change nothing if all of a node are slow need not be asked for one by one.
         sound: set[Words] = {(_UP,)} if other is not None else {(_PORT,), (_UP,)}
         for target in self.targets:
@@ -340,6 +335,14 @@ class Faults:
         found = np.interp(slow, [slow[at] * (at >= 0) for at in places], [known[at] for at in places])
         return [float(one) for one in found]
 
+    def _left_out(self, job: Job, nics: Words, labels: dict[frozenset[str], int]) -> tuple[set[str], set[int]]:
+        """GPUs and adapters that a job leaves out, and the orbits of ports of which NCCL takes some."""
+        taken = {*nics, *(self.node.members[gpu] for gpu in job[0])}
+        idle = {*self.node.members, *(self.nics if nics else ())} - taken
+        plan = self._library(job, (), nics)[0].prediction if len(job) > 1 else None
+        spare = plan.idle_ports(*plan.graphs) if plan else frozenset[str]()
+        return idle, {labels[pair] for pair in labels if pair & spare}
+
     def _labels(self, job: Job, nics: Words) -> dict[frozenset[str], int]:
         """The pairs of linked devices by orbit, of what keeps the job's GPUs among themselves."""
         whole = self.cluster if len(job) > 1 else self.node
@@ -348,8 +351,7 @@ class Faults:
             whole = Question(self.machine, nodes=len(job), edits=edits).whole()
         names = [whole.members[node * self.gpus + gpu] for node, gpus in enumerate(job) for gpu in gpus]
         part = replace(whole, members=tuple(names), relays=())
-        known = encoded(part)
-        images = [known.image(move) for move in searched(part)]
+        images = map(encoded(part).image, searched(part))
         labels = orbit_labels(len(part.links), [image for image in images if image is not None])
         ends = [frozenset(map(self._local, (link.src, link.dst))) for link in part.links]
         return dict(zip(ends, labels.tolist(), strict=True))

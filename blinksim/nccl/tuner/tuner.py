@@ -342,8 +342,8 @@ class Prediction:
 
     members: in rank order. version: of NCCL. job: what the tuner knows of ranks and GPUs.
     ring, tree, nvls: the channels; nvls is None where NCCL does not use multicast.
-    names: device by GPU number, of the node whose channels carry least; ports: device in its node by port number.
-    assumed: what the machine leaves out and blinksim assumes.
+    names: device by GPU number, of the node whose channels carry least; ports: the same by port number,
+    without the node. assumed: what the machine leaves out and blinksim assumes.
     """
 
     machine: str
@@ -388,7 +388,7 @@ class Prediction:
         }
 
     def idle_ports(self, *families: str) -> frozenset[str]:
-        """The ports that no channel of these families goes through; none where a file does not say which they take."""
+        """The ports that no channel of these families goes through; none where a file does not say."""
         used = {self.ports.get(port) for name in families for ends in self.graphs[name].nets for port in ends}
         return frozenset(self.ports.values()) - used if used else frozenset()
 
@@ -433,7 +433,7 @@ def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
             min((ratio for link, ratio in counted if link.kind in kinds), default=Fraction(1))
             for kinds in (whole.collective_links, whole.inter_node_links)
         )
-        # On two nodes its table takes the bandwidth inside a node, which no channel has if the network gives less.
+        # On two nodes its table takes the bandwidth inside a node, also where the network gives less.
         inside = min(inside, outside) if found.job.nnodes == 2 else inside
         wide[family] = graph.widened(inside, outside)
     return replace(found, ring=wide["ring"], tree=wide["tree"], nvls=wide.get("nvls"))
@@ -441,7 +441,7 @@ def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
 
 def in_node(name: str) -> str:
     """The name of a device in its own node."""
-    return re.sub(r"^n\d+\.", "", name)
+    return re.sub(r"^n[0-9]+\.", "", name)
 
 
 def predict(
