@@ -30,7 +30,7 @@ def offered(*words: str) -> tuple[set[str], bool]:
         ("topo show k22", {"k2200-ntb", "k2200-ethernet"}, True),
         ("project dgx1-v100 all", {"allreduce", "allgather", "alltoall"}, False),
         ("project dgx1-v100 allreduce 1M --algorithm b",
-         {"best", "binary", "binomial", "blink", "blink_hierarchical", "blinkplus"}, True),
+         {"best", "binary", "binomial", "blink", "blink_hierarchical", "blinkplus", "bucket"}, True),
         ("synth dgx1-v100 alltoall --algorithm ",
          {"direct", "packed", "rail_aligned", "rail_joined", "bruck", "few_rounds", "few_steps"}, True),
         ("compare dgx1-v100 allreduce --algorithms ring,chain_", {"ring,chain_tree"}, True),

@@ -19,6 +19,7 @@ from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, merge_queues
 from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import ExecutionError, Program, lay_out, slice_bounds
+from blinksim.machines import load
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import fully_connected
@@ -36,8 +37,14 @@ CASES = [
 ]
 
 
-def machine(ranks: int) -> Topology:
-    return fully_connected(ranks).select()
+def machine(ranks: int, name: str = "") -> Topology:
+    """GPUs of which every two are joined, or a torus for buckets."""
+    return (load(f"torus:2x{ranks // 2}") if name == "bucket" else fully_connected(ranks)).select()
+
+
+def many(name: str, ranks: int) -> int:
+    """The ranks, or of the next torus for buckets."""
+    return 4 * -(-ranks // 4) if name == "bucket" else ranks
 
 
 def wrong(program: Program, schedule: Schedule, op: str = "sum", seed: int | None = None) -> int:
@@ -69,12 +76,12 @@ def by_hand(collective: Collective, ranks: int, sends: list[tuple[int, int, int,
     [
         pytest.param(*case, ranks, marks=[pytest.mark.slow] if ranks == 8 else [])
         for case in CASES
-        for ranks in (2, 3, 4, 8)
+        for ranks in dict.fromkeys(many(case[0], ranks) for ranks in (2, 3, 4, 8))
     ],
 )
 def test_every_algorithm_compiles_to_a_sound_program_that_is_right(name: str, collective: str, ranks: int) -> None:
     for root in {0, ranks - 1} if collective in ROOTED else {0}:
-        schedule = REGISTRY[name].build(machine(ranks), Collective(collective, root))
+        schedule = REGISTRY[name].build(machine(ranks, name), Collective(collective, root))
         for count in (1, 10 * ranks + 3):
             for in_place in (False, True)[: 1 if collective == "alltoall" else 2]:
                 for packets, staged in ((False, False), (False, True), (True, False)):
@@ -107,7 +114,8 @@ def test_results_do_not_depend_on_cutting_merging_or_order(
     seed: int,
 ) -> None:
     name, collective = case
-    schedule = REGISTRY[name].build(machine(ranks), Collective(collective, seed % ranks if collective in ROOTED else 0))
+    ranks, root = many(name, ranks), seed % ranks if collective in ROOTED else 0
+    schedule = REGISTRY[name].build(machine(ranks, name), Collective(collective, root))
     in_place = in_place and collective != "alltoall"
     program = compile_schedule(schedule, count, INT32, in_place=in_place, most_sources=sources)
     merged = merge_queues(program, queues).cut(*cut)
@@ -195,7 +203,7 @@ def test_a_damaged_program_is_found(damage: str) -> None:
 @pytest.mark.parametrize(("name", "collective"), [case for case in CASES if case[1] in ("allreduce", "reduce")])
 def test_packets_add_up_in_the_same_order(name: str, collective: str) -> None:
     """Rounded sums are the same to the bit, whichever way the data come."""
-    schedule = REGISTRY[name].build(machine(8), Collective(collective))
+    schedule = REGISTRY[name].build(machine(8, name), Collective(collective))
     kind = ELEMENT_TYPES["bfloat16"]
     reference = Reference(schedule.collective, 8, 1003, kind, "sum")
     inputs = [reference.inputs(rank) for rank in range(8)]

@@ -32,8 +32,8 @@ def circling(schedule: Schedule) -> list[list[str]]:
     return found
 
 
-# Nodes that are alike, and all pairs joined, which some algorithms want and the others of these are seldom.
-ALIKE = st.sampled_from(["rails:2x2", "rails:3x2", "rails:9x1", "rails:10x2", "full:4"]).map(
+# Nodes that are alike, all pairs joined, and a torus, which some algorithms want and the others of these are seldom.
+ALIKE = st.sampled_from(["rails:2x2", "rails:3x2", "rails:9x1", "rails:10x2", "full:4", "torus:3x3"]).map(
     lambda name: machines.load(name).select()
 )
 MESHES = st.just("dgx1-p100").map(lambda name: machines.load(name, nodes=2).select())

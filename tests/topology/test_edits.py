@@ -243,7 +243,7 @@ def test_the_names_of_adapters_are_offered_where_an_edit_names_another() -> None
 
 
 def test_the_adapters_of_a_node_are_offered_where_an_edit_names_another_of_it() -> None:
-    known = r"known: n1\.cpu0 to n1\.cpu1, n1\.efa0 to n1\.efa3, n1\.gpu0 to n1\.gpu7, n1\.nvswitch"
+    known = r"known: fabric, n1\.cpu0 to n1\.cpu1, n1\.efa0 to n1\.efa3, n1\.gpu0 to n1\.gpu7, n1\.nvswitch"
     with pytest.raises(InputError, match=rf"unknown device or link 'n1\.nic2': {known}"):
         load("p4d", nodes=2, edits=["without n1.nic2"])
     with pytest.raises(InputError, match=r"unknown device or link 'n1\.ega2': did you mean 'n1\.efa2'\?"):
