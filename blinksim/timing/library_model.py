@@ -398,10 +398,11 @@ class Library(TimingModel):
             origin = (at.get(what) or f"measured on {lent[0]}{on} of the same links") + f": {_sources(sets)}"
         elif nearest > 0:
             origin += f"; scaled from the nearest size that was measured: {_sources(sets)}"
-        # Another run of the job is as far away near its sizes as at one of them.
-        again, time = self._spread(AGAIN, size), median(ratios) * model.time_s
-        spreads = [model.spread] * (nearest < 1) + [again] * (nearest > 0)
-        ends = [end * time for one in spreads for end in (one.low, one.high)] + [r * model.time_s for r in ratios]
+        # The nearer published sizes are, the less may differ but another run of the job.
+        again, time, near = self._spread(AGAIN, size), median(ratios) * model.time_s, min(1.0, nearest)
+        runs, guess = ([one.low, one.high] for one in (again, model.spread))
+        ends = [run**near * end ** (1 - near) * time for run, end in zip(runs, guess, strict=True)]
+        ends += [run * time for run in runs if nearest > 0] + [ratio * model.time_s for ratio in ratios]
         figures = time, min(time, *ends), max(time, *ends)
         projection = self._projection(collective, size, replace(model, origin=origin), figures, what)
         if what == "measured" and len(ratios) > 1:

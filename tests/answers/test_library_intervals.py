@@ -195,6 +195,15 @@ def test_between_and_beyond_its_sizes_a_job_is_no_surer_than_at_one_of_them(mach
         assert high >= at[1] * 0.99
 
 
+def test_no_interval_leaps_beside_a_published_size() -> None:
+    """2 GB was measured on two nodes of Aurora, and 2.01 GB is about as sure."""
+    model, machine = Library().at(bs.Question("aurora", nodes=2))
+    at, beyond = model.times(machine, Collective("allreduce"), [2_000_000_000, 2_010_000_000])
+    assert (at.details["basis"], beyond.details["basis"]) == ("measured", "links")
+    for end in ("interval_low_s", "interval_high_s"):
+        assert beyond.details[end] == pytest.approx(at.details[end], rel=0.03)
+
+
 def test_sizes_in_order_take_times_in_order() -> None:
     """A jump at a size would be an artefact of tables: between published sizes, which may fall, times grow."""
     model, machine = Library().at(bs.Question("p5.48xlarge", nodes=2))
