@@ -13,7 +13,6 @@ eight in ten of the published times that they were not made from (``models/usabl
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -69,8 +68,6 @@ _FADES = 256
 _FADES_IN_NODES = 64
 # Factors on a model at two sizes differ by less.
 _FALLS = 16
-# Edits that give no link more bandwidth, whatever they say of its latency: the rate that is lost is the same.
-_LESSEN = re.compile("(without|degrade) ")
 # What a model remembers, some 2 KB each.
 _MOST_FOUND = 10_000
 # What one allreduce does at least.
@@ -479,12 +476,18 @@ class Library(TimingModel):
         """
         before, what = healthy._risen(collective, size), PREDICTED
         both, by = (self, healthy), "NCCL's channels"
+        verbs = {edit.partition(" ")[0] for edit in self.machine.edits}
         models = list(filter(None, [one.stated(collective, size) for one in both]))
         if len(models) < 2:
             # Likes are compared: rails that an edit makes unlike carry neither.
-            names = min((sent_by(one.bounded(collective)[0], collective) for one in both), key=len)
+            parts = [one.bounded(collective)[0] for one in both]
+            names = min((sent_by(part, collective) for part in parts), key=len)
             models, by = [one.links(collective, size, names) for one in both], "the links"
             times = [found.time_s for found in models]
+            if verbs == {"degrade"}:
+                # By the routes of before nothing takes longer than by what the slowest link has lost.
+                ends = zip(parts[0].links, parts[1].links, strict=True)
+                times[0] = min(times[0], times[1] * max(float(old.bandwidth / now.bandwidth) for now, old in ends))
             what = SENDS if collective.personalized else LINKS
             # Routes over fewer links may have fewer starts, and libraries do not find them.
             lost = float(healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate)
@@ -494,7 +497,8 @@ class Library(TimingModel):
         factor = times[0] / times[1]
         alike = self.multicast == healthy.multicast
         other = not alike, self.ranks != healthy.ranks, self.question.rates
-        if not any(other) and all(map(_LESSEN.match, self.machine.edits)):
+        # Such edits give no link more bandwidth, whatever they say of its latency: the rate that is lost is the same.
+        if not any(other) and verbs <= {"degrade", "without"}:
             start = models[1].terms[0].time_s / models[1].time_s
             factor = max(factor, 1.0, start + (1 - start) * lost)
         scope = library_rates.scope_of(healthy.nodes, healthy.ranks)

@@ -150,8 +150,7 @@ class NcclTuner(TimingModel):
         if edits != planned.edits:
             node, sold = known.device_nodes, replace(planned, edits=edits).whole()
             ends = zip(node[known.link_columns.src], node[known.link_columns.dst], known.links, sold.links, strict=True)
-            links = tuple(port if out != into else link for out, into, link, port in ends)
-            known = known if links == known.links else replace(known, links=links)
+            known = replace(known, links=tuple(port if out != into else link for out, into, link, port in ends))
         return None if known is machine else known
 
     def check(self, question: Question) -> None:

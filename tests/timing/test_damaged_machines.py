@@ -98,6 +98,15 @@ def test_the_job_waits_for_a_slow_port(machine: str, port: str) -> None:
     assert 6.4 * sound < eighth <= 8 * sound
 
 
+def test_a_slightly_slow_port_costs_slightly_more() -> None:
+    """Also where routes are shared out among equal ports, of which it is none any more."""
+    edits = [[], ["degrade n1.efa0-fabric bandwidth=24GB/s"], ["degrade n1.efa0-fabric bandwidth=5GB/s"]]
+    asked = (bs.Question.of("p5en", nodes=2, edits=edit) for edit in edits)
+    sound, slow, slower = (answer(one, Collective("alltoall"), [2**29])[0].time_s for one in asked)
+    assert sound <= slow <= 25 / 24 * sound * (1 + 1e-9)
+    assert slow <= slower <= 5 * sound
+
+
 ALIKE = [
     ("hgx-h100", ("without nic0", "without gpu3", "degrade gpu0-nvswitch lanes=9")),
     ("dgx1-v100", ("without nic0", "without gpu5", "degrade gpu0-gpu3 lanes=1")),

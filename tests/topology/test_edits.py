@@ -237,6 +237,14 @@ def test_numbers_that_are_no_counts_or_rates_are_refused(value: float) -> None:
             V.replace("gpu0-gpu3", bandwidth=value)
 
 
+@pytest.mark.parametrize(("machine", "port"), [("p4d", "efa0"), ("aurora", "nic0")])
+def test_a_port_without_a_node_is_that_of_every_node(machine: str, port: str) -> None:
+    """As on machines whose switches between the nodes have numbers."""
+    every = load(machine, nodes=2, edits=[f"degrade {port}-fabric bandwidth=6GB/s"])
+    each = load(machine, nodes=2, edits=[f"degrade n{node}.{port}-fabric bandwidth=6GB/s" for node in (0, 1)])
+    assert every.links == each.links
+
+
 def test_the_names_of_adapters_are_offered_where_an_edit_names_another() -> None:
     with pytest.raises(InputError, match="unknown device or link 'nic0': known: efa0 to efa31, gpu0 to gpu7, nvsw"):
         load("p5", edits=["without nic0"])
