@@ -480,13 +480,13 @@ class Library(TimingModel):
         models = list(filter(None, [one.stated(collective, size) for one in both]))
         if len(models) < 2:
             # Likes are compared: rails that an edit makes unlike carry neither.
-            parts = [one.bounded(collective)[0] for one in both]
-            names = min((sent_by(part, collective) for part in parts), key=len)
+            edited, sound = self.bounded(collective)[0], healthy.bounded(collective)[0]
+            names = min(sent_by(edited, collective), sent_by(sound, collective), key=len)
             models, by = [one.links(collective, size, names) for one in both], "the links"
             times = [found.time_s for found in models]
             if verbs == {"degrade"}:
                 # By the routes of before nothing takes longer than by what the slowest link has lost.
-                ends = zip(parts[0].links, parts[1].links, strict=True)
+                ends = zip(edited.links, sound.links, strict=True)
                 times[0] = min(times[0], times[1] * max(float(old.bandwidth / now.bandwidth) for now, old in ends))
             what = SENDS if collective.personalized else LINKS
             # Routes over fewer links may have fewer starts, and libraries do not find them.
