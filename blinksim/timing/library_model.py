@@ -474,15 +474,15 @@ class Library(TimingModel):
         a longer time waits for, such as software, is not theirs. The interval is from adding what they take
         themselves to multiplying all. The terms are those after the edits: the library may choose otherwise.
         """
-        before, what = healthy._risen(collective, size), PREDICTED
-        both, by = (self, healthy), "NCCL's channels"
+        before, what, by = healthy._risen(collective, size), PREDICTED, "NCCL's channels"
         verbs = {edit.partition(" ")[0] for edit in self.machine.edits}
-        models = list(filter(None, [one.stated(collective, size) for one in both]))
+        models = [*filter(None, (self.stated(collective, size), healthy.stated(collective, size)))]
         if len(models) < 2:
             # Likes are compared: rails that an edit makes unlike carry neither.
             edited, sound = self.bounded(collective)[0], healthy.bounded(collective)[0]
             names = min(sent_by(edited, collective), sent_by(sound, collective), key=len)
-            models, by = [one.links(collective, size, names) for one in both], "the links"
+            models = [self.links(collective, size, names), healthy.links(collective, size, names)]
+            by = "the links"
             times = [found.time_s for found in models]
             if verbs == {"degrade"}:
                 # By the routes of before nothing takes longer than by what the slowest link has lost.
@@ -493,7 +493,7 @@ class Library(TimingModel):
             lost = float(healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate)
         else:
             lost = 1.0
-            times = [one._at_width(found) for one, found in zip(both, models, strict=True)]
+            times = [self._at_width(models[0]), healthy._at_width(models[1])]
         factor = times[0] / times[1]
         alike = self.multicast == healthy.multicast
         other = not alike, self.ranks != healthy.ranks, self.question.rates
