@@ -140,12 +140,10 @@ def write_trace(
     """Writes the trace; returns a sentence if it does not hold every transfer. Raises as `write_text` does."""
     listed = events(timeline, most)
     shown, all_of_them = sum(event["ph"] == "X" for event in listed), timeline.transfer_count
-    cut = None
-    if shown < all_of_them:
-        recorded, pieces = timeline.recorded_pieces, timeline.pieces
-        whole = "the whole run" if recorded == pieces else f"the first {recorded:,} of {pieces:,} pieces"
-        held = f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}"
-        cut = f"{held}; a larger chunk= makes fewer"
+    recorded, pieces = timeline.recorded_pieces, timeline.pieces
+    whole = "the whole run" if recorded == pieces else f"the first {recorded:,} of {pieces:,} pieces"
+    held = f"the trace holds {shown:,} of {all_of_them:,} transfers, sampled from {whole}"
+    cut = f"{held}; a larger chunk= makes fewer" if shown < all_of_them else None
     about: dict[str, Any] = {"answer": timeline.sentence(), "service": timeline.discipline}
     about |= {"transfers": all_of_them} | ({"cut": cut} if cut else {})
     document = {"traceEvents": listed, "displayTimeUnit": "ns", "otherData": about}

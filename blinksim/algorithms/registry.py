@@ -232,8 +232,7 @@ def algorithm(name: str) -> Algorithm:
         name = plugins.named(_homes(), inside.replace("-", "_"), path, "algorithm", "@bs.register_algorithm(...)")
     key = name if name in REGISTRY else name.lower().replace("-", "_")
     if key not in REGISTRY:
-        meant = nccl_names().get(key.replace("_", ""))
-        if meant:
+        if meant := nccl_names().get(key.replace("_", "")):
             raise InputError(f"unknown algorithm {name!r}: {meant}")
         raise unknown("algorithm", name, REGISTRY, hint=plugins.advice(name))
     return REGISTRY[key]

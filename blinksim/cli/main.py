@@ -77,8 +77,7 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = {name: COMMANDS[name].part("").partition("\n\n")[0] for name in self.list_commands(ctx)}
-        more = [name for name in rows if name not in _FIRST]
-        for title, names in (("Start here", _FIRST), ("More commands", more)):
+        for title, names in (("Start here", _FIRST), ("More", [name for name in rows if name not in _FIRST])):
             with formatter.section(title):
                 formatter.write_dl([(name, rows[name]) for name in names])
 

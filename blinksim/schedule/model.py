@@ -33,6 +33,7 @@ import numpy.typing as npt
 from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError, blamed_on
 from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, places, scattered
+from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count, names
 from blinksim.topology.elements import BRANCHING
@@ -252,6 +253,12 @@ class Schedule(Tabular):
     def links_of(self, route: int) -> list[int]:
         """The links of a route, as indices into topology.links."""
         return [int(link) for link in self.route_links[self.route_start[route] : self.route_start[route + 1]]]
+
+    def chunks_by_link(self) -> dict[str, set[int]]:
+        """The chunks that each link of the machine carries, by the link's name; none for an idle link."""
+        sends = zip(self.chunk.tolist(), self.route.tolist(), strict=True)
+        found = grouped((link, chunk) for chunk, route in sends for link in self.links_of(route))
+        return {link.name: {*found.get(number, ())} for number, link in enumerate(self.topology.links)}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per send."""

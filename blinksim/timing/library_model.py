@@ -504,7 +504,6 @@ class Library(TimingModel):
         scope = library_rates.scope_of(healthy.nodes, healthy.ranks)
         usual = times[1] * library_rates.spread_at(EVERY, EVERY, "", what, scope, size).middle
         share, (low, high) = min(1.0, usual / before.time_s), (before.details[end] for end in _ENDS)
-        details = before.details
         lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
         cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
         longer = 1 + share * (factor - 1)
@@ -513,15 +512,15 @@ class Library(TimingModel):
         lost_it = len(healthy.machine.in_network) > len(self.machine.in_network)
         change = "as with switches set not to add, otherwise " * (lost_it > bool(healthy.healthy)) + change
         part = f", which explain {100 * share:.0f} % of that time" * (share < 1)
-        origin = f"{details['origin']}; {change} {cause}, by {by}{part}"
+        origin = f"{before.details['origin']}; {change} {cause}, by {by}{part}"
         model = replace(self._modelled(collective, size), origin=origin)
         low = min(factor * low, low + (factor - 1) * min(low, times[1]))
         high = max(factor * high, high + (factor - 1) * min(high, times[1]))
         figures = longer * before.time_s, low, high
         # What was guessed is a guess still.
-        basis = details["basis"] if factor == 1 or details["basis"] in GUESSES else "scaled"
+        basis = before.details["basis"] if factor == 1 or before.details["basis"] in GUESSES else "scaled"
         found = self._projection(collective, size, model, figures, basis)
-        kept = {} if details["choice"] else {"choice": "", "nccl_expects_s": {}}
+        kept = {} if before.details["choice"] else {"choice": "", "nccl_expects_s": {}}
         return replace(found, details={**found.details, **kept})
 
     @_once

@@ -143,9 +143,10 @@ class NcclTuner(TimingModel):
         It does not know what a file says of links, and takes a port to the network for as quick as it is sold:
         cables with errors and full switches do not show there.
         """
-        named = question.rates in (None, *get_args(RatesName))
-        planned = question if named else self.at_its_rates(replace(question, rates=None))
-        known = machine if named else replace(planned.whole(), members=machine.members, relays=())
+        known, planned = machine, question
+        if question.rates not in (None, *get_args(RatesName)):
+            planned = self.at_its_rates(replace(question, rates=None))
+            known = replace(planned.whole(), members=machine.members, relays=())
         edits = tuple(edit for edit in planned.edits if not edit.startswith("degrade "))
         if edits != planned.edits:
             node, sold = known.device_nodes, replace(planned, edits=edits).whole()

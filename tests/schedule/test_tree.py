@@ -52,3 +52,15 @@ def test_heights_and_loads(machine: str, collective: str) -> None:
         for resource, times in tree.loads(shared):
             carried[resource] += times * tree.share  # type: ignore[assignment]
     assert [carried[number] for number in range(len(shared.rate))] == list(resource_loads(schedule, shared))
+
+
+@pytest.mark.parametrize("name", ["ring", "double_binary", "packed"])
+def test_links_know_their_chunks(name: str) -> None:
+    """Against the names of the links that every send's row lists."""
+    schedule = REGISTRY[name].build(load("dgx1-v100").select(["gpu0", "gpu1", "gpu2", "gpu5"]), Collective("allreduce"))
+    carried = {link.name: set[int]() for link in schedule.topology.links}
+    for row in schedule.rows():
+        for link in row["links"].split(", "):
+            carried[link].add(row["chunk"])
+    assert schedule.chunks_by_link() == carried
+    assert any(carried.values())

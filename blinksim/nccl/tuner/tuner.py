@@ -440,8 +440,8 @@ def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
 
 
 def in_node(name: str) -> str:
-    """The name of a device in its own node."""
-    return re.sub(r"^n[0-9]+\.", "", name)
+    """The name of a device, or of the one that a port belongs to, in its own node."""
+    return re.sub(r"^n[0-9]+\.| port$", "", name)
 
 
 def predict(
@@ -502,8 +502,7 @@ def _predicted(
     taken = {family: agreed([graphs[family] for graphs in found], shown) for family in common}
     families, system = (taken["ring"], taken["tree"], taken.get("nvls")), systems[shown]
     names = {gpu.number: gpu.name for gpu in map(system.vertices.__getitem__, system.gpus)}
-    ends = map(system.vertices.__getitem__, system.ports)
-    ports = {port.number: in_node(port.name.removesuffix(" port")) for port in ends}
+    ports = {port.number: in_node(port.name) for port in map(system.vertices.__getitem__, system.ports)}
     return Prediction(topology.name, chosen, version, job, *families, names, system.assumed, ports)
 
 
