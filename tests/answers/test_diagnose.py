@@ -282,6 +282,16 @@ def test_wrong_data_come_first(tmp_path: Path) -> None:
     assert [line.size for line in found.wrong] == [2**20]
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_wrong_data_count_in_either_half(tmp_path: Path, in_place: bool) -> None:
+    run = run_of(tmp_path, "allreduce", 8, [Point(2**20, 25.0, 24.0), Point(2**28, 1e3, 990.0)])
+    for half in (False, True):
+        rows = tuple(replace(row, wrong=7.0 * (row.in_place == half and row.size == 2**20)) for row in run.rows)
+        found = diagnose(replace(run, rows=rows), load("hgx-h200").select(), in_place=in_place)
+        assert [(line.size, line.wrong) for line in found.wrong] == [(2**20, 7.0)]
+        assert [line.time_s for line in found.lines] == pytest.approx([24e-6, 990e-6] if in_place else [25e-6, 1e-3])
+
+
 def test_what_cannot_be_diagnosed(tmp_path: Path) -> None:
     run = run_of(tmp_path, "allreduce", 8, captured("allreduce"))
     with pytest.raises(InputError, match="has 8 ranks, and 4 members are chosen"):

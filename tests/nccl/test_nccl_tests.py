@@ -137,14 +137,14 @@ def test_a_log_that_was_cut_short(tmp_path: Path) -> None:
     (run,) = read(write(tmp_path, text("allreduce", 4, POINTS, footer=False)))
     assert not run.complete
     lines = text("allreduce", 4, POINTS, footer=False).splitlines()
-    path = write(tmp_path, "\n".join([*lines[:-1], lines[-1][:70]]))
-    place = f"{path}:{len(lines)}"
-    with pytest.raises(FileError, match=rf"^{re.escape(place)}: the row has \d columns, its heading 13"):
-        read(path)
-    # Cut between its halves, a row is still no row.
-    path = write(tmp_path, "\n".join([*lines[:-1], " ".join(lines[-1].split()[:9])]))
-    with pytest.raises(FileError, match=rf"^{re.escape(place)}: the row has 9 columns, its heading 13"):
-        read(path)
+    # In the middle of a number, and between its halves: a row is still no row.
+    for part in (lines[-1][:70], " ".join(lines[-1].split()[:9])):
+        (short,) = read(write(tmp_path, "\n".join([*lines[:-1], part])))
+        assert not short.complete
+        assert short.rows == run.rows[:-2]
+        path = write(tmp_path, "\n".join([*lines[:-1], part, ""]))
+        with pytest.raises(FileError, match=rf"^{re.escape(str(path))}:{len(lines)}: the row has \d columns, its head"):
+            read(path)
 
 
 ROW = " 1048576  262144     float     sum      -1   123.46    8.49   12.74       0   120.00    8.74   13.11       0"

@@ -474,8 +474,9 @@ def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Ite
     """Every size of the runs beside what is expected, ascending."""
     size_of_row, took = attrgetter("size"), dict(pair for run in runs for pair in run.took)
     every = sorted((row for run in runs for row in run.rows if row.size), key=size_of_row)
-    for size, rows in grouped([row for row in every if row.in_place == in_place] or every, size_of_row):
-        times, wrong = sorted(row.time_s for row in rows), max(row.wrong or 0.0 for row in rows)
+    for size, rows in grouped(every, size_of_row):
+        wrong = max(row.wrong or 0.0 for row in rows)
+        times = sorted(row.time_s for row in [row for row in rows if row.in_place == in_place] or rows)
         # In a job most calls wait for a rank, or share the GPU with other kernels.
         time_s = times[len(times) // 4] if runs[0].group else median(times)
         yield Line(size, time_s, expectation.taken(size), wrong, took.get(size, ""))

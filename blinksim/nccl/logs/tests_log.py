@@ -428,7 +428,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     if _JSON.match(data):
         return (_read_json(name, data),)
     drafts, draft, library, adapters = list[_Draft](), _Draft(), "", ""
-    for number, raw in enumerate(text_files.decode(path, data, _WHAT).split("\n"), start=1):
+    lines = text_files.decode(path, data, _WHAT).split("\n")
+    for number, raw in enumerate(lines, start=1):
         line = _TAGS.sub("", raw).strip()
         if match := _NCCL.search(line):
             draft.nccl = library = match.group(1)
@@ -454,7 +455,12 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
                 draft = _Draft(adapters=adapters)
             _comment(name, draft, line, number)
         elif line and draft.columns is not None and not draft.complete:
-            _add_row(name, draft, line, number)
+            try:
+                _add_row(name, draft, line, number)
+            except FileError:
+                # A line that does not end was cut off with the file.
+                if number < len(lines):
+                    raise
     drafts += [draft] if draft.rows else []
     if not drafts:
         if draft.columns is None:
