@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.errors import InputError
+from blinksim.errors import InputError, blamed_on
 from blinksim.results import Tabular
 from blinksim.units import format_size_about, size_of
 
@@ -221,10 +221,8 @@ def class_bounds(routing: Routing, count: int) -> tuple[int, ...]:
 
 def _whole(matrix: npt.ArrayLike) -> Matrix:
     """The matrix in 64-bit integers; raises `InputError` for what is not whole numbers."""
-    try:
+    with blamed_on(lambda _: InputError("the rows of a traffic matrix must be equally long"), ValueError):
         array = np.asarray(matrix)
-    except ValueError:
-        raise InputError("the rows of a traffic matrix must be equally long") from None
     if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.rint(array)).all():
         if float(np.abs(array).max(initial=0.0)) <= _MOST_BYTES:
             return array.astype(np.int64)

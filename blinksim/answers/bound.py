@@ -6,6 +6,7 @@ Also what several groups can do at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from warnings import warn
 
@@ -103,12 +104,10 @@ def attained_in_network(topology: Topology, collective: Collective, bound: Bound
         return False
     for entry in REGISTRY.values():
         if entry.in_network and entry.supports(collective.name):
-            try:
+            with suppress(BlinksimError):
                 schedule = entry.build(topology, collective)
-            except BlinksimError:
-                continue
-            if rate(schedule) == bound.rate and keeps(schedule, bound.assumes) and verify(schedule).ok:
-                return True
+                if rate(schedule) == bound.rate and keeps(schedule, bound.assumes) and verify(schedule).ok:
+                    return True
     return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -68,11 +69,9 @@ def idle_gpus(question: Question, part: Topology, wanted: Collective, before: Fr
         from blinksim.algorithms.blinkplus import tree_search
 
         helped = replace(question, relays=IDLE, relays_reduce=True, collective=wanted).part(whole)
-        try:
+        with suppress(InfeasibleError):
             search = tree_search(helped, wanted)
             rate = search.best().rate * len(search.roots) * search.hops.unit
-        except InfeasibleError:
-            return None
     return IdleGpus(helped, wanted, rate, float(rate / before)) if rate > _WORTH * before else None
 
 

@@ -157,7 +157,7 @@ def verify(
     >>> bs.verify(bs.synthesize("dgx1-v100", "allgather", "ring").schedule).ok
     True
     """
-    found = schedule_json.read_compact(schedule) if isinstance(schedule, (str, os.PathLike)) else as_compact(schedule)
+    found = as_compact(schedule_json.read(schedule) if isinstance(schedule, (str, os.PathLike)) else schedule)
     verdict = verify_schedule(found, slots=slots, in_place=in_place, shares=shares)
     if not found.bound:
         return verdict

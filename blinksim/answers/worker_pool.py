@@ -27,7 +27,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim._version import __version__
-from blinksim.errors import FileError, InputError, MissingError
+from blinksim.errors import FileError, InputError, MissingError, blamed_on
 from blinksim.textio.strict_json import parse
 
 if TYPE_CHECKING:
@@ -138,10 +138,9 @@ def _version() -> str:
 
 
 def _on_cluster(work: Callable[[T], R], items: Sequence[T], address: str) -> Iterator[tuple[T, R | None]]:
-    try:
+    needs = "cluster= needs dask.distributed: pip install 'blinksim[cluster]'"
+    with blamed_on(lambda _: MissingError(needs), ImportError):
         import distributed
-    except ImportError:
-        raise MissingError("cluster= needs dask.distributed: pip install 'blinksim[cluster]'") from None
     try:
         # Some of dask's functions have no types.
         dask: Any = distributed

@@ -21,7 +21,6 @@ only: they are the members of the machine in order, and routes are the machine's
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
 import re
@@ -465,10 +464,8 @@ def _decode(entry: Entry, dtype: str) -> npt.NDArray[Any]:
     if fields["dtype"].text() != dtype:
         raise fields["dtype"].wrong(f"must be {dtype!r}")
     length = fields["length"].whole(0, 2**31 - 1)
-    try:
+    with blamed_on(lambda _: fields["base64"].wrong("is not base64"), ValueError):
         data = base64.b64decode(fields["base64"].text(MOST_BYTES), validate=True)
-    except (binascii.Error, ValueError):
-        raise fields["base64"].wrong("is not base64") from None
     kind = np.dtype(dtype)
     if len(data) != length * kind.itemsize:
         raise entry.wrong(f"has {len(data)} bytes, but {length} {dtype} need {length * kind.itemsize}")
@@ -549,16 +546,8 @@ def read(path: str | os.PathLike[str], part: Topology | None = None, root: int =
         if part is None:
             raise InputError(f"{given.path} names ranks, but no devices and links; name its machine with machine=")
         return form.read(given, part, root)
-    schedule = as_schedule(compact_from_document(given.path, given.document))
-    return Candidate(schedule if part is None else carried(schedule, part, os.fspath(path)))
-
-
-def read_compact(path: str | os.PathLike[str]) -> Schedule | SymmetricSchedule:
-    """The schedule of a file or a name on its own machine, in the form that the file has. Raises as `read`."""
-    given, form = _given(path)
-    if form is not None:
-        return read(path).schedule
-    return compact_from_document(given.path, given.document)
+    found = compact_from_document(given.path, given.document)
+    return Candidate(found if part is None else carried(as_schedule(found), part, os.fspath(path)))
 
 
 def carried(schedule: Schedule, part: Topology, label: str) -> Schedule:

@@ -408,7 +408,7 @@ def carried(schedule: Schedule | SymmetricSchedule) -> tuple[loads.Resources, li
 
 def as_compact(thing: ScheduleLike) -> Schedule | SymmetricSchedule:
     """A schedule in the form that it has: by symmetry, or with all sends. Raises `InputError` for anything else."""
-    compact = getattr(thing, "compact", thing)
+    compact = getattr(thing, "by_symmetry", None) or getattr(thing, "compact", thing)
     return compact if isinstance(compact, SymmetricSchedule) else as_schedule(thing)
 
 

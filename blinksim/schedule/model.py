@@ -328,10 +328,9 @@ class Builder:
         """
         if isinstance(share, float):
             raise InputError(f"a share of {share} is not exact; give Fraction(1, 3), or text such as '1/3'")
-        try:
+        none = InputError(f"{share!r:.60} is not a share; give Fraction(1, 3), or text such as '1/3'")
+        with blamed_on(lambda _: none, (TypeError, ValueError, ZeroDivisionError)):
             self._shares.append(Fraction(share))
-        except (TypeError, ValueError, ZeroDivisionError):
-            raise InputError(f"{share!r:.60} is not a share; give Fraction(1, 3), or text such as '1/3'") from None
         self._origin.append(origin)
         self._target.append(target)
         return len(self._shares) - 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from xml.parsers import expat
 
-from blinksim.errors import FileError
+from blinksim.errors import FileError, blamed_on
 from blinksim.textio.text_files import MIB, decode, read_bytes
 
 MAX_BYTES = 10 * MIB
@@ -103,10 +103,8 @@ def parse(text: str, path: object, *, root: str, max_elements: int = MAX_ELEMENT
     `MAX_ATTRIBUTES`, `MAX_VALUE`), or that holds a document type, entities of its own, or text between the
     elements.
     """
-    try:
+    with blamed_on(lambda _: FileError(path, "is not UTF-8 text"), UnicodeEncodeError):
         data = text.removeprefix("\ufeff").encode("utf-8")
-    except UnicodeEncodeError:
-        raise FileError(path, "is not UTF-8 text") from None
     if len(data) > MAX_BYTES:
         raise FileError(path, f"more than {MAX_BYTES} bytes; no real file of this kind is that large")
     if not data.strip():

@@ -9,7 +9,6 @@ length.
 from __future__ import annotations
 
 import base64
-import binascii
 import gzip
 import json
 import lzma
@@ -287,12 +286,10 @@ def compressed(data: bytes) -> str:
 
 def decompressed(entry: Entry, most: int) -> bytes:
     """The data of such a field; raises `FileError` for what is none, or unpacks to more than `most` bytes."""
-    try:
+    with blamed_on(lambda _: entry.wrong("is not xz data in base64"), (ValueError, lzma.LZMAError)):
         data = base64.b64decode(entry.text(_MOST_TEXT), validate=True)
         unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY)
         plain = unpacker.decompress(data, most + 1)
-    except (binascii.Error, ValueError, lzma.LZMAError):
-        raise entry.wrong("is not xz data in base64") from None
     if len(plain) > most or not unpacker.eof:
         raise entry.wrong(f"does not unpack to at most {most} bytes")
     return plain

@@ -41,10 +41,8 @@ def standard_input(most: int) -> bytes:
     source = sys.stdin.buffer
     have, asked = _received.get(source, (b"", 0))
     if len(have) < most and len(have) in (0, asked):
-        try:
+        with _refused("standard input", "cannot be read"):
             have += source.read(most - len(have))
-        except OSError as error:
-            raise FileError("standard input", f"cannot be read: {error.strerror or error}") from None
         _received[source] = have, most
     return have[:most]
 
@@ -287,13 +285,13 @@ def write_folder(path: PathLike, files: Mapping[str, str], force: bool = False) 
 
 
 @contextmanager
-def _refused(path: PathLike) -> Iterator[None]:
-    """What the operating system refuses becomes a `FileError`."""
+def _refused(path: PathLike, what: str = "cannot be written") -> Iterator[None]:
+    """What the operating system refuses becomes a `FileError`. what: is refused."""
     try:
         yield
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(path, f"cannot be written: {reason}") from None
+        raise FileError(path, f"{what}: {reason}") from None
 
 
 def _exists(path: PathLike) -> InputError:

@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, blamed_on, unknown
 from blinksim.results import Tabular, keyed
 from blinksim.textio.text_table import count
 from blinksim.topology import edits, elements, rules, selection
@@ -415,13 +415,12 @@ def _rate(data: Mapping[str, Any], name: str, where: str) -> Fraction | None:
     exact, rounded = data.get(f"{name}_exact"), data.get(f"{name}_GBps")
     if (given := rounded if exact is None else exact) is None:
         return None
-    try:
+    no_rate = InputError(f"{where}: {given!r} is not a {name} in GB/s, such as 25 or 61/4")
+    with blamed_on(lambda _: no_rate, (ValueError, TypeError, OverflowError)):
         if not NUMBER.fullmatch(text := str(given).strip()):
             raise ValueError(text)
         rate = Fraction(text)
         agree = rounded is None or math.isclose(float(rounded), float(rate), rel_tol=1e-9)
-    except (InputError, ValueError, TypeError, OverflowError):
-        raise InputError(f"{where}: {given!r} is not a {name} in GB/s, such as 25 or 61/4") from None
     if not agree:
         raise InputError(f"{where}: {name}_exact={exact} and {name}_GBps={rounded} disagree; change or drop both")
     return rate * 10**9

@@ -35,7 +35,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from blinksim.errors import BlinksimError, InfeasibleError, InputError, MissingError
+from blinksim.errors import BlinksimError, InfeasibleError, InputError, MissingError, blamed_on
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
 from blinksim.gpu.programs.program import Program, receivers
 from blinksim.gpu.programs.tables import kernel_source
@@ -59,10 +59,9 @@ def require_cupy() -> Any:
         which = "nvidia-smi shows which CUDA the driver can do"
         how = f"pip install 'blinksim[gpu-cuda13]', or gpu-cuda12 (from a checkout '.[gpu-cuda13]'); {which}"
         raise MissingError(f"running on GPUs needs CuPy: {how}") from None
-    try:
+    needs = "running on GPUs needs a GPU and its driver"
+    with blamed_on(lambda why: MissingError(f"{needs}: {why}"), cupy.cuda.runtime.CUDARuntimeError):
         count = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise MissingError(f"running on GPUs needs a GPU and its driver: {error}") from None
     if count < 1:
         raise MissingError("running on GPUs needs a GPU; this machine has none")
     return cupy

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from blinksim._version import __version__
-from blinksim.errors import BlinksimError, InputError
+from blinksim.errors import BlinksimError, InputError, blamed_on
 from blinksim.gpu.jobs.backend import Backend, Words
 from blinksim.gpu.jobs.job_plan import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, JobPlan, Launch, Planner
 from blinksim.gpu.programs.of_calls import Call, Segment
@@ -302,11 +302,10 @@ class Group:
         self.check()
         if self.relayed and self.backend.capturing:
             raise InputError(f"{call}: relays do not see a CUDA graph replayed; call it outside of the graph")
-        try:
+        ended = "a relay of the group has ended its process; create the group again"
+        with blamed_on(lambda _: GroupError(ended), OSError):
             for relay in self._told:
                 relay.send(call)
-        except OSError:
-            raise GroupError("a relay of the group has ended its process; create the group again") from None
         for launch in self.prepare(call):
             self.backend.launch(launch, call.op, source, target, self.timeout_s)
 
