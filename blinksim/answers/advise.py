@@ -27,6 +27,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
 from blinksim.textio.safe_xml import MAX_ELEMENTS
 from blinksim.textio.text_files import Exported
+from blinksim.textio.text_table import names
 from blinksim.timing.contest import Contest, ceiling_of
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.fitted_time import NCCL
@@ -85,7 +86,8 @@ def own_time(found: Answer, part: Topology) -> float:
     """Seconds of the library's algorithm: with the library, or on the links alone if that is less."""
     own = {*str(found.details["choice"]).split()[:1], *sent_by(part, found.collective)}
     timed = found.could.projections if found.could else ()
-    return min([found.time_s, *(p.time_s for p in timed if own & {p.algorithm, SAME.get(p.algorithm)})])
+    alone = (found.meanwhile or found).time_s
+    return min([alone, *(p.time_s for p in timed if own & {p.algorithm, SAME.get(p.algorithm)})])
 
 
 def graph_files(question: Question, library: Library, found: Answer, links: Topology) -> list[Option]:
@@ -251,12 +253,13 @@ class Advice(Result):
     def load(self) -> Option | None:
         """The schedule to load into NCCL; None if none pays."""
         found = self.loadable
-        return found if found and self.large and found.time_s * WORTH <= self.answer.time_s else None
+        reached = (self.answer.meanwhile or self.answer).time_s
+        return found if found and self.large and found.time_s * WORTH <= reached else None
 
     @property
     def alternative(self) -> Option | None:
         """The schedule to run with another runtime; None if none pays."""
-        found, reached = self.other, (self.load or self.answer).time_s
+        found, reached = self.other, (self.load or self.answer.meanwhile or self.answer).time_s
         return found if found and self.large and found.time_s * WORTH <= reached else None
 
     @property
@@ -282,6 +285,10 @@ class Advice(Result):
                 gain = f"{'' if launched else 'at most '}{found.time_s / option.time_s:.2g} times as fast"
                 times = f"{format_time(option.time_s)} in place of {takes}"
                 return f"{what}: load {option.algorithm} into {runtime}: {times}, {gain}"
+        if (spared := found.meanwhile) and spared.time_s * WORTH <= found.time_s:
+            slow, ratio = names(spared.details["left_out"]), found.time_s / spared.time_s
+            times = f"{format_time(spared.time_s)} in place of {takes}, {ratio:.2g} times as fast"
+            return f"{what}: leave out {slow}: {times}"
         what = f"{what}: nothing worth loading; {takes}"
         if best.time_s * WORTH > found.time_s:
             return f"{what}, and no known schedule is a tenth quicker"

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from blinksim.answers.place import place
+from blinksim.answers.project import meanwhile
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.formats.shipped.known_gpus import UNTOLD, Twin, adapters, model, twin_of
 from blinksim.machines import MachineLike, Question, as_topology, check, remarks
 from blinksim.results import Result, keyed
-from blinksim.textio.text_table import count, names
+from blinksim.textio.text_table import names
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.fitted_time import catalogued
 from blinksim.timing.measured.library_rates import PREDICTED
@@ -42,7 +43,7 @@ class Health(Result):
     takes, healthy : Projection
         What the library takes for an allreduce of 256 MiB: as the machine is, and if nothing were missing.
     meanwhile : Projection, optional
-        The same on the best GPUs to take until it is mended.
+        The same on the best GPUs to take until it is mended, or without the adapters to leave out.
     findings : tuple of Finding
         What else rules find.
     missing : tuple of str
@@ -115,12 +116,7 @@ class Health(Result):
             assumed = guesses(now.details["bound_rates"])
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}{assumed}"))
         if other is not None and now is not None:
-            few = count(len(other.members), "GPU")
-            visible = f"CUDA_VISIBLE_DEVICES={','.join(name.strip('gpu') for name in other.members)}"
-            # GPUs that stay idle compute nothing either.
-            pays = other.busbw * len(other.members) > now.busbw * len(now.members)
-            words = f"take {few}, {visible}" if pays else f"take all, as {few} compute less; these alone"
-            lines.append(("meanwhile", f"{words}: busbw {format_rate(other.busbw)}"))
+            lines.append(("meanwhile", meanwhile(other, now)))
         if self.missing:
             lines.append(("check", _NVLINKS if self.twin and self.twin.lanes else _CARDS))
         lines += zip(("note",), remarks(self.machine, assumed=False), strict=False)
@@ -139,7 +135,7 @@ class Health(Result):
         keys += " time_s=takes.time_s busbw_GBps=takes.busbw healthy_time_s=healthy.time_s"
         keys += " healthy_busbw_GBps=healthy.busbw bound_exact=takes.bound.rate"
         keys += " healthy_bound_exact=healthy.bound.rate take=meanwhile.members"
-        keys += " take_busbw_GBps=meanwhile.busbw findings"
+        keys += " take_busbw_GBps=meanwhile.busbw take_without?=meanwhile.details.left_out findings"
         said = [keyed(one, "rule severity message cure") for one in self.findings]
         return keyed(self, keys, rows=self.rows(), size_bytes=SIZE, findings=said)
 
@@ -176,7 +172,8 @@ def health(machine: MachineLike) -> Health:
     lack = twin or Twin("")
     missing = *lack.missing, *(one.message for one in every if one.rule in _SLOWER)
     broken = Question(lack.name or recorded, nodes=lack.nodes, edits=lack.edits)
-    takes, healthy, best, part = _takes(Question(recorded) if lack.shown else broken), None, None, None
+    shown = Question(recorded) if lack.shown else broken
+    takes, best, healthy, part = _takes(shown), _takes(shown, spared=True), None, None
     # GPUs of unknown model take what NCCL's own model says, and are no question of the catalogue, unless it
     # is their like that shows what is lost.
     known, asked = any((not lack.shown, model(recorded.device(recorded.members[0])))), None
@@ -193,13 +190,13 @@ def health(machine: MachineLike) -> Health:
     return Health(recorded, twin, takes, healthy, best, findings, missing, asked)
 
 
-def _takes(question: Question, known: bool = True) -> Projection | None:
+def _takes(question: Question, known: bool = True, spared: bool = False) -> Projection | None:
     """What the library takes; None where its GPUs are not connected, or alone.
 
-    known: as measured, and not by a model.
+    known: as measured, and not by a model. spared: without adapters that it waits for, if that is less.
     """
     try:
         model, where = Library(published=lambda _: known, constants=known).at(question)
-        return model.times(where, _ASKED, [SIZE])[0]
+        return model.spared(_ASKED, [SIZE])[0] if spared else model.times(where, _ASKED, [SIZE])[0]
     except BlinksimError:
         return None

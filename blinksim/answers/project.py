@@ -22,11 +22,12 @@ from blinksim.bounds.time.certificates import MESSAGES
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
+from blinksim.graphs.connectivity import grouped
 from blinksim.machines import NOMINAL, MachineLike, Question, as_topology, preferring
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.results import Result, Term, keyed
-from blinksim.textio.text_table import refused_words, table
+from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, with_least_time
 from blinksim.timing.library_model import GUESSES, Library, sent_by
@@ -340,6 +341,8 @@ class Answer(Projection):
         What has less bandwidth than most of its sort, in words; empty if nothing has.
     beside : IdleGpus, optional
         What GPUs of the node that idle would add as relays; None where that is little.
+    meanwhile : Projection, optional
+        What the library takes without adapters that carry less than others; None where that is no less.
 
     Examples
     --------
@@ -356,6 +359,7 @@ class Answer(Projection):
     edits: tuple[str, ...] = ()
     weakest: str = ""
     beside: IdleGpus | None = None
+    meanwhile: Projection | None = None
 
     @property
     def idle(self) -> IdleGpus | None:
@@ -397,8 +401,9 @@ class Answer(Projection):
     @property
     def unbeaten(self) -> str:
         """Says that every known schedule is slower than the library; empty where one is not."""
-        beaten = self.could is None or self.could.best.time_s <= self.time_s
-        return "" if beaten else f"nothing quicker than {self.library} is known"
+        beaten = self.could is None or self.could.best.time_s <= (self.meanwhile or self).time_s
+        spared = " without slow adapters" * (self.meanwhile is not None)
+        return "" if beaten else f"nothing quicker than {self.library}{spared} is known"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints: those of the library's time, and the best schedule under ``could_take``."""
@@ -406,6 +411,7 @@ class Answer(Projection):
         keys += " could_take_algorithm?=could.best.algorithm could_take? weakest?"
         keys += " relays_algbw_GBps?=idle.rate relays_times?=idle.times"
         keys += " projected_s?=projected.time_s projected_by?=projected.model"
+        keys += " meanwhile_s?=meanwhile.time_s meanwhile_set?=meanwhile.details.set"
         return super().to_dict() | keyed(self, keys, could_take=self.could and self.could.to_dict())
 
     def row(self) -> dict[str, Any]:
@@ -461,7 +467,8 @@ class Answer(Projection):
             words += ", if the guess is right" * (guesses(details["bound_rates"]) != "")
             found.append(("cannot take less", f"{held}, {short}{words}"))
         # What is weaker than its like says more than the class of its links.
-        limits = [("weakest", self.weakest) if self.weakest else ("limited by", self.limited_by)]
+        limits = [("meanwhile", meanwhile(self.meanwhile, self))]
+        limits += [("weakest", self.weakest) if self.weakest else ("limited by", self.limited_by)]
         limits += [(IDLE_GPUS, self.idle.words())] if self.idle else []
         return found + [(what, words) for what, words in (*limits, ("edited", "; ".join(self.edits))) if words]
 
@@ -491,6 +498,22 @@ _HELD_FOR = {
 def gpus_of(machine: str, ranks: int, nodes: int) -> str:
     """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``."""
     return f"{ranks} GPUs of {titled(machine, nodes)}"
+
+
+def meanwhile(other: Projection | None, now: Projection) -> str:
+    """What to leave out until it is mended, and how, beside what it takes now; empty if there is nothing."""
+    if other is None:
+        return ""
+    busbw = f"busbw {format_rate(other.busbw)}"
+    if "set" in other.details:
+        same = grouped((what, node) for node, what in other.details["set"].items())
+        how = ", ".join(f"{names(what.split(','), ',')} on {names(nodes)}" for what, nodes in same.items())
+        return f"leave out {names(other.details['left_out'])}, {how}: {format_time(other.time_s)}, {busbw}"
+    few = count(len(other.members), "GPU")
+    visible = f"CUDA_VISIBLE_DEVICES={','.join(name.strip('gpu') for name in other.members)}"
+    # GPUs that stay idle compute nothing either.
+    pays = other.busbw * len(other.members) > now.busbw * len(now.members)
+    return f"{f'take {few}, {visible}' if pays else f'take all, as {few} compute less; these alone'}: {busbw}"
 
 
 def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -529,7 +552,8 @@ def answer(
     programs = {} if healthy is None else _launches(healthy.question, collective, sizes)
     found, narrow, sent = [], weakest(asked.machine), sent_by(part, collective)
     across = asked.nodes > 1
-    for size, takes in zip(sizes, asked.times(asked.machine, collective, sizes), strict=True):
+    spared = asked.spared(collective, sizes)
+    for size, takes, other in zip(sizes, asked.times(asked.machine, collective, sizes), spared, strict=True):
         best, every = None, list[Projection]()
         if contest.candidates:
             best = _best(contest, size)
@@ -549,7 +573,7 @@ def answer(
             best = replace(best, projections=tuple(sorted(every, key=attrgetter("time_s"))))
         given = {field.name: getattr(takes, field.name) for field in fields(takes)}
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}
-        found.append(Answer(**given, could=best, edits=asked.question.edits, beside=beside))
+        found.append(Answer(**given, could=best, edits=asked.question.edits, beside=beside, meanwhile=other))
     return found
 
 

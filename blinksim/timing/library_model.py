@@ -39,7 +39,7 @@ from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, k
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.public_tables import HALVES, SET_UPS, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
-from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner
+from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner, slow_adapters
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
@@ -272,6 +272,22 @@ class Library(TimingModel):
             alike += {frozenset(move[place] for place in places) for move in moves}.difference(alike)
         named = Question(node, members=members or None).member_names(node)[: len(names) // copies]
         return frozenset(map(node.index.__getitem__, named)) in alike
+
+    def spared(self, collective: Collective, sizes: Sequence[int]) -> list[Projection | None]:
+        """What it takes for each size without the adapters that it waits for, or None if that is no less.
+
+        details: ``left_out``, the adapters, and ``set``, by node what leaves them out.
+        """
+        slow, told = slow_adapters(self.machine)
+        question = replace(self.question, edits=(*self.question.edits, *(f"without {name}" for name in slow)))
+        found: list[Projection | None] = [None] * len(sizes)
+        with suppress(BlinksimError):
+            models = (self, self.at(question)[0]) if slow else ()
+            pairs = zip(*(one.times(one.machine, collective, sizes) for one in models), strict=True)
+            for place, (own, other) in enumerate(pairs):
+                if other.time_s < own.time_s:
+                    found[place] = replace(other, details={**other.details, "left_out": slow, "set": told})
+        return found
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
         """Its own choice."""

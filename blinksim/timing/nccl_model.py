@@ -23,7 +23,7 @@ from blinksim.machines import Question, RatesName, at_nominal
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.search_passes import NO_SOLUTION
-from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, predict
+from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, in_node, predict
 from blinksim.results import Term, keyed
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of, with_least_time
@@ -51,6 +51,9 @@ MOST_CHANNELS = 64
 # Ranks up to which a bound stands beside every prediction: a larger cluster is not built for it, unless it may be
 # exceeded. On machines of the catalogue it is not.
 MOST_RANKS = 8192
+# Who takes adapters by name, and by which variable: libfabric's fi_cxi(7), fi_efa(7); over verbs NCCL_IB_HCA.
+_LED = "nccl", "rccl", "oneccl"
+_CHOSEN = {"slingshot": ("FI_CXI_DEVICE_NAME", "cxi"), "efa": ("FI_EFA_IFACE", "")}
 # What NCCL calls paths over the links that a machine file means for collectives: inside a node, where NVB is
 # by way of another GPU, and to the adapters.
 _NEAR = frozenset({"LOC", "NVL", "NVB"})
@@ -294,6 +297,29 @@ def projections(
             bottleneck += ", NCCL's placeholder where its search finds none: it says nothing of runs"
         found.append(NcclProjection(**part, terms=terms, bottleneck=bottleneck, details=details))
     return found
+
+
+def chosen_by(machine: Topology) -> tuple[str, str]:
+    """The variable that says which adapters to take, and what they are called, before a number."""
+    known = (_CHOSEN[kind] for kind in machine.inter_node_links if kind in _CHOSEN)
+    return next(known, ("NCCL_IB_HCA", "mlx5_"))
+
+
+def slow_adapters(machine: Topology) -> tuple[list[str], dict[str, str]]:
+    """Adapters that carry less than most of their sort, and by node what is to be set to leave them out.
+
+    NCCL_IB_HCA names those, other variables those that stay. None of a machine of the catalogue as it is.
+    """
+    (variable, stem), told, few = chosen_by(machine), dict[str, str](), set[str]()
+    if not catalogued(machine) and machine.device(machine.members[0]).library in _LED:
+        few = few.union(*(names for names, _ in behind(at_nominal(machine))))
+    nics, off = [one for one in machine.devices if one.kind == "nic"], variable == "NCCL_IB_HCA"
+    slow = [one.name for one in nics if one.name in few]
+    for node in dict.fromkeys(one.node for one in nics if one.name in few):
+        own = enumerate(one.name for one in nics if one.node == node)
+        taken = [f"{stem}{place}" if stem else in_node(name) for place, name in own if (name in few) == off]
+        told[f"n{node}" if machine.nodes > 1 else "every node"] = f"{variable}={'^=' * off}{','.join(taken)}"
+    return slow, told
 
 
 @lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -377,3 +378,42 @@ def test_what_a_library_sends_by_itself_is_not_worth_loading(machine: str, colle
         assert option is None or option.algorithm not in ("direct", "rail_aligned")
     if collective == "alltoall":
         assert "nothing worth loading" in found.sentence()
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "port", "told"),
+    [
+        ("p5", 2, "n1.efa0-fabric", {"n1": f"FI_EFA_IFACE={','.join(f'efa{one}' for one in range(1, 32))}"}),
+        ("hgx-h100", 4, "n2.nic3-fabric3", {"n2": "NCCL_IB_HCA=^=mlx5_3"}),
+        ("perlmutter", 2, "n1.nic1-fabric", {"n1": "FI_CXI_DEVICE_NAME=cxi0,cxi2,cxi3"}),
+    ],
+)
+def test_an_adapter_that_nccl_waits_for_is_to_be_left_out(
+    machine: str, nodes: int, port: str, told: dict[str, str]
+) -> None:
+    """NCCL told to leave it out takes what it takes on a machine without it, and nothing slower is offered."""
+    slow, adapter = f"degrade {port} bandwidth=1GB/s", port.partition("-")[0]
+    question = Question(machine, nodes=nodes, edits=(slow,))
+    found, [without] = (
+        advise(question, size=2**30),
+        answer(replace(question, edits=(f"without {adapter}",)), Collective("allreduce"), [2**30]),
+    )
+    spared = found.answer.meanwhile
+    assert spared is not None
+    assert spared.time_s == pytest.approx(without.time_s)
+    assert 5 * spared.time_s < found.answer.time_s
+    better = found.alternative or found.load
+    assert better is None or better.time_s * WORTH <= spared.time_s
+    assert better or f": leave out {adapter}: {format_time(without.time_s)} in place of " in found.sentence()
+    takes = found.to_dict()["takes"]
+    assert takes["meanwhile_set"] == told
+    words = "nothing quicker than NCCL without slow adapters is known"
+    assert found.answer.could is not None
+    assert (words in dict(found.lines())["could take"]) == (found.answer.could.best.time_s > spared.time_s)
+
+
+@pytest.mark.parametrize("edit", [(), ("without n1.efa0",), ("degrade n1.gpu3-n1.nvswitch lanes=9",)])
+def test_what_nccl_does_not_wait_for_is_not_left_out(edit: tuple[str, ...]) -> None:
+    [found] = answer(Question("p5", nodes=2, edits=edit), Collective("allreduce"), [2**30])
+    assert found.meanwhile is None
+    assert "meanwhile" not in dict(found.lines())

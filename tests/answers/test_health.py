@@ -351,3 +351,15 @@ def test_times_of_unnamed_gpus_say_whose_model_they_are_of(capsys: pytest.Captur
     assert lines[0].endswith("but gpu7 has 12 of 18 lanes")
     assert lines[1].endswith("; by NCCL's own model, as the GPUs are not named")
     assert "own model, as the GPUs" not in "".join(ask(capsys, "aurora", 0))
+
+
+def test_a_slow_adapter_is_left_out_meanwhile() -> None:
+    """It holds up NCCL's rings, as `project` says of the same machine."""
+    slow = bs.load("hgx-h100", nodes=2, edits="degrade n1.nic3-fabric3 bandwidth=5GB/s")
+    found, takes = bs.health(slow), bs.project(slow, "allreduce", "256MiB")
+    assert isinstance(takes, bs.Answer)
+    assert found.meanwhile is not None
+    assert takes.meanwhile is not None
+    assert found.meanwhile.time_s == takes.meanwhile.time_s < takes.time_s / 3
+    assert "meanwhile   leave out n1.nic3, NCCL_IB_HCA=^=mlx5_3 on n1: " in found.text()
+    assert found.to_dict()["take_without"] == ["n1.nic3"]

@@ -35,6 +35,7 @@ from blinksim.machines import MachineLike, Question
 from blinksim.nccl.logs.tests_log import Run, select
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
+from blinksim.timing.nccl_model import chosen_by
 from blinksim.timing.projection_result import Projection, labelled
 from blinksim.topology.selection import Names
 from blinksim.units import format_size, format_time, whole
@@ -59,8 +60,6 @@ _ALIKE = 0.25
 _WORTH = 0.02
 _MOST_NODES = 16
 _MOST_PAIRS = 20_000
-# Which adapters to take: libfabric's fi_cxi(7) and fi_efa(7); over verbs NCCL_IB_HCA.
-_CHOSEN = {"slingshot": ("FI_CXI_DEVICE_NAME", "cxi"), "efa": ("FI_EFA_IFACE", "")}
 _SIZES = "-b 64M -e 1G -f 4"
 
 
@@ -631,7 +630,7 @@ class _Rig:
         taken = ""
         if job.nics:
             called = {nic: name for name, nic in self.adapters.items()}
-            taken = f"-x {_chosen_by(self.faults)[0]}={','.join(called[nic] for nic in job.nics)} "
+            taken = f"-x {chosen_by(self.faults.node)[0]}={','.join(called[nic] for nic in job.nics)} "
         named = ((gpus, f"{known.get(node, f'n{node}')}:{len(gpus)}") for node, gpus in job.gpus)
         parts = list[str]()
         for gpus, hosts in grouped(named).items():
@@ -645,14 +644,9 @@ def _adapters(runs: Sequence[Run], faults: Faults) -> dict[str, str]:
     given = (item.partition(":")[0].strip() for run in runs for item in run.adapters.lstrip("^=").split(",") if item)
     named, own = sorted({*given} - {*faults.nics}, key=lambda name: (len(name), name)), faults.nics
     if len(named) != len(own):
-        stem = _chosen_by(faults)[1]
+        stem = chosen_by(faults.node)[1]
         named = [f"{stem}{number}" if stem else name for number, name in enumerate(own)]
     return {name: name for name in own} | dict(zip(named, own, strict=True))
-
-
-def _chosen_by(faults: Faults) -> tuple[str, str]:
-    """The variable that says which adapters to take, and what they are called, before a number."""
-    return _CHOSEN.get(faults.node.fabric.kind if faults.node.fabric else "", ("NCCL_IB_HCA", "mlx5_"))
 
 
 def _buses(runs: Sequence[Run], gpus: int) -> dict[str, int]:
