@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
+from blinksim.timing.measured.library_rates import SIZE_STEPS
 from blinksim.timing.measured.public_tables import band_of
 from validate.recipes import usable_rates as recipe
 from validate.recipes.how_wrong import page, remark_of
@@ -124,3 +126,46 @@ def test_what_is_said_of_a_rig_does_not_depend_on_which_was_left_out_before() ->
                     took = [model.times(machine, Collective(one.collective), [one.size])[0].time_s for one in cells]
         found.append(took)
     assert found[0] == found[1] == pytest.approx([one.time_s for one in cells], rel=0.01)
+
+
+def _made_up(rng: np.random.Generator, machines: int, known: int) -> Iterator[tuple[tuple[str, str], str, float]]:
+    """Ratios of machines that are each off by a factor, which wanders from size to size: machine, size and ratio.
+
+    Of the last machine only the size at the place `known` is told; its others come under another name.
+    """
+    for number in range(machines):
+        off = rng.normal(0, 0.8)
+        for place, (_, sizes) in enumerate(SIZE_STEPS):
+            off += rng.normal(0, 0.2)
+            hidden = number == machines - 1 and place != known
+            name = "left out" if hidden else f"machine {number}"
+            for collective in ("allreduce", "allgather"):
+                for ratio in np.exp(rng.normal(off, 0.2, 8)):
+                    yield (name, sizes), collective, float(ratio)
+
+
+def test_what_is_known_of_a_machine_at_one_size_is_carried_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of made-up machines: nearer than what others say of it, and intervals that hold 8 in 10, in less width."""
+    rng, held, errors, widths, last = np.random.default_rng(5), list[bool](), list[list[float]](), list[float](), 11
+    monkeypatch.setattr(recipe, "kinds_of", lambda: {f"machine {one}": ("NCCL", "NCCL over ib") for one in range(12)})
+    for turn in range(40):
+        known, left_out = 1 + turn % 4, dict[str, list[float]]()
+        found = dict[tuple[str, str], list[tuple[tuple[str, str, str], str, float]]]()
+        for (name, sizes), collective, ratio in _made_up(rng, last + 1, known):
+            if name == "left out":
+                left_out.setdefault(sizes, []).append(ratio)
+            else:
+                found.setdefault((name, name), []).append((("links", "several nodes", sizes), collective, ratio))
+        rows = {(row["machine"], row["sizes"]): row for row in recipe.spreads(found)}
+        for near in (known - 1, known + 1):
+            sizes = SIZE_STEPS[near][1]
+            own, others = rows[f"machine {last}", sizes], rows["all", sizes]
+            assert own["cells"] == 0
+            held += [own["low"] <= ratio <= own["high"] for ratio in left_out[sizes]]
+            middle = np.log(np.median(left_out[sizes]))
+            errors.append([abs(np.log(one["middle"]) - middle) for one in (own, others)])
+            widths.append((own["high"] / own["low"]) / (others["high"] / others["low"]))
+    assert 0.8 <= np.mean(held) <= 0.97
+    carried, guessed = np.mean(errors, axis=0)
+    assert carried < 0.6 * guessed
+    assert np.median(widths) < 0.6

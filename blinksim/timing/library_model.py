@@ -741,19 +741,25 @@ class Library(TimingModel):
         model = self._modelled(collective, size)
         if size in times:
             return times[size] / model.time_s, 2.0
-        below, above = (max((s for s in times if s < size), default=0), min((s for s in times if s > size), default=0))
-        part = math.log(size / below) / math.log(above / below) if below and above else 0.0
-        if 0 < above <= _ADJACENT * below:
-            # The model may jump between them, where NCCL changes its choice; times do not.
-            return times[below] ** (1 - part) * times[above] ** part / model.time_s, 1.0
+        below = max((s for s in times if s < size), default=0)
+        above = min((s for s in times if s > size), default=0)
         near = {s: times[s] / self._modelled(collective, s, model.what).time_s for s in (below, above) if s}
-        if 0 < above <= _NEIGHBORS * below:
-            return near[below] ** (1 - part) * near[above] ** part, 1.0
         end = min(near, key=lambda s: abs(math.log(s / size)))
         weight = max(0.0, 1 - abs(math.log(end / size)) / math.log(_FADES))
+        if len(near) > 1:
+            part = math.log(size / below) / math.log(above / below)
+            if above <= _ADJACENT * below:
+                # The model may jump between them, where NCCL changes its choice; times do not.
+                return times[below] ** (1 - part) * times[above] ** part / model.time_s, 1.0
+            # Farther apart they say less, but no less at one size than beside it.
+            weight = 1.0 if above <= _NEIGHBORS * below else weight
+            no_less = size * min(times[s] / s for s in near) / model.time_s
+            return max(no_less, (near[below] ** (1 - part) * near[above] ** part) ** weight), weight
         # Beyond all published sizes the rate of the largest stays, and no fewer bytes reach a higher one.
-        faded, steady = near[end] ** weight, size / end * times[end] / model.time_s
-        return (faded, weight) if above and (below or faded >= steady) else (steady, max(weight, 0.001))
+        larger = min((s for s in TURNS if size < s < end), default=end)
+        larger_s = self._ratio(collective, larger, times)[0] * self._modelled(collective, larger).time_s
+        faded, steady = near[end] ** weight, size / larger * larger_s / model.time_s
+        return (faded, weight) if above and faded >= steady else (steady, max(weight, 0.001))
 
     def _projection(
         self, collective: Collective, size: int, model: _Modelled, figures: Sequence[float], basis: str
