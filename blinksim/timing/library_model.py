@@ -577,7 +577,9 @@ class Library(TimingModel):
             later = (s for s in neighbor._known(collective) if s > size)
             least_s = min(neighbor._taken(collective, s).time_s for s in (size, *later))
             ratios[math.log(neighbor.ranks)] = math.log(least_s / base.time_s)
-            jobs.append(count(neighbor.nodes, "node") if self.nodes > 1 else count(neighbor.ranks, "GPU"))
+            each, same = neighbor.ranks // neighbor.nodes, neighbor.nodes == self.nodes
+            where = " a node" * (self.nodes > 1)
+            jobs.append(f"{count(each, 'GPU')}{where}" if same else count(neighbor.nodes, "node"))
         if ratios:
             far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
             weight = max(0.0, 1 - far)
@@ -599,13 +601,15 @@ class Library(TimingModel):
     def _neighbors(self, collective: Collective) -> list[Library]:
         """The models of the nearest smaller and the nearest larger job that times were published of.
 
-        They have another number of nodes with as many GPUs each, or of GPUs in one node.
+        They have another number of nodes with as many GPUs each, or of GPUs in one node. Where nobody published
+        any, as many nodes, with another number of GPUs each of which others were published.
         """
         cells = (one for one in self._published_of(self._name) if self.published(one) and not one.set.members)
-        alike = [one for one in cells if (one.collective, one.nodes > 1) == (collective.name, self.nodes > 1)]
-        if self.nodes > 1:
-            alike = [one for one in alike if one.gpus * self.nodes == self.ranks * one.nodes]
+        told = [one for one in cells if (one.collective, one.nodes > 1) == (collective.name, self.nodes > 1)]
+        alike = [one for one in told if self.nodes == 1 or one.gpus * self.nodes == self.ranks * one.nodes]
         jobs = {one.gpus: one.nodes for one in alike}
+        if not alike:
+            jobs = {one.gpus // one.nodes * self.nodes: self.nodes for one in told}
         below, above = (sorted(filter(apart, jobs)) for apart in (self.ranks.__gt__, self.ranks.__lt__))
         return [self._beside(jobs[ranks], ranks // jobs[ranks]) for ranks in (*below[-1:], *above[:1])]
 

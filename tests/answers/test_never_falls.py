@@ -233,3 +233,14 @@ def test_fewer_bytes_than_were_published_reach_no_higher_rate_than_more_of_them(
                 assert rates[0] <= rates[1] * (1 + 1e-9), (cell, less.size)
             seen += 1
     assert seen > 20
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 8])
+def test_numbers_of_gpus_a_node_that_nobody_published_lie_between_those_that_somebody_did(nodes: int) -> None:
+    """Aurora was published on two nodes with 2, 4, 6, 8 and 12 GPUs each: those between are no leap from them."""
+    models = [Library().at(bs.Question("aurora", nodes=nodes, ranks_per_node=each)) for each in range(1, 13)]
+    times = [model.times(whole, Collective("allreduce"), [10**9])[0].time_s for model, whole in models]
+    for few, many in pairwise((2, 4, 6, 8, 12)):
+        ends = sorted((times[few - 1], times[many - 1]))
+        # More GPUs may have more links between nodes than their neighbors.
+        assert all(0.95 * ends[0] <= one <= 1.15 * ends[1] for one in times[few : many - 1]), (few, many)
