@@ -28,6 +28,7 @@ from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, one_of, unknown
 from blinksim.formats.shipped.known_gpus import RECORDED, like
+from blinksim.graphs.connectivity import grouped
 from blinksim.machines import Question, RatesName, at_nominal, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
@@ -398,7 +399,8 @@ class Library(TimingModel):
         nearest, found = self._nearest(collective, size, self._curves(collective))
         if nearest < 1 and self.nodes == 1:
             # Where nobody measured the machine itself, or farther sizes, those of the same links stand in.
-            near, others = self._nearest(collective, size, self._curves(collective, lent=True))
+            both = [*self._curves(collective), *self._curves(collective, lent=True)]
+            near, others = self._nearest(collective, size, both)
             nearest, found = (near, others) if near > nearest else (nearest, found)
         model = self._modelled(collective, size) if found else self._scaled(collective, size)
         ratios, sets = zip(*found, strict=True) if found else ((1.0,), ())
@@ -443,9 +445,17 @@ class Library(TimingModel):
     def _nearest(
         self, collective: Collective, size: int, curves: Sequence[tuple[public_tables.Set, dict[int, float]]]
     ) -> tuple[float, list[tuple[float, public_tables.Set]]]:
-        """The weight of the published times that are nearest to a size, and their ratios to the model."""
+        """The weight of the published times that are nearest to a size, and their ratios to the model.
+
+        Where no run has sizes on both sides of it, those of all runs are one: one ends where another begins.
+        """
         found = [(*self._ratio(collective, size, times), one) for one, times in curves]
         nearest = max((weight for _, weight, _ in found), default=0.0)
+        joined = _joined(times for _, times in curves) if 0 < nearest < 1 else {size: 0.0}
+        if min(joined) < size < max(joined):
+            ratio, nearest = self._ratio(collective, size, joined)
+            ends = {max(s for s in joined if s < size), min(s for s in joined if s > size)}
+            return nearest, [(ratio, one) for one, times in curves if ends & times.keys()]
         return nearest, [(ratio, one) for ratio, weight, one in found if weight == nearest]
 
     def _capped(self, found: Projection, no_more: Sequence[str]) -> Projection:
@@ -733,9 +743,7 @@ class Library(TimingModel):
     @_once
     def _known(self, collective: Collective) -> dict[int, float]:
         """The published times by size, the median of several."""
-        curves = [times for _, times in self._curves(collective)]
-        sizes = {size for times in curves for size in times}
-        return {size: median(times[size] for times in curves if size in times) for size in sizes}
+        return _joined(times for _, times in self._curves(collective))
 
     def _ratio(self, collective: Collective, size: int, times: dict[int, float]) -> tuple[float, float]:
         """Published over modelled time at a size, from the nearest published sizes; and its weight.
@@ -800,6 +808,12 @@ def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:
     rails = symmetric_rails(part) if collective.name == "alltoall" else None
     straight = collective.personalized and algorithm("direct").sends_on(part, collective.name) <= MOST_SENDS
     return ("direct",) * straight + ("rail_aligned",) * (rails is not None and rails.alike)
+
+
+def _joined(curves: Iterable[dict[int, float]]) -> dict[int, float]:
+    """The times of several runs by size, the median of each."""
+    alike = grouped(pair for times in curves for pair in times.items())
+    return {size: median(found) for size, found in alike.items()}
 
 
 _PUBLISHED, GUESSES = ("measured", "between"), ("predicted", "links")

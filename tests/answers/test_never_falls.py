@@ -244,3 +244,13 @@ def test_numbers_of_gpus_a_node_that_nobody_published_lie_between_those_that_som
         ends = sorted((times[few - 1], times[many - 1]))
         # More GPUs may have more links between nodes than their neighbors.
         assert all(0.95 * ends[0] <= one <= 1.15 * ends[1] for one in times[few : many - 1]), (few, many)
+
+
+@pytest.mark.parametrize("machine", ["hgx-b200", "p6-b200", "hgx-b300"])
+def test_between_two_runs_the_rate_lies_between_theirs(machine: str) -> None:
+    """One run of 8 B200 ends at 512 MiB and 704 GB/s, the other is of 8 GiB and 838 GB/s."""
+    sizes = [2**power for power in range(29, 36)]
+    each = [bs.project(machine, "allreduce", size).time_s / size for size in sizes]
+    assert 1.75 / each[0] == pytest.approx(704e9, rel=1e-3)
+    assert 1.75 / each[4] == pytest.approx(838e9, rel=1e-3)
+    assert all(more <= less * (1 + 1e-9) for less, more in pairwise(each))
