@@ -218,14 +218,14 @@ class Comparison(Result):
                 held["could take"] = f"{held.get('could take', '')}, {' or '.join(said)}"
             notes.append("  " + ", ".join(map("".join, held.items())))
             # A line for every size: what the library takes, and what the links could and must take.
-            head = ("size", f"with {self.answers[0].library}", SHARE, "could take", "by", "cannot take less", "busbw")
+            head = ("size", f"with {self.answers[0].library}", "busbw", SHARE, "could take", "by", "cannot take less")
             rows = []
             for one in self.answers:
                 takes, could, least = one.times()
                 ends = f"{format_time(one.low_s)} to {format_time(one.high_s)}"
                 by, size = "-" if one.could is None else one.could.best.algorithm, format_size_about(one.size)
-                rows.append((size, takes, ends, could, by, least, format_rate(one.busbw)))
-            return "\n".join((self.sentence(), "", table(head, rows, left=(4,)), "", *notes)).rstrip()
+                rows.append((size, takes, format_rate(one.busbw), ends, could, by, least))
+            return "\n".join((self.sentence(), "", table(head, rows, left=(5,)), "", *notes)).rstrip()
         shown, slower = columns(self.projections)
         every = [projection for found in self.projections for projection in found]
         models = list(dict.fromkeys(one.model for one in every if one.algorithm in shown))

@@ -187,8 +187,7 @@ def health(options: Health) -> None:
     asked = found.asked or machines.Question(options.machine, nodes=1 if inside else 2)
     before = " --before" if asked.edits else ""
     slower = f"project {command_line(asked, f'allreduce {typed_size(SIZE)}')}{before}"
-    like = machines.Question(found.twin.name if found.twin else options.machine)
-    more = slower if found.missing else f"expect {command_line(like)}"
+    more = slower if found.missing else f"expect {command_line(machines.Question(options.machine))}"
     answer("health", found.to_dict, lambda: click.echo(f"{found.text()}\nnext: blinksim {more}"))
     click.get_current_context().exit(found.status)
 

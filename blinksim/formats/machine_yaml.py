@@ -28,6 +28,8 @@ from blinksim.textio.yaml_nodes import Entry, decimal_text, dump, rate_text, tim
 from blinksim.timing.measured_constants import read_section, write_section
 from blinksim.topology.elements import ABILITIES, DEVICE_KINDS, SHAPES, Fabric, Level
 from blinksim.topology.graph import Device, Link, Topology
+from blinksim.topology.rules import rate_to_switches
+from blinksim.units import format_rate
 
 _Numbers = tuple[Fraction, float, float]
 
@@ -54,7 +56,8 @@ def write(topology: Topology) -> str:
     parts: list[dict[str, Any]] = [head, {"devices": rows}, {"link_classes": table}, {"links": links}]
     parts.append(_roles(topology, classes))
     if topology.execution is not None or topology.nccl_rates is not None:
-        parts.append({"execution": write_section(topology.execution, topology.nccl_rates)})
+        links = {"links": rate_text(rate)} if (rate := rate_to_switches(topology)) else {}
+        parts.append({"execution": links | write_section(topology.execution, topology.nccl_rates)})
     return "\n".join(dump(part) for part in parts if part)
 
 
@@ -222,6 +225,10 @@ class _Body:
             given["fabric"] = self._fabric(self.keys["fabric"]) if "fabric" in self.keys else None
             given |= {"source": outline.source, "execution": execution, "nccl_rates": nccl_rates}
             topology = Topology(name=outline.name, devices=devices, links=links, rates=rates, **given)
+        measured_at = measured.named(example="{links: 450GB/s}").get("links") if measured else None
+        if measured_at and measured_at[1].rate() != (here := rate_to_switches(topology)):
+            said = f"execution was measured where links carry {measured_at[1].text()} from a GPU to its switch"
+            raise measured_at[0].error(f"{said}, not {format_rate(here)}; leave execution out, or calibrate again")
         if "symmetries" not in self.keys:
             return topology
         from blinksim.topology.symmetry import is_automorphism

@@ -582,7 +582,7 @@ Both = tuple[ExecutionRates | None, NcclRates | None]
 
 _HEAD = ("hardware", "measured", "gpus")
 _OURS = ("blocks", "launch", "announce", "visit", "ports", "protocols")
-SECTION_KEYS = (*_HEAD, *_OURS, "error", "job", "nccl")
+SECTION_KEYS = ("links", *_HEAD, *_OURS, "error", "job", "nccl")
 _NCCL = ("version", "ll", "ll128", "simple", "turn", "rooted_start")
 _ORIGIN = "{source: nccl-tests, date: 2026-11-20}"
 _NCCL_MORE = ("call", "nvls", "error")

@@ -288,7 +288,8 @@ def apply(topology: Topology, text: str) -> Topology:
     changes = dict(given)
     if verb == FABRIC and words and len(changes) == len(words):
         return rewire(topology, **changes)
-    one_of("edit", verb, VERBS, hint=f"(as in: {VERBS['degrade'].split(' | ')[0]}; {OTHER_EDITS})")
+    example = f"replace {text}" if len(words) == len(given) > 0 else VERBS["degrade"].split(" | ")[0]
+    one_of("edit", verb, VERBS, hint=f"(as in: {example}; {OTHER_EDITS})")
     for key in sorted(changes.keys() - {*LINK_PROPERTIES}):
         raise unknown("property of a link", key, LINK_PROPERTIES)
     if len(changes) < len(given):

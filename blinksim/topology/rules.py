@@ -93,6 +93,14 @@ def used(topology: Topology) -> Topology:
     return topology.select(connected=False) if topology.members else topology
 
 
+def rate_to_switches(topology: Topology) -> Fraction:
+    """Bytes/s from the first member to switches, 0 if no link leads to one."""
+    part = used(topology)
+    switches = {device.name for device in part.devices if device.kind == "switch"}
+    out = (link.bandwidth for link in part.links if link.src in part.members[:1] and link.dst in switches)
+    return sum(out, Fraction(0))
+
+
 def listed(names: Iterable[str]) -> str:
     """The names, the first six of many."""
     every = list(names)
@@ -496,11 +504,7 @@ _SECTION = "execution"
 @rule("plausible-constants", "warning", "mind us against ms and GB/s against Gb/s, or calibrate again")
 def _plausible_constants(topology: Topology) -> Iterator[Breach]:
     """Measured constants of programs and of NCCL are such as hardware has, and fit the links."""
-    # Bytes/s from the first member to switches, 0 if no link leads to one.
-    part = used(topology)
-    switches = {device.name for device in part.devices if device.kind == "switch"}
-    out = (link.bandwidth for link in part.links if link.src in part.members[:1] and link.dst in switches)
-    leaving = float(sum(out))
+    leaving = float(rate_to_switches(topology))
     for constants, keys in ((topology.execution, (_SECTION,)), (topology.nccl_rates, (_SECTION, "nccl"))):
         if constants is None:
             continue

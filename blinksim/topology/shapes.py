@@ -21,6 +21,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Ints
+from blinksim.textio.text_table import count
 from blinksim.topology.cluster import replicate
 from blinksim.topology.elements import Fabric, check_machine_name, regarded
 from blinksim.topology.graph import Device, Link, Topology
@@ -322,7 +323,7 @@ def from_text(text: str) -> Topology | None:
     bandwidth = rates[0] if rates else BANDWIDTH
     wanted = _SIZES.get(name, len(sizes))
     if len(sizes) != wanted:
-        raise InputError(f"{text!r} gives {len(sizes)} sizes, {name} takes {wanted}; write it like {FORMS[name][0]}")
+        raise InputError(f"{text!r} gives {count(len(sizes), 'size')}, {name} takes {wanted}; write it like {FORMS[name][0]}")
     if name in _CLUSTER:
         nic = rates[1] if len(rates) == 2 else None
         made = _CLUSTER[name](sizes[0], sizes[1], bandwidth, nic_bandwidth=nic, **more)

@@ -17,6 +17,7 @@ from blinksim import data_files
 from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.rate_tables import LinkClass
+from blinksim.machines import load
 from blinksim.textio import name_ranges
 from blinksim.timing.measured_constants import SECTION_KEYS
 from blinksim.topology.elements import SHAPES, Fabric, Level
@@ -459,3 +460,13 @@ def test_slips_of_yaml_come_with_their_cure(tmp_path: Path, text: str, place: st
     assert f"box.yaml:{place}: " in str(refused.value)
     assert cure in str(refused.value)
     assert ("write names" in str(refused.value)) == cure.startswith("quotes")
+
+
+def test_constants_of_other_links_are_refused(tmp_path: Path) -> None:
+    """A file begun from a machine of the catalogue, whose NVLinks were edited by hand."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(machine_yaml.write(load("hgx-h100")))
+    assert load(path).execution == load("hgx-h100").execution
+    path.write_text(path.read_text().replace("nvlink: {bandwidth: 25GB/s", "nvlink: {bandwidth: 15GB/s"))
+    with pytest.raises(FileError, match=r"mine.yaml:[0-9]+:3: execution was measured .* 450GB/s .* not 270 GB/s"):
+        load(path)

@@ -243,7 +243,7 @@ def test_other_texts_are_left_to_other_readers(text: str) -> None:
         ("fattree:0x4", "every size must be at least 1"),
         ("fattree:4x0", "every size must be at least 1"),
         ("ring:4x4", "gives 2 sizes, ring takes 1"),
-        ("rails:4", "gives 1 sizes, rails takes 2"),
+        ("rails:4", "gives 1 size, rails takes 2"),
         ("torus:4x", "'4x' is not a size"),
         ("hypercube:17", "131,072 devices"),
         ("hypercube:999999999", "dimension must be from 1 to 16"),

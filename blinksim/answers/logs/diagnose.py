@@ -42,6 +42,8 @@ _STEPS = "the steps"
 _PLAIN = re.compile(r"-?[0-9]{1,12}(\.[0-9]{0,12})?")
 # A link, rail or direction of two that is down: by which factor a typical fault lowers the bandwidth.
 _FAULT = 2
+# After so many steps an explaining rate is near, if there is one.
+_TRIES = 2
 # Tolerance for another explanation.
 _NEAR = 0.12
 Given = float | str | None
@@ -225,7 +227,7 @@ class Diagnosis(Result):
                 found.append(line)
         return found[::-1] if self.largest.size >= _SHOWN_FROM else list(self.lines)
 
-    @property
+    @cached_property
     def lane(self) -> tuple[float, float, int, str] | None:
         """Bytes/s of a lane of the limiting class, as measured and as in the machine, and lanes of a GPU or its NICs.
 
@@ -238,24 +240,30 @@ class Diagnosis(Result):
         if len(rates) != 1 or self.largest.latency_bound:
             return None
         rate, line, latency = float(rates.pop()), self.largest, self.largest.expected.latency_s
-        # The time per byte over that of the model, both without latency.
-        slowdown = max(1e-9, line.time_s - latency) / (line.expected.time_s - latency)
+        # By the time per byte and that of the model, both without latency.
+        seen = rate * (line.expected.time_s - latency) / max(1e-9, line.time_s - latency)
+        for _ in range(_TRIES * (self.first_behind is not None)):
+            seen = min(rate, seen * self._with_lanes(seen) / line.time_s)
         out = [sum(x.lanes for x in links if machine.device(x.src).kind == end) for end in ("gpu", "nic")]
         lanes = (out[0] or out[1]) // max(1, sum(device.holds for device in machine.devices))
-        return rate / slowdown, rate, lanes, "lane" if any(link.lanes > 1 for link in links) else "link"
+        return seen, rate, lanes, "lane" if any(link.lanes > 1 for link in links) else "link"
 
     @cached_property
     def unlike(self) -> str:
-        """The time with links at the rate of `lane`; empty where it is within 10 % of the measured one.
+        """The time with links at the rate of `lane`; empty where it is within 10 % of the measured one."""
+        if self.lane is None or self.first_behind is None:
+            return ""
+        time_s = self._with_lanes(self.lane[0])
+        return "" if math.isclose(time_s, self.largest.time_s, rel_tol=0.1) else format_time(time_s)
+
+    def _with_lanes(self, rate: float) -> float:
+        """Seconds of the largest size with lanes of the limiting class at a rate.
 
         The library may find other rings then, and not all of its time comes from links.
         """
-        if self.lane is None or self.first_behind is None:
-            return ""
-        edit = f"degrade {self.expectation.rings.limit} bandwidth={self.lane[0]:.9g}B/s"
+        edit = f"degrade {self.expectation.rings.limit} bandwidth={rate:.9g}B/s"
         edited = at_rates(self.expectation.whole, self.part.rates).edit(edit)
-        time_s = replace(self.expectation, whole=edited).taken(self.largest.size).time_s
-        return "" if math.isclose(time_s, self.largest.time_s, rel_tol=0.1) else format_time(time_s)
+        return replace(self.expectation, whole=edited).taken(self.largest.size).time_s
 
     @property
     def resembles(self) -> str:
