@@ -1018,7 +1018,7 @@ class Measured(TableOptions, run="blinksim.cli.logs:measured"):
 
     Options:
       quality: Which tables to take: A are whole ones with machine and number of GPUs, in B something is
-          derived, C are excerpts.
+          derived, C are excerpts, D reports of what is slow.
       why: Also how wrong predictions are by size, cells of every sixteenth size, and the sources.
       plot: Draw measured, predicted and bound against size, or measured and projected, as PNG, SVG or PDF.
       plot_collective: What the picture shows.  [default: allreduce]
@@ -1029,7 +1029,7 @@ class Measured(TableOptions, run="blinksim.cli.logs:measured"):
     """
 
     machine: str | None = argument()
-    quality: str = option("ABC")
+    quality: str = option("ABCD")
     why: bool = option()
     plot: str | None = FILE
     plot_collective: str = option("", metavar="NAME")

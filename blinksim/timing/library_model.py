@@ -38,7 +38,7 @@ from blinksim.timing.contest import MOST_SENDS, ceiling_of, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, kin_of, library_time
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
-from blinksim.timing.measured.public_tables import HALVES, SET_UPS, STREAM, Cell, SetUpName
+from blinksim.timing.measured.public_tables import HALVES, SET_UPS, SLOW, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner, slow_adapters
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of
@@ -337,11 +337,12 @@ class Library(TimingModel):
         any_launch = self.set_up != "graph" and self.nodes > 1
         origin = taken.details["origin"] + "; however calls are launched" * any_launch
         others = self._of_this_job([one for one in self._published_of(self._name) if one.set.members], True)
-        told = *others, *self._of_this_job(self._published_of(self._name, forced=True))
+        told = *others, *self._of_this_job(self._published_of(self._name, aside=True))
         rest = [one for one in told if one.collective == taken.collective.name and self.published(one)]
         if rest and taken.details["basis"] not in _PUBLISHED:
             one = min(rest, key=lambda one: abs(math.log(one.size / taken.size)))
             who = f"other GPUs, {one.set.members}," if one in others else f"with {one.set.algorithm} it"
+            who = "a run that was reported as slow" if one.set.quality == SLOW else who
             origin += f"; {who} took {format_time(one.time_s)} for {format_size(one.size)}"
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         if needs_s > (1 + 1e-9) * found.time_s:
@@ -710,13 +711,13 @@ class Library(TimingModel):
         asked = of_part(part, 1, collective=collective, size=size, model=MODEL, algorithm="chains and trees")
         return Projection(**asked, terms=terms, bottleneck=terms[1].name)
 
-    def _published_of(self, name: str, forced: bool = False) -> Sequence[Cell]:
-        """Published cells by libraries that chose for themselves, or were `forced`.
+    def _published_of(self, name: str, aside: bool = False) -> Sequence[Cell]:
+        """Published cells by libraries that chose for themselves, or those that are `aside`.
 
         With such switches and calls launched as these.
         """
         adds = any(device.reads for device in self.machine.devices)
-        return public_tables.chosen_freely(name, adds, self.multicast, self.set_up, forced)
+        return public_tables.chosen_freely(name, adds, self.multicast, self.set_up, aside)
 
     @cached_property
     def _cells(self) -> list[Cell]:

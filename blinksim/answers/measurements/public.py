@@ -143,7 +143,7 @@ class Measured(Result):
         return "\n".join([*lines, f"\n  source: {SOURCE}"])
 
 
-def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurements:
+def measured(machine: str, quality: str = "ABCD") -> Measured | PublicMeasurements:
     """The published measurements of a machine, beside the times of the models.
 
     Parameters
@@ -153,7 +153,7 @@ def measured(machine: str, quality: str = "ABC") -> Measured | PublicMeasurement
         lists them.
     quality : str
         Which tables to take: A, whole ones with machine and number of GPUs; B, with something derived; C,
-        excerpts.
+        excerpts; D, reports of what is slow.
 
     Returns
     -------
@@ -427,7 +427,7 @@ class PublicMeasurements(Result):
         return table(heading, shown, left=(0, 1, 9))
 
 
-def public_measurements(machine: str, quality: str = "ABC", *, predict: bool = True) -> PublicMeasurements:
+def public_measurements(machine: str, quality: str = "ABCD", *, predict: bool = True) -> PublicMeasurements:
     """The published measurements of a machine of the catalogue; see `blinksim.measured`.
 
     quality: which letters of `QUALITIES` to take; predict: also what NCCL predicts for itself. Raises

@@ -22,7 +22,9 @@ QUALITIES = {
     "A": "a whole log or table with machine and number of GPUs",
     "B": "a whole table, but bus bandwidth only, or machine or number derived",
     "C": "an excerpt or single figures",
+    "D": "from a report that it is slow",
 }
+SLOW = "D"
 SetUpName = Literal["graph", "stream", "threads"]
 GRAPH, STREAM, THREADS = SET_UPS = get_args(SetUpName)
 """How calls are launched: in a graph, from a stream by a process for each GPU, or by threads of one process."""
@@ -58,6 +60,11 @@ class Set:
     members: str
     set_up: str
     source: str
+
+    @property
+    def aside(self) -> bool:
+        """True if it is no figure of what libraries take: told what to take, or reported as slow."""
+        return "forced" in self.algorithm or self.quality == SLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +149,15 @@ def cells(machine: str) -> Sequence[Cell]:
 def chosen_freely(machine: str, adds: bool, multicast: bool, set_up: str, told: bool) -> Sequence[Cell]:
     """The cells of a machine by libraries that chose for themselves; none for a machine without tables.
 
-    adds: its switches can add. multicast: they are let. set_up: how calls are launched. told: those of
-    libraries that were told what to take, with switches or without.
+    adds: its switches can add. multicast: they are let. set_up: how calls are launched. told: those that
+    are `aside`, with switches or without.
     """
     if machine not in machines():
         return ()
     # Where switches can add, libraries let them unless they are set not to.
     unlike = {"off"} if multicast else {"on", "unknown"} if adds else {"on"}
     sums = dict.fromkeys(("allreduce", *HALVES), unlike)
-    chosen = [one for one in cells(machine) if told == ("forced" in one.set.algorithm)]
+    chosen = [one for one in cells(machine) if told == one.set.aside]
     by_size = sorted(chosen, key=lambda one: one.size)
     # A run is launched in one way: slow calls among quicker ones of more bytes wait for the host too.
     waits = {(one.set, one.collective, one.gpus): one.size for one in by_size if not holds_for(one, set_up)}
