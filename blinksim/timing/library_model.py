@@ -253,7 +253,20 @@ class Library(TimingModel):
     @cached_property
     def _known_as(self) -> str:
         """The machine of the catalogue whose published jobs these GPUs stand for; empty if there is none."""
-        return self._name if self._stands_for("") else ""
+        return self._runs_of if self._stands_for("") else ""
+
+    @cached_property
+    def _runs_of(self) -> str:
+        """The machine whose published jobs these are.
+
+        Between nodes one that sends as much, if nobody published any: it has as many GPUs in a node,
+        of the same links, and the same network.
+        """
+        exchange = Collective("alltoall")
+        lesser = self._lesser(exchange) if self.nodes > 1 else ()
+        alike = (one for one in lesser if load(one._name).ranks == load(self._name).ranks)
+        as_much = (one for one in alike if one.bounded(exchange)[2].rate == self.bounded(exchange)[2].rate)
+        return next((one._name for one in as_much), self._name)
 
     @_once
     def _stands_for(self, members: str) -> bool:
@@ -561,7 +574,7 @@ class Library(TimingModel):
         stated = self.stated(collective, size)
         kind = PREDICTED if stated else SENDS if collective.personalized else LINKS
         base = stated or self.links(collective, size)
-        spread = self._spread(kind, size, self._name if self.constants else "")
+        spread = self._spread(kind, size, self._runs_of if self.constants else "")
         middle, by = spread.middle, "NCCL's own model" if stated else f"{base.algorithm} on the links"
         origin = f"{by}, and how {count(spread.cells, 'published time')} of other jobs compare with it"
         found = _Modelled(base.time_s, base.terms, kind, origin, spread).times(middle)
@@ -612,17 +625,22 @@ class Library(TimingModel):
     def _neighbors(self, collective: Collective) -> list[Library]:
         """The models of the nearest smaller and the nearest larger job that times were published of.
 
-        They have another number of nodes with as many GPUs each, or of GPUs in one node. Where nobody published
-        any, as many nodes, with another number of GPUs each of which others were published.
+        They have another number of nodes with as many GPUs each, or of GPUs in one node. Where nobody
+        published any, as many nodes, with another number of GPUs each of which others were published.
         """
-        cells = (one for one in self._published_of(self._name) if self.published(one) and not one.set.members)
-        told = [one for one in cells if (one.collective, one.nodes > 1) == (collective.name, self.nodes > 1)]
+        cells = (one for one in self._published_of(self._runs_of) if not one.set.members)
+        told = [
+            one
+            for one in filter(self.published, cells)
+            if (one.collective, one.nodes > 1) == (collective.name, self.nodes > 1)
+        ]
         alike = [one for one in told if self.nodes == 1 or one.gpus * self.nodes == self.ranks * one.nodes]
         jobs = {one.gpus: one.nodes for one in alike}
         if not alike:
             jobs = {one.gpus // one.nodes * self.nodes: self.nodes for one in told}
         below, above = (sorted(filter(apart, jobs)) for apart in (self.ranks.__gt__, self.ranks.__lt__))
-        return [self._beside(jobs[ranks], ranks // jobs[ranks]) for ranks in (*below[-1:], *above[:1])]
+        nearest = (*below[-1:], *above[:1])
+        return [self._beside(jobs[ranks], ranks // jobs[ranks], self._runs_of) for ranks in nearest]
 
     @_once
     def _lesser(self, collective: Collective) -> list[Library]:
@@ -722,7 +740,7 @@ class Library(TimingModel):
     @cached_property
     def _cells(self) -> list[Cell]:
         """Published cells of as many GPUs on as many nodes, with the same links."""
-        return self._of_this_job(self._published_of(self._name))
+        return self._of_this_job(self._published_of(self._runs_of))
 
     def _of_this_job(self, cells: Sequence[Cell], apart: bool = False) -> list[Cell]:
         """Those of as many GPUs on as many nodes for which these stand, or `apart` for which they do not."""

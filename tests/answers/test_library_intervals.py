@@ -635,9 +635,41 @@ def test_a_lent_time_below_what_was_measured_says_what_holds_it(machine: str) ->
 
 
 def test_a_machine_held_to_another_says_so_beside_it() -> None:
-    """Nobody published several nodes of p5en: its guess is no more than that of p5, which has less in its adapters."""
-    found = bs.compare_machines(["p5", "p5en"], "allreduce", "16MiB", nodes=8)
-    assert [line.split("  ")[-1] for line in found.text().splitlines()[3:5]] == ["predicted", "held to p5.48xlarge"]
+    """Nobody published 8 domains of GB300: its guess is no more than that of GB200, which has less in its adapters."""
+    found = bs.compare_machines(["gb200-nvl72", "gb300-nvl72"], "allreduce", "16MiB", nodes=8)
+    assert [line.split("  ")[-1] for line in found.text().splitlines()[3:5]] == ["links", "held to gb200-nvl72"]
+
+
+@pytest.mark.parametrize(("machine", "other"), [("nd-h100-v5", "hgx-h100"), ("nd-a100-v4", "dgx-a100"), ("p5en", "p5")])
+@pytest.mark.parametrize("nodes", [2, 8, 10])
+def test_between_nodes_of_the_same_links_and_network_runs_of_either_are_those_of_both(
+    machine: str, other: str, nodes: int
+) -> None:
+    """32 MiB took 1.9 times as long on the one as on the other, by whose runs there were."""
+    took = [
+        [one.time_s for one in model.times(whole, Collective("allreduce"), [2**20, 2**25, 2**30])]
+        for model, whole in (Library().at(bs.Question(name, nodes=nodes)) for name in (machine, other))
+    ]
+    assert took[0] == pytest.approx(took[1], rel=0.03)
+
+
+def test_a_report_of_what_is_slow_is_named_and_makes_no_answer() -> None:
+    """Three and four nodes of p4d were published by a report on slow buses only; so was GB200 in rings."""
+    slow = [(name, one) for name in public_tables.machines() for one in public_tables.cells(name)]
+    slow = [(name, one) for name, one in slow if one.set.quality == "D"]
+    assert {name for name, _ in slow} == {"p4d.24xlarge", "gb200-nvl8"}
+    for name, cell in slow:
+        asked = bs.Question(name, nodes=cell.nodes)
+        known, unknown = (
+            model.times(whole, Collective(cell.collective), [cell.size])[0]
+            for model, whole in (
+                Library(multicast=cell.adds_in_switches, published=may).at(asked)
+                for may in (lambda _: True, lambda one: one.set.quality != "D")
+            )
+        )
+        assert (known.time_s, known.details["basis"]) == (unknown.time_s, unknown.details["basis"])
+        assert ("reported as slow took" in known.details["origin"]) == (name == "p4d.24xlarge" and cell.nodes != 2)
+        assert known.details["interval_low_s"] <= cell.time_s <= known.details["interval_high_s"]
 
 
 def test_what_other_gpus_took_is_named() -> None:

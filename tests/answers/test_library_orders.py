@@ -178,7 +178,7 @@ def test_functions_say_where_nodes_go(name: str) -> None:
 def test_what_older_hardware_was_published_to_take_is_enough_for_newer() -> None:
     new, old = (_taken(name, 2, [2**24])["allreduce"][0] for name in ("p5en.48xlarge", "p5.48xlarge"))
     assert new.time_s == old.time_s
-    assert "held to what p5.48xlarge takes: measured at this point" in new.details["origin"]
+    assert "measured on p5.48xlarge of the same links: " in new.details["origin"]
 
 
 @pytest.mark.slow
