@@ -15,7 +15,6 @@ from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.registry import FORMATS as FORMATS, TUNER as TUNER, Format
-from blinksim.formats.traces import MOST_EVENTS, events
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.textio.text_files import Exported, write_folder, write_text
 from blinksim.topology.graph import Topology
@@ -135,9 +134,11 @@ def write(
 
 
 def write_trace(
-    timeline: Timeline, path: str | os.PathLike[str], force: bool = False, most: int = MOST_EVENTS
+    timeline: Timeline, path: str | os.PathLike[str], force: bool = False, most: int | None = None
 ) -> str | None:
     """Writes the trace; returns a sentence if it does not hold every transfer. Raises as `write_text` does."""
+    from blinksim.formats.traces import events
+
     listed = events(timeline, most)
     shown, all_of_them = sum(event["ph"] == "X" for event in listed), timeline.transfer_count
     recorded, pieces = timeline.recorded_pieces, timeline.pieces

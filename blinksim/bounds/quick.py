@@ -334,8 +334,8 @@ def unit_lengths(
         return found
     if not most_work:
         raise InputError("these lengths need the distances of too many pairs")
-    names = (topology.links[number].name for number in np.flatnonzero(chosen).tolist())
-    return Lengths.of(topology, collective, dict.fromkeys(names, Fraction(1)), (), grants, most_work)
+    _, lengths = _of_one(topology, chosen.tobytes())
+    return Lengths.of(topology, collective, dict(lengths), (), grants, most_work)
 
 
 def even_lengths(
@@ -356,14 +356,21 @@ def even_lengths(
         able = [place for place, device in enumerate(topology.devices) if not device.can.isdisjoint(grants)]
         if not np.isin(point[able], point[places]).all():
             return None
-    least = 0 if more_than_forwards(topology) else least_even_tree(topology, chosen)
+    least, lengths = _of_one(topology, chosen.tobytes())
     if not least:
         return None
     distance = Fraction(least * (2 if collective.name == "allreduce" else 1))
-    carried, one = columns.capacity(chosen), Fraction(1)
-    names = sorted(topology.links[number].name for number in np.flatnonzero(chosen).tolist())
-    lengths, even = tuple((name, one) for name in names), chosen_use(topology, chosen, distance)
+    carried, even = columns.capacity(chosen), chosen_use(topology, chosen, distance)
     return Lengths(lengths, carried, distance, grants=checked_grants(topology, grants), even=even)
+
+
+@lru_cache(maxsize=_CACHED)
+def _of_one(topology: Topology, chosen: bytes) -> tuple[int | None, tuple[tuple[str, Fraction], ...]]:
+    """What `least_even_tree` gives where relays only forward, and lengths of 1; chosen: a byte for every link."""
+    crossing, one = np.frombuffer(chosen, dtype=np.bool_), Fraction(1)
+    names = sorted(topology.links[number].name for number in np.flatnonzero(crossing).tolist())
+    least = None if more_than_forwards(topology) else least_even_tree(topology, crossing)
+    return least, tuple((name, one) for name in names)
 
 
 def least_even_tree(topology: Topology, chosen: Bools) -> int | None:

@@ -168,13 +168,14 @@ MOST_EVENTS = 200_000
 Event = dict[str, Any]
 
 
-def events(timeline: Timeline, most: int = MOST_EVENTS) -> list[Event]:
+def events(timeline: Timeline, most: int | None = None) -> list[Event]:
     """The trace events of the transfers in the order of time, behind the names of processes and threads.
 
-    Of more than `most` transfers those of a sample from the whole run (`Timeline.transfers`). Processes and threads
-    stand in the order of their names, ``gpu2`` before ``gpu10``.
+    Of more than `most` transfers (default: `MOST_EVENTS`) those of a sample from the whole run
+    (`Timeline.transfers`). Processes and threads stand in the order of their names, ``gpu2`` before
+    ``gpu10``.
     """
-    transfers = list(timeline.transfers(most))
+    transfers = list(timeline.transfers(most or MOST_EVENTS))
     rows = sorted({transfer.resource for transfer in transfers}, key=natural)
     threads = {row: number for number, row in enumerate(rows, 1)}
     owners = sorted({_owner(resource) for resource in rows}, key=natural)

@@ -30,8 +30,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import pairwise
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -414,21 +415,37 @@ class _Forest:
         self.steps, self.name, self.kinds = base.steps, shared.name, shared.kinds
         self.sorts = np.unique(np.array(shared.kinds), return_inverse=True)
 
+    @cached_property
+    def queues(self) -> list[list[tuple[Any, ...]]]:
+        """The messages of every level at the resources where they start, and at their others, by resource.
+
+        The place of each among the sends of the level, seconds for a byte and of starts, and the resource.
+        """
+        found, uses = list[list[tuple[Any, ...]]](), self.uses
+        # Numbers of few bits are sorted several times as fast.
+        resource = uses.resource.astype(np.min_scalar_type(uses.width))
+        for first, end in pairwise(self.paths.bounds):
+            send, entry = expand(uses.start, uses.entries, self.route[first:end])
+            order = np.argsort(resource[entry], kind="stable")
+            send, entry = send[order], entry[order]
+            starts = self.over[entry] * self.images[first:end][send]
+            every, leaves = (send, self.pace[entry], starts, resource[entry]), self.leaves[entry]
+            found.append([tuple(column[stage] for column in every) for stage in (leaves, ~leaves)])
+        return found
+
     def round(self, size: float) -> float:
         """Seconds until every chunk has arrived everywhere in one piece; size: bytes of all together."""
-        uses, paths, passing = self.uses, self.paths, size * self.transfer
+        paths, passing = self.paths, size * self.transfer
         if paths.single:
             return paths.longest(self.alphas + passing)
-        busy, came = np.zeros((2, uses.width)), np.zeros(paths.places)
-        for first, end in pairwise(paths.bounds):
+        busy, came = np.zeros((2, self.uses.width)), np.zeros(paths.places)
+        for (first, end), queues in zip(pairwise(paths.bounds), self.queues, strict=True):
             begin, moved = came[paths.source[first:end]], size * self.share[first:end]
-            send, entry = expand(uses.start, uses.entries, self.route[first:end])
-            hold = self.pace[entry] * moved[send] + self.over[entry] * self.images[first:end][send]
             # A message comes to the others of its resources when it has started.
-            for lag, stage in ((0.0, self.leaves[entry]), (self.alphas[first:end], ~self.leaves[entry])):
-                begin, which = begin + lag, send[stage]
-                served = _served(uses.resource[entry[stage]], begin[which], hold[stage], busy)
-                np.maximum.at(begin, which, served)
+            for later, (send, pace, starts, resource) in enumerate(queues):
+                begin = begin + later * self.alphas[first:end]
+                served = _served(resource, begin[send], pace * moved[send] + starts, busy)
+                np.maximum.at(begin, send, served)
             np.maximum.at(came, paths.target[first:end], begin + passing[first:end])
         return max(float(came.max(initial=0)), self.lag + size * self.aside)
 
@@ -472,17 +489,19 @@ class _Forest:
 def _served(resource: Ints, ready: Floats, hold: Floats, busy: Floats) -> Floats:
     """When each message begins at its resource (seconds): first come, first served, of equal ones the first.
 
-    ready, hold: seconds from which on it waits, and for which it holds the resource. busy (2, resources):
-    until when each is busy with the messages before these, and for how long in all; then with these too.
+    resource: ascending. ready, hold: seconds from which on it waits, and for which it holds the resource.
+    busy (2, resources): until when each is busy with the messages before these, and for how long in all; then
+    with these too.
     """
+    new, (until, work) = np.diff(resource, prepend=-1) != 0, busy
     # Rounding must not decide who of those that are ready at once is the first.
-    # Numbers of few bits are sorted several times as fast.
-    order = np.lexsort((ready.round(12), resource.astype(np.min_scalar_type(busy.shape[1]))))
-    resource, ready, hold, (until, work) = resource[order], ready[order], hold[order], busy
+    about, order = ready.round(12), np.arange(len(ready))
+    if ((about[1:] < about[:-1]) & ~new[1:]).any():
+        order = np.lexsort((about, resource))
+        ready, hold = ready[order], hold[order]
     # What is ready before others came waits at most for all that went before.
     came = ready + np.minimum(np.maximum(until[resource] - ready, 0.0), work[resource])
-    new, before = np.diff(resource, prepend=-1) != 0, np.cumsum(hold) - hold
-    number = np.cumsum(new) - 1
+    before, number = np.cumsum(hold) - hold, np.cumsum(new) - 1
     before -= before[new][number]
     # The running maximum of each resource, all lifted above those of the ones before.
     lift = number * (came.max(initial=0) + before.max(initial=0))

@@ -424,6 +424,37 @@ def _arrivals(graph: EventGraph) -> tuple[list[int], Callable[[int, int, int], l
     return only, after, missing
 
 
+@per_topology
+def alike(work: Work) -> tuple[Work, Ints]:
+    """One of the servers that do the same at the same times, and which stage there stands for each.
+
+    Servers do the same if their stages, by number, take as long, and each waits for nothing or for one stage
+    that is the same at such a server. Their parts are refined until none divides another (R. Paige and R. E.
+    Tarjan, "Three partition refinement algorithms", 1987). Where stages wait for several, or deliver at once,
+    all are kept, as they are where more than half of them differ.
+    """
+    graph, none = work.graph, work.count
+    wait = scattered(graph.after, graph.before, none, none)
+    # Of each stage: its place at its server, and the stage behind it there, behind the last one the first.
+    order, count = np.argsort(graph.resource, kind="stable"), np.bincount(graph.resource)
+    place = places(count)
+    behind = order[np.arange(none) - place + (place + 1) % np.repeat(count, count)]
+    kind, behind = scattered(order, place, none), scattered(order, behind, none)
+    first, many, last = order[place == 0], 0, -1
+    while 0 < none >= 2 * many and many > last and work.lag.min() > 0 and graph.fan_in.max() < 2:
+        columns = np.stack([kind, work.hold, work.lag, work.release, kind[behind], np.append(kind, -1)[wait]])
+        order = np.lexsort(columns[::-1])
+        kind[order] = np.cumsum((np.diff(columns[:, order], prepend=-2) != 0).any(axis=0)) - 1
+        last, many = many, int(kind.max()) + 1
+    if many > last:
+        return work, np.arange(none)
+    kept = scattered(kind, np.arange(none), many)
+    server = scattered(graph.resource[first], kind[first], len(work.load))[graph.resource[kept]]
+    after = np.flatnonzero(graph.fan_in[kept])
+    one = EventGraph(server, graph.timeless[kept], kind[wait[kept[after]]], after)
+    return Work(one, work.hold[kept], work.lag[kept], work.release[kept], work.ticks_per_second), kind
+
+
 def in_order(work: Work, order: Ints, pieces: int) -> Run:
     """Runs `pieces` of everything in a given order of service, whatever else is ready before.
 
@@ -492,7 +523,8 @@ def evaluated(graph: ScheduleGraph, work: Work, pieces: int, options: Options, *
             raise InputError("service ordered is for schedules in steps; take static for trees")
         run = in_order(work, step_order(graph, np.append(graph.schedule.step, -1)[graph.send], pieces), pieces)
     elif options.service == "fifo":
-        run = first_come(work, pieces, turns=turns, record=record)
+        run = first_come(alike(work)[0], pieces, turns=turns, record=record)
+        run = run if run.start is None else replace(run, start=run.start[:, alike(work)[1]])
     elif steps:
         run = in_levels(work, pieces, record=record, check=False)[0]
     else:

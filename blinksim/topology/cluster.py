@@ -96,6 +96,7 @@ def _copied(node: Topology, nodes: int, fabric: Fabric) -> tuple[dict[str, Any],
     return {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}, parts
 
 
+@lru_cache(maxsize=32)
 def on_every_node(names: tuple[str, ...], nodes: int) -> tuple[str, ...]:
     """The devices with these names on each of the nodes: ``n0.gpu0``, ``n0.gpu1`` …, ``n1.gpu0`` …"""
     return tuple(f"n{node}.{name}" for node in range(nodes) for name in names)

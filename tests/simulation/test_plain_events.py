@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from plain_events import plain_fifo
 
 from blinksim.timing.event_graph import EventGraph, Work
-from blinksim.timing.events import first_come
+from blinksim.timing.events import alike, first_come
 
 MANY = settings(max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
 
@@ -112,3 +112,35 @@ def test_a_late_collective_does_not_hold_up_an_early_one() -> None:
     start = first_come(work, 2).start
     assert start is not None
     assert start.tolist() == [[0, 2, 9], [2, 4, 14]]
+
+
+@MANY
+@given(st.data(), st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.booleans())
+def test_servers_that_do_the_same_stand_for_each_other(
+    data: st.DataObject, servers: int, rounds: int, pieces: int, turns: bool
+) -> None:
+    # Stage (round, server) goes on from the round before at the server so many places back, at all servers alike.
+    shift = data.draw(st.integers(0, servers - 1))
+    hold, more = (data.draw(st.lists(st.integers(0, 3), min_size=rounds, max_size=rounds)) for _ in range(2))
+    order = data.draw(st.permutations(range(rounds)))
+    number = {(turn, at): order[turn] * servers + at for turn in range(rounds) for at in range(servers)}
+    waits = [
+        (number[turn - 1, (at - shift) % servers], number[turn, at])
+        for turn in range(1, rounds)
+        for at in range(servers)
+    ]
+    holds, lags, resource = ([0] * (rounds * servers) for _ in range(3))
+    for (turn, at), stage in number.items():
+        holds[stage], lags[stage], resource[stage] = hold[turn], hold[turn] + more[turn] + 1, at
+    even = work_of(holds, lags, resource, waits, [0] * len(holds))
+    # Half of all stages or fewer must be left, so of two servers or more one is.
+    assert alike(even)[0].count == rounds
+    odd = data.draw(st.integers(0, len(holds) - 1))
+    uneven = work_of([h + (stage == odd) for stage, h in enumerate(holds)], lags, resource, waits, [0] * len(holds))
+    for work in (even, uneven):
+        some, kind = alike(work)
+        found, plain = first_come(some, pieces, turns=turns), plain_fifo(work, pieces, turns=turns)
+        assert found.start is not None
+        assert plain.start is not None
+        assert np.array_equal(found.start[:, kind], plain.start)
+        assert found.finish == plain.finish
