@@ -545,6 +545,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
         raise InfeasibleError(f"no algorithm runs {collective} on {part.name}: {'; '.join(reasons)}")
 
 
+@per_topology
 def evened(topology: Topology) -> Topology | None:
     """The links that all nodes have, each as where it is worst; of a single node, those of usual width.
 

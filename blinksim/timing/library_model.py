@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, wraps
 from itertools import starmap
+from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar, cast, get_args
 
@@ -34,7 +35,7 @@ from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
 from blinksim.results import Term
 from blinksim.textio.text_table import count
-from blinksim.timing.contest import MOST_SENDS, ceiling_of, least_time_of
+from blinksim.timing.contest import MOST_SENDS, ceiling_of, evened, least_time_of
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, kin_of, library_time
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
@@ -518,9 +519,10 @@ class Library(TimingModel):
         verbs = {edit.partition(" ")[0] for edit in self.machine.edits}
         models = [*filter(None, (self.stated(collective, size), healthy.stated(collective, size)))]
         if len(models) < 2:
-            # Likes are compared: rails that an edit makes unlike carry neither.
+            # Likes are compared: rails that an edit leaves unlike carry neither.
             edited, sound = self.bounded(collective)[0], healthy.bounded(collective)[0]
-            names = min(sent_by(edited, collective), sent_by(sound, collective), key=len)
+            ways = (tuple(sent_by(part, collective)) for part in (edited, sound))
+            names = min(ways, key=len)
             models = [self.links(collective, size, names), healthy.links(collective, size, names)]
             by = "the links"
             times = [found.time_s for found in models]
@@ -719,8 +721,11 @@ class Library(TimingModel):
             # No library sends through GPUs without a rank, but where only these connect the others.
             with suppress(InfeasibleError):
                 part = replace(self.question, relays=NONE, relays_reduce=False, collective=collective).part()
-        if names := sent_by(part, collective) if names is None else names:
-            return schedule_model("alpha-beta").times(part, collective, [size], names)[0]
+        sent, model = sent_by(part, collective), schedule_model("alpha-beta")
+        if names := tuple(sent) if names is None else names:
+            ways = ((name, where) for name in names for where in sent.get(name, (part,)))
+            found = (model.times(where, collective, [size], [name])[0] for name, where in ways)
+            return min(found, key=attrgetter("time_s"))
         known, rounds = constants_of(self.version), 2 if collective.name == "allreduce" else 1
         inside, across = (rounds * known.hop_latency[over]["tree"][0] for over in ("nvlink", "net"))
         steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
@@ -817,16 +822,21 @@ def known_job(name: str, nodes: int, each: int, **settings: Any) -> Library:
     return Library(**settings).at(Question(name, nodes=nodes, ranks_per_node=each))[0]
 
 
-def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:
-    """What a library sends every block to its rank by, the quicker of which it takes; else none.
+def sent_by(part: Topology, collective: Collective) -> dict[str, tuple[Topology, ...]]:
+    """What a library sends every block to its rank by, and on which links, of which it takes the quickest.
 
+    Those of the part, or those that all nodes have: what runs without a link runs beside it too.
     Straight, or equal blocks by the GPU on the receiver's rail (PXN, since NCCL 2.12), where rails are alike.
     Between nodes of 8 H100 and A100, the published alltoalls of 64 MiB and more take 1.1 to 1.4 times what
     that takes on the links, and 0.6 to 0.75 times what straight sends do.
     """
-    rails = symmetric_rails(part) if collective.name == "alltoall" else None
-    straight = collective.personalized and algorithm("direct").sends_on(part, collective.name) <= MOST_SENDS
-    return ("direct",) * straight + ("rail_aligned",) * (rails is not None and rails.alike)
+    if not collective.personalized:
+        return {}
+    every = tuple(filter(None, (part, evened(part) if part.nodes > 1 else None)))
+    aligned = every if collective.name == "alltoall" else ()
+    alike = tuple(one for one in aligned if (rails := symmetric_rails(one)) is not None and rails.alike)
+    straight = every * (algorithm("direct").sends_on(part, collective.name) <= MOST_SENDS)
+    return {name: where for name, where in (("direct", straight), ("rail_aligned", alike)) if where}
 
 
 def _joined(curves: Iterable[dict[int, float]]) -> dict[int, float]:

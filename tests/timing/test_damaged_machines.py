@@ -98,6 +98,23 @@ def test_the_job_waits_for_a_slow_port(machine: str, port: str) -> None:
     assert 6.4 * sound < eighth <= 8 * sound
 
 
+@pytest.mark.parametrize(
+    ("machine", "nic"), [("aurora", "nic0"), ("p5", "efa0"), ("hgx-h100", "nic0"), ("perlmutter", "nic0")]
+)
+@pytest.mark.parametrize("collective", ["alltoall", "reducescatter"])
+def test_an_adapter_lost_on_one_node_costs_no_more_than_on_all(machine: str, nic: str, collective: str) -> None:
+    """What runs where all nodes lack it runs where one does: rails are aligned over those that all have."""
+    sizes, asked = [2**16, 2**20, 2**26, 2**30], Collective(collective)
+    one, every = (
+        answer(bs.Question(machine, nodes=4, edits=(f"without {name}",)), asked, sizes) for name in (f"n0.{nic}", nic)
+    )
+    for richer, poorer in zip(one, every, strict=True):
+        assert richer.time_s <= poorer.time_s * (1 + 1e-9)
+        assert richer.could is not None
+        assert poorer.could is not None
+        assert richer.could.best.time_s <= poorer.could.best.time_s * (1 + 1e-9)
+
+
 def test_a_slightly_slow_port_costs_slightly_more() -> None:
     """Also where routes are shared out among equal ports, of which it is none any more."""
     edits = [[], ["degrade n1.efa0-fabric bandwidth=24GB/s"], ["degrade n1.efa0-fabric bandwidth=5GB/s"]]
