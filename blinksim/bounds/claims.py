@@ -8,6 +8,7 @@ and everything else that the claim states must be what was derived. That some sc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
@@ -204,10 +205,9 @@ def bound_here(
     claim: Mapping[str, Any], topology: Topology, collective: Collective, groups: Tenants = ()
 ) -> Bound | None:
     """What the witness of a claim proves on another machine than the claim's; None if it proves nothing there."""
-    try:
+    with suppress(InputError):
         return Bound.of(proved(claim.get("certificate"), topology, collective, groups=groups), collective)
-    except InputError:
-        return None
+    return None
 
 
 def judge_schedule(
@@ -250,11 +250,10 @@ def judge_schedule(
 
 def _exact(value: object, unit: int = 1) -> Fraction | None:
     """A stated number of units; None for what is no number of at least 0."""
-    try:
+    with suppress(InputError):
         found = parse_exact(value)
-    except InputError:
-        return None
-    return found * unit if found >= 0 else None
+        return found * unit if found >= 0 else None
+    return None
 
 
 def _keys(claim: Mapping[str, Any], why: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, one_of, unknown
 from blinksim.formats.shipped.known_gpus import RECORDED, like
-from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.connectivity import breadth_first, grouped
 from blinksim.machines import Question, RatesName, at_nominal, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
@@ -282,9 +282,8 @@ class Library(TimingModel):
         # A machine of several nodes in its file gives their devices no prefix.
         copies = self.machine.nodes // node.nodes
         names = [member.partition(".")[2] if copies > 1 else member for member in self.machine.members]
-        alike = [frozenset(map(node.index.__getitem__, names))]
-        for places in alike:
-            alike += {frozenset(move[place] for place in places) for move in moves}.difference(alike)
+        own = frozenset(map(node.index.__getitem__, names))
+        alike = breadth_first(own, lambda places: {frozenset(map(move.__getitem__, places)) for move in moves})
         named = Question(node, members=members or None).member_names(node)[: len(names) // copies]
         return frozenset(map(node.index.__getitem__, named)) in alike
 
@@ -742,11 +741,6 @@ class Library(TimingModel):
         adds = any(device.reads for device in self.machine.devices)
         return public_tables.chosen_freely(name, adds, self.multicast, self.set_up, aside)
 
-    @cached_property
-    def _cells(self) -> list[Cell]:
-        """Published cells of as many GPUs on as many nodes, with the same links."""
-        return self._of_this_job(self._published_of(self._runs_of))
-
     def _of_this_job(self, cells: Sequence[Cell], apart: bool = False) -> list[Cell]:
         """Those of as many GPUs on as many nodes for which these stand, or `apart` for which they do not."""
         found = [cell for cell in cells if (cell.nodes, cell.gpus) == (self.nodes, self.ranks)]
@@ -754,10 +748,13 @@ class Library(TimingModel):
 
     @_once
     def _curves(self, collective: Collective, lent: bool = False) -> list[tuple[public_tables.Set, dict[int, float]]]:
-        """The published times by size, for each run of each set. lent: on other machines of the same links."""
+        """The published times by size, for each run of each set, of this job on a machine with the same links.
+
+        lent: on others than this one.
+        """
         curves: dict[tuple[object, ...], tuple[public_tables.Set, dict[int, float]]] = {}
         kin = kin_of(self._name) if lent and self._name and self.constants and self.nodes == 1 else []
-        cells = self._of_this_job([cell for name in kin for cell in self._published_of(name)]) if lent else self._cells
+        cells = self._of_this_job([x for name in (kin if lent else [self._runs_of]) for x in self._published_of(name)])
         for cell in cells if collective.traffic is None else ():
             if cell.collective == collective.name and self.published(cell):
                 key = cell.set.name, cell.placement, cell.nvls, cell.dtype

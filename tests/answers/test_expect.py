@@ -58,7 +58,7 @@ def _floors(kept: str) -> list[tuple[str, Cell, bool]]:
         for (question, adds, launched), alike in jobs.items():
             model = Library(multicast=adds, set_up=launched).at(question)[0]
             # Copies share what is known by now.
-            assert model._cells is not None
+            _ = model.prediction
             for cell in (cell for cell, fitted in alike if not fitted):
                 takes = without(model, kept, cell)
                 [found] = takes.times(takes.machine, Collective(cell.collective), [cell.size])

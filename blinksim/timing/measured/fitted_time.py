@@ -14,6 +14,7 @@ from functools import cache
 from blinksim.errors import InputError
 from blinksim.formats.shipped.known_gpus import RECORDED
 from blinksim.formats.shipped.machine_names import catalogue_file
+from blinksim.graphs.connectivity import breadth_first
 from blinksim.machines import load
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
@@ -44,10 +45,7 @@ def kin_of(name: str) -> list[str]:
     """The other machines of the catalogue whose nodes have the same links, the nearest first."""
     lent = library_rates.relatives("times")
     pairs = {*((one, near) for one, (near, _) in lent.items()), *((near, one) for one, (near, _) in lent.items())}
-    found = [name]
-    for one in found:
-        found += sorted(near for this, near in pairs if this == one and near not in found)
-    return found[1:]
+    return [*breadth_first(name, lambda one: sorted(near for this, near in pairs if this == one))][1:]
 
 
 @dataclass(frozen=True, slots=True)
