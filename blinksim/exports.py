@@ -16,7 +16,7 @@ from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.registry import FORMATS as FORMATS, TUNER as TUNER, Format
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
-from blinksim.textio.text_files import Exported, write_folder, write_text
+from blinksim.textio.text_files import Exported, read_words, write_folder, write_text
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -26,13 +26,6 @@ FormatName = Literal["msccl-xml", "mscclpp-json", "nccl-graph", "nccl-graph-set"
 """The formats of schedules, for editors and type checkers; ``-`` and ``_`` are alike."""
 MachineFormatName = Literal["nccl-topo"]
 """The formats of machines."""
-# What the formats are for, where users name that.
-_RUNTIMES = {
-    "nccl": "stock NCCL reads nccl-graph (chains or rings of one communicator) and nccl-graph-set (one for each chain)",
-    **dict.fromkeys(("rccl", "msccl"), "RCCL and MSCCL read msccl-xml"),
-    **dict.fromkeys(("mscclpp", "msccl++"), "MSCCL++ reads mscclpp-json"),
-    TUNER: "rules for NCCL's tuner come from measured times, not from a schedule: bs.tune(machine, times).export()",
-}
 
 
 def elsewhere(schedule: Schedule, refused: Format, why: InfeasibleError) -> InfeasibleError:
@@ -67,8 +60,9 @@ def _reason(error: InfeasibleError) -> str:
 def find(name: str) -> Format:
     """The format called `name` (``-`` and ``_`` alike); raises `InputError` with the nearest names."""
     key = name.lower().replace("_", "-")
-    if key in _RUNTIMES:
-        raise InputError(f"unknown format {name!r}: {_RUNTIMES[key]}")
+    # What the formats are for, where users name that.
+    if meant := read_words("runtime").get(key):
+        raise InputError(f"unknown format {name!r}: {meant}")
     if key not in FORMATS:
         raise unknown("format", name, (*FORMATS, TUNER), hint="(machines: `blinksim topo export`)")
     return FORMATS[key]

@@ -12,16 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from blinksim import data_files, plugins
+from blinksim import plugins
 from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, ROOTED, Collective  # noqa: F401
 from blinksim.errors import InfeasibleError, InputError, unknown
-from blinksim.textio.text_files import read_rows
+from blinksim.textio.text_files import read_words
 
 if TYPE_CHECKING:
     from blinksim.schedule.candidate import Candidate
@@ -232,17 +231,11 @@ def algorithm(name: str) -> Algorithm:
         name = plugins.named(_homes(), inside.replace("-", "_"), path, "algorithm", "@bs.register_algorithm(...)")
     key = name if name in REGISTRY else name.lower().replace("-", "_")
     if key not in REGISTRY:
-        if meant := nccl_names().get(key.replace("_", "")):
+        # Names of NCCL (without _ and -) are no entries.
+        if meant := read_words("algorithm").get(key.replace("_", "")):
             raise InputError(f"unknown algorithm {name!r}: {meant}")
         raise unknown("algorithm", name, REGISTRY, hint=plugins.advice(name))
     return REGISTRY[key]
-
-
-@cache
-def nccl_names() -> dict[str, str]:
-    """Names of NCCL (without _ and -) that are no entries, and what to ask for instead."""
-    table = data_files.folder("models") / "nccl_names.csv"
-    return dict(read_rows(table, lambda row: (row["name"], row["instead"]), "name"))
 
 
 def candidates(collective: str) -> list[Algorithm]:

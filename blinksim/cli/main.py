@@ -21,6 +21,7 @@ from blinksim.cli.options import built
 from blinksim.cli.terminal import EscapedStream, as_typed, note, still_at_work
 from blinksim.collective import COLLECTIVES, spelt
 from blinksim.errors import BlinksimError, InputError, OutdatedWarning, nearest_names
+from blinksim.textio.text_files import read_words
 
 _EPILOG = """\b
 A first answer:
@@ -35,25 +36,11 @@ The answer goes to stdout, progress to stderr."""
 BUG = 70
 _DEBUG = "--debug"
 
-# Options of nccl-tests, mpirun and the like, and what they are called here.
-_ELSEWHERE = {
-    **dict.fromkeys(("--gpus", "--gpu", "--devices", "--ngpus", "--num-gpus"), ("--members",)),
-    **dict.fromkeys(("--nnodes", "--num-nodes", "--hosts"), ("--nodes",)),
-    **dict.fromkeys(("--ppn", "--ntasks-per-node", "--gpus-per-node", "--nproc-per-node"), ("--ranks-per-node",)),
-    **dict.fromkeys(("--algo", "--algos"), ("--algorithm", "--algorithms")),
-    **dict.fromkeys(("--minbytes", "--maxbytes", "--bytes"), ("--sizes", "--size")),
-    **dict.fromkeys(("--what-if", "--whatif", "--without", "--degrade"), ("--edit",)),
-    **dict.fromkeys(("--bandwidth", "--bandwidths"), ("--rates",)),
-}
 _EXAMPLES = {"MACHINE": "hgx-h100", "COLLECTIVE": "allreduce", "SIZE": "256MiB"}
 _SUCH_AS = {f"Missing argument '{name}'": f", such as {example}" for name, example in _EXAMPLES.items()}
 _FIRST = ("project", "compare", "bound", "advise", "diagnose", "topo", "help")
 _MACHINE_FIRST = ("project", "compare", "bound", "synth", "sweep", "advise")
 _WITH_SIZE = ("project", "advise")
-_BYTES = "only bytes count for the time; blinksim run takes --dtype and --op"
-_PRICES = "blinksim compare takes it, of several machines"
-_NOT_HERE = {"--dtype": _BYTES, "--datatype": _BYTES, "--op": _BYTES, "--price": _PRICES}
-_NOT_HERE |= {f"-{digit}": "a size has no sign; write it like 256MiB" for digit in ".0123456789"}
 
 
 class Commands(click.Group):
@@ -136,7 +123,9 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
             return f"{error.message}: a size has no blank; write {parted[1]}{parted[2]}"
         sizes = extra and "--sizes" in known
         return f"{error.message.rstrip('.')}: sizes go after --sizes" if sizes else error.format_message()
-    meant = next((option for option in _ELSEWHERE.get(error.option_name, ()) if option in known), None)
+    # Options of nccl-tests, mpirun and the like have other names here.
+    here = read_words("option").get(error.option_name, "").split()
+    meant = next((option for option in here if option in known), None)
     if meant is not None:
         verb, shown = error.option_name.lstrip("-"), f"'{meant}'"
         # The value that it was given.
@@ -146,8 +135,8 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
         elif verb in ("without", "degrade") and not value.startswith("-"):
             shown = f"{meant} {shlex.quote(f'{verb} {value}')}"
         return f"{error.message} Did you mean {shown}?"
-    if error.option_name in _NOT_HERE:
-        return f"{error.message.rstrip('.')}: {_NOT_HERE[error.option_name]}"
+    if why := read_words("no option").get(error.option_name):
+        return f"{error.message.rstrip('.')}: {why}"
     # More alike than click asks for, as the dashes, which all have, count too: --edit is no --quiet.
     near = nearest_names(error.option_name, known, 3, 0.7)
     return click.NoSuchOption(error.option_name, possibilities=near).format_message()

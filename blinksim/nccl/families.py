@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from blinksim.errors import InputError
+from blinksim.textio.text_files import read_words
 
 # Families.
 RING, TREE, COLLNET, NVLS, COLLNET_DIRECT = range(5)
@@ -40,20 +41,7 @@ FAMILY_PATTERNS = {
 }
 
 # Kinds of paths, nearest first, as NCCL abbreviates them, in words.
-PATH_WORDS = {
-    "LOC": "the device itself",
-    "NVL": "NVLink",
-    "NVB": "NVLink by way of another GPU",
-    "C2C": "a chip link between GPU and CPU",
-    "PIX": "one PCIe switch",
-    "PXB": "several PCIe switches",
-    "P2C": "a chip link, then PCIe",
-    "PXN": "NVLink to the GPU beside the network port",
-    "PHB": "PCIe by way of a CPU",
-    "SYS": "the link between CPUs",
-    "NET": "the network",
-    "DIS": "no path",
-}
+PATH_WORDS = read_words("path")
 PATH_TYPES = tuple(PATH_WORDS)
 LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, NET, DIS = range(len(PATH_TYPES))
 _SINCE = {"PXN": 12, "P2C": 27}

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from blinksim import data_files
 from blinksim.errors import FileError, InputError, nearest_names
 
 Made = TypeVar("Made")
@@ -136,6 +137,12 @@ def read_rows(path: Path, make: Callable[[dict[str, str]], Made], what: str) -> 
         except (KeyError, ValueError, ZeroDivisionError, InputError) as error:
             raise FileError(path, f"is no {what}: {','.join(row):.80} ({error})", number) from None
     return made
+
+
+def read_words(of: str) -> dict[str, str]:
+    """What names of a sort stand for, from ``models/words.csv``; raises `FileError` as `read_rows`."""
+    rows = read_rows(data_files.folder("models") / "words.csv", dict, "name in words")
+    return {row["name"]: row["words"] for row in rows if row["of"] == of}
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from blinksim.collective import CALLED
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.results import Term, keyed, total
 from blinksim.schedule.model import Schedule, refuse
+from blinksim.textio.text_files import read_words
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.measured_constants import NVLS, NcclRates, uncovered
 from blinksim.timing.projection_result import Projection
@@ -240,13 +241,7 @@ class Estimated(Executed):
         return {key: value for key, value in found.items() if not key.startswith("error")}
 
 
-_CALLS = {
-    "successive": "one after another without a pause: launches overlap",
-    "apart": "each by itself, begun by all GPUs at once",
-    "graph": "of blinksim.torch, captured in a CUDA graph",
-    "stream": "of blinksim.torch in a CUDA graph, each on the group's own stream (async_op=True)",
-    "host": "of blinksim.torch, launched by the host one by one",
-}
+_CALLS = read_words("calls")
 
 
 class ExecutionProjection(Projection):

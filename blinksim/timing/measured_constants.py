@@ -60,6 +60,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.results import Term, total
+from blinksim.textio.text_files import read_words
 from blinksim.textio.text_table import count
 from blinksim.textio.yaml_nodes import Entry, rate_text, time_text
 
@@ -72,10 +73,7 @@ NVLS = "nvls"
 _ROOTED = ("broadcast", "reduce")
 ROUNDS = {"allreduce": 2, "allgather": 1, "reducescatter": 1}
 _COUNTED = {"hop": "step", "chunk": "chunk"}
-_WORDS = {
-    "start": "start", "rooted_start": "start", "byte": "bytes sent", "turn": "turn of the ring",
-    "nvls.byte": "bytes through a port",
-}  # fmt: skip
+WORDS = read_words("term")
 # Chunks grow to the first size whose rounds reach the number beside it.
 _CHUNKS = ((128 << 10, 64), (64 << 10, 8), (32 << 10, 2))
 _LEAST_CHUNK = 16 << 10
@@ -337,7 +335,7 @@ class NcclRates:
         counts = addends(collective, ranks, size, line) if nvls is None else nvls.counts(ranks, size)
         for name, times in counts.items():
             what = name.partition(".")[2]
-            words = count(round(times), _COUNTED[what]) if what in _COUNTED else _WORDS.get(name, _WORDS[what])
+            words = count(round(times), _COUNTED[what]) if what in _COUNTED else WORDS.get(name, WORDS[what])
             spent += constants[name] * times
             yield Term(words, constants[name] * times, name)
         if spent < self.call_s:
@@ -591,15 +589,7 @@ _NCCL_EXAMPLE = "version: 2.28.9, ll: {start: 8.4us, hop: 0.67us, rate: 165GB/s}
 _MOST = 10**9
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # What the fields are that are no time.
-_KINDS = {
-    **dict.fromkeys(("out", "into", "rate", "channel", "turn"), "rate"),
-    **dict.fromkeys(("fan", "uneven", "drift", "load", "again", "median", "p90"), "share"),
-    "cache_bytes": "size",
-    **dict.fromkeys(("blocks", "points", "channels", "gpus"), "count"),
-    "version": "name",
-    "source": "text",
-    **dict.fromkeys(("soft", "wire"), "number"),
-}
+_KINDS = read_words("figure")
 # How the fields of each kind are read, and how they are written.
 _FORMATS: dict[str, tuple[Callable[[Entry], float | str], Callable[[Any], Any]]] = {
     "rate": (lambda entry: float(entry.rate()), lambda rate: rate_text(Fraction(repr(rate)))),

@@ -14,6 +14,7 @@ from blinksim.formats.shipped.known_gpus import UNTOLD
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Rate, Rates, Result, Term, keyed
 from blinksim.textio.link_rates import RATES
+from blinksim.textio.text_files import read_words
 from blinksim.textio.text_table import count, names, table
 from blinksim.topology.cluster import on_every_node
 from blinksim.topology.elements import ON_NODE, titled
@@ -47,10 +48,7 @@ OF_RUNS = "calls? constants?"
 
 
 # What models of links alone count, as `Projection.basis` says it.
-_COUNTED = {
-    "alpha-beta": ": links and latencies, no launch",
-    "simulate": ": message by message on the links, no launch",
-}
+_COUNTED = read_words("model")
 
 
 @dataclass(frozen=True)
@@ -346,11 +344,7 @@ def rates_of(part: Topology) -> str:
 
 
 # What is assumed of links of which a recorded machine does not say how fast they are, and what does.
-_GUESSED = {
-    "pcie": "PCIe of generation 3 (4 and 5 carry 2 and 4 times as much; topo.xml or lspci -vv tells)",
-    "cpu": "links between CPUs, by which CPUs topo.xml names, else of 6 GB/s",
-    "nvlink": "all NVLinks that such GPUs are sold with (nvidia-smi topo -m tells)",
-}
+_GUESSED = read_words("guess")
 
 
 def guesses(rates: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from blinksim.errors import InputError, blamed_on, each_of, in_runs, one_of, unknown
 from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import expand, has_range, paired
+from blinksim.textio.text_files import read_words
 from blinksim.textio.text_table import count
 from blinksim.topology.elements import ABILITIES, FABRIC, LINK_PROPERTIES, Fabric, Link, rewired
 from blinksim.units import format_rate, parse_rate, parse_time, whole
@@ -24,12 +25,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 LinkLike = TypeVar("LinkLike", Link, Fabric)
-VERBS = {
-    "without": "without gpu3 | without gpu[2-3] | without gpu0-gpu3 | without gpu0->gpu3",
-    "degrade": "degrade gpu0-gpu3 lanes=1 | degrade nic0->fabric bandwidth=12GB/s",
-    "replace": "replace xe bandwidth=53GB/s | replace gpu0-gpu3 lanes=3 latency=1us",
-    "add": "add gpu0-gpu5 nvlink lanes=1",
-}
+VERBS = read_words("edit")
 # Of links between GPUs, and to their switches.
 BETWEEN_GPUS = "nvlink", "xgmi"
 OTHER_EDITS = "nvswitch can=forward,multicast; fabric shape=tree leaf_nodes=4 oversubscription=2"

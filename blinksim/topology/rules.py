@@ -14,8 +14,10 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from blinksim import data_files
 from blinksim.errors import BlinksimError, InputError, in_runs
 from blinksim.graphs.connectivity import UnionFind, breadth_first, grouped
+from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count
 from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED
 from blinksim.topology.selection import neighbours
@@ -480,18 +482,9 @@ def _symmetric(topology: Topology) -> Iterator[Breach]:
 # Seconds that a step of a program or of NCCL, or the start of either, takes at most on any hardware that we
 # know of.
 _LONGEST = 100e-6
-# The least and the most of others, by field. On H200: 15 us, 300 us, 0.015 ns, 0.02, 3.7, 1.07, 25 MiB, 132.
-_RANGES: dict[str, tuple[float, float]] = {
-    "queue_s": (0.0, 1e-3),
-    "turns_s": (0.0, 1e-2),
-    "byte_s": (1e-12, 1e-9),
-    "fan": (0.0, 0.5),
-    "soft": (1.0, 20.0),
-    "wire": (1.0, 2.0),
-    "cache_bytes": (2**20, 2**30),
-    "blocks": (8, 1024),
-    "channels": (1, 64),
-}
+# The least and the most of others, by field.
+_FIGURES = read_rows(data_files.folder("models") / "plausible_ranges.csv", dict, "range")
+_RANGES = {row["field"]: (float(row["least"]), float(row["most"])) for row in _FIGURES}
 # Of a port, as shares of the bandwidth of the links: kernels move less than a data sheet's figure, and on
 # H200 a little more came in than went out. NCCL's LL sends half as many bytes, and on few channels any
 # protocol sends less.

@@ -19,8 +19,10 @@ from itertools import combinations
 
 import numpy as np
 
+from blinksim import data_files
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Ints
+from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count
 from blinksim.topology.cluster import replicate
 from blinksim.topology.elements import Fabric, check_machine_name, regarded
@@ -35,21 +37,8 @@ TIMES: Times = (1e-6, 0.0)
 MOST_DEVICES = 100_000
 MOST_LINKS = 1_000_000
 
-FORMS = {
-    "ring": ("ring:8", "GPUs in a circle"),
-    "line": ("line:5", "GPUs in a row"),
-    "mesh": ("mesh:4x3", "a grid in any number of dimensions"),
-    "torus": ("torus:4x4x2@50GB/s", "a grid whose rows are circles"),
-    "hypercube": ("hypercube:3", "2 to the power of so many GPUs, neighbours differ in one bit"),
-    "full": ("full:4", "a link between every two GPUs"),
-    "switch": ("switch:16", "GPUs around one switch"),
-    "dragonfly": (
-        "dragonfly:9x4x2",
-        "groups x routers x GPUs; every two routers of a group and every two groups are linked",
-    ),
-    "rails": ("rails:4x8@300GB/s,50GB/s", "nodes x GPUs, each with a NIC; those of equal number share a switch"),
-    "fattree": ("fattree:16x8@300GB/s,50GB/s,2:1", "nodes x GPUs, each with a NIC; leaf switches under a spine"),
-}
+_FORMS = read_rows(data_files.folder("models") / "shapes.csv", dict, "shape")
+FORMS = {row["shape"]: (row["example"], row["what"]) for row in _FORMS}
 """An example of every form that `from_text` reads, and what it is; of rails and fattree the second rate is the
 NICs', and the ratio is the oversubscription of the leaf switches. Of the others the last may be a latency, as in
 ``ring:4@25GB/s,2us``."""

@@ -460,10 +460,12 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 def test_names_of_nccl_lead_to_algorithms_that_there_are() -> None:
     """None hides an entry of the registry, and every name that a message gives is one."""
-    from blinksim.algorithms.registry import REGISTRY, nccl_names
+    from blinksim.algorithms.registry import REGISTRY
+    from blinksim.textio.text_files import read_words
 
-    assert not {name.replace("_", "") for name in REGISTRY} & nccl_names().keys()
-    for text in nccl_names().values():
+    named = read_words("algorithm")
+    assert not {name.replace("_", "") for name in REGISTRY} & named.keys()
+    for text in named.values():
         for word in text.replace(";", " ").replace(",", " ").split():
             assert "_" not in word or word in REGISTRY
 

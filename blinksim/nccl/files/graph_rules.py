@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from blinksim.errors import InputError
 from blinksim.nccl.families import FAMILY_NAMES, FAMILY_PATTERNS, NVLS, RING, TREE, Pattern, file_path_types
+from blinksim.textio.text_files import read_words
 from blinksim.textio.text_table import count
 
 SYSTEM_ERROR, INTERNAL_ERROR, INVALID_USAGE = 2, 3, 5
@@ -312,15 +313,7 @@ class Judgement:
         return self.verdict == "used" and not self.accidents
 
 
-_CURES = {
-    "expected >, got '?'": "remove the <?xml …?> line",
-    "got '\t'": "indent with blanks, not tabs",
-    "unterminated": "an element is not closed; the file is cut short",
-    "Unexpected EOF": "the file is cut short",
-    "expecting '<'": "there is text outside the elements",
-    "not found.": "the channels must list exactly the GPUs of the communicator, by NVML number in hexadecimal",
-    "of node": "the attribute must be there, spelt in lower case",
-}
+_CURES = read_words("cure")
 
 
 def judge(text: str, comm: Communicator, release: Release | None = None) -> Judgement:

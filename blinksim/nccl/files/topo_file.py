@@ -33,6 +33,7 @@ from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.nccl.families import BUS_ID, DEFAULT_SM, Element as Tag
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, word
+from blinksim.textio.text_files import read_words
 from blinksim.textio.text_table import count
 from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED, Fabric, machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
@@ -197,16 +198,7 @@ _MAX_CPUS = 256
 _HIDDEN_SWITCH = re.compile(r"f{4,8}:f{2,4}:f{2,4}\.[0f]")
 # What follows the unit ("PCIe", "PCIe/s") is not looked at: NCCL compares as far as its own words reach.
 _PCIE_SPEED = re.compile(r"([0-9]{1,3})(?:\.([0-9]))?GT/s.*")
-_PARENTS = {
-    "cpu": ("system",),
-    "pci": ("cpu", "pci"),
-    "gpu": ("pci",),
-    "nic": ("cpu", "pci"),
-    "net": ("nic",),
-    "nvlink": ("gpu",),
-    "c2c": ("gpu",),
-    "pcilink": ("pci",),
-}
+_PARENTS = {element: tuple(parents.split()) for element, parents in read_words("element").items()}
 _KNOWN = ("system", "xgmi", *_PARENTS)
 # Compute capabilities of GPUs that are mostly sold with NVLinks: V100, A100, H100, B200, B300.
 _HAVE_NVLINK = (70, 80, 90, 100, 103)

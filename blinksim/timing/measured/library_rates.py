@@ -28,7 +28,7 @@ from blinksim.nccl.tuner.tuner import Timing
 from blinksim.results import Term, total
 from blinksim.textio.text_files import read_rows
 from blinksim.timing.measured.public_tables import Cell, sets
-from blinksim.timing.measured_constants import ROUNDS, FitError
+from blinksim.timing.measured_constants import ROUNDS, WORDS, FitError
 
 Made = TypeVar("Made")
 
@@ -36,15 +36,6 @@ CHOICE, STEPS = FORMS = ("choice", "steps")
 # The jobs that constants are for: adapters add up where several GPUs of a node use them.
 ONE_NODE, SEVERAL, ALONE = SCOPES = ("one node", "several nodes", "one GPU a node")
 EXCHANGES = ("alltoall", "gather", "scatter")
-_WORDS = {
-    "start": "start",
-    "latency": "latency",
-    "hop": "steps",
-    "across": "steps between nodes",
-    "bytes": "bytes sent",
-    "turn": "turn of the ring",
-    "ramp": "pieces in a pipeline",
-}
 
 
 def scope_of(nodes: int, ranks: int) -> str:
@@ -106,7 +97,7 @@ class LibraryRates:
         for name, times in counts.items():
             constant = self.constants.get(name)
             if constant is not None and constant.value * times > 0:
-                yield Term(_WORDS[name.rpartition(" ")[2]], constant.value * times, name)
+                yield Term(WORDS[name.rpartition(" ")[2]], constant.value * times, name)
 
     def time(self, counts: Mapping[str, float]) -> float:
         """The sum of `terms`, in seconds."""
@@ -163,22 +154,18 @@ GUESSED = PREDICTED, LINKS, SENDS = "predicted", "links", "sends"
 of the same links; times by constants of the machine, NCCL's own model, and what libraries do on the links at
 nominal rates: chains and trees, or sends of single blocks. None knows the rig that the times are of. What is
 guessed is multiplied by the middle of the ratios."""
-# The sizes that `spreads.csv` tells apart: the first of each, in bytes, and their name.
-SIZE_STEPS = (
-    (0, "below 32 KiB"),
-    (32 * 2**10, "32 to 512 KiB"),
-    (512 * 2**10, "512 KiB to 8 MiB"),
-    (8 * 2**20, "8 to 64 MiB"),
-    (64 * 2**20, "64 MiB to 1 GiB"),
-    (2**30, "from 1 GiB"),
-)
-# The middle of each of `SIZE_STEPS`; between them spreads are interpolated.
-TURNS = tuple(round(2**power) for power in (13, 17, 21, 24.5, 28, 32))
 
 
 def _table(name: str, make: Callable[[dict[str, str]], Made], what: str) -> list[Made]:
     path = data_files.folder("models") / "usable" / name
     return read_rows(path, make, what) if path.is_file() else []
+
+
+_STEPS = _table("size_steps.csv", dict, "step of sizes")
+# The sizes that `spreads.csv` tells apart: the first of each, in bytes, and its name.
+SIZE_STEPS = tuple((int(row["least"]), row["name"]) for row in _STEPS)
+# The middle of each of `SIZE_STEPS`; between them spreads are interpolated.
+TURNS = tuple(int(row["middle"]) for row in _STEPS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,10 @@ from typing import Literal, get_args
 from blinksim import data_files
 from blinksim.collective import COLLECTIVES, busbw_factor
 from blinksim.errors import InputError, one_of, unknown
-from blinksim.textio.text_files import read_rows
+from blinksim.textio.text_files import read_rows, read_words
 
 # Meaning of the letters of `Set.quality`.
-QUALITIES = {
-    "A": "a whole log or table with machine and number of GPUs",
-    "B": "a whole table, but bus bandwidth only, or machine or number derived",
-    "C": "an excerpt or single figures",
-    "D": "from a report that it is slow",
-}
+QUALITIES = read_words("quality")
 SLOW = "D"
 SetUpName = Literal["graph", "stream", "threads"]
 GRAPH, STREAM, THREADS = SET_UPS = get_args(SetUpName)
