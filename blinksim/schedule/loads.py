@@ -478,10 +478,6 @@ class Exchange:
         """The ranks that send, and those that receive."""
         return round_robin(ranks) if self.src is None or self.dst is None else (self.src, self.dst)
 
-    def most_into(self, ranks: int) -> int:
-        """How many the rank receives that receives most."""
-        return ranks - 1 if self.dst is None else int(np.bincount(self.dst.ravel()).max(initial=0))
-
     def messages(self, ranks: int) -> int:
         """How many there are."""
         return ranks * (ranks - 1) if self.src is None else len(self.src)
@@ -650,7 +646,10 @@ class Outline:
             times.append(one.times + sum(other.times for other, _ in more))
             channels.append(one.channels)
         reducing, ranks = [one for one in self.rounds if one.op == REDUCE], self.topology.ranks
-        reduced = tuple((one.times, float(one.message), one.exchange.most_into(ranks)) for one in reducing)
+        # How many the rank receives that receives most.
+        into = (one.exchange.dst for one in reducing)
+        most = [ranks - 1 if dst is None else int(np.bincount(dst.ravel()).max(initial=0)) for dst in into]
+        reduced = tuple((one.times, float(one.message), number) for one, number in zip(reducing, most, strict=True))
         total, whole = self.loads(self.uses)
         loads, alphas, starts, longest = zip(*rows, strict=True)
         known = self.rate, tuple(times), tuple(channels), total / whole, reduced

@@ -26,7 +26,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
-from blinksim.graphs.connectivity import distances, grouped, joined_labels, summed
+from blinksim.graphs.connectivity import breadth_first, distances, grouped, joined_labels, summed
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -270,7 +270,9 @@ class Router:
             return tuple(routes)
         if len(routes) > MOST_ROUTES or not self._even(region, routes):
             # The branches of one place go with those of another: take every combination.
-            choices = self._chosen(region, dst)
+            into = cache(lambda place: _level(self._arrivals[region][place]))
+            passed = breadth_first(dst, lambda place: {self._tail[number] for number in into(place)} - {src})
+            choices = {place: into(place) for place in passed}
             lengths = [len(bundle) for bundle in choices.values()]
             product = prod(lengths)
             if product <= MOST_ROUTES:
@@ -322,19 +324,6 @@ class Router:
             if any(load[link] * one[1] != load[one[0]] * times for link, times in others):
                 return False
         return True
-
-    def _chosen(self, region: _Region, dst: int) -> dict[int, Bundle]:
-        """The links to take in rotation into every place that a route of a search to `dst` may pass."""
-        choices: dict[int, Bundle] = {}
-        stack = [dst]
-        while stack:
-            place = stack.pop()
-            choices[place] = _level(self._arrivals[region][place])
-            for before in dict.fromkeys(self._tail[number] for number in choices[place]):
-                if before != region[0] and before not in choices:
-                    choices[before] = ()
-                    stack.append(before)
-        return choices
 
     def _combined(self, choices: dict[int, Bundle], src: int, dst: int, number: int) -> tuple[int, ...]:
         """The route whose branches are the digits of `number`."""

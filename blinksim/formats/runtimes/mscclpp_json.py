@@ -64,11 +64,6 @@ class Plan(Program[Operation]):
 
     twin: dict[tuple[int, int], tuple[int, int]]
 
-    def nth(self, rank: int, channel: int) -> int:
-        """Which of the channels from a rank to the same peer a channel of the rank is, counted from 0."""
-        peer = self.twin[rank, channel][0] if channel >= 0 else -1
-        return sum(self.twin[rank, other][0] == peer for other in range(channel))
-
 
 def check(document: object, path: str | Path, *, root: int = 0) -> Plan:
     """Reads and carries out the plan in a JSON document.
@@ -253,7 +248,9 @@ class Memory(Machine[Operation]):
                 # What the block puts before it signals next over the same connection is one message.
                 after = self.steps[block][position + 1 :]
                 following = next((other.kind for other in after if other.kind in ("put", "signal")), "")
-                nth = self.plan.nth(rank, op.channel)
+                # Which of the channels to the same peer it is, counted from 0.
+                peers = [self.plan.twin[rank, channel][0] for channel in range(op.channel + 1)]
+                nth = peers[:-1].count(peers[-1]) if peers else 0
                 values = self.trace.sent(rank, target, nth, values, more=following == "put")
             self.write(target, buffer, start, values)
         elif op.kind == "signal":

@@ -437,12 +437,9 @@ class Paths:
     def between_gpus(self) -> list[Path]:
         return [self[a, b] for a in self.gpus for b in self.gpus if a != b]
 
-    def to_ports(self) -> list[Path]:
-        return [self[gpu, port] for gpu in self.gpus for port in self.ports]
-
     def widest(self) -> int:
         """The largest bandwidth of a path that a channel needs: between GPUs, or to a port if there are ports."""
-        paths = self.to_ports() if self.ports else self.between_gpus()
+        paths = [self[gpu, port] for gpu in self.gpus for port in self.ports] or self.between_gpus()
         return max((path.bandwidth for path in paths), default=LOCAL_BANDWIDTH)
 
     def room(self, vertices: Sequence[int], bandwidth: int, kind: int = DIS) -> int:

@@ -452,7 +452,7 @@ class _Search:
         self.kinds, self.port_kinds = ({path.kind for path in some} for some in (between, outside))
         # The fewest links between two GPUs, and between one and a port.
         self.hops = [min((one.hops for one in some if one.wires), default=0) for some in (between, outside)]
-        outward = [path.kind for path in paths.to_ports()]
+        outward = [paths[way].kind for way in ends]
         self.first_intra, self.last_intra = (min(self.kinds), max(self.kinds)) if between else (LOC, SYS)
         self.first_inter, self.last_inter = (min(outward), max(outward)) if outward else (PIX, SYS)
         if outward and self.sm < rules.any_port_below:
