@@ -12,7 +12,7 @@ from typing import Any
 
 from blinksim import exports
 from blinksim.answers.idle_gpus import IDLE_GPUS, carrier
-from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_of, schedules, with_file
+from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_of, meanwhile, schedules, with_file
 from blinksim.bounds.bound_result import Bound
 from blinksim.bounds.compute import best_known
 from blinksim.collective import Collective, CollectiveLike
@@ -27,7 +27,6 @@ from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
 from blinksim.textio.safe_xml import MAX_ELEMENTS
 from blinksim.textio.text_files import Exported
-from blinksim.textio.text_table import names
 from blinksim.timing.contest import Contest, ceiling_of
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.fitted_time import NCCL
@@ -286,9 +285,7 @@ class Advice(Result):
                 times = f"{format_time(option.time_s)} in place of {takes}"
                 return f"{what}: load {option.algorithm} into {runtime}: {times}, {gain}"
         if (spared := found.meanwhile) and spared.time_s * WORTH <= found.time_s:
-            slow, ratio = names(spared.details["left_out"]), found.time_s / spared.time_s
-            times = f"{format_time(spared.time_s)} in place of {takes}, {ratio:.2g} times as fast"
-            return f"{what}: leave out {slow}: {times}"
+            return f"{what}: {meanwhile(spared, found)}, in place of {takes}"
         what = f"{what}: nothing worth loading; {takes}"
         if best.time_s * WORTH > found.time_s:
             return f"{what}, and no known schedule is a tenth quicker"

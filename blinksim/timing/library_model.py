@@ -41,7 +41,7 @@ from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, k
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.public_tables import HALVES, SET_UPS, SLOW, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
-from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner, slow_adapters
+from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner, as_sold, slow_adapters
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
@@ -519,16 +519,19 @@ class Library(TimingModel):
         models = [*filter(None, (self.stated(collective, size), healthy.stated(collective, size)))]
         if len(models) < 2:
             # Likes are compared: rails that an edit leaves unlike carry neither.
-            edited, sound = self.bounded(collective)[0], healthy.bounded(collective)[0]
-            ways = (tuple(sent_by(part, collective)) for part in (edited, sound))
-            names = min(ways, key=len)
-            models = [self.links(collective, size, names), healthy.links(collective, size, names)]
+            sold = self.at(as_sold(self.question))[0]
+            here, new, sound = (of.bounded(collective)[0] for of in (self, sold, healthy))
+            own = min(tuple(sent_by(new, collective)), tuple(sent_by(sound, collective)), key=len)
+            models = [(sold if own else self).links(collective, size, own), healthy.links(collective, size, own)]
             by = "the links"
             times = [found.time_s for found in models]
-            if verbs == {"degrade"}:
-                # By the routes of before nothing takes longer than by what the slowest link has lost.
-                ends = zip(edited.links, sound.links, strict=True)
-                times[0] = min(times[0], times[1] * max(float(old.bandwidth / now.bandwidth) for now, old in ends))
+            # It sends as over ports that carry what they are sold for, and waits for those that do not.
+            held = models[0].details.get("busy_by_class", {})
+            rest = 1 - max(held.values(), default=1.0)
+            for now, old in zip(here.links, new.links, strict=True):
+                waits = rest + held.get(old.kind, 0.0) * float(old.bandwidth / now.bandwidth)
+                late = now.latency + now.overhead - old.latency - old.overhead
+                times[0] = max(times[0], models[0].time_s * waits + late)
             what = SENDS if collective.personalized else LINKS
             # Routes over fewer links may have fewer starts, and libraries do not find them.
             lost = float(healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate)

@@ -150,9 +150,9 @@ class NcclTuner(TimingModel):
         if question.rates not in (None, *get_args(RatesName)):
             planned = self.at_its_rates(replace(question, rates=None))
             known = replace(planned.whole(), members=machine.members, relays=())
-        edits = tuple(edit for edit in planned.edits if not edit.startswith("degrade "))
-        if edits != planned.edits:
-            node, sold = known.device_nodes, replace(planned, edits=edits).whole()
+        new = as_sold(planned)
+        if new != planned:
+            node, sold = known.device_nodes, new.whole()
             ends = zip(node[known.link_columns.src], node[known.link_columns.dst], known.links, sold.links, strict=True)
             known = replace(known, links=tuple(port if out != into else link for out, into, link, port in ends))
         return None if known is machine else known
@@ -297,6 +297,11 @@ def projections(
             bottleneck += ", NCCL's placeholder where its search finds none: it says nothing of runs"
         found.append(NcclProjection(**part, terms=terms, bottleneck=bottleneck, details=details))
     return found
+
+
+def as_sold(question: Question) -> Question:
+    """The question of the machine before links were degraded, which libraries take it for."""
+    return replace(question, edits=tuple(edit for edit in question.edits if not edit.startswith("degrade ")))
 
 
 def chosen_by(machine: Topology) -> tuple[str, str]:

@@ -124,6 +124,23 @@ def test_a_slightly_slow_port_costs_slightly_more() -> None:
     assert slow <= slower <= 5 * sound
 
 
+@pytest.mark.parametrize(("machine", "port"), [("hgx-h100", "n1.nic3-fabric3"), ("p5en", "n1.efa0-fabric")])
+def test_an_exchange_waits_for_a_slow_port(machine: str, port: str) -> None:
+    """Every port carries as much of an alltoall, so what one takes longer the job does; without it there is no wait."""
+    size, asked = 2**32, Collective("alltoall")
+    rate = bs.load(machine, nodes=2).links_between(*port.split("-"))[0].bandwidth
+    left = [float(rate * share) / 1e9 for share in (1, Fraction(1, 2), Fraction(1, 8))]
+    edits = [(f"degrade {port} bandwidth={one:g}GB/s",) for one in left]
+    sound, half, eighth = (answer(bs.Question(machine, nodes=2, edits=one), asked, [size])[0] for one in edits)
+    [without] = answer(bs.Question(machine, nodes=2, edits=(f"without {port.partition('-')[0]}",)), asked, [size])
+    assert 1.8 * sound.time_s < half.time_s <= 2 * sound.time_s * (1 + 1e-9)
+    assert 7 * sound.time_s < eighth.time_s <= 8 * sound.time_s * (1 + 1e-9)
+    assert eighth.meanwhile is not None
+    assert eighth.meanwhile.time_s == pytest.approx(without.time_s) < eighth.time_s / 3
+    assert eighth.could is not None
+    assert eighth.could.best.time_s < sound.time_s
+
+
 ALIKE = [
     ("hgx-h100", ("without nic0", "without gpu3", "degrade gpu0-nvswitch lanes=9")),
     ("dgx1-v100", ("without nic0", "without gpu5", "degrade gpu0-gpu3 lanes=1")),
