@@ -203,7 +203,12 @@ def arborescence(cost: Matrix, root: int) -> int:
         total += sum(least) - least[root]
         into = [[entry - low for entry in column] for column, low in zip(into, least, strict=True)]
         into[root] = [big] * len(into)
-        groups = strong_components([[other for other, more in enumerate(column) if not more] for column in into])
+        # Sets of vertices that reach each other, by what each is reached from (Warshall 1962).
+        free = (sum((not more) << other for other, more in enumerate(column)) for column in into)
+        reached = [1 << vertex | others for vertex, others in enumerate(free)]
+        for middle in range(len(reached)):
+            reached = [those | reached[middle] if those >> middle & 1 else those for those in reached]
+        groups = [[v for v, those in enumerate(reached) if those == alike] for alike in dict.fromkeys(reached)]
         if len(groups) == len(into):
             return total
         entered = zip(*_merged(into, groups), strict=True)
@@ -215,14 +220,6 @@ def _merged(rows: Sequence[Sequence[int]], groups: Iterable[Sequence[int]]) -> l
     """The least of the rows of each group, entry by entry."""
     picked = ([rows[vertex] for vertex in group] for group in groups)
     return [list(map(min, *some)) if len(some) > 1 else some[0] for some in picked]
-
-
-def strong_components(before: Sequence[Iterable[int]]) -> list[list[int]]:
-    """The vertices in sets of those that reach each other, by what each is reached from (Warshall 1962)."""
-    reached = [1 << vertex | sum(1 << other for other in those) for vertex, those in enumerate(before)]
-    for middle in range(len(reached)):
-        reached = [those | reached[middle] if those >> middle & 1 else those for those in reached]
-    return [[v for v, those in enumerate(reached) if those == alike] for alike in dict.fromkeys(reached)]
 
 
 # What stands behind a switch's name where the lengths are of its adders.

@@ -310,7 +310,7 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
         facts.append(("model", expectation.name))
         facts += [("", f"not NCCL's own: {expectation.silence}")] if expectation.silence else []
     if found.first_behind is not None and found.lane is not None and not found.sure:
-        seen, usual, lanes, one = found.lane
+        seen, usual, lanes, one, _ = found.lane
         kind, *others = expectation.rings.limits
         carried = f"each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
         few = f", or as if {lanes * seen / usual:.2g} of the {lanes} {one}s of each GPU worked"

@@ -56,8 +56,8 @@ def write(topology: Topology) -> str:
     parts: list[dict[str, Any]] = [head, {"devices": rows}, {"link_classes": table}, {"links": links}]
     parts.append(_roles(topology, classes))
     if topology.execution is not None or topology.nccl_rates is not None:
-        links = {"links": rate_text(rate)} if (rate := rate_to_switches(topology)) else {}
-        parts.append({"execution": links | write_section(topology.execution, topology.nccl_rates)})
+        told: dict[str, Any] = {"links": rate_text(rate)} if (rate := rate_to_switches(topology)) else {}
+        parts.append({"execution": told | write_section(topology.execution, topology.nccl_rates)})
     return "\n".join(dump(part) for part in parts if part)
 
 
@@ -176,7 +176,13 @@ def outline(path: str | os.PathLike[str]) -> Outline:
 def _at(text: str, path: str, rates: str) -> Topology:
     keys, outline = _head(text, path)
     classes, label = outline.at_rates(rates)
-    return _Body(keys, classes).topology(outline, label)
+    found = _Body(keys, classes).topology(outline, label)
+    measured = keys["execution"].named(example="{links: 450GB/s}") if "execution" in keys else {}
+    if "links" in measured and measured["links"][1].rate() != (here := rate_to_switches(found)):
+        key, there = measured["links"]
+        said = f"execution was measured where links carry {there.text()} from a GPU to its switch"
+        raise key.error(f"{said}, not {format_rate(here)}; leave execution out, or calibrate again")
+    return found
 
 
 @lru_cache(maxsize=_MOST_CACHED)
@@ -225,10 +231,6 @@ class _Body:
             given["fabric"] = self._fabric(self.keys["fabric"]) if "fabric" in self.keys else None
             given |= {"source": outline.source, "execution": execution, "nccl_rates": nccl_rates}
             topology = Topology(name=outline.name, devices=devices, links=links, rates=rates, **given)
-        measured_at = measured.named(example="{links: 450GB/s}").get("links") if measured else None
-        if measured_at and measured_at[1].rate() != (here := rate_to_switches(topology)):
-            said = f"execution was measured where links carry {measured_at[1].text()} from a GPU to its switch"
-            raise measured_at[0].error(f"{said}, not {format_rate(here)}; leave execution out, or calibrate again")
         if "symmetries" not in self.keys:
             return topology
         from blinksim.topology.symmetry import is_automorphism

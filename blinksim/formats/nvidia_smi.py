@@ -389,11 +389,7 @@ class _Builder:
         """Switches and CPUs from the distances between devices; NVLinks hide that of their pairs."""
         labels, cells = self.table.labels, self.table.cells
         port, lanes = self.rates.pcie[self.rates.pcie_unknown_rate], self.rates.pcie_unknown_lanes
-        affinity = self.table.affinity
-
-        def same_node(a: str, b: str) -> bool:
-            near = cells[a, b] in ("PIX", "PXB", "PHB", "NODE")
-            return near or (a in affinity and affinity.get(a) == affinity.get(b))
+        node = {label: self.table.affinity.get(label, label) for label in labels}
 
         def pair(above: str, name: str) -> None:
             for ends in ((above, name), (name, above)):
@@ -407,7 +403,7 @@ class _Builder:
             pair(above, name)
             return name
 
-        cpus = _groups(labels, same_node)
+        cpus = _groups(labels, lambda a, b: cells[a, b] in ("PIX", "PXB", "PHB", "NODE") or node[a] == node[b])
         near = _groups(labels, lambda a, b: cells[a, b] == "PIX")
         wide = _groups(labels, lambda a, b: cells[a, b] in ("PIX", "PXB"))
         for number, group in enumerate(cpus):

@@ -43,7 +43,7 @@ _PLAIN = re.compile(r"-?[0-9]{1,12}(\.[0-9]{0,12})?")
 # A link, rail or direction of two that is down: by which factor a typical fault lowers the bandwidth.
 _FAULT = 2
 # After so many steps an explaining rate is near, if there is one.
-_TRIES = 2
+_TRIES = 3
 # Tolerance for another explanation.
 _NEAR = 0.12
 Given = float | str | None
@@ -228,11 +228,12 @@ class Diagnosis(Result):
         return found[::-1] if self.largest.size >= _SHOWN_FROM else list(self.lines)
 
     @cached_property
-    def lane(self) -> tuple[float, float, int, str] | None:
+    def lane(self) -> tuple[float, float, int, str, float] | None:
         """Bytes/s of a lane of the limiting class, as measured and as in the machine, and lanes of a GPU or its NICs.
 
         As an edit of the machine the first gives the measured time again, but where `unlike` says otherwise.
-        The rates are not those of NCCL's model. Last ``lane``, or ``link`` where no link of it has several.
+        The rates are not those of NCCL's model. Then ``lane``, or ``link`` where no link of it has several. Last the
+        time by that edit; the measured one if that is not behind.
         """
         machine, kind = self.expectation.rings.topology, self.expectation.rings.limit
         links = [link for link in machine.links if link.kind == kind]
@@ -241,29 +242,22 @@ class Diagnosis(Result):
             return None
         rate, line, latency = float(rates.pop()), self.largest, self.largest.expected.latency_s
         # By the time per byte and that of the model, both without latency.
-        seen = rate * (line.expected.time_s - latency) / max(1e-9, line.time_s - latency)
+        seen, time_s = rate * (line.expected.time_s - latency) / max(1e-9, line.time_s - latency), line.time_s
         for _ in range(_TRIES * (self.first_behind is not None)):
-            seen = min(rate, seen * self._with_lanes(seen) / line.time_s)
+            # The library may find other rings then, and not all of its time comes from links.
+            seen = min(rate, seen * time_s / line.time_s)
+            edited = at_rates(self.expectation.whole, self.part.rates).edit(f"degrade {kind} bandwidth={seen:.9g}B/s")
+            time_s = replace(self.expectation, whole=edited).taken(line.size).time_s
         out = [sum(x.lanes for x in links if machine.device(x.src).kind == end) for end in ("gpu", "nic")]
         lanes = (out[0] or out[1]) // max(1, sum(device.holds for device in machine.devices))
-        return seen, rate, lanes, "lane" if any(link.lanes > 1 for link in links) else "link"
+        return seen, rate, lanes, "lane" if any(link.lanes > 1 for link in links) else "link", time_s
 
     @cached_property
     def unlike(self) -> str:
         """The time with links at the rate of `lane`; empty where it is within 10 % of the measured one."""
-        if self.lane is None or self.first_behind is None:
+        if self.lane is None or math.isclose(time_s := self.lane[-1], self.largest.time_s, rel_tol=0.1):
             return ""
-        time_s = self._with_lanes(self.lane[0])
-        return "" if math.isclose(time_s, self.largest.time_s, rel_tol=0.1) else format_time(time_s)
-
-    def _with_lanes(self, rate: float) -> float:
-        """Seconds of the largest size with lanes of the limiting class at a rate.
-
-        The library may find other rings then, and not all of its time comes from links.
-        """
-        edit = f"degrade {self.expectation.rings.limit} bandwidth={rate:.9g}B/s"
-        edited = at_rates(self.expectation.whole, self.part.rates).edit(edit)
-        return replace(self.expectation, whole=edited).taken(self.largest.size).time_s
+        return format_time(time_s)
 
     @property
     def resembles(self) -> str:

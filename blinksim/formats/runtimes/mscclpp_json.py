@@ -373,7 +373,7 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
     for now in _rounds(used):
         for connection, message in _messages([one for one in now if one[1].src == rank], joined=plan.joined):
             block = blocks[connection]
-            barriers.before_reads(block, [move.slot_read for _, move in message])
+            barriers.before(block, [move.slot_read for _, move in message])
             for number, move in message:
                 into = staging.get(number, move.into)
                 target = (move.dst, into.buffer)
@@ -385,7 +385,7 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
             block.ops += [_NOP, _sync("signal")]
         for connection, message in _messages([one for one in now if one[1].dst == rank], joined=plan.joined):
             block = blocks[connection]
-            barriers.before_writes(block, [move.slot_written for _, move in message])
+            barriers.before(block, [move.slot_written for _, move in message], writes=True)
             block.ops += [_sync("wait"), _NOP]
             for number, move in message:
                 if number not in staging:
@@ -476,16 +476,16 @@ class _Barriers:
         self.written = {slot: block for slot, block in self.written.items() if block.group != group}
         self.read = {slot: readers for slot, readers in self.read.items() if all(b.group != group for b in readers)}
 
-    def before_reads(self, block: _Block, slots: Sequence[str]) -> None:
-        if any(self.written.get(slot, block) is not block for slot in slots):
+    def before(self, block: _Block, slots: Sequence[str], *, writes: bool = False) -> None:
+        """A block is about to read or write slots, which others may have written, or may read."""
+        readers = {reader for slot in slots if writes for reader in self.read.get(slot, ())}
+        if any(self.written.get(slot, block) is not block for slot in slots) or readers - {block}:
             self.meet(block.group)
         for slot in slots:
-            self.read.setdefault(slot, set()).add(block)
-
-    def before_writes(self, block: _Block, slots: Sequence[str]) -> None:
-        if any(self.written.get(slot, block) is not block or self.read.get(slot, set()) - {block} for slot in slots):
-            self.meet(block.group)
-        self.written |= dict.fromkeys(slots, block)
+            if writes:
+                self.written[slot] = block
+            else:
+                self.read.setdefault(slot, set()).add(block)
 
 
 def is_plan(document: object) -> bool:

@@ -158,10 +158,13 @@ def _in_waves(shape: Shape, pieces: tuple[int, ...]) -> tuple[list[Moment], list
         done = (0, -1)
         for wave, place in sorted({(end[op], place) for place, op in enumerate(moving) for end in (first, last)}):
             op, looks = moving[place], (wave - done[0]) * len(moving) + place - done[1]
+            # Pieces of other ops, without their first and last one, that come between two moments of the queue.
             others = tuple(
-                (other, count)
+                (other, end - begin)
                 for number, other in enumerate(moving)
-                if number != place and (count := _between(done, (wave, place), number, first[other], last[other])) > 0
+                if number != place
+                and (end := min(last[other], wave + 1 - (number >= place)))
+                > (begin := max(first[other] + 1, done[0] + (number <= done[1])))
             )
             if wave == first[op]:
                 moments.append(((wave, place, False), Moment(op, False, looks, others)))
@@ -174,11 +177,6 @@ def _in_waves(shape: Shape, pieces: tuple[int, ...]) -> tuple[list[Moment], list
         end_of_all = max(shape.keys) + max(pieces) + 1
         moments += [((end_of_all, op, False), Moment(op, False, 1)) for op in queue if op not in first]
     return [moment for _, moment in sorted(moments, key=lambda pair: pair[0])], tails
-
-
-def _between(after: tuple[int, int], to: tuple[int, int], place: int, first: int, last: int) -> int:
-    """Pieces of the op at a place, without its first and its last one, that come between two moments of its queue."""
-    return min(last - 1, to[0] - (place >= to[1])) - max(first + 1, after[0] + (place <= after[1])) + 1
 
 
 def wire(packets: PacketRates) -> float:

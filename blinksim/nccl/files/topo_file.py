@@ -297,9 +297,13 @@ class _Builder:
             message = f"names no GPU: a <gpu> inside a <pci> inside a <cpu>{lacks}. {CURE}"
             raise FileError(self.path, message, root.line)
         for gpu in self.gpus.values():
-            for tag, add in (("nvlink", self.add_nvlink), ("xgmi", self.add_xgmi), ("c2c", self.add_c2c)):
+            for tag, add in (("nvlink", self.add_nvlink), ("xgmi", self.add_xgmi)):
                 for entry in gpu.element.named(tag):
                     add(gpu, entry)
+            for entry in gpu.element.named("c2c"):
+                megabytes = integer(self.path, entry, "bw", low=1, high=10**8)
+                lanes = integer(self.path, entry, "count", low=1, high=1024)
+                self.add_pair(gpu.name, gpu.cpu, "c2c", Fraction(megabytes * 10**6), lanes)
         for (host, _), (name, element) in self.bridges.items():
             for entry in element.named("pcilink"):
                 peer = self.bridges.get((host, _bus_id(self.path, entry, "target")))
@@ -509,11 +513,6 @@ class _Builder:
         name, lane = next((name, rate) for start, name, rate in reversed(self.rates.xgmi) if gfx >= start)
         self.remark(f"xGMI links at {float(lane) / 1e9:g} GB/s each way ({name})")
         self.add_link(gpu.name, peer.name, "xgmi", lane, lanes)
-
-    def add_c2c(self, gpu: _Gpu, entry: Element) -> None:
-        megabytes = integer(self.path, entry, "bw", low=1, high=10**8)
-        lanes = integer(self.path, entry, "count", low=1, high=1024)
-        self.add_pair(gpu.name, gpu.cpu, "c2c", Fraction(megabytes * 10**6), lanes)
 
     def join_cpus(self, peers: list[tuple[str, Element]]) -> None:
         """All CPUs of a host pairwise, each direction at the rate of the CPU that sends."""
