@@ -380,7 +380,7 @@ def test_a_copy_of_a_machine_of_the_catalogue_is_that_machine(
             answers.append((said["time_s"], said["interval_high_s"], said["could_take_s"], said["origin"]))
         assert answers[0] == answers[1]
     # One link or one constant less, and it is another machine.
-    text = copy.read_text()
+    text = copy.read_text().replace("  links: 450GB/s\n", "")
     for line in ("{from: gpu0, to: nvswitch, class: nvlink, lanes: 18}", "lanes: 18, overhead: 0us}"):
         assert line in text
         changed.write_text(text.replace(line, line.replace("18", "17"), 1))

@@ -11,13 +11,13 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from blinksim.answers.expect import COLLECTIVES, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
-from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose as diagnosed, jobs_text, small_times
+from blinksim.answers.logs.diagnose import STEPS, Diagnosis, Line, diagnose as diagnosed, small_times
 from blinksim.answers.logs.expectation import Series, check_members, members_of, of_one_job, read_runs
 from blinksim.answers.logs.faults import sort_of
 from blinksim.answers.logs.fit import Fitted
@@ -185,7 +185,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
     def text() -> None:
         again = command_line(question) + typed_options(options, "in_place", "no_nvls", "nccl_version", "set_up")
         if jobs:
-            click.echo(jobs_text(jobs))
+            click.echo(_jobs_text(jobs))
             logs = " ".join(f"--check {typed(log)}" for log in options.logs)
             click.echo(f"next: blinksim expect {again} {logs}{' --one-job' * options.one_job} --csv")
             return
@@ -324,6 +324,32 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
     facts += [("NCCL found", told) for told in found.otherwise]
     facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
     return facts + [("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)")] * why
+
+
+Job = Mapping[str, Any]
+"""What `Diagnosis.calls` gives of a group."""
+
+
+def _jobs_text(jobs: Sequence[Job]) -> str:
+    """What `Diagnosis.calls` gives of several groups, and the share of the steps in each log."""
+    lines, cells = list[str](), list[list[str]]()
+    for log in dict.fromkeys(job["log"] for job in jobs):
+        rows = [job for job in jobs if job["log"] == log]
+        # All groups share the steps of their job.
+        above = sum(row["above_s"] for row in rows)
+        whole = rows[0]["of_s"] if rows[0]["of"] == STEPS else sum(row["of_s"] for row in rows)
+        share = f"{100 * above / whole:.3g} % of {rows[0]['of']}"
+        lines.append(f"{log}: {format_time(above)} above expectation, {share}")
+        if waits := [row for row in rows if row.get("late")]:
+            most = max(waits, key=itemgetter("waited_s"))
+            waited = format_time(sum(row["waited_s"] for row in waits))
+            lines.append(f"  besides, ranks waited {waited} for others, most for that of {most['late']}")
+        for row in rows:
+            times = [format_time(row[key]) for key in ("time_s", "expected_s", "bound_s", "above_s")]
+            whose = [str(row[key]) for key in ("group", "collective", "ranks", "calls")]
+            cells.append([*whose, *times, row["verdict"]])
+    heading = ("group", "collective", "GPUs", "calls", "measured", "expected", "bound", "above", "")
+    return "\n".join((*lines, "", table(heading, cells, left=(0, 1, 8)), ""))
 
 
 def calibrate(options: Calibrate) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, wraps
-from itertools import starmap
+from itertools import chain, starmap
 from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar, cast, get_args
@@ -32,7 +32,15 @@ from blinksim.formats.shipped.known_gpus import RECORDED, like
 from blinksim.graphs.connectivity import breadth_first, grouped
 from blinksim.machines import Question, RatesName, at_nominal, load
 from blinksim.nccl.search.search_passes import NO_SOLUTION
-from blinksim.nccl.tuner.tuner import COLLECTIVES, DEFAULT_VERSION, Prediction, Timing, load as constants_of, versions
+from blinksim.nccl.tuner.tuner import (
+    COLLECTIVES,
+    DEFAULT_VERSION,
+    Prediction,
+    Timing,
+    load as constants_of,
+    versions,
+    without_adapters,
+)
 from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import MOST_SENDS, ceiling_of, evened, least_time_of
@@ -41,10 +49,11 @@ from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, k
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.public_tables import HALVES, SET_UPS, SLOW, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
-from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner, as_sold, slow_adapters
+from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner, as_sold
 from blinksim.timing.projection_result import Ceiling, Projection, of_part, rates_of
 from blinksim.timing.timing_model import TimingModel
 from blinksim.topology.graph import Topology
+from blinksim.topology.rules import behind
 from blinksim.topology.selection import NONE
 from blinksim.topology.symmetry import searched
 from blinksim.units import format_size, format_time, in_GBps
@@ -292,7 +301,9 @@ class Library(TimingModel):
 
         details: ``left_out``, the adapters, and ``set``, by node what leaves them out.
         """
-        slow, told = slow_adapters(self.machine)
+        guessed = catalogued(self.machine) or self.machine.device(self.machine.members[0]).library not in _LED
+        weak = () if guessed else chain(*(names for names, _ in behind(at_nominal(self.machine))))
+        slow, told = without_adapters(self.machine, {*weak})
         question = replace(self.question, edits=(*self.question.edits, *(f"without {name}" for name in slow)))
         found: list[Projection | None] = [None] * len(sizes)
         with suppress(BlinksimError):
@@ -519,7 +530,7 @@ class Library(TimingModel):
         models = [*filter(None, (self.stated(collective, size), healthy.stated(collective, size)))]
         if len(models) < 2:
             # Likes are compared: rails that an edit leaves unlike carry neither.
-            sold = self.at(as_sold(self.question))[0]
+            sold = self.at(as_sold(self.question, self.nodes))[0]
             here, new, sound = (of.bounded(collective)[0] for of in (self, sold, healthy))
             own = min(tuple(sent_by(new, collective)), tuple(sent_by(sound, collective)), key=len)
             models = [(sold if own else self).links(collective, size, own), healthy.links(collective, size, own)]
@@ -633,18 +644,14 @@ class Library(TimingModel):
         published any, as many nodes, with another number of GPUs each of which others were published.
         """
         cells = (one for one in self._published_of(self._runs_of) if not one.set.members)
-        told = [
-            one
-            for one in filter(self.published, cells)
-            if (one.collective, one.nodes > 1) == (collective.name, self.nodes > 1)
-        ]
+        wanted = collective.name, self.nodes > 1
+        told = [one for one in filter(self.published, cells) if (one.collective, one.nodes > 1) == wanted]
         alike = [one for one in told if self.nodes == 1 or one.gpus * self.nodes == self.ranks * one.nodes]
         jobs = {one.gpus: one.nodes for one in alike}
         if not alike:
             jobs = {one.gpus // one.nodes * self.nodes: self.nodes for one in told}
         below, above = (sorted(filter(apart, jobs)) for apart in (self.ranks.__gt__, self.ranks.__lt__))
-        nearest = (*below[-1:], *above[:1])
-        return [self._beside(jobs[ranks], ranks // jobs[ranks], self._runs_of) for ranks in nearest]
+        return [self._beside(jobs[n], n // jobs[n], self._runs_of) for n in (*below[-1:], *above[:1])]
 
     @_once
     def _lesser(self, collective: Collective) -> list[Library]:
@@ -845,6 +852,8 @@ def _joined(curves: Iterable[dict[int, float]]) -> dict[int, float]:
     return {size: median(found) for size, found in alike.items()}
 
 
+# Libraries that are told which adapters to take.
+_LED = "nccl", "rccl", "oneccl"
 _PUBLISHED, GUESSES = ("measured", "between"), ("predicted", "links")
 _BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links", SENDS: "links"}
 

@@ -7,7 +7,7 @@ chooses by, with measured times within a few per cent of it for large sizes. Whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -20,10 +20,8 @@ from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_red
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import Question, RatesName, at_nominal
-from blinksim.nccl.files import graph_file
-from blinksim.nccl.files.graph_file import Graph
 from blinksim.nccl.search.search_passes import NO_SOLUTION
-from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, in_node, predict
+from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, predict_with
 from blinksim.results import Term, keyed
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of, with_least_time
@@ -51,40 +49,10 @@ MOST_CHANNELS = 64
 # Ranks up to which a bound stands beside every prediction: a larger cluster is not built for it, unless it may be
 # exceeded. On machines of the catalogue it is not.
 MOST_RANKS = 8192
-# Who takes adapters by name, and by which variable: libfabric's fi_cxi(7), fi_efa(7); over verbs NCCL_IB_HCA.
-_LED = "nccl", "rccl", "oneccl"
-_CHOSEN = {"slingshot": ("FI_CXI_DEVICE_NAME", "cxi"), "efa": ("FI_EFA_IFACE", "")}
 # What NCCL calls paths over the links that a machine file means for collectives: inside a node, where NVB is
 # by way of another GPU, and to the adapters.
 _NEAR = frozenset({"LOC", "NVL", "NVB"})
 _NEAR_ADAPTERS = _NEAR | {"PIX", "PXB", "PXN"}
-
-
-def graphs_of(path: str | Path) -> dict[str, Graph]:
-    """The ring, tree and NVLS channels of a graph file (NCCL_GRAPH_FILE), as far as it has them.
-
-    Raises `FileError` if the file cannot be read, `InputError` if it has none of them.
-    """
-    found = graph_file.graphs_of(graph_file.read(path))
-    if not found:
-        raise InputError(f"{path}: has no ring, tree or NVLS channels; NCCL would search as if it were not there")
-    return found
-
-
-def predict_with(*asked: Any, graph_file: str | Path | None = None, **how: Any) -> Prediction:
-    """`blinksim.nccl.predict` as asked, with the channels of a graph file where one is given.
-
-    Raises `InputError` if the file lists other GPUs than the members', as NCCL then fails.
-    """
-    given: Mapping[str, Graph] = graphs_of(graph_file) if graph_file is not None else {}
-    found = predict(*asked, **how, graphs=given)
-    for family, graph in given.items():
-        for number, channel in enumerate(graph.channels):
-            if sorted(channel) != sorted(found.names):
-                listed, members = (", ".join(map(str, sorted(each))) for each in (channel, found.names))
-                lists = f"{graph_file}: {family} channel {number} lists GPUs {listed}"
-                raise InputError(f"{lists}, the members are {members}; NCCL needs each of them once")
-    return found
 
 
 class NcclTuner(TimingModel):
@@ -150,8 +118,7 @@ class NcclTuner(TimingModel):
         if question.rates not in (None, *get_args(RatesName)):
             planned = self.at_its_rates(replace(question, rates=None))
             known = replace(planned.whole(), members=machine.members, relays=())
-        new = as_sold(planned)
-        if new != planned:
+        if (new := as_sold(planned, machine.nodes)) != planned:
             node, sold = known.device_nodes, new.whole()
             ends = zip(node[known.link_columns.src], node[known.link_columns.dst], known.links, sold.links, strict=True)
             known = replace(known, links=tuple(port if out != into else link for out, into, link, port in ends))
@@ -299,32 +266,13 @@ def projections(
     return found
 
 
-def as_sold(question: Question) -> Question:
-    """The question of the machine before links were degraded, which libraries take it for."""
-    return replace(question, edits=tuple(edit for edit in question.edits if not edit.startswith("degrade ")))
+def as_sold(question: Question, nodes: int) -> Question:
+    """The question of the machine before links were degraded, which libraries take several nodes for.
 
-
-def chosen_by(machine: Topology) -> tuple[str, str]:
-    """The variable that says which adapters to take, and what they are called, before a number."""
-    known = (_CHOSEN[kind] for kind in machine.inter_node_links if kind in _CHOSEN)
-    return next(known, ("NCCL_IB_HCA", "mlx5_"))
-
-
-def slow_adapters(machine: Topology) -> tuple[list[str], dict[str, str]]:
-    """Adapters that carry less than most of their sort, and by node what is to be set to leave them out.
-
-    NCCL_IB_HCA names those, other variables those that stay. None of a machine of the catalogue as it is.
+    Inside one node they see how many lanes there are.
     """
-    (variable, stem), told, few = chosen_by(machine), dict[str, str](), set[str]()
-    if not catalogued(machine) and machine.device(machine.members[0]).library in _LED:
-        few = few.union(*(names for names, _ in behind(at_nominal(machine))))
-    nics, off = [one for one in machine.devices if one.kind == "nic"], variable == "NCCL_IB_HCA"
-    slow = [one.name for one in nics if one.name in few]
-    for node in dict.fromkeys(one.node for one in nics if one.name in few):
-        own = enumerate(one.name for one in nics if one.node == node)
-        taken = [f"{stem}{place}" if stem else in_node(name) for place, name in own if (name in few) == off]
-        told[f"n{node}" if machine.nodes > 1 else "every node"] = f"{variable}={'^=' * off}{','.join(taken)}"
-    return slow, told
+    edits = (edit for edit in question.edits if nodes == 1 or not edit.startswith("degrade "))
+    return replace(question, edits=tuple(edits))
 
 
 @lru_cache(maxsize=8)

@@ -312,8 +312,7 @@ def from_text(text: str) -> Topology | None:
     bandwidth = rates[0] if rates else BANDWIDTH
     wanted = _SIZES.get(name, len(sizes))
     if len(sizes) != wanted:
-        given = count(len(sizes), "size")
-        raise InputError(f"{text!r} gives {given}, {name} takes {wanted}; write it like {FORMS[name][0]}")
+        raise InputError(f"{text!r} gives {count(len(sizes), 'size')}, {name} takes {wanted}, as in {FORMS[name][0]}")
     if name in _CLUSTER:
         nic = rates[1] if len(rates) == 2 else None
         made = _CLUSTER[name](sizes[0], sizes[1], bandwidth, nic_bandwidth=nic, **more)

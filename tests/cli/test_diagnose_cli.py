@@ -34,7 +34,7 @@ def ask(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) ->
 def test_a_healthy_machine(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = ask(capsys, HEALTHY, "--machine", "hgx-h200", "--no-nvls")
     # As the last row of the log says.
-    reached = "normal, 359.5 GB/s busbw at 1 GiB, 102 % of expected (337 to 381), "
+    reached = "normal, 359.5 GB/s busbw at 1 GiB, 101 % of expected (339 to 387), "
     assert out.startswith(f"allreduce on 8 GPUs of hgx-h200: {reached}")
     assert err == ""
     assert "algbw x" not in out
@@ -77,7 +77,7 @@ def test_the_threshold(capsys: pytest.CaptureFixture[str], threshold: str, again
     found = json.loads(out)
     assert found["ok"] is (status == 0)
     assert found["threshold_percent"] == float(threshold)
-    assert found["percent"] == pytest.approx(79.9 if against == "bound" else 101.6, abs=0.1)
+    assert found["percent"] == pytest.approx(79.9 if against == "bound" else 100.6, abs=0.1)
 
 
 def test_json_and_csv_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,8 @@ from blinksim.answers.project import contest
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.timing.nccl_model import NcclTuner, predict_with, projections
+from blinksim.nccl.tuner.tuner import predict_with
+from blinksim.timing.nccl_model import NcclTuner, projections
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.simulation_model import MOST_EVENTS
 from blinksim.timing.simulator import exact_time

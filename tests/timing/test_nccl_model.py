@@ -17,7 +17,7 @@ from blinksim.answers import compare as comparison
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.nccl.files import graph_file, topo_file
-from blinksim.nccl.tuner.tuner import predict
+from blinksim.nccl.tuner.tuner import predict, predict_with
 from blinksim.timing import nccl_model as study
 from blinksim.timing.contest import ceiling_of
 from blinksim.timing.projection_result import Projection
@@ -38,7 +38,7 @@ def test_graph_files_give_nccls_table() -> None:
         same = [c for c in cases if c["topo"] == f"topo/{name}.xml" and c["nnodes"] == nodes]
         case = max(same, key=lambda c: len(c["gpus"]))
         machine = topo_file.read(TESTS / "data" / "nccl_topo" / f"{name}.xml", "nccl")
-        found = study.predict_with(machine, nodes=nodes, graph_file=path)
+        found = predict_with(machine, nodes=nodes, graph_file=path)
         assert [list(channel) for channel in found.ring.channels] == case["ring"]["channels"]
         cells = {f"{r.collective} {r.algorithm} {r.protocol.lower()}": r for r in found.rows}
         assert cells.keys() == case["tuning"].keys()
@@ -59,7 +59,7 @@ def test_a_log_is_compared_with_the_same_channels_as_a_choice(tmp_path: Path) ->
     file = graph_file.read(path)
     size = 2**30
     found = predict(DGX1, multicast=False, graphs=graph_file.graphs_of(file))
-    prediction = study.predict_with(DGX1, graph_file=path)
+    prediction = predict_with(DGX1, graph_file=path)
     assert found.times("allreduce", size) == prediction.times("allreduce", size)
     assert prediction.ring.bw_intra == Fraction("20.738570975401945") * 10**9
 
@@ -67,8 +67,8 @@ def test_a_log_is_compared_with_the_same_channels_as_a_choice(tmp_path: Path) ->
 def test_the_search_agrees_with_a_file_from_real_gpus() -> None:
     folder = TESTS / "data" / "captures" / "h200x8"
     machine = topo_file.read(folder / "topo.xml", "nccl")
-    searched = study.predict_with(machine, multicast=False)
-    read = study.predict_with(machine, multicast=False, graph_file=folder / "graph.xml")
+    searched = predict_with(machine, multicast=False)
+    read = predict_with(machine, multicast=False, graph_file=folder / "graph.xml")
     assert searched.ring == read.ring
     assert searched.tree == read.tree
     assert searched.rows == read.rows
@@ -77,11 +77,11 @@ def test_the_search_agrees_with_a_file_from_real_gpus() -> None:
 def test_a_file_of_other_gpus_is_refused(tmp_path: Path) -> None:
     path = next(path for path in DUMPS if path.name == "dgx1v-4ib.n1.graph.xml")
     with pytest.raises(InputError, match=r"dgx1v-4ib.*members are 0, 1"):
-        study.predict_with(DGX1, ["gpu0", "gpu1"], graph_file=path)
+        predict_with(DGX1, ["gpu0", "gpu1"], graph_file=path)
     empty = tmp_path / "empty.xml"
     empty.write_text('<graphs version="1">\n</graphs>\n')
     with pytest.raises(InputError, match="no ring, tree or NVLS channels"):
-        study.predict_with(DGX1, graph_file=empty)
+        predict_with(DGX1, graph_file=empty)
 
 
 def _choice(machine: Topology, size: int) -> Projection:
@@ -89,7 +89,7 @@ def _choice(machine: Topology, size: int) -> Projection:
 
 
 def test_terms_add_up_and_name_the_choice() -> None:
-    found = study.predict_with(DGX1)
+    found = predict_with(DGX1)
     for size in (1, 2**10, 2**20, 2**30):
         rows = study.projections(found, DGX1, ALLREDUCE, size)
         best = _choice(DGX1, size)

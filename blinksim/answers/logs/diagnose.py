@@ -10,12 +10,12 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from statistics import median
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology, at_rates
 from blinksim.nccl.logs.tests_log import Channels, Row, Run, lacking_adapters, select
 from blinksim.results import Rates, Result, keyed
-from blinksim.textio.text_table import names, table
+from blinksim.textio.text_table import names
 from blinksim.timing.measured.public_tables import SetUpName
 from blinksim.timing.projection_result import guesses, rates_of
 from blinksim.topology.graph import Topology
@@ -37,7 +37,7 @@ from blinksim.units import format_rate, format_size, format_time, in_GBps, parse
 _SHOWN_FROM = 2**20
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 # What a share is of, where a job's log says its steps.
-_STEPS = "the steps"
+STEPS = "the steps"
 # A number as nccl-tests prints it.
 _PLAIN = re.compile(r"-?[0-9]{1,12}(\.[0-9]{0,12})?")
 # A link, rail or direction of two that is down: by which factor a typical fault lowers the bandwidth.
@@ -255,9 +255,8 @@ class Diagnosis(Result):
     @cached_property
     def unlike(self) -> str:
         """The time with links at the rate of `lane`; empty where it is within 10 % of the measured one."""
-        if self.lane is None or math.isclose(time_s := self.lane[-1], self.largest.time_s, rel_tol=0.1):
-            return ""
-        return format_time(time_s)
+        lane, measured_s = self.lane, self.largest.time_s
+        return "" if lane is None or math.isclose(lane[-1], measured_s, rel_tol=0.1) else format_time(lane[-1])
 
     @property
     def resembles(self) -> str:
@@ -292,7 +291,7 @@ class Diagnosis(Result):
         above = sum(max(0.0, time_s - expected_s) for time_s, expected_s, _ in taken)
         found = {"group": runs[0].group, "collective": self.collective.name, "ranks": self.part.ranks}
         found |= {"calls": len(taken), "time_s": measured, "expected_s": expected, "bound_s": bound}
-        whole, of = (runs[0].step_s, _STEPS) if runs[0].step_s else (measured, "the time of these calls")
+        whole, of = (runs[0].step_s, STEPS) if runs[0].step_s else (measured, "the time of these calls")
         verdict = "faster than can be" if self.impossible else "slow" if self.first_behind else ""
         found |= {"above_s": above, "above_share": above / whole, "of": of, "of_s": whole, "verdict": verdict}
         return found | ({"waited_s": runs[0].waited_s, "late": runs[0].late} if runs[0].late else {})
@@ -443,7 +442,7 @@ def diagnose(
     ... ''')
     >>> import blinksim as bs
     >>> print(bs.diagnose("log.txt", "hgx-h200", multicast=False).sentence())
-    allreduce on 8 GPUs of hgx-h200: normal, 359.5 GB/s busbw at 1 GiB, 102 % of expected (337 to 381), 80 % ...
+    allreduce on 8 GPUs of hgx-h200: normal, 359.5 GB/s busbw at 1 GiB, 101 % of expected (339 to 387), 80 % ...
     >>> bs.diagnose(None, "hgx-h200", size="1GiB", busbw=300).first_behind is None
     False
     """
@@ -499,28 +498,6 @@ def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
         ports = [one for one in expectation.part.devices if (one.kind, one.node) == ("nic", 0)]
         named = [str(one.attributes["name"]) for one in ports if "name" in one.attributes]
         yield from lacking_adapters(runs, named, len(named or ports))
-
-
-def jobs_text(jobs: Sequence[Mapping[str, Any]]) -> str:
-    """What `Diagnosis.calls` gives of several groups, and the share of the steps in each log."""
-    lines, cells = list[str](), list[list[str]]()
-    for log in dict.fromkeys(job["log"] for job in jobs):
-        rows = [job for job in jobs if job["log"] == log]
-        # All groups share the steps of their job.
-        above = sum(row["above_s"] for row in rows)
-        whole = rows[0]["of_s"] if rows[0]["of"] == _STEPS else sum(row["of_s"] for row in rows)
-        share = f"{100 * above / whole:.3g} % of {rows[0]['of']}"
-        lines.append(f"{log}: {format_time(above)} above expectation, {share}")
-        if waits := [row for row in rows if row.get("late")]:
-            most = max(waits, key=itemgetter("waited_s"))
-            waited = format_time(sum(row["waited_s"] for row in waits))
-            lines.append(f"  besides, ranks waited {waited} for others, most for that of {most['late']}")
-        for row in rows:
-            times = [format_time(row[key]) for key in ("time_s", "expected_s", "bound_s", "above_s")]
-            whose = [str(row[key]) for key in ("group", "collective", "ranks", "calls")]
-            cells.append([*whose, *times, row["verdict"]])
-    heading = ("group", "collective", "GPUs", "calls", "measured", "expected", "bound", "above", "")
-    return "\n".join((*lines, "", table(heading, cells, left=(0, 1, 8)), ""))
 
 
 def figure(collective: Collective, ranks: int, size: Given, busbw: Given, time: Given) -> Run:

@@ -33,9 +33,9 @@ from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.logs.tests_log import Run, select
+from blinksim.nccl.tuner.tuner import chosen_by
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
-from blinksim.timing.nccl_model import chosen_by
 from blinksim.timing.projection_result import Projection, labelled
 from blinksim.topology.selection import Names
 from blinksim.units import format_size, format_time, whole

@@ -428,8 +428,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     if _JSON.match(data):
         return (_read_json(name, data),)
     drafts, draft, library, adapters = list[_Draft](), _Draft(), "", ""
-    lines = text_files.decode(path, data, _WHAT).split("\n")
-    for number, raw in enumerate(lines, start=1):
+    for number, raw in enumerate(lines := text_files.decode(path, data, _WHAT).split("\n"), start=1):
         line = _TAGS.sub("", raw).strip()
         if match := _NCCL.search(line):
             draft.nccl = library = match.group(1)

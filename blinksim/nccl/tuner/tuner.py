@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 from blinksim import data_files
 from blinksim.errors import InfeasibleError, InputError, one_of
 from blinksim.nccl.families import DIS, FAMILIES, NVB, PATH_TYPES, PXB, PXN, Pattern
-from blinksim.nccl.files.graph_file import Graph, agreed
+from blinksim.nccl.files.graph_file import Graph, agreed, graphs_of as graphs_in, read as read_graph_file
 from blinksim.nccl.search.paths import SWITCH_KIND, Paths, System, systems_of
 from blinksim.nccl.search.search_passes import Rules, search
 from blinksim.topology.cluster import nodes_of
@@ -30,6 +31,8 @@ from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology
 
 DEFAULT_VERSION = "2.28.3"
+# Who takes adapters by name, and by which variable: libfabric's fi_cxi(7), fi_efa(7); over verbs NCCL_IB_HCA.
+_CHOSEN = {"slingshot": ("FI_CXI_DEVICE_NAME", "cxi"), "efa": ("FI_EFA_IFACE", "")}
 PROTOCOLS = ("LL", "LL128", "Simple")
 _PREFIX = "nccl-tuner-"
 
@@ -444,6 +447,27 @@ def in_node(name: str) -> str:
     return re.sub(r"^n[0-9]+\.| port$", "", name)
 
 
+def chosen_by(machine: Topology) -> tuple[str, str]:
+    """The variable that says which adapters to take, and what they are called, before a number."""
+    known = (_CHOSEN[kind] for kind in machine.inter_node_links if kind in _CHOSEN)
+    return next(known, ("NCCL_IB_HCA", "mlx5_"))
+
+
+def without_adapters(machine: Topology, few: Collection[str]) -> tuple[list[str], dict[str, str]]:
+    """Those of a machine's adapters that are named, and by node what is to be set to leave them out.
+
+    NCCL_IB_HCA names those, other variables those that stay.
+    """
+    (variable, stem), told = chosen_by(machine), dict[str, str]()
+    nics, off = [one for one in machine.devices if one.kind == "nic"], variable == "NCCL_IB_HCA"
+    slow = [one.name for one in nics if one.name in few]
+    for node in dict.fromkeys(one.node for one in nics if one.name in few):
+        own = enumerate(one.name for one in nics if one.node == node)
+        taken = [f"{stem}{place}" if stem else in_node(name) for place, name in own if (name in few) == off]
+        told[f"n{node}" if machine.nodes > 1 else "every node"] = f"{variable}={'^=' * off}{','.join(taken)}"
+    return slow, told
+
+
 def predict(
     topology: Topology,
     members: Sequence[str] | None = None,
@@ -532,3 +556,22 @@ def job_of(systems: Sequence[System], ranks: int, constants: Constants, multicas
     adds = all(system.of_kind(SWITCH_KIND) for system in systems) and least >= constants.nvls_least_gpus
     adds = multicast and adds and min(sm) >= 90
     return Job(ranks, first.nnodes, min(sm), len(sm) == 1, first.vendor, first.arch, adds)
+
+
+def predict_with(*asked: Any, graph_file: str | Path | None = None, **how: Any) -> Prediction:
+    """`predict` as asked, with the channels of a graph file where one is given.
+
+    Raises `FileError` if the file cannot be read, `InputError` if it has no channels, or lists other GPUs than the
+    members', as NCCL then fails.
+    """
+    given = graphs_in(read_graph_file(graph_file)) if graph_file is not None else {}
+    if graph_file is not None and not given:
+        raise InputError(f"{graph_file}: has no ring, tree or NVLS channels; NCCL would search as if it were not there")
+    found = predict(*asked, **how, graphs=given)
+    for family, graph in given.items():
+        for number, channel in enumerate(graph.channels):
+            if sorted(channel) != sorted(found.names):
+                listed, members = (", ".join(map(str, sorted(each))) for each in (channel, found.names))
+                lists = f"{graph_file}: {family} channel {number} lists GPUs {listed}"
+                raise InputError(f"{lists}, the members are {members}; NCCL needs each of them once")
+    return found
