@@ -59,7 +59,7 @@ MOST_RANKS = 32
 # lie between these shares of theirs. Between nodes NCCL's own model is as far from one machine as from another:
 # between its outer ones lie 90 to 93 %. Nodes of the same links are nearer: these shares lie beyond each end, by
 # `SIZE_STEPS`.
-ENDS, NODES_ENDS, BEYOND = (0.05, 0.5, 0.95), (0.065, 0.5, 0.935), (0.08, 0.08, 0.2, 0.08, 0.06, 0.06)
+ENDS, NODES_ENDS, BEYOND = (0.05, 0.5, 0.95), (0.065, 0.5, 0.935), (0.08, 0.08, 0.2, 0.08, 0.07, 0.07)
 # Of what a machine takes more than others say of it so much is left so many of `SIZE_STEPS` away: slopes of all
 # machines' ratios against each other, 1,410 pairs, in which the error falls to 0.61, 0.85, 0.95, 0.98 of what it was.
 CARRIED = (1.0, 0.8, 0.5, 0.3, 0.2, 0.2)

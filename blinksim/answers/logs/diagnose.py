@@ -442,7 +442,7 @@ def diagnose(
     ... ''')
     >>> import blinksim as bs
     >>> print(bs.diagnose("log.txt", "hgx-h200", multicast=False).sentence())
-    allreduce on 8 GPUs of hgx-h200: normal, 359.5 GB/s busbw at 1 GiB, 101 % of expected (339 to 387), 80 % ...
+    allreduce on 8 GPUs of hgx-h200: normal, 359.5 GB/s busbw at 1 GiB, 101 % of expected (343 to 380), 80 % ...
     >>> bs.diagnose(None, "hgx-h200", size="1GiB", busbw=300).first_behind is None
     False
     """
