@@ -161,7 +161,8 @@ class Exported:
         Variables and their values, in which ``{file}`` is where the file went, and ``{folder}`` the folder of
         it.
     proof : tuple of str
-        What shows that the runtime uses it.
+        What shows that the runtime uses it; ``{file}`` and ``{folder}`` as above, ``{python}`` the file's name as
+        Python writes it.
     notes : tuple of str
         What to know.
     caution : str

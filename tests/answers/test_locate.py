@@ -479,7 +479,7 @@ def test_two_faults_that_explain_logs_better_than_any_single_one(slow: tuple[int
 
 def test_halves_that_are_both_slow_may_be_two_faults() -> None:
     """One of each half, or a rig that is slow as a whole: nobody can tell."""
-    found = bs.locate(BOX, [box((0, 2, 4, 6), 1.4), box((1, 3, 5, 7), 1.4)])
+    found = bs.locate(BOX, [box((0, 2, 4, 6), 1.35), box((1, 3, 5, 7), 1.35)])
     assert (found.status, found.explained) == (5, True)
     assert "do not say whether by a fault" in found.sentence()
     for both in found.pairs:
