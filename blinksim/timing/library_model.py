@@ -301,8 +301,8 @@ class Library(TimingModel):
 
         details: ``left_out``, the adapters, and ``set``, by node what leaves them out.
         """
-        guessed = catalogued(self.machine) or self.machine.device(self.machine.members[0]).library not in _LED
-        weak = () if guessed else chain(*(names for names, _ in behind(at_nominal(self.machine))))
+        untold = catalogued(self.machine) or self.machine.device(self.machine.members[0]).library not in _LED
+        weak = () if untold else chain(*(names for names, _ in behind(at_nominal(self.machine))))
         slow, told = without_adapters(self.machine, {*weak})
         question = replace(self.question, edits=(*self.question.edits, *(f"without {name}" for name in slow)))
         found: list[Projection | None] = [None] * len(sizes)
