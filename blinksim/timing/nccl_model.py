@@ -105,24 +105,18 @@ class NcclTuner(TimingModel):
         model = copy(self)
         model.machine, model.nodes = machine, None if one is question else question.nodes
         model._searched = None
-        model.known = self._planned_with(one, machine)
-        return model, machine
-
-    def _planned_with(self, question: Question, machine: Topology) -> Topology | None:
-        """What NCCL takes a machine for, if it is not as it is.
-
-        It does not know what a file says of links, and takes a port to the network for as quick as it is sold:
-        cables with errors and full switches do not show there.
-        """
-        known, planned = machine, question
-        if question.rates not in (None, *get_args(RatesName)):
-            planned = self.at_its_rates(replace(question, rates=None))
+        # NCCL does not know what a file says of links, and takes a port to the network for as quick as it is sold:
+        # cables with errors and full switches do not show there.
+        known, planned = machine, one
+        if one.rates not in (None, *get_args(RatesName)):
+            planned = self.at_its_rates(replace(one, rates=None))
             known = replace(planned.whole(), members=machine.members, relays=())
         if (new := as_sold(planned, machine.nodes)) != planned:
             node, sold = known.device_nodes, new.whole()
             ends = zip(node[known.link_columns.src], node[known.link_columns.dst], known.links, sold.links, strict=True)
             known = replace(known, links=tuple(port if out != into else link for out, into, link, port in ends))
-        return None if known is machine else known
+        model.known = None if known is machine else known
+        return model, machine
 
     def check(self, question: Question) -> None:
         if question.relays not in (None, NONE):
