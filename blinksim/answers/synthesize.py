@@ -30,10 +30,9 @@ from blinksim.errors import InfeasibleError, InputError, each_of
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Rates, Result, keyed
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
-from blinksim.schedule.loads import rate
+from blinksim.schedule.loads import Paths, rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule, abilities_used, as_schedule
 from blinksim.schedule.verify import Verdict, verify
-from blinksim.timing.alpha_beta import Paths
 from blinksim.timing.contest import Contest, said_once, with_least_time
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection

@@ -671,6 +671,50 @@ def step_row(topology: Topology, use: LinkUse, share: float, messages: Ints) -> 
     return load, alpha, each, most
 
 
+class Paths:
+    """The hops of a forest, for longest paths.
+
+    order: of sends, by how many others each waits for in a row, then by chunk; bounds: where each of these
+    numbers begins, and the end. source, target: of every send, places, each a chunk on a device.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.places = schedule.chunks * len(schedule.topology.devices)
+        chunk = schedule.chunk.astype(np.int64) * len(schedule.topology.devices)
+        self.source, self.target = chunk + schedule.src, chunk + schedule.dst
+        if self.places > 2 * schedule.sends:
+            # Most chunks of an alltoall pass a few devices only: number the places that are passed.
+            passed, numbers = np.unique(np.concatenate((self.source, self.target)), return_inverse=True)
+            self.places, (self.source, self.target) = len(passed), numbers.reshape(2, -1)
+        level = np.zeros(schedule.sends, dtype=np.int32)
+        deep, read = np.zeros((2, self.places), dtype=np.int32)
+        steps = np.flatnonzero(np.diff(schedule.step, prepend=-1)).tolist()
+        for first, end in pairwise([*steps, schedule.sends]):
+            came, reached = self.source[first:end], self.target[first:end]
+            # What arrives where others were read before, or are now, must not come before these.
+            now = level[first:end]
+            now[:] = deep[came]
+            np.maximum.at(read, came, now)
+            while (now < read[reached]).any():
+                np.maximum(now, read[reached], out=now)
+                np.maximum.at(read, came, now)
+            np.maximum.at(deep, reached, now + 1)
+        self.order = np.lexsort([few.astype(np.min_scalar_type(few.max(initial=0))) for few in (schedule.chunk, level)])
+        self.source, self.target = self.source[self.order], self.target[self.order]
+        self.bounds = [*np.flatnonzero(np.diff(level[self.order], prepend=-1)).tolist(), schedule.sends]
+        # A chain: every send goes on from where the one before it arrived.
+        self.single = len(self.bounds) > schedule.sends and np.array_equal(self.source[1:], self.target[:-1])
+
+    def longest(self, seconds: Floats) -> float:
+        """The longest path of one piece of any chunk, by the seconds of every send, in `order`."""
+        if self.single:
+            return float(seconds.sum())
+        came = np.zeros(self.places)
+        for first, end in pairwise(self.bounds):
+            np.maximum.at(came, self.target[first:end], came[self.source[first:end]] + seconds[first:end])
+        return float(came.max(initial=0))
+
+
 def worth_it(topology: Topology, collective: Collective, sends: int, every_pair: bool) -> bool:
     """Whether a schedule has many sends, and its rounds few routes. every_pair: each rank sends to every other."""
     if collective.data is not None or sends <= _MANY_SENDS:
@@ -803,7 +847,10 @@ def _by_nodes(alike: NodeGroup, kind: Ints, times: Ints) -> tuple[Callable[[Ints
     (own, of, place), (_, many, nodes), between = alike.links, times.shape, times[0].sum(axis=1)
     width, fabric = own.shape[1], len(of) - own.size
     # Nodes that are so equally often do the same.
-    few, number = np.unique(times.reshape(-1, nodes), axis=1, return_inverse=True)
+    rows = np.ascontiguousarray(times.reshape(-1, nodes).T)
+    sort = rows.view((np.void, rows.itemsize * rows.shape[1]))
+    _, first, number = np.unique(sort, return_index=True, return_inverse=True)
+    few = rows[first].T
 
     def placed(start: Ints, links: Ints) -> Total:
         host, kinds = of[links], np.repeat(kind, np.diff(start))

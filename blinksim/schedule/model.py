@@ -328,9 +328,11 @@ class Builder:
         """
         if isinstance(share, float):
             raise InputError(f"a share of {share} is not exact; give Fraction(1, 3), or text such as '1/3'")
-        none = InputError(f"{share!r:.60} is not a share; give Fraction(1, 3), or text such as '1/3'")
-        with blamed_on(lambda _: none, (TypeError, ValueError, ZeroDivisionError)):
-            self._shares.append(Fraction(share))
+        if not isinstance(share, Fraction):
+            none = InputError(f"{share!r:.60} is not a share; give Fraction(1, 3), or text such as '1/3'")
+            with blamed_on(lambda _: none, (TypeError, ValueError, ZeroDivisionError)):
+                share = Fraction(share)
+        self._shares.append(share)
         self._origin.append(origin)
         self._target.append(target)
         return len(self._shares) - 1
@@ -372,7 +374,7 @@ class Builder:
         none, routes = np.zeros(0, dtype=np.int64), (self._route_lengths, self._route_links)
         lengths, links = (np.concatenate([none, *parts]) for parts in routes)
         what = self.topology, self.collective, self.algorithm, self.form
-        shares = np.array([int(share * den) for share in self._shares], dtype=np.int64), den
+        shares = np.array([share.numerator * (den // share.denominator) for share in self._shares], dtype=np.int64), den
         sends = [np.concatenate(column) if column else np.zeros(0, np.int32) for column in self._columns]
         start = np.concatenate([[0], np.cumsum(lengths)])
         return of_sends(what, shares, (np.array(self._origin), np.array(self._target)), sends, (start, links))

@@ -396,7 +396,7 @@ class _Forest:
         each, self.longest = starts.overheads(routes, len(shared.rate), messages[routes])
         self.each = each / many
 
-        self.uses, self.paths = loads.RouteUses.of(spread, shared), Paths(base)
+        self.uses, self.paths = loads.RouteUses.of(spread, shared), loads.Paths(base)
         uses, order = self.uses, self.paths.order
         self.pace = uses.part / shared.rates[uses.resource]
         route = np.repeat(np.arange(len(spread.count)), spread.count)
@@ -419,7 +419,8 @@ class _Forest:
     def queues(self) -> list[list[tuple[Any, ...]]]:
         """The messages of every level at the resources where they start, and at their others, by resource.
 
-        The place of each among the sends of the level, seconds for a byte and of starts, and the resource.
+        The place of each among the sends of the level, seconds for a byte and of starts; and the resources,
+        where each begins, and which of them every message is at.
         """
         found, uses = list[list[tuple[Any, ...]]](), self.uses
         # Numbers of few bits are sorted several times as fast.
@@ -429,8 +430,11 @@ class _Forest:
             order = np.argsort(resource[entry], kind="stable")
             send, entry = send[order], entry[order]
             starts = self.over[entry] * self.images[first:end][send]
-            every, leaves = (send, self.pace[entry], starts, resource[entry]), self.leaves[entry]
-            found.append([tuple(column[stage] for column in every) for stage in (leaves, ~leaves)])
+            every, leaves = (send, self.pace[entry], starts), self.leaves[entry]
+            found.append([])
+            for stage in (leaves, ~leaves):
+                queue = np.unique(resource[entry[stage]], return_index=True, return_inverse=True)
+                found[-1].append((*(column[stage] for column in every), queue))
         return found
 
     def round(self, size: float) -> float:
@@ -442,9 +446,9 @@ class _Forest:
         for (first, end), queues in zip(pairwise(paths.bounds), self.queues, strict=True):
             begin, moved = came[paths.source[first:end]], size * self.share[first:end]
             # A message comes to the others of its resources when it has started.
-            for later, (send, pace, starts, resource) in enumerate(queues):
+            for later, (send, pace, starts, queue) in enumerate(queues):
                 begin = begin + later * self.alphas[first:end]
-                served = _served(resource, begin[send], pace * moved[send] + starts, busy)
+                served = _served(queue, begin[send], pace * moved[send] + starts, busy)
                 np.maximum.at(begin, send, served)
             np.maximum.at(came, paths.target[first:end], begin + passing[first:end])
         return max(float(came.max(initial=0)), self.lag + size * self.aside)
@@ -486,67 +490,26 @@ class _Forest:
         return Cost(terms, self.name(worst), held, self.steps, count)
 
 
-def _served(resource: Ints, ready: Floats, hold: Floats, busy: Floats) -> Floats:
+def _served(queue: tuple[Ints, Ints, Ints], ready: Floats, hold: Floats, busy: Floats) -> Floats:
     """When each message begins at its resource (seconds): first come, first served, of equal ones the first.
 
-    resource: ascending. ready, hold: seconds from which on it waits, and for which it holds the resource.
-    busy (2, resources): until when each is busy with the messages before these, and for how long in all; then
-    with these too.
+    queue: the resources, ascending, where each begins, and which of them every message is at. ready, hold:
+    seconds from which on it waits, and for which it holds the resource. busy (2, resources): until when each is
+    busy with the messages before these, and for how long in all; then with these too.
     """
-    new, (until, work) = np.diff(resource, prepend=-1) != 0, busy
+    (used, first, number), (until, work) = queue, busy
     # Rounding must not decide who of those that are ready at once is the first.
     about, order = ready.round(12), np.arange(len(ready))
-    if ((about[1:] < about[:-1]) & ~new[1:]).any():
-        order = np.lexsort((about, resource))
+    if ((about[1:] < about[:-1]) & (number[1:] == number[:-1])).any():
+        order = np.lexsort((about, number))
         ready, hold = ready[order], hold[order]
     # What is ready before others came waits at most for all that went before.
-    came = ready + np.minimum(np.maximum(until[resource] - ready, 0.0), work[resource])
-    before, number = np.cumsum(hold) - hold, np.cumsum(new) - 1
-    before -= before[new][number]
+    came = ready + np.minimum(np.maximum(until[used][number] - ready, 0.0), work[used][number])
+    before = np.cumsum(hold) - hold
+    before -= before[first][number]
     # The running maximum of each resource, all lifted above those of the ones before.
     lift = number * (came.max(initial=0) + before.max(initial=0))
     begin: Floats = np.maximum.accumulate(came - before + lift) - lift + before
-    np.maximum.at(until, resource, begin + hold)
-    np.add.at(work, resource, hold)
+    until[used] = np.maximum(until[used], np.maximum.reduceat(begin + hold, first))
+    np.add.at(work, used[number], hold)
     return scattered(order, begin, len(order), 0.0)
-
-
-class Paths:
-    """The hops of a forest, for longest paths.
-
-    order: of sends, by how many others each waits for in a row, then by chunk; bounds: where each of these
-    numbers begins, and the end. source, target: of every send, places, each a chunk on a device.
-    """
-
-    def __init__(self, schedule: Schedule) -> None:
-        chunk = schedule.chunk.astype(np.int64) * len(schedule.topology.devices)
-        # Most chunks of an alltoall pass a few devices only: number the places that are passed.
-        passed, numbers = np.unique(np.concatenate((chunk + schedule.src, chunk + schedule.dst)), return_inverse=True)
-        self.places, (self.source, self.target) = len(passed), numbers.reshape(2, -1)
-        level = np.zeros(schedule.sends, dtype=np.int32)
-        deep, read = np.zeros((2, self.places), dtype=np.int32)
-        steps = np.flatnonzero(np.diff(schedule.step, prepend=-1)).tolist()
-        for first, end in pairwise([*steps, schedule.sends]):
-            came, reached = self.source[first:end], self.target[first:end]
-            # What arrives where others were read before, or are now, must not come before these.
-            now = level[first:end]
-            now[:] = deep[came]
-            np.maximum.at(read, came, now)
-            while (now < read[reached]).any():
-                np.maximum(now, read[reached], out=now)
-                np.maximum.at(read, came, now)
-            np.maximum.at(deep, reached, now + 1)
-        self.order = np.lexsort((chunk, level))
-        self.source, self.target = self.source[self.order], self.target[self.order]
-        self.bounds = [*np.flatnonzero(np.diff(level[self.order], prepend=-1)).tolist(), schedule.sends]
-        # A chain: every send goes on from where the one before it arrived.
-        self.single = len(self.bounds) > schedule.sends and np.array_equal(self.source[1:], self.target[:-1])
-
-    def longest(self, seconds: Floats) -> float:
-        """The longest path of one piece of any chunk, by the seconds of every send, in `order`."""
-        if self.single:
-            return float(seconds.sum())
-        came = np.zeros(self.places)
-        for first, end in pairwise(self.bounds):
-            np.maximum.at(came, self.target[first:end], came[self.source[first:end]] + seconds[first:end])
-        return float(came.max(initial=0))

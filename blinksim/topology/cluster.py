@@ -124,7 +124,7 @@ def nodes_of(topology: Topology, members: Sequence[str]) -> list[list[int]]:
     own = members is topology.members
     places = topology.member_places if own else [topology.index[topology.device(name).name] for name in members]
     nodes = topology.device_nodes[places].tolist()
-    return list(grouped((node, rank) for rank, node in enumerate(nodes)).values())
+    return list(grouped(zip(nodes, range(len(nodes)), strict=True)).values())
 
 
 def links_by_name(topology: Topology, host: int, links: Iterable[int]) -> dict[LinkName, int]:

@@ -280,7 +280,8 @@ class Topology(Tabular):
 
     def selected(self) -> Topology:
         """This topology if it is what `select` gives, else its part with its default members and links."""
-        whole = not {device.name for device in self.devices if device.holds} <= set(self.members)
+        # All members hold, and each is there once.
+        whole = sum(device.holds for device in self.devices) > len(self.members)
         return self.select() if whole or set(self.default_links()) != set(self.link_classes) else self
 
     def pruned(self) -> Topology:

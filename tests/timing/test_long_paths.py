@@ -8,8 +8,8 @@ from strategies import topologies
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
+from blinksim.schedule import loads
 from blinksim.schedule.model import Schedule
-from blinksim.timing import alpha_beta
 from blinksim.topology.graph import Topology
 
 
@@ -51,7 +51,7 @@ def brute_force(schedule: Schedule, seconds: list[float]) -> float:
 @given(schedule=relays_of_pieces(), seed=st.integers(0, 9))
 def test_the_longest_path_is_the_longest_of_all(schedule: Schedule, seed: int) -> None:
     seconds = np.random.default_rng(seed).integers(1, 9, schedule.sends) / 8
-    paths = alpha_beta.Paths(schedule)
+    paths = loads.Paths(schedule)
     assert sorted(paths.order.tolist()) == [*range(schedule.sends)]
     # Sums of eighths are exact in any order.
     assert paths.longest(seconds[paths.order]) == brute_force(schedule, seconds.tolist())

@@ -127,7 +127,7 @@ def _round_robin(groups: Sequence[Ints], pieces: Sequence[Sequence[Piece]]) -> l
         positions = occurrences(np.array([member for member, *_ in own], dtype=np.int64)).tolist()
         for number, (position, piece) in enumerate(zip(positions, own, strict=True)):
             jobs += [(position, host, host * len(own) + number, piece) for host in group.tolist()]
-    return sorted(jobs, key=lambda job: job[:3])
+    return sorted(jobs)
 
 
 @dataclass(frozen=True)

@@ -41,10 +41,10 @@ from blinksim.machines import MachineLike, Question, as_topology, at_nominal, pr
 from blinksim.nccl.logs import tests_log
 from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
 from blinksim.nccl.tuner.tuner import COLLECTIVES, Prediction, nearest, predict
-from blinksim.schedule.loads import Resources, RouteUses, resource_loads, resources, single_routes
+from blinksim.schedule.loads import Paths, Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_table import count
-from blinksim.timing.alpha_beta import Paths, Starts, crossed, step_kinds
+from blinksim.timing.alpha_beta import Starts, crossed, step_kinds
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.public_tables import SetUpName
 from blinksim.timing.measured_constants import NVLS
