@@ -636,12 +636,13 @@ class Outline:
         """Load per step; rounds one after another that send the same are one step that comes again."""
         parts = lcm(*(use.parts for use in self.uses))
         rows, times, channels = list[tuple[Floats, ...]](), list[int](), list[int]()
+        alltoall = self.collective.name == "alltoall"
         # A ring that gathers what it has reduced goes on with the same step.
         pairs = groupby(zip(self.rounds, self.uses, strict=True), lambda pair: (pair[0].exchange, pair[0].message))
         for (one, use), *more in (list(alike) for _, alike in pairs):
-            # A chunk is divided into as many parts as its most divided route needs. Chunks of an alltoall
-            # take one route only, all others every sort of route.
-            messages = use.started if self.collective.name == "alltoall" else use.pieces * (parts // use.parts)
+            # A chunk is divided into as many parts as its most divided route needs, as others take every sort
+            # of route. Of an alltoall's, which take one only, some go whole over each of the equal ways.
+            messages = -(-use.pieces // use.parts) if alltoall else use.pieces * (parts // use.parts)
             rows.append(step_row(self._part[0], use, float(one.message), messages))
             times.append(one.times + sum(other.times for other, _ in more))
             channels.append(one.channels)
@@ -674,34 +675,19 @@ def step_row(topology: Topology, use: LinkUse, share: float, messages: Ints) -> 
 class Paths:
     """The hops of a forest, for longest paths.
 
-    order: of sends, by how many others each waits for in a row, then by chunk; bounds: where each of these
-    numbers begins, and the end. source, target: of every send, places, each a chunk on a device.
+    order: of sends, their `turns`; bounds: where each step begins, and the end. source, target: of every
+    send, places, each a chunk on a device.
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self.places = schedule.chunks * len(schedule.topology.devices)
-        chunk = schedule.chunk.astype(np.int64) * len(schedule.topology.devices)
-        self.source, self.target = chunk + schedule.src, chunk + schedule.dst
+        self.order, devices = schedule.turns, len(schedule.topology.devices)
+        self.places, chunk = schedule.chunks * devices, schedule.chunk.astype(np.int64)[self.order] * devices
+        self.source, self.target = (chunk + ends[self.order] for ends in (schedule.src, schedule.dst))
         if self.places > 2 * schedule.sends:
             # Most chunks of an alltoall pass a few devices only: number the places that are passed.
             passed, numbers = np.unique(np.concatenate((self.source, self.target)), return_inverse=True)
             self.places, (self.source, self.target) = len(passed), numbers.reshape(2, -1)
-        level = np.zeros(schedule.sends, dtype=np.int32)
-        deep, read = np.zeros((2, self.places), dtype=np.int32)
-        steps = np.flatnonzero(np.diff(schedule.step, prepend=-1)).tolist()
-        for first, end in pairwise([*steps, schedule.sends]):
-            came, reached = self.source[first:end], self.target[first:end]
-            # What arrives where others were read before, or are now, must not come before these.
-            now = level[first:end]
-            now[:] = deep[came]
-            np.maximum.at(read, came, now)
-            while (now < read[reached]).any():
-                np.maximum(now, read[reached], out=now)
-                np.maximum.at(read, came, now)
-            np.maximum.at(deep, reached, now + 1)
-        self.order = np.lexsort([few.astype(np.min_scalar_type(few.max(initial=0))) for few in (schedule.chunk, level)])
-        self.source, self.target = self.source[self.order], self.target[self.order]
-        self.bounds = [*np.flatnonzero(np.diff(level[self.order], prepend=-1)).tolist(), schedule.sends]
+        self.bounds = [*np.flatnonzero(np.diff(schedule.step, prepend=-1)).tolist(), schedule.sends]
         # A chain: every send goes on from where the one before it arrived.
         self.single = len(self.bounds) > schedule.sends and np.array_equal(self.source[1:], self.target[:-1])
 
@@ -732,14 +718,13 @@ _MOST_PAIRS = 20_000
 class LinkUse:
     """What messages that run together put on links: those in the same place of nodes that send alike are one.
 
-    units: on every link, where a message has `parts` of them. started: how many start there. pieces: how many
-    of their `parts` do. alpha: seconds of latency and overhead of the slowest that crosses it. cell (L):
-    which of these each link of the topology is; those of a node follow each other.
+    units: on every link, where a message has `parts` of them. pieces: how many parts start there. alpha:
+    seconds of latency and overhead of the slowest that crosses it. cell (L): which of these each link of the
+    topology is; those of a node follow each other.
     """
 
     units: Ints
     parts: int
-    started: Ints
     pieces: Ints
     alpha: Floats
     cell: Ints
@@ -747,12 +732,11 @@ class LinkUse:
     def on(self, links: Ints | slice = slice(None)) -> LinkUse:
         """Of these links, one by one."""
         one = self.cell[links]
-        messages = self.started[one], self.pieces[one], self.alpha[one]
-        return LinkUse(self.units[one], self.parts, *messages, np.arange(len(one)))
+        return LinkUse(self.units[one], self.parts, self.pieces[one], self.alpha[one], np.arange(len(one)))
 
     def kinds(self, own: Ints) -> Ints:
         """Of every node a number that those with equal loads share. own (node, place): their links."""
-        columns = np.stack((self.units, self.started, self.pieces, self.alpha.view(np.int64)))
+        columns = np.stack((self.units, self.pieces, self.alpha.view(np.int64)))
         first, which = np.unique(self.cell[own[:, 0]], return_inverse=True)
         held = [columns[:, one : one + own.shape[1]].tobytes() for one in first.tolist()]
         return np.array([held.index(one) for one in held])[which]
@@ -836,7 +820,7 @@ def _uses(topology: Topology, src: Ints, dst: Ints, place: Callable[[Ints, Ints]
         alpha = np.zeros(len(units))
         for seconds in distinct(alphas):
             alpha[total(slowest == seconds) > 0] = seconds
-        return LinkUse(units, parts, total(begins), total(weight * begins), alpha, cell)
+        return LinkUse(units, parts, total(weight * begins), alpha, cell)
 
     divided = use(several)
     return divided, divided if several is single else use(single)
@@ -850,7 +834,6 @@ def _by_nodes(alike: NodeGroup, kind: Ints, times: Ints) -> tuple[Callable[[Ints
     rows = np.ascontiguousarray(times.reshape(-1, nodes).T)
     sort = rows.view((np.void, rows.itemsize * rows.shape[1]))
     _, first, number = np.unique(sort, return_index=True, return_inverse=True)
-    few = rows[first].T
 
     def placed(start: Ints, links: Ints) -> Total:
         host, kinds = of[links], np.repeat(kind, np.diff(start))
@@ -859,7 +842,7 @@ def _by_nodes(alike: NodeGroup, kind: Ints, times: Ints) -> tuple[Callable[[Ints
         def total(amount: npt.NDArray[Any]) -> Ints:
             found = np.bincount(place[links[away]], amount[away] * between[kinds[away]], fabric).astype(np.int64)
             model = np.bincount(cell[~away], amount[~away], 2 * many * width).astype(np.int64)
-            return np.concatenate([found, (few.T @ model.reshape(-1, width)).ravel()])
+            return np.concatenate([found, (rows[first] @ model.reshape(-1, width)).ravel()])
 
         return total
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError, blamed_on
-from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, places, scattered
+from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, occurrences, places, scattered
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count, names
@@ -203,6 +203,22 @@ class Schedule(Tabular):
         return self.topology.member_places.astype(np.int32)
 
     @cached_property
+    def turns(self) -> Ints:
+        """The sends of a forest in the order in which ports serve what is ready at once: by step, then by chunk.
+
+        Where every rank is a root, all children of a root would send to it together, and then all of the next.
+        So in every step the first child of each root sends before the second one of any. A switch that adds
+        needs all at once.
+        """
+        devices, child = self.topology.devices, np.zeros(self.sends, dtype=np.int64)
+        if not self.collective.rooted:
+            summed = (self.op == REDUCE) & np.array([device.holds for device in devices])[self.dst]
+            child = np.where(summed, occurrences(self.chunk.astype(np.int64) * len(devices) + self.dst), 0)
+        # Numbers of few bits are sorted several times as fast.
+        keys = (key.astype(np.min_scalar_type(key.max(initial=0))) for key in (self.chunk, child, self.step))
+        return np.lexsort([*keys])
+
+    @cached_property
     def token_class(self) -> Ints:
         """Of a dispatch or combine, the number of each chunk in `Routing.classes`; -1 for tokens that it has not."""
         ends = self.origin.astype(np.int64), self.target.astype(np.int64)
@@ -328,11 +344,9 @@ class Builder:
         """
         if isinstance(share, float):
             raise InputError(f"a share of {share} is not exact; give Fraction(1, 3), or text such as '1/3'")
-        if not isinstance(share, Fraction):
-            none = InputError(f"{share!r:.60} is not a share; give Fraction(1, 3), or text such as '1/3'")
-            with blamed_on(lambda _: none, (TypeError, ValueError, ZeroDivisionError)):
-                share = Fraction(share)
-        self._shares.append(share)
+        said = "is not a share; give Fraction(1, 3), or text such as '1/3'"
+        with blamed_on(lambda _: InputError(f"{share!r:.60} {said}"), (TypeError, ValueError, ZeroDivisionError)):
+            self._shares.append(Fraction(share))
         self._origin.append(origin)
         self._target.append(target)
         return len(self._shares) - 1

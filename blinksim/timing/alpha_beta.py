@@ -430,11 +430,9 @@ class _Forest:
             order = np.argsort(resource[entry], kind="stable")
             send, entry = send[order], entry[order]
             starts = self.over[entry] * self.images[first:end][send]
-            every, leaves = (send, self.pace[entry], starts), self.leaves[entry]
-            found.append([])
-            for stage in (leaves, ~leaves):
-                queue = np.unique(resource[entry[stage]], return_index=True, return_inverse=True)
-                found[-1].append((*(column[stage] for column in every), queue))
+            unique = partial(np.unique, return_index=True, return_inverse=True)
+            at, stages = resource[entry], (self.leaves[entry], ~self.leaves[entry])
+            found.append([(send[one], self.pace[entry[one]], starts[one], unique(at[one])) for one in stages])
         return found
 
     def round(self, size: float) -> float:

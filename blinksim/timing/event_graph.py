@@ -145,7 +145,7 @@ def event_graph(schedule: Schedule, options: Options = Options()) -> ScheduleGra
     shared, links = resources(schedule.topology), schedule.topology.links
     devices = schedule.topology.devices
     # Who sends several messages in a step begins with the first that the schedule has.
-    order = np.argsort(schedule.chunk if schedule.form == "forest" else np.zeros(schedule.sends), kind="stable")
+    order = schedule.turns if schedule.form == "forest" else np.arange(schedule.sends)
     place = np.argsort(order)
 
     # One row for each resource along the route of every send. position: of the send in `order`.

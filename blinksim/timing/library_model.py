@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, wraps
-from itertools import chain, starmap
+from itertools import chain, compress, starmap
 from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar, cast, get_args
@@ -537,7 +537,11 @@ class Library(TimingModel):
             by = "the links"
             times = [found.time_s for found in models]
             # It sends as over ports that carry what they are sold for, and waits for those that do not.
-            held = models[0].details.get("busy_by_class", {})
+            node, sent = new.device_nodes, models[0]
+            # Chains and trees send their bytes over the ports of all nodes.
+            ports = map(attrgetter("kind"), compress(new.links, node[new.ends[0]] != node[new.ends[1]]))
+            busy = dict.fromkeys(ports, sent.terms[-1].time_s / sent.time_s)
+            held = sent.details.get("busy_by_class", busy)
             rest = 1 - max(held.values(), default=1.0)
             for now, old in zip(here.links, new.links, strict=True):
                 waits = rest + held.get(old.kind, 0.0) * float(old.bandwidth / now.bandwidth)

@@ -110,3 +110,12 @@ def test_a_ring_of_hundreds_takes_what_its_formula_says() -> None:
     assert isinstance(found.timed, Outline)
     assert cost(found.timed.step_loads, 2**30, whole_messages=True).time_s == pytest.approx(expected, rel=1e-9)
     assert expected - 511 * alpha < cost(found, 2**30).time_s <= expected
+
+
+@pytest.mark.parametrize(("machine", "few", "many"), [("p5", 44, 48), ("aurora", 24, 32)])
+def test_more_ranks_cost_their_messages_and_no_more(machine: str, few: int, many: int) -> None:
+    """Whether its sends are written out or not, a direct alltoall of small blocks grows with the number of ranks."""
+    times = [
+        bs.rank(bs.load(machine, nodes=n), "alltoall", "64KiB", algorithms="direct").best.time_s for n in (few, many)
+    ]
+    assert 1 < times[1] / times[0] < many / few

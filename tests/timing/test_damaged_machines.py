@@ -384,3 +384,16 @@ def test_lost_links_lengthen_only_their_part_of_a_published_time() -> None:
     for figure in ("interval_low_s", "time_s", "interval_high_s"):
         times = [one.time_s if figure == "time_s" else one.details[figure] for one in found]
         assert all(richer < poorer for richer, poorer in pairwise(times)), (figure, times)
+
+
+def test_a_library_without_a_model_waits_for_a_slow_port() -> None:
+    """Chains and trees send a node's bytes over all of its ports: at 0.1 of 25 GB/s an eighth of them take seconds."""
+    ports = [("n3", 12.5), ("n3", 0.1), ("n0", 0.1)]
+    edits = [(), *((f"degrade {node}.nic2-fabric bandwidth={rate}GB/s",) for node, rate in ports)]
+    parts = [bs.load("aurora", nodes=16, edits=edit) for edit in edits]
+    times = [bs.project(part, "allreduce", "2GB").time_s for part in parts]
+    assert times[0] < times[1] < 1.25 * times[0]
+    # Which node it is does not matter.
+    assert times[2] == pytest.approx(times[3])
+    alone = 2 * 2e9 * 15 / 16 / 8 / 0.1e9
+    assert alone < times[2] < 3 * alone

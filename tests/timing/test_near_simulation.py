@@ -93,3 +93,13 @@ def test_steps_of_whole_messages_add_up() -> None:
     assert (whole.pieces, best.steps) == (1, whole.steps)
     assert best.time_s < whole.time_s / 2.5
     assert sum(term.time_s for term in best.terms) == pytest.approx(best.time_s)
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "hgx-b300", "mi300x", "hgx-h800"])
+@pytest.mark.parametrize("model", ["alpha-beta", "simulate"])
+def test_a_reducescatter_is_an_allgather_that_runs_backwards(machine: str, model: str) -> None:
+    """Trees of the same links, the last hops first: what fills one pipeline drains the other."""
+    part = bs.load(machine, nodes=2)
+    ways = [bs.project(part, one, "1GiB", model=model, algorithm="packed") for one in ("allgather", "reducescatter")]
+    gathered, scattered = (way.time_s for way in ways)
+    assert scattered == pytest.approx(gathered, rel=0.06)
