@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError, blamed_on
-from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, occurrences, places, scattered
+from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, places, scattered
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.textio.text_table import count, names
@@ -207,13 +207,13 @@ class Schedule(Tabular):
         """The sends of a forest in the order in which ports serve what is ready at once: by step, then by chunk.
 
         Where every rank is a root, all children of a root would send to it together, and then all of the next.
-        So in every step the first child of each root sends before the second one of any. A switch that adds
-        needs all at once.
+        So in every step the device after each root sends before the one after that. A switch that adds needs
+        all at once.
         """
         devices, child = self.topology.devices, np.zeros(self.sends, dtype=np.int64)
         if not self.collective.rooted:
             summed = (self.op == REDUCE) & np.array([device.holds for device in devices])[self.dst]
-            child = np.where(summed, occurrences(self.chunk.astype(np.int64) * len(devices) + self.dst), 0)
+            child = np.where(summed, (self.src - self.dst) % len(devices), 0)
         # Numbers of few bits are sorted several times as fast.
         keys = (key.astype(np.min_scalar_type(key.max(initial=0))) for key in (self.chunk, child, self.step))
         return np.lexsort([*keys])
