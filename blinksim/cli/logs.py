@@ -274,19 +274,19 @@ def _show_diagnosis(
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}"
         facts.append(("could be", told))
     click.echo("\n".join(labelled(facts)))
-    machine, name = command_line(question), found.collective.name
+    machine, nodes = command_line(question), typed_options(question, "nodes")
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
         question = replace(question, members=",".join(found.part.members))
-    again, asked = typed_options(options, "in_place", "nccl_version", "set_up"), command_line(question, name)
+    again, name = typed_options(options, "in_place", "nccl_version", "set_up"), found.collective.name
     # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
     ways = (
-        (found.wrong, f"locate {typed(str(question.machine))}{typed_options(question, 'nodes')} --plan"),
-        (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}"),
-        (found.impossible, f"diagnose {log} --machine topo.xml"),
+        (found.wrong, f"locate {typed(str(question.machine))}{nodes} --plan"),
+        (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}{nodes}"),
+        (found.impossible, "topo list"),
         (not found.judged, f"expect {machine} --collective {name}"),
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
-        (not found.as_expected, f"bound {asked} --losses"),
-        (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"advise {asked}{nvls}"),
+        (not found.as_expected, f"bound {command_line(question, name)} --losses"),
+        (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"advise {command_line(question, name)}{nvls}"),
         (True, f"calibrate {log} --machine {machine}{nvls} -o rates.yaml"),
     )
     click.echo(f"next: blinksim {next(command for fits, command in ways if fits)}")

@@ -210,10 +210,9 @@ class Schedule(Tabular):
         So in every step the device after each root sends before the one after that. A switch that adds needs
         all at once.
         """
-        devices, child = self.topology.devices, np.zeros(self.sends, dtype=np.int64)
-        if not self.collective.rooted:
-            summed = (self.op == REDUCE) & np.array([device.holds for device in devices])[self.dst]
-            child = np.where(summed, (self.src - self.dst) % len(devices), 0)
+        summed = (self.op == REDUCE) & np.array([device.holds for device in self.topology.devices])[self.dst]
+        distance = (self.src - self.dst) % len(self.topology.devices)
+        child = np.where(summed & (not self.collective.rooted), distance, 0)
         # Numbers of few bits are sorted several times as fast.
         keys = (key.astype(np.min_scalar_type(key.max(initial=0))) for key in (self.chunk, child, self.step))
         return np.lexsort([*keys])

@@ -534,14 +534,9 @@ class Library(TimingModel):
             here, new, sound = (of.bounded(collective)[0] for of in (self, sold, healthy))
             own = min(tuple(sent_by(new, collective)), tuple(sent_by(sound, collective)), key=len)
             models = [(sold if own else self).links(collective, size, own), healthy.links(collective, size, own)]
-            by = "the links"
-            times = [found.time_s for found in models]
+            by, times = "the links", [found.time_s for found in models]
             # It sends as over ports that carry what they are sold for, and waits for those that do not.
-            node, sent = new.device_nodes, models[0]
-            # Chains and trees send their bytes over the ports of all nodes.
-            ports = map(attrgetter("kind"), compress(new.links, node[new.ends[0]] != node[new.ends[1]]))
-            busy = dict.fromkeys(ports, sent.terms[-1].time_s / sent.time_s)
-            held = sent.details.get("busy_by_class", busy)
+            held = models[0].details["busy_by_class"]
             rest = 1 - max(held.values(), default=1.0)
             for now, old in zip(here.links, new.links, strict=True):
                 waits = rest + held.get(old.kind, 0.0) * float(old.bandwidth / now.bandwidth)
@@ -744,8 +739,12 @@ class Library(TimingModel):
         steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
         start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")
         terms = start, Term("bytes sent", size / float(ceiling_of(part, collective).rate), "links")
+        # The bytes pass the ports of all nodes.
+        node, busy = part.device_nodes, terms[1].time_s / (start.time_s + terms[1].time_s)
+        ports = map(attrgetter("kind"), compress(part.links, node[part.ends[0]] != node[part.ends[1]]))
+        held = {"busy_by_class": dict.fromkeys(ports, busy)}
         asked = of_part(part, 1, collective=collective, size=size, model=MODEL, algorithm="chains and trees")
-        return Projection(**asked, terms=terms, bottleneck=terms[1].name)
+        return Projection(**asked, terms=terms, bottleneck=terms[1].name, details=held)
 
     def _published_of(self, name: str, aside: bool = False) -> Sequence[Cell]:
         """Published cells by libraries that chose for themselves, or those that are `aside`.

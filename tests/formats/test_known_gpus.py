@@ -246,6 +246,20 @@ def test_gpus_and_nics_that_a_recorded_machine_lacks_are_counted(
     assert [found.message for found in check(str(file)) if found.rule == "as-in-catalogue"] == message
 
 
+@pytest.mark.parametrize(("gpus", "nics", "near", "left"), [
+    (8, 8, "PIX", 8), (8, 7, "PIX", 7), (8, 0, "PIX", 8), (8, 2, "PHB", 8),
+])  # fmt: skip
+def test_adapters_that_are_gone_stay_gone_in_what_is_completed(
+    gpus: int, nics: int, near: str, left: int, tmp_path: Path
+) -> None:
+    """Those that a text does not list, or lists away from the GPUs, are no sign of that."""
+    file = tmp_path / "box.txt"
+    names = "".join(f"GPU {n}: NVIDIA H100 80GB HBM3 (UUID: GPU-{n})\n" for n in range(gpus))
+    file.write_text(names + smi(gpus, nics, near))
+    found = load(str(file), like="hgx-h100")
+    assert [device.name for device in found.devices if device.kind == "nic"] == [f"nic{n}" for n in range(left)]
+
+
 def test_no_machine_of_the_catalogue_lacks_anything() -> None:
     for name in names():
         assert known_gpus.compare(load(name)) == []
@@ -293,7 +307,7 @@ def test_text_of_nvidia_smi_is_completed_from_the_machine_that_it_is_of(tmp_path
     assert wires(found) == wires(expected)
     assert found.fabric == expected.fabric
     assert found.name == "box"
-    assert found.source.endswith("; completed as dgx1-v100 without 3 lanes")
+    assert found.source.endswith("; completed as dgx1-v100, without gpu0-gpu3, degrade gpu4-gpu7 lanes=1")
     # At NCCL's rates, and as a file.
     assert (
         load(str(file), like="dgx1-v100", rates="nccl").links

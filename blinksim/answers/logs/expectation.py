@@ -43,12 +43,13 @@ from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
 from blinksim.nccl.tuner.tuner import COLLECTIVES, Prediction, nearest, predict
 from blinksim.schedule.loads import Paths, Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
+from blinksim.textio.text_files import read_words
 from blinksim.textio.text_table import count
 from blinksim.timing.alpha_beta import Starts, crossed, step_kinds
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.public_tables import SetUpName
 from blinksim.timing.measured_constants import NVLS
-from blinksim.topology.elements import NCCL, RCCL, Device
+from blinksim.topology.elements import Device
 from blinksim.topology.graph import Topology
 
 
@@ -449,8 +450,8 @@ class Expectation:
 
     @property
     def library(self) -> str:
-        """The library's name: NCCL, or RCCL on AMD's GPUs."""
-        return RCCL.upper() if self.part.device(self.part.members[0]).library == RCCL else NCCL.upper()
+        """The library's name: NCCL, RCCL on AMD's GPUs, ONECCL on Intel's."""
+        return self.part.device(self.part.members[0]).library.upper()
 
     @property
     def prediction(self) -> Prediction | None:
@@ -485,8 +486,7 @@ class Expectation:
     def _takes(self) -> Library:
         # What NCCL assumes of links is no bound: some were measured to carry more.
         question = Question.of_part(self.part, at_nominal(self.machine))
-        version = nearest(self.ran)
-        return Library(version=version, multicast=self.multicast, set_up=self.set_up).at(question)[0]
+        return Library(version=nearest(self.ran), multicast=self.multicast, set_up=self.set_up).at(question)[0]
 
     @cached_property
     def without_nvls(self) -> Expectation:
@@ -541,8 +541,9 @@ class Expectation:
         machine, limit = self.machine, self.rings.limit
         ports = [link for link in machine.links if link.kind == limit and machine.device(link.src).kind == "nic"]
         if adapters := sum(link.lanes for link in ports) // machine.nodes:
-            seen = "NET/Socket in NCCL_DEBUG=INFO" + "; EFA plugin not loaded" * (limit == "efa")
-            return f"sockets in place of {limit} ({seen}?)", (adapters > 1) / adapters
+            seen = read_words("sockets").get(self.library, "tcp as the provider in the library's log")
+            unloaded = "; EFA plugin not loaded" * (limit == "efa")
+            return f"sockets in place of {limit} ({seen}{unloaded}?)", (adapters > 1) / adapters
         out = [link for link in machine.links if link.src == self.part.members[0]]
         spare = [link for link in out if link.kind not in self.part.link_classes]
         carried = sum(link.bandwidth for link in spare)

@@ -191,14 +191,11 @@ def _compared(recorded: Topology, whole: Topology) -> Twin | None:
     known = linked or (not gone and known_gpu(recorded.device(recorded.members[0])) is not None)
     if fewer is None or gone < 0 or not known:
         return None
-    lost, (nics, far, apart, off) = [*losing(fewer, whole)], _fewer_nics(recorded, whole)
+    lost, (nics, far, apart, _) = [*losing(fewer, whole)], _fewer_nics(recorded, whole)
     words = [words for words, _ in lost] if linked else ["no GPU has NVLink"]
     words += [f"{count(gone, 'GPU')} fewer"] * bool(gone)
     edits = *(f"without {member}" for member in whole.members[recorded.ranks :]), *(edit for _, edit in lost)
-    # A NIC that is elsewhere in the machine is not gone.
-    kinds = ([device.kind for device in machine.devices] for machine in (whole, recorded))
-    there, here = (of.count("nic") for of in kinds)
-    off = [*off[: max(there - here, 0)], *_slowing(recorded, whole)]
+    off = [*_gone(recorded, whole), *_slowing(recorded, whole)]
     nodes = 2 if off and whole.fabric and not edits else 1
     shown = nodes == 1 and not untold
     return Twin(whole.name, gone, nics, far, fewer, (*edits, *off), (*words, *apart), nodes, shown)
@@ -225,6 +222,12 @@ def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str
         # GPUs share what is left.
         words, off = [f"{count(gone, 'NIC')} fewer"], dict.fromkeys(others[-gone:])
     return gone, far, words, [f"without {nic}" for nic in off]
+
+
+def _gone(recorded: Topology, whole: Topology) -> list[str]:
+    """Edits that leave out the NICs that are gone from beside GPUs, and are not elsewhere in the machine."""
+    before, now = (sum(device.kind == "nic" for device in one.devices) for one in (whole, recorded))
+    return _fewer_nics(recorded, whole)[3][: max(before - now, 0)]
 
 
 def _slowing(recorded: Topology, whole: Topology) -> Iterator[str]:
@@ -261,7 +264,7 @@ def adapters(topology: Topology) -> dict[str, set[str]]:
 
 
 def completed(recorded: Topology, like: Topology) -> Topology:
-    """The GPUs of `like` that were recorded, with all that `like` has but the lanes that `recorded` lacks.
+    """The GPUs of `like` that were recorded, with all that `like` has but the lanes and NICs that `recorded` lacks.
 
     Raises `InputError` if `like` has not all of its GPUs and NVLinks.
     """
@@ -269,10 +272,10 @@ def completed(recorded: Topology, like: Topology) -> Topology:
     fewer = lacking(recorded, machine)
     if fewer is None:
         raise InputError(f"{recorded.name} has other NVLinks than {like.name}; name the machine that it is")
-    for _, edit in losing(fewer, machine):
+    edits = [*(edit for _, edit in losing(fewer, machine)), *_gone(recorded, machine)]
+    for edit in edits:
         machine = machine.edit(edit)
-    less = f" without {count(sum(fewer.values()), 'lane')}" if fewer else ""
-    source = f"{recorded.source.partition('; ')[0]}; completed as {like.name}{less}"
+    source = f"{recorded.source.partition('; ')[0]}; completed as {', '.join((like.name, *edits))}"
     return replace(machine, name=recorded.name, source=source, edits=())
 
 
