@@ -61,16 +61,6 @@ def per_channel(ranks: int, collective: str) -> int:
     return 64 * ranks
 
 
-def unknown_hops(ranks: int, collective: str) -> int:
-    """Not known before it is built."""
-    return 0
-
-
-def around(ranks: int, collective: str) -> int:
-    """The steps of a ring or chain: once past all ranks, or twice."""
-    return (ranks - 1) * (2 if collective == "allreduce" else 1)
-
-
 def straight(ranks: int, collective: str) -> int:
     """From every rank to every other, or to or from a root."""
     return (per_rank if collective in ROOTED else per_pair)(ranks, collective)
@@ -87,9 +77,8 @@ class Algorithm:
     in_network: it needs switches that multicast or reduce, runs only when named, and chooses routes. traffic:
     it has alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined:
     its module tells the `rounds` of a schedule, alone or besides, for `blinksim.schedule.loads`.
-    symmetric: it has the `symmetric` form. hops: how many steps one after another it has, 0 if that is not
-    known before it is built. fill: what fills the plan of an algorithm from outside. form: of schedules that a
-    `fill` makes. home: the file that registered it.
+    symmetric: it has the `symmetric` form. fill: what fills the plan of an algorithm from outside. form: of
+    schedules that a `fill` makes. home: the file that registered it.
     """
 
     collectives: tuple[str, ...]
@@ -104,7 +93,6 @@ class Algorithm:
     traffic: bool = False
     tokens: bool = False
     outlined: bool = False
-    hops: Sends = unknown_hops
     symmetric: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
@@ -299,7 +287,7 @@ def register_algorithm(
         key = plugins.new_name(name or fill.__name__, "an algorithm", taken, _homes())
         summary = (fill.__doc__ or "").strip().partition("\n")[0]
         home = plugins.running()
-        made = Algorithm(wanted, summary, only_named, unknown_hops, fill=fill, form=form, home=home, name=key)
+        made = Algorithm(wanted, summary, only_named, fill=fill, form=form, home=home, name=key)
         REGISTRY[key] = made
         return fill
 

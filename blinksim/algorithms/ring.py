@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan, ring_orders
-from blinksim.algorithms.registry import SHARDED, Algorithm, around, per_pair
+from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.packing.tree_columns import Order
 from blinksim.schedule.loads import Exchange, Round
@@ -25,7 +25,6 @@ ENTRY = Algorithm(
     "one or more rings over the fastest links",
     sends=per_pair,
     source="Patarasu and Yuan, JPDC 2009",
-    hops=around,
 )
 
 

@@ -77,8 +77,7 @@ def contest(
     sizes : collection of int
         The default algorithms are to be the best for these sizes in bytes.
     only_best : bool
-        Only the quickest at these sizes is asked for: on more than 4,096 ranks, algorithms that are slower
-        for sure get no schedule; `slower` names them.
+        Only the quickest at these sizes is asked for.
 
     Returns
     -------
@@ -123,8 +122,7 @@ class Ranking(Result):
     left_out : mapping, optional
         The reason, by algorithm, for those that were not tried.
     slower : tuple of str
-        Algorithms that were considered and are slower for sure: on thousands of ranks these get no
-        projection.
+        Algorithms that were considered and are slower for sure: these get no projection.
     library : Projection, optional
         Beside NCCL's own model: what NCCL takes, as `blinksim.project` answers without a model.
 
@@ -693,7 +691,7 @@ def simulating(contest: Contest) -> Contest:
 
 def _slower(contest: Contest, found: Iterable[Projection]) -> tuple[str, ...]:
     """Those of a contest that have no projection, as they are slower than others for sure."""
-    return *contest.slower, *contest.candidates.keys() - {one.algorithm for one in found}
+    return (*contest.candidates.keys() - {one.algorithm for one in found},)
 
 
 def _best(contest: Contest, size: int) -> Ranking:

@@ -35,14 +35,13 @@ from blinksim import budget, plugins
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting, of_blocks
 from blinksim.bounds.compute import best_known
-from blinksim.bounds.groups import crossing_sums, groupings, whole_widths
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import Floats, per_topology, places
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
-from blinksim.schedule.loads import Outline, RouteUses, resources, single_routes
+from blinksim.schedule.loads import RouteUses, resources, single_routes
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.timing.alpha_beta import Starts, cost
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
@@ -84,8 +83,6 @@ class Contest(Tabular):
         Other schedules by the same names: the quickest one at a size stands for its name there.
     refused, left_out : dict
         The reasons of those that cannot run here, and of those that were not tried.
-    slower : list of str
-        Those that are slower than others for sure, and have no schedule therefore.
     others : dict
         What models without a schedule answer for a size, by name.
     whole : set of str
@@ -111,7 +108,6 @@ class Contest(Tabular):
     besides: dict[str, list[Candidate]] = field(default_factory=lambda: defaultdict(list))
     refused: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    slower: list[str] = field(default_factory=list)
     others: dict[str, Answer] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
     only_best: bool = False
@@ -277,12 +273,12 @@ _SEARCH_S = 20.0
 # Within this share of the ceiling a search gains trees, not time: 16 GiB on 8 p5 without a NIC take 92.0 ms at
 # 0.973 and 92.8 at 1, found in 0.5 and 10 s.
 _HOSTS = 0.97
+# Sums in another order may differ in their last digits.
+_SAFE = 1 - 1e-9
 # Ranks from which packed trees are tried first.
 _MANY = 32
 # Seconds that the routes of an algorithm may take unasked.
 _QUICK_S = 0.5
-# Ranks up to which everything is built and timed, however slow it is.
-_MOST_TIMED = 4096
 
 
 def each(given: CandidatesLike) -> tuple[CandidateLike, ...]:
@@ -516,11 +512,7 @@ def _kept(what: str, part: Topology, collective: Collective, build: Callable[[],
 
 
 def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
-    """Enters what ``best`` considers at these sizes; raises `InfeasibleError` if no algorithm is left.
-
-    Of thousands of ranks, if only the best is asked for, only what may be the quickest by alpha and beta is
-    built; the rest is `slower`.
-    """
+    """Enters what ``best`` considers at these sizes; raises `InfeasibleError` if no algorithm is left."""
     part, collective = contest.topology, contest.collective
     # Packed trees first where those of one host or device serve all: they then cost less than anything else.
     packed = REGISTRY["packed"]
@@ -534,8 +526,13 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
         if trees is not None and (part.ranks > _SOLVED.get("packed", 0) or (trees.rate or 0) >= _HOSTS * aim):
             _enter(contest, packed, sizes, say, quickest_trees(trees, sizes, contest.most))
     leader = _leader(contest, sizes)
-    brief = contest.only_best and contest.model.by_alpha_and_beta and part.ranks > _MOST_TIMED
-    _enter_elementary(contest, sizes, say, leader, brief=brief)
+    for entry in candidates(collective.name):
+        compact = None if leader else said_once(entry, part, collective)
+        why = leader or ("" if compact else _too_large(entry, part, collective))
+        if why:
+            contest.left_out[entry.name] = why
+        else:
+            _enter(contest, entry, sizes, say, [compact] if compact else None)
     _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
     _enter_evened(contest, sizes, say)
     if not contest.candidates:
@@ -617,38 +614,10 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
             reasons.pop(name, None)
 
 
-def _enter_elementary(contest: Contest, sizes: Collection[int], say: Say, leader: str, *, brief: bool) -> None:
-    """Enters all that need no solver; last those of which it is known how long they take at least, the quickest first.
-
-    leader: an algorithm that leaves nothing to gain, empty if there is none. brief: what loses by its least time
-    is not built.
-    """
-    part, collective, smallest = contest.topology, contest.collective, min(sizes)
-    entries = candidates(collective.name)
-    timed = entries if brief and not leader else ()
-    floors = {entry.name: least for entry in timed if (least := _floor(entry, part, collective))}
-    for entry in sorted(entries, key=lambda entry: floors[entry.name](smallest) if entry.name in floors else -1.0):
-        compact = None if leader else said_once(entry, part, collective)
-        why = leader or ("" if compact else _too_large(entry, part, collective))
-        if why:
-            contest.left_out[entry.name] = why
-        elif compact is None and entry.name in floors and _loses(contest, floors[entry.name], sizes):
-            contest.slower.append(entry.name)
-        else:
-            _enter(contest, entry, sizes, say, [compact] if compact else None)
-    if floors:
-        # Names go back into the order of the registry, packed trees first.
-        order = [*dict.fromkeys(("packed", *REGISTRY))]
-        every: tuple[dict[str, Any], ...] = (contest.refused, contest.left_out, contest.candidates)
-        for by_name in every:
-            for name in sorted(by_name, key=order.index):
-                by_name[name] = by_name.pop(name)
-
-
 def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:
     """Enters those with a solver that find their schedules quickly."""
     for entry in REGISTRY.values():
-        there = entry.name in contest.candidates or entry.name in contest.slower
+        there = entry.name in contest.candidates
         if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
             continue
         most = _SOLVED.get(entry.name, 0)
@@ -681,39 +650,6 @@ def _enter(
         contest.candidates[entry.name], *contest.besides[entry.name] = every
 
 
-def _floor(entry: Algorithm, part: Topology, collective: Collective) -> Seconds | None:
-    """How long an algorithm takes at least, by the size, before its routes are known; None for some."""
-    from blinksim.algorithms.building.plan import Plan
-
-    if entry.fill is not None or _too_large(entry, part, collective):
-        return None
-    steps, sends = entry.hops(part.ranks, collective.name), list[Sends]()
-    try:
-        if entry.outlines(part, collective):
-            outline = None if steps else entry.parallel(part, collective).timed
-            if isinstance(outline, Outline):
-                steps, sends = outline.steps, sends_of(outline)
-        elif fill := getattr(import_module(f"blinksim.algorithms.{entry.name}"), "fill", None):
-            plan = Plan(part, collective, entry.name, "forest")
-            fill(plan)
-            sends.append(plan.messages())
-        else:
-            return None
-    except BlinksimError:  # entering it says why
-        return None
-    steps_s, byte_s = least_of_steps(part, steps), least_of_sends(part, sends)
-    return lambda size: max(steps_s, byte_s * size)
-
-
-def _loses(contest: Contest, least: Seconds, sizes: Collection[int]) -> bool:
-    """True for what takes longer at all sizes, by its least time, than others that were built."""
-    rate, ends, every = float(contest.bound.rate), (min(sizes), max(sizes)), contest.candidates.values()
-    quickest = {size: min((cost(one, size).time_s for one in every), default=inf) for size in sizes}
-    return all(least(size) > time for size, time in quickest.items()) and any(
-        NEARLY * least(size) > size / rate for size in ends
-    )
-
-
 def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     """Why an algorithm without a solver is left out, empty if it is not."""
     if entry.outlines(part, collective):
@@ -733,55 +669,3 @@ def _leader(contest: Contest, sizes: Collection[int]) -> str:
         if all(size / rate >= NEARLY * cost(candidate, size).time_s for size in (min(sizes), max(sizes))):
             return f"{name} comes within 1.5 % of what any algorithm can reach{where}"
     return ""
-
-
-# --- lower bounds -----------------------------------------------------------------------------------------------------
-
-Devices = npt.NDArray[np.integer[Any]]
-Sends = tuple[Devices | None, Devices | None, npt.NDArray[np.floating[Any]] | float]
-"""The devices that send and receive, None for every rank to every other; the share of the size of each."""
-# Sums in another order may differ in their last digits.
-_SAFE = 1 - 1e-9
-
-
-def least_of_steps(topology: Topology, steps: int) -> float:
-    """Seconds that so many steps take at least, whatever they send."""
-    table = topology.link_columns
-    return steps * float((table.latency + table.overhead).min()) * _SAFE if len(table.src) else 0.0
-
-
-def sends_of(outline: Outline) -> list[Sends]:
-    """What the rounds of an outline send."""
-    places, found = outline.topology.member_places, list[Sends]()
-    for one in outline.rounds:
-        ends = one.exchange.src, one.exchange.dst
-        src, dst = (None if ranks is None else places[ranks] for ranks in ends)
-        found.append((src, dst, float(one.message * one.times)))
-    return found
-
-
-def least_of_sends(topology: Topology, sends: Iterable[Sends]) -> float:
-    """Seconds a byte of the size that sends take at least, by what leaves and enters ranks and nodes."""
-    # What shares a bus has no bandwidth of its own.
-    least, (ports, unit) = 0.0, ([], 1.0) if topology.link_columns.shared else port_rates(topology)
-    for label, widths in ports:
-        loads = np.zeros(np.shape(widths))
-        ranks = np.bincount(label[topology.member_places], minlength=len(widths[0]))
-        for src, dst, share in sends:
-            if src is None or dst is None:
-                loads += ranks * (topology.ranks - ranks) * share
-                continue
-            ends = label[src], label[dst]
-            apart = ends[0] != ends[1]
-            for load, end in zip(loads, ends, strict=True):
-                load += np.bincount(end[apart], np.broadcast_to(share, apart.shape)[apart], len(load))
-        least = max(least, float((loads / np.maximum(widths, 1)).max()) / unit)
-    return least * _SAFE
-
-
-@per_topology
-def port_rates(topology: Topology) -> tuple[list[tuple[Devices, list[npt.NDArray[Any]]]], float]:
-    """The groups of devices by rank and by node, with what links out of each and into it carry; and its unit."""
-    widths, unit = whole_widths(topology)
-    found = [one.label for one in groupings(topology) if one.sort in ("member", "node")]
-    return [(label, [*crossing_sums(topology, label, widths)]) for label in found], float(unit)

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError, InputError, PluginError
-from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place
+from blinksim.graphs.arrays import Ints, Ints32, by_place
 from blinksim.graphs.connectivity import grouped, summed
 from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parents
 from blinksim.packing.tree_columns import Order, disjoint_cycles, hamiltonian
@@ -121,11 +121,6 @@ class Plan(Builder):
         self._pairs[len(self._columns[0])] = a.astype(np.int64) * self.n + b
         src, dst = self._devices[a], self._devices[b]
         self.add_sends(chunk=chunks, src=src, dst=dst, op=op, step=steps, route=-1, channel=channels)
-
-    def messages(self) -> tuple[Ints32, Ints32, Floats]:
-        """The devices that send, those that receive, and the share of the size; no route is looked for."""
-        chunk, src, dst = (np.concatenate([np.zeros(0, np.int32), *self._columns[place]]) for place in range(3))
-        return src, dst, np.array([float(share) for share in self._shares])[chunk]
 
     def routes(self, src: Whole, dst: Whole) -> Ints:
         """The numbers of the routes between devices, by the router; new ones are numbered in the order of their use."""

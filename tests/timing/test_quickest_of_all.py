@@ -1,0 +1,69 @@
+"""The best of those that are timed is the best of all; and as many trees are kept as are quickest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+from small_schedules import forests
+
+import blinksim as bs
+from blinksim.algorithms.registry import REGISTRY
+from blinksim.collective import COLLECTIVES, ROOTED, Collective
+from blinksim.schedule import loads
+from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.model import Schedule
+from blinksim.timing import contest
+from blinksim.timing.alpha_beta import cost
+from blinksim.timing.contest import fewer_trees, thinner
+from blinksim.topology.graph import Topology
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Algorithms tell outlines of any number of sends."""
+    monkeypatch.setattr(contest, "_SOLVED", {})
+    monkeypatch.setattr(loads, "_MANY_SENDS", 0)
+
+
+def compare(part: Topology, name: str, size: int) -> None:
+    """The best of those that are timed is the best of all, and stands among as many."""
+    best, ranked = (bs.rank(part, name, size, "alpha-beta", algorithms=which) for which in ("best", "all"))
+    assert best.best == ranked.best
+    assert [found.to_dict()["considered"] for found in (best, ranked)] == [
+        sorted(x.algorithm for x in ranked.projections)
+    ] * 2
+    assert (best.left_out, best.refused, ranked.slower) == (ranked.left_out, ranked.refused, ())
+    times = {found.algorithm: found.time_s for found in ranked.projections}
+    assert all(times[slower] > best.best.time_s for slower in best.slower)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "mi300x", "p5"])
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_the_quickest_is_the_quickest_of_all(machine: str, name: str) -> None:
+    for nodes in (5,) if name in ROOTED else (5, 8):
+        part = bs.Question(machine, nodes=nodes).part()
+        for size in (64, 2**16, 2**30):
+            compare(part, name, size)
+
+
+@given(forests(), st.integers(0, 40))
+def test_no_forest_is_quicker_than_its_busiest_link(schedule: Schedule, power: int) -> None:
+    for byte_s, start_s, made in thinner(Candidate(schedule)):
+        if (fewer := made()) is not None:
+            assert 0 < (byte_s * 2**power + start_s).max() <= cost(fewer, 2**power).time_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("machine", "nodes", "collective"), [("dgx1-v100", 2, "allreduce"), ("mi250", 1, "allreduce")])
+def test_as_many_trees_are_kept_as_are_quickest_of_all(machine: str, nodes: int, collective: str) -> None:
+    whole = REGISTRY["packed"].parallel(bs.load(machine, nodes=nodes).select(), Collective(collective))
+    fewer = thinner(whole)
+    every = [whole, *filter(None, (made() for *_, made in fewer))]
+    assert len(every) > 9
+    for size in (*(4**power for power in range(4, 16)), 10**9):
+        quickest = min(cost(some, size).time_s for some in every)
+        assert cost(fewer_trees(whole, size), size).time_s == quickest
+        for byte_s, start_s, made in fewer:
+            one = made()
+            assert one is None or max(byte_s * size + start_s) <= cost(one, size).time_s * (1 + 1e-9)
