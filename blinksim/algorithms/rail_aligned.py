@@ -13,7 +13,6 @@ from math import isqrt
 
 import numpy as np
 
-from blinksim.algorithms.building import symmetric_trees
 from blinksim.algorithms.building.rail_alltoall import of_pieces, pieces_of, through_others
 from blinksim.algorithms.building.token_sends import token_schedule
 from blinksim.algorithms.registry import Algorithm, per_pair
@@ -77,11 +76,6 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
     pieces = Pieces(*map(np.concatenate, zip((first, i, j, port, b, j, ones), inside, strict=True)))
     base = of_pieces(collective, rails, pieces, rails.topology.ranks * count, "rail_aligned")
     return SymmetricSchedule(base, rails.group)
-
-
-def large(topology: Topology, collective: Collective) -> SymmetricSchedule | None:
-    """`symmetric` where the schedule has many sends; None where it has few, or there is no such."""
-    return None if 2 * topology.ranks**2 < symmetric_trees.FEW_SENDS else symmetric(topology, collective)
 
 
 def exchange(topology: Topology, collective: Collective) -> Schedule | None:

@@ -19,7 +19,6 @@ import numpy as np
 from blinksim.algorithms.building.plan import with_gap
 from blinksim.algorithms.building.polish import Point, polish
 from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_packed
-from blinksim.algorithms.rail_aligned import large
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName, algorithm as registered
 from blinksim.answers.project import contest
 from blinksim.bounds.bound_result import Bound, BoundResult
@@ -555,9 +554,10 @@ def _named(
         if entry.name == _USUAL and not options.keys() - _HARMLESS and known is not None:
             if (found := symmetric_packed(part, wanted, known)) is not None:
                 return found, known
-            if (exchange := large(part, wanted)) is not None and exchange.rate == known.rate:
+            exchange = said_once(REGISTRY["rail_aligned"], part, wanted, FEW_SENDS)
+            if exchange is not None and exchange.by_symmetry is not None and exchange.rate == known.rate:
                 # An alltoall of very many blocks from what one node sends attains the bound.
-                return exchange.named(_USUAL), known
+                return exchange.by_symmetry.named(_USUAL), known
         if wanted.exchanges and not wanted.traffic:
             compact = said_once(entry, part, wanted, FEW_SENDS)
             if compact is not None and compact.by_symmetry is not None:

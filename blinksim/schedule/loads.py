@@ -707,11 +707,11 @@ def worth_it(topology: Topology, collective: Collective, sends: int, every_pair:
         return False
     # `uses_of_every_pair` has routes to look up for a few ranks only.
     pairs = topology.ranks * (topology.ranks - 1)
-    return not every_pair or pairs <= _MOST_PAIRS or node_group(topology) is not None
+    return not every_pair or pairs <= MOST_PAIRS or node_group(topology) is not None
 
 
 # Pairs of ranks up to which each has its routes looked up.
-_MOST_PAIRS = 20_000
+MOST_PAIRS = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -786,7 +786,7 @@ def uses_of_every_pair(topology: Topology) -> Uses:
     members, alike = topology.member_places, node_group(topology)
     ranks = len(members)
     if alike is None:
-        if ranks * (ranks - 1) > _MOST_PAIRS:
+        if ranks * (ranks - 1) > MOST_PAIRS:
             raise InfeasibleError(f"a route for each of {ranks * (ranks - 1):,} pairs of ranks")
         return uses_of_messages(topology, *_grid(members, members))
     # Of two nodes, the earlier one does what the first does with the second; node k is the earlier one of as

@@ -41,7 +41,7 @@ from blinksim.graphs.arrays import Floats, per_topology, places
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
-from blinksim.schedule.loads import RouteUses, resources, single_routes
+from blinksim.schedule.loads import MOST_PAIRS, RouteUses, resources, single_routes
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.timing.alpha_beta import Starts, cost
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
@@ -263,9 +263,8 @@ _FEW_SENDS = 250_000
 _FEW_TREES, _LESS = 3, Fraction(1, 100)
 # Ranks up to which the paths of an exchange are looked for even where rails reach the best rate.
 _FEW_RANKS = 16
-# Sends, and pairs of ranks that need a route each, up to which a schedule is built unasked.
+# Sends up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
-MOST_PAIRS = 20_000
 # Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
 _SOLVED = {"packed": 80, "blink_hierarchical": 64}
 # Seconds after which a search that nobody asked for ends: on clusters of uneven nodes it may take hours.
