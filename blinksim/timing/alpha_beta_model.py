@@ -15,12 +15,6 @@ class AlphaBeta(ScheduleModel):
 
     name = "alpha-beta"
 
-    @property
-    def by_alpha_and_beta(self) -> bool:
-        own = type(self)
-        inherits = (own.breakdown, own.breakdown_of) == (AlphaBeta.breakdown, AlphaBeta.breakdown_of)
-        return inherits and not self.gamma
-
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         return _broken_down(Candidate(schedule), size, gamma)
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
-from itertools import chain
 from math import inf, lcm
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -143,23 +142,13 @@ class Contest(Tabular):
 
         On the links these are without packed trees whose start costs more than they gain.
         """
-        found, most = dict(self.candidates), self.most(size)
+        found = dict(self.candidates)
         for name in found.keys() - self.whole:
             every = [found[name], *self.besides[name]]
             if name == "packed" and self.on_links:
-                every = [fewer_trees(one, size, most) for one in every]
+                every = [fewer_trees(one, size) for one in every]
             found[name] = min(every, key=lambda one: cost(one, size).time_s) if every[1:] else every[0]
         return self.among(found)
-
-    def most(self, size: int) -> float:
-        """Seconds from which on no time for `size` bytes matters: those of the quickest if only that counts.
-
-        Before any is known, what takes longer than a leader may (`_leader`): others come before it is thinned.
-        """
-        if not (self.only_best and self.model.by_alpha_and_beta):
-            return inf
-        times = (cost(one, size).time_s for one in chain(self.candidates.values(), *self.besides.values()))
-        return min(times, default=size / (NEARLY * _SAFE * float(self.bound.rate)))
 
     def projections(self, size: int, best: bool = False) -> list[Projection]:
         """One projection per schedule and other model for `size` bytes, quickest first.
@@ -251,8 +240,6 @@ CandidateLike: TypeAlias = "str | os.PathLike[str] | ScheduleLike"
 CandidatesLike: TypeAlias = "Iterable[CandidateLike] | CandidateLike"
 """Several of them, as a list or as text such as ``ring,chain``."""
 Say = Callable[[str], None]
-Seconds = Callable[[int], float]
-"""By the size in bytes."""
 # How the label of a schedule that is no file ends.
 _GIVEN = "(given)"
 NEARLY = 0.985
@@ -343,29 +330,21 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
         if len(sizes) > 1:
             raise InfeasibleError(f"{entry.name} makes a schedule for one size; ask for one size, or leave it out")
         return entry.parallel(part, collective, size=next(iter(sizes)))
-    return said_once(entry, part, collective) or forms(entry, part, collective, sizes, lambda _: inf)[0]
+    return said_once(entry, part, collective) or forms(entry, part, collective, sizes)[0]
 
 
-def forms(
-    entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int], most: Seconds
-) -> list[Candidate]:
-    """The schedule; of packed all forms at the best rate, or nearly, of which any may be quickest.
-
-    most: as `quickest_trees` takes it.
-    """
+def forms(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> list[Candidate]:
+    """The schedule; of packed all forms at the best rate, or nearly, of which any may be quickest."""
     packed = entry.name == "packed"
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
-    return quickest_trees(best, sizes, most) if packed and sizes else [best, *best.undivided]
+    return quickest_trees(best, sizes) if packed and sizes else [best, *best.undivided]
 
 
-def quickest_trees(best: Candidate, sizes: Collection[int], most: Seconds) -> list[Candidate]:
-    """These packed trees and others, the quickest at the largest size first; if as quick, at the smallest.
-
-    most: seconds by the size from which on no time matters.
-    """
+def quickest_trees(best: Candidate, sizes: Collection[int]) -> list[Candidate]:
+    """These packed trees and others, the quickest at the largest size first; if as quick, at the smallest."""
     every = best, *other_trees(best)
     ends = (max(sizes), min(sizes)) if every[1:] else ()
-    return sorted(every, key=lambda one: [cost(fewer_trees(one, s, most(s)), s).time_s for s in ends])
+    return sorted(every, key=lambda one: [cost(fewer_trees(one, s), s).time_s for s in ends])
 
 
 @lru_cache(maxsize=8)
@@ -411,16 +390,15 @@ def _other_rooted_trees(best: Candidate, rate: Fraction, leaves: bool) -> list[S
     return [rooted_host_trees(part, best.timed.collective, aim, by_leaf=False, back=back) for aim, back in ways]
 
 
-def fewer_trees(whole: Candidate, size: int, most: float = inf) -> Candidate:
+def fewer_trees(whole: Candidate, size: int) -> Candidate:
     """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes.
 
-    Each tree costs the start of its messages, which may be more than a small share gains. most: seconds from
-    which on no time matters.
+    Each tree costs the start of its messages, which may be more than a small share gains.
     """
     best = whole
     floors = ((_SAFE * (byte_s * size + start_s).max(), made) for byte_s, start_s, made in thinner(whole))
     for floor, made in sorted(floors, key=itemgetter(0)):
-        one = made() if floor < min(most, cost(best, size).time_s) else None
+        one = made() if floor < cost(best, size).time_s else None
         best = min(best, one or best, key=lambda each: cost(each, size).time_s)
     return best
 
@@ -523,7 +501,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
         trees = _kept("trees of hosts", *job, lambda: symmetric(*job, aim, 0.0) or from_hosts(*job, aim))
         # A search that takes a second finds better ones where these miss the bound.
         if trees is not None and (part.ranks > _SOLVED.get("packed", 0) or (trees.rate or 0) >= _HOSTS * aim):
-            _enter(contest, packed, sizes, say, quickest_trees(trees, sizes, contest.most))
+            _enter(contest, packed, sizes, say, quickest_trees(trees, sizes))
     leader = _leader(contest, sizes)
     for entry in candidates(collective.name):
         compact = None if leader else said_once(entry, part, collective)
@@ -636,7 +614,7 @@ def _enter(
     say(f"building {entry.name}")
     try:
         # At most half of the time that is left for all work, so that others are built, too.
-        left, build = budget.seconds_left(), partial(forms, entry, part, collective, sizes, contest.most)
+        left, build = budget.seconds_left(), partial(forms, entry, part, collective, sizes)
         most = min(inf if left is None else left / 2, _SEARCH_S if entry.solver else inf)
         every = ready or budget.within(None if most == inf else most, "schedule", build, spare=False)
         contest.model.check_schedule(every[0])

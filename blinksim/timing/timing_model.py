@@ -122,11 +122,6 @@ class ScheduleModel(TimingModel):
     def __init__(self, gamma: float = 0.0) -> None:
         self.gamma = gamma
 
-    @property
-    def by_alpha_and_beta(self) -> bool:
-        """True if its times are those of `blinksim.timing.alpha_beta.cost`, without a gamma."""
-        return False
-
     @abstractmethod
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         """The terms of one schedule for `size` bytes."""
