@@ -39,7 +39,7 @@ from blinksim.textio.text_files import shown, write_text
 from blinksim.textio.text_table import count, names, table
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
-from blinksim.timing.projection_result import labelled
+from blinksim.timing.projection_result import guesses, labelled, rates_of
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time, in_GBps
 
@@ -301,7 +301,10 @@ def _busbw(found: Diagnosis, line: Line | None) -> str:
 
 def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
     part, best, expectation = found.part, found.bound, found.expectation
-    facts = [("bound", found.bound_line)]
+    most, alone = (format_rate(one.rate * found.factor) for one in (best, expectation.bounds))
+    doing, at = "add" if found.collective.reduces else "multicast", rates_of(part)
+    more = f", with switches that {doing}; {alone} if they only forward" if alone != most else ""
+    facts = [("bound", f"busbw {most} at {at} rates{more}{guesses(at)}")]
     if why:
         facts += [("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}")]
     facts += [("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []

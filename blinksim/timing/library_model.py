@@ -610,10 +610,11 @@ class Library(TimingModel):
         ratios, jobs = dict[float, float](), list[str]()
         for neighbor in self._neighbors(collective):
             base = neighbor._modelled(collective, size, model.what)
-            # Times that fall as the size grows, as where a network changes its protocol, say no more than what
-            # they fall to.
-            later = (s for s in neighbor._known(collective) if s > size)
-            least_s = min(neighbor._taken(collective, s).time_s for s in (size, *later))
+            # Rates that fall as the size grows are one rig's own, and so are times that do, as where a
+            # network changes its protocol: the rate stays, and the time is what it falls to.
+            sizes = np.array(sorted({size, *neighbor._known(collective)}))
+            rates = [s / neighbor._taken(collective, s).time_s for s in sizes.tolist()]
+            least_s = min((sizes / np.maximum.accumulate(rates))[sizes >= size])
             ratios[math.log(neighbor.ranks)] = math.log(least_s / base.time_s)
             each, same = neighbor.ranks // neighbor.nodes, neighbor.nodes == self.nodes
             where = " a node" * (self.nodes > 1)
@@ -628,6 +629,12 @@ class Library(TimingModel):
             high = sure.high**weight * about.high ** (1 - weight)
             origin = f"{model.origin}; scaled to published times of {' and '.join(jobs)}"
             model = replace(model.times(ratio), origin=origin, spread=replace(about, low=low, high=high))
+        elif model.what == LINKS and collective.name in HALVES:
+            # What a library makes of links in an allreduce, it makes of them in its halves.
+            whole = Collective("allreduce")
+            ratio = self._taken(whole, size).time_s / self._modelled(whole, size, LINKS).time_s
+            told = f"; scaled to an {whole} that was published" if ratio != 1 else ""
+            model = replace(model.times(ratio), origin=model.origin + told)
         stated = self.stated(collective, size) if self.nodes > 1 else None
         if stated is None or model.time_s >= stated.time_s:
             return model

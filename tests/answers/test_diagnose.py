@@ -118,6 +118,18 @@ def test_what_is_expected_is_what_project_says(machine: str, nodes: int, size: i
     assert (found.origin, found.basis) == (said.details["origin"], said.details["basis"])
 
 
+def test_times_of_a_size_that_are_far_apart_are_said(tmp_path: Path) -> None:
+    """The middle of two tests of 1 GiB may be normal where neither is steady."""
+    machine = load("hgx-h200", rates="nccl")
+    usual = h200(tmp_path, "allreduce", captured("allreduce")).largest
+    for factor, said in ((1.3, False), (1.6, True)):
+        times = [1e6 * usual.time_s / factor**0.5, 1e6 * usual.time_s * factor**0.5]
+        runs = [run_of(tmp_path, "allreduce", 8, [Point(usual.size, time, None)]) for time in times]
+        found = diagnose(runs, load("hgx-h200").select(), machine, multicast=False)
+        assert found.largest.apart == pytest.approx(factor, rel=0.01)
+        assert (f"; 1 GiB up to {factor} times apart, measure again" in found.sentence()) is said
+
+
 def test_far_more_than_is_expected_is_not_normal(tmp_path: Path) -> None:
     """Where little is known the interval is wide; a log of GPUs with 18 NVLinks is still none of GPUs with 12."""
     whole = (TESTS / "data/captures/h200x8/topo.xml").read_text()

@@ -42,7 +42,11 @@ def test_a_real_log_of_a_healthy_machine_says_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_other_channels_are_named_with_what_they_carry(tmp_path: Path, before: str, after: str, told: str) -> None:
-    ring, tree = bs.diagnose(logged(tmp_path, DEBUG.replace(before, after)), "hgx-h200", multicast=False).otherwise
+    found = bs.diagnose(logged(tmp_path, DEBUG.replace(before, after)), "hgx-h200", multicast=False)
+    ring, tree = found.otherwise
+    # The rate is normal; the first line says what is not.
+    assert ": normal, 359.5 GB/s" in found.sentence()
+    assert found.sentence().endswith(f", though NCCL says: {ring}")
     share = {"6 of": 50, "12 of": 67, "2 of": 0}[told[: told.index(" of") + 3]]
     assert ring.startswith(f"ring: {told}")
     assert tree.startswith(f"tree: {told}")

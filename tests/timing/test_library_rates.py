@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import blinksim as bs
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.timing.measured.library_rates import (
     CHOICE,
@@ -58,3 +60,17 @@ def test_factors_of_one_are_what_nccl_says() -> None:
 
 def test_which_jobs_are_alike() -> None:
     assert [scope_of(*job) for job in ((1, 8), (2, 16), (10, 10))] == ["one node", "several nodes", "one GPU a node"]
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_what_one_rig_loses_at_large_sizes_is_not_carried_to_others(nodes: int) -> None:
+    """Ten nodes were measured, and their rate falls from 345 GB/s at 1 GiB to 314 at 4 GiB."""
+    busbw = [bs.project("hgx-h100", "allreduce", 2**power, nodes=nodes).busbw for power in range(28, 35)]
+    assert all(later > 0.98 * most for most, later in zip(np.maximum.accumulate(busbw), busbw, strict=True))
+
+
+@pytest.mark.parametrize("half", ["allgather", "reducescatter"])
+def test_halves_of_what_was_measured_take_half_of_it(half: str) -> None:
+    """oneCCL's allreduce on 12 tiles was published, its halves were not; on the links they are half of it."""
+    whole, part = (bs.project("aurora", name, "1GB").time_s for name in ("allreduce", half))
+    assert part == pytest.approx(whole / 2, rel=0.05)

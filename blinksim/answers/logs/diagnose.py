@@ -55,6 +55,7 @@ class Line(Rates):
     """One size. time_s: measured, the median where it was measured more often; wrong: elements that were wrong.
 
     took: the algorithm and protocol that NCCL says it took, where the log has that.
+    apart: the longest time over the shortest, of tests that repeat it.
     """
 
     size: int
@@ -62,6 +63,7 @@ class Line(Rates):
     expected: Expected
     wrong: float
     took: str = ""
+    apart: float = 1.0
 
     @property
     def algbw(self) -> float:
@@ -168,19 +170,18 @@ class Diagnosis(Result):
         return self.stretches[-1][0] if self.judged and self.judged[-1].behind else None
 
     @property
-    def bound_line(self) -> str:
-        """The bound as busbw, its rates, and what it is where switches only forward."""
-        most, alone = (format_rate(one.rate * self.factor) for one in (self.bound, self.expectation.bounds))
-        doing = "add" if self.collective.reduces else "multicast"
-        more = f", with switches that {doing}; {alone} if they only forward" if alone != most else ""
-        return f"busbw {most} at {rates_of(self.part)} rates{more}{guesses(rates_of(self.part))}"
-
-    @property
     def odd(self) -> list[Line]:
         """Single judged sizes that are behind, though the next larger one is not, nor the next smaller one."""
         every = zip(self.lines, self.lines[1:], self.lines[2:], strict=False)
         alone = [x for before, x, after in every if x.behind and not (before.behind or after.behind)]
         return [x for x in alone if x in self.judged]
+
+    @property
+    def again(self) -> list[str]:
+        """Sizes to be measured again, and why: single ones that are behind, and times far apart."""
+        why = {x.size: f"up to {x.apart:.3g} times apart" for x in self.judged if x.apart**2 > _FAULT}
+        why |= {x.size: "alone behind" for x in self.odd}
+        return [f"{format_size(size)} {what}" for size, what in why.items()]
 
     @property
     def behind_before(self) -> str:
@@ -318,8 +319,7 @@ class Diagnosis(Result):
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
         reached += f"{100 * line.of_model:.0f} % of expected ({usual}), {100 * self.of_bound(line):.0f} % of the bound"
-        alone = names([*map(format_size, map(attrgetter("size"), self.odd))], ", ", 4)
-        reached += f"; {alone} alone behind, measure again" * (alone != "")
+        reached += f"; {names(self.again, ', ', 4)}, measure again" * bool(self.again)
         if first is None and line.time_s < line.expected.low_s:
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
         if self.unclear:
@@ -328,7 +328,7 @@ class Diagnosis(Result):
             return f"{what}: behind at {self.behind_before}, and not at the largest size: {reached}"
         if first is None:
             same = f"; {self.resembles} would look the same" if self.sure else ""
-            return f"{what}: normal, {reached}{same}"
+            return f"{what}: normal, {reached}{same}{', though NCCL says: '.join(('', *self.otherwise[:1]))}"
         why = f"as with {self.resembles}" if self.sure else f"on {' or '.join(self.expectation.rings.limits)}"
         if self.stated:
             return f"{what}: slow, {'latency decides' if line.latency_bound else why}: {reached}"
@@ -480,7 +480,8 @@ def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Ite
         times = sorted(row.time_s for row in [row for row in rows if row.in_place == in_place] or rows)
         # In a job most calls wait for a rank, or share the GPU with other kernels.
         time_s = times[len(times) // 4] if runs[0].group else median(times)
-        yield Line(size, time_s, expectation.taken(size), wrong, took.get(size, ""))
+        apart = 1.0 if runs[0].group else times[-1] / times[0]
+        yield Line(size, time_s, expectation.taken(size), wrong, took.get(size, ""), apart)
 
 
 def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
