@@ -26,7 +26,7 @@ loads give the size of that part.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
@@ -439,18 +439,35 @@ def local_network(hosts: Hosts, host: int, most: Fraction, rooted: bool) -> tupl
     return Network(tail, head, capacity, unit, members, one, every, every, ()), present
 
 
-def straight(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
-    """As `stars`; None if a shard's `rate` (bytes/s) is too much for the links inside or the ports."""
-    trees = stars(hosts, host)
-    return trees if trees and fit(hosts, host, trees, rate) else None
+Forms = list[list[LocalTree]]
 
 
-def fit(hosts: Hosts, host: int, trees: Sequence[LocalTree], rate: Fraction) -> bool:
-    """Whether links inside a host and the ports into it hold these trees; rate: bytes/s for a weight of 1."""
+def held(hosts: Hosts, host: int, trees: Sequence[LocalTree], rate: Fraction) -> Fraction:
+    """What links inside a host and the ports into it leave these trees of `rate` (bytes/s, for a weight of 1)."""
     links, into, _ = hosts.rates[host]
     most, passed = (*links, *into), ((passed_by(hosts.shape, tree), tree.weight) for tree in trees)
     load = summed((link, weight) for path, weight in passed for link in path)
-    return all(carried * rate <= most[link] for link, carried in load.items())
+    return min([rate, *(most[link] / carried for link, carried in load.items())])
+
+
+def lowest(
+    hosts: Hosts, host: int, start: int, rate: Fraction, forms: Forms, whole: Iterable[LocalTree] = ()
+) -> list[LocalTree] | None:
+    """The first of these trees that hold `rate` (bytes/s), else those that hold most, also of packed ones.
+
+    start: where packed trees begin. whole: trees of other hosts, which go on by one of the packed trees each if
+    these then hold the rate.
+    """
+    if rate and all(held(hosts, host, trees, rate) < rate for trees in forms):
+        packed = packed_host(hosts, host, rate, {start: 1}) or []
+        load, each = [Fraction(0)] * len(packed), list[LocalTree]()
+        for weight in (tree.weight for tree in whole if packed):
+            place = min(range(len(load)), key=lambda number: (load[number] + weight) / packed[number].weight)
+            load[place] += weight
+            each.append(replace(packed[place], weight=weight))
+        forms = [*forms, *filter(None, (each, packed))]
+    # Of equal ones the first.
+    return max(forms, key=lambda trees: held(hosts, host, trees, rate), default=None)
 
 
 def passed_by(shape: Shape, tree: LocalTree) -> list[int]:
@@ -563,11 +580,9 @@ def entering_trees(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] |
         ports.append([LocalTree(m, share, (), tree.port, reach[m], out.get(m)) for m in near])
     # By the feeders of all ports, then by the next ones, so that fewer trees still use all ports and members.
     parts = [tree for some in zip_longest(*ports) for tree in some if tree]
-    for inside in (doubling(star), star) if parts else ():
-        found = [replace(tree, edges=inside[tree.root]) for tree in parts]
-        if fit(hosts, host, found, rate):
-            return found
-    return packed_host(hosts, host, rate, {shape.outside: 1}) if rate else None
+    ways = (doubling(star), star) if parts else ()
+    forms = [[replace(tree, edges=inside[tree.root]) for tree in parts] for inside in ways]
+    return lowest(hosts, host, shape.outside, rate, forms)
 
 
 def doubling(star: Mapping[int, Edges]) -> dict[int, Edges]:
@@ -582,25 +597,25 @@ def doubling(star: Mapping[int, Edges]) -> dict[int, Edges]:
 
 
 def leaving_trees(
-    hosts: Hosts, host: int, root: int, entering: Sequence[LocalTree], rate: Fraction, back: bool
+    hosts: Hosts, host: int, root: int, entering: Sequence[LocalTree], rate: Fraction, back: bool, whole: bool
 ) -> list[LocalTree] | None:
     """Trees by which a member gives all others of its host `rate` bytes/s; None as `packed_host`.
 
     One for each of the trees that are `entering` other hosts: by the member next to its port straight to the
     others. What starts next to a port of its own goes from hand to hand. back: or it only leaves, if all
-    others have ports, by which they then get it from other hosts.
+    others have ports, by which they then get it from other hosts. whole: as in `lowest`.
     """
     shape, level = hosts.shape, stars(hosts, host) or ()
     others = sorted({*shape.members} - {root}, key=lambda member: (member < root, member))
     paths = {(a, b): path for tree in level for a, b, path in tree.edges}
     by = {first: [(root, first), *((first, other) for other in others if other != first)] for first in others}
     alike = len({tree.weight for tree in entering}) == 1 and {tree.root for tree in entering} >= {*others}
+    forms = []
     for own in [[]] * (back and alike) + [[*pairwise((root, *others))]] if level else ():
         pairs = [(tree.weight, by.get(tree.root, own)) for tree in entering]
-        trees = [LocalTree(root, weight, tuple((a, b, paths[a, b]) for a, b in edges)) for weight, edges in pairs]
-        if fit(hosts, host, trees, rate):
-            return trees
-    return packed_host(hosts, host, rate, {root: 1})
+        edges = [(weight, tuple((a, b, paths[a, b]) for a, b in arcs)) for weight, arcs in pairs]
+        forms.append([LocalTree(root, *tree) for tree in edges])
+    return lowest(hosts, host, root, rate, forms, entering if whole else ())
 
 
 # Trees of the root's host and of every kind of host, and their weights.
@@ -608,15 +623,17 @@ RootedPieces = list[tuple[tuple[LocalTree, ...], Fraction]]
 
 
 @lru_cache(maxsize=4)
-def rooted_pieces(hosts: Hosts, home: int, root: int, rate: Fraction, back: bool) -> RootedPieces | None:
+def rooted_pieces(hosts: Hosts, home: int, root: int, rate: Fraction, *form: bool) -> RootedPieces | None:
     """Trees that together carry `rate` bytes/s; None as `entering_trees`.
 
-    home, root: the root's host, and its number there. back: as in `leaving_trees`, if hosts are alike.
+    home, root: the root's host, and its number there. form: back and whole, as in `leaving_trees`, if hosts are alike.
     """
     kinds = hosts.kinds
     entering = [entering_trees(hosts, kinds.index(kind), rate) for kind in range(max(kinds) + 1)]
     own = entering[kinds[home]]
-    leaving = None if own is None else leaving_trees(hosts, home, root, own, rate, back and not entering[1:])
+    most = held(hosts, home, own, rate) if own else rate
+    back, whole = form
+    leaving = own and leaving_trees(hosts, home, root, own, most, back and not entering[1:], whole)
     if leaving is None or None in entering:
         return None
     return list(side_by_side([[(tree, tree.weight) for tree in row or ()] for row in (leaving, *entering)]))
@@ -718,12 +735,13 @@ def all_pieces(hosts: Hosts, rate: Fraction) -> list[tuple[Piece, ...]] | None:
     kinds, trees, members = hosts.kinds, list[list[LocalTree]](), hosts.shape.members
     weights = {hosts.shape.outside: hosts.ranks - len(members), **dict.fromkeys(members, 1)}
     for kind in range(max(kinds) + 1):
-        packed = straight(hosts, kinds.index(kind), rate)
-        if packed is None and max(kinds) == 0 and (level := stars(hosts, 0)):
+        level, wide = stars(hosts, host := kinds.index(kind)), None
+        packed = level if level and held(hosts, host, level, rate) >= rate else None
+        if packed is None and level and max(kinds) == 0:
             wide = with_many_ports(hosts, spread(hosts, [level], 0), rate)
-            if wide is not None:
-                return [wide]
-        if (packed := packed or packed_host(hosts, kinds.index(kind), rate, weights)) is None:
+        if wide is not None:
+            return [wide]
+        if (packed := packed or packed_host(hosts, host, rate, weights)) is None:
             return None
         trees.append(packed)
     return [spread(hosts, trees, kind) for kind in range(len(trees))]

@@ -354,7 +354,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     Where only many trees reach the best rate, few ones that lose up to a hundredth of it send fewer messages.
     Where links between switches can carry a copy for every node, one for a leaf may be sent on sooner.
     """
-    from blinksim.algorithms.building.symmetric_trees import same_trees, symmetric_host_trees
+    from blinksim.algorithms.building.symmetric_trees import rooted_host_trees, symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
     from blinksim.packing.hosts import read_hosts
 
@@ -366,28 +366,17 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     hosts, found = read_hosts(part), list[Any]()
     leaves = hosts is not None and len(hosts.fabric.leaves) > 1
     if collective.rooted:
-        found += _other_rooted_trees(best, rate, leaves)
+        # Of few nodes the lowest trees, however slow, or such that nothing comes back to the root's node.
+        ways = [(Fraction(0), True), (Fraction(0), leaves)] * (part.ranks <= _SOLVED.get("packed", 0))
+        ways += [(rate, leaves)] * (leaves or part.nodes <= best.steps)
+        found += [rooted_host_trees(part, collective, aim, by_leaf=False, back=back) for aim, back in ways]
     elif hosts is not None:
         if leaves and not hosts.fabric.narrow(hosts.rates[0][1]):
             packed = symmetric_host_trees if best.by_symmetry else from_hosts
             found.append(packed(part, collective, rate, by_leaf=True))
         if not best.by_symmetry and best.compact.chunks > _FEW_TREES * part.ranks:
-            less, shard = rate * (1 - _LESS), Fraction(1 + (collective.name == "allreduce"), part.ranks)
-            # In other shares only they are no other form.
-            attained = rate == best_known(part, collective, ()).rate
-            if not (attained and same_trees(hosts, best.compact.chunks, rate * shard, less * shard)):
-                found.append(from_hosts(part, collective, less))
+            found.append(from_hosts(part, collective, rate * (1 - _LESS)))
     return tuple(Candidate(other) for other in found if other is not None)
-
-
-def _other_rooted_trees(best: Candidate, rate: Fraction, leaves: bool) -> list[Schedule | None]:
-    """Of few nodes the lowest trees, however slow, or such that nothing comes back to the root's node."""
-    from blinksim.algorithms.building.symmetric_trees import rooted_host_trees
-
-    part, lowest = best.compact.topology, Fraction(0)
-    ways = [(lowest, True), (lowest, leaves)] * (part.ranks <= _SOLVED.get("packed", 0))
-    ways += [(rate, leaves)] * (leaves or part.nodes <= best.steps)
-    return [rooted_host_trees(part, best.timed.collective, aim, by_leaf=False, back=back) for aim, back in ways]
 
 
 def fewer_trees(whole: Candidate, size: int) -> Candidate:

@@ -93,13 +93,6 @@ def add_host_trees(
     return True
 
 
-def same_trees(hosts: Hosts, many: int, *rates: Fraction) -> bool:
-    """Whether shards at all these rates are packed in so many trees, the same in whatever parts."""
-    found = [packed for rate in rates if (packed := all_pieces(hosts, rate))]
-    every = [[piece[2:] for kind in hosts.kinds for piece in packed[kind]] for packed in found]
-    return len(every) == len(rates) and all(len(trees) == many and trees == every[0] for trees in every)
-
-
 def _divisions(hosts: Hosts, whole: bool, by_leaf: bool) -> list[list[tuple[Fraction, int]]]:
     """The parts in which every host's shards go out, with their positions where other leaves pass them on; else -1.
 
@@ -319,7 +312,7 @@ def rooted_host_trees(
     ((home, root),) = np.argwhere(hosts.device == topology.member_places[collective.root]).tolist()
     leaves = sorted(hosts.fabric.leaves, key=lambda leaf: home not in leaf)
     leaves = leaves if by_leaf else [tuple(range(hosts.count))]
-    pieces = rooted_pieces(hosts, home, root, aim, back and len(leaves) == 1)
+    pieces = rooted_pieces(hosts, home, root, aim, back and len(leaves) == 1, back)
     if pieces is None:
         return None
     # Trees over all ports, or as many as there are nodes for. Unequal parts stay on one, half by half.
