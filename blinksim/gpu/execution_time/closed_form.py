@@ -408,8 +408,7 @@ class ScheduleTimes:
             else:
                 program = of_calls.compile_schedule(schedule, _LARGE, _KIND, packets=packets, staged=staged)
             forms[handed] = ClosedForm(program, self.rates, blocks, split)
-        known[size, protocol] = forms[handed].run(size, protocol, self.calls)
-        return known[size, protocol]
+        return known.setdefault((size, protocol), forms[handed].run(size, protocol, self.calls))
 
     def least(self, schedule: Schedule, size: int, protocol: ProtocolName) -> float:
         """Seconds from launch to launch at least: none ends before a GPU's way out has carried all that it sends."""
@@ -446,9 +445,11 @@ class ScheduleTimes:
             launches = [*of_calls.launched(call, schedule.topology.ranks, of_calls.Segment(), program_of)]
             launch_s = looking_s = ports_s = steps_s = 0.0
             for program, _, _, rounds in launches:
-                one, again = timing.run_time(program, self.rates, most_s=most_s), rounds - 1
-                idle = 1 + again * self.rates.job.again
-                launch_s, ports_s = launch_s + one.launch_s, ports_s + one.ports_s * (1 + again)
+                idle, begin_s = 1 + (rounds - 1) * self.rates.job.again, self.rates.launch_s
+                # What the launches before it leave of the time is shared by its rounds.
+                left_s = most_s - launch_s - looking_s - ports_s - steps_s - begin_s
+                one = timing.run_time(program, self.rates, most_s=begin_s + left_s / idle)
+                launch_s, ports_s = launch_s + one.launch_s, ports_s + one.ports_s * rounds
                 looking_s, steps_s = looking_s + one.looking_s * idle, steps_s + one.steps_s * idle
             if self.calls == "host":
                 # Until the host has launched the next call.
