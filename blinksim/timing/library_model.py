@@ -272,10 +272,12 @@ class Library(TimingModel):
         Between nodes one that sends as much, if nobody published any: it has as many GPUs in a node,
         of the same links, and the same network.
         """
-        exchange = Collective("alltoall")
-        lesser = self._lesser(exchange) if self.nodes > 1 else ()
-        alike = (one for one in lesser if load(one._name).ranks == load(self._name).ranks)
-        as_much = (one for one in alike if one.bounded(exchange)[2].rate == self.bounded(exchange)[2].rate)
+        if not self._name or self.nodes == 1:
+            return self._name
+        # What two nodes send tells of more, whose bounds take longer.
+        exchange, pair = Collective("alltoall"), self._beside(2, self.ranks // self.nodes)
+        alike = (one for one in pair._lesser(exchange) if load(one._name).ranks == load(self._name).ranks)
+        as_much = (one for one in alike if one.bounded(exchange)[2].rate == pair.bounded(exchange)[2].rate)
         return next((one._name for one in as_much), self._name)
 
     @_once
@@ -654,8 +656,7 @@ class Library(TimingModel):
         told = [one for one in filter(self.published, cells) if (one.collective, one.nodes > 1) == wanted]
         alike = [one for one in told if self.nodes == 1 or one.gpus * self.nodes == self.ranks * one.nodes]
         jobs = {one.gpus: one.nodes for one in alike}
-        if not alike:
-            jobs = {one.gpus // one.nodes * self.nodes: self.nodes for one in told}
+        jobs = jobs or {one.gpus // one.nodes * self.nodes: self.nodes for one in told}
         below, above = (sorted(filter(apart, jobs)) for apart in (self.ranks.__gt__, self.ranks.__lt__))
         return [self._beside(jobs[n], n // jobs[n], self._runs_of) for n in (*below[-1:], *above[:1])]
 
