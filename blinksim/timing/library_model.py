@@ -272,11 +272,11 @@ class Library(TimingModel):
         Between nodes one that sends as much, if nobody published any: it has as many GPUs in a node,
         of the same links, and the same network.
         """
-        if not self._name or self.nodes == 1:
-            return self._name
+        exchange = Collective("alltoall")
         # What two nodes send tells of more, whose bounds take longer.
-        exchange, pair = Collective("alltoall"), self._beside(2, self.ranks // self.nodes)
-        alike = (one for one in pair._lesser(exchange) if load(one._name).ranks == load(self._name).ranks)
+        pair = self._beside(2, self.ranks // self.nodes) if self._name and self.nodes > 2 else self
+        lesser = pair._lesser(exchange) if self.nodes > 1 else ()
+        alike = (one for one in lesser if load(one._name).ranks == load(self._name).ranks)
         as_much = (one for one in alike if one.bounded(exchange)[2].rate == pair.bounded(exchange)[2].rate)
         return next((one._name for one in as_much), self._name)
 
