@@ -341,11 +341,11 @@ class Builder:
         origin, target: the rank that it starts from or must end at, where the collective gives every rank a
         part of its own (`blinksim.collective.Collective.labels` says where); -1 where it does not.
         """
-        if isinstance(share, float):
-            raise InputError(f"a share of {share} is not exact; give Fraction(1, 3), or text such as '1/3'")
-        said = "is not a share; give Fraction(1, 3), or text such as '1/3'"
-        with blamed_on(lambda _: InputError(f"{share!r:.60} {said}"), (TypeError, ValueError, ZeroDivisionError)):
-            self._shares.append(Fraction(share))
+        if not isinstance(share, Fraction):
+            said = f"{share!r:.60} is not an exact share; give Fraction(1, 3), or text such as '1/3'"
+            with blamed_on(lambda _: InputError(said), (TypeError, ValueError, ZeroDivisionError)):
+                share = Fraction("" if isinstance(share, float) else share)
+        self._shares.append(share)
         self._origin.append(origin)
         self._target.append(target)
         return len(self._shares) - 1
