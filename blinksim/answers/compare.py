@@ -685,7 +685,8 @@ def compare_machines(
     nodes : int
         Nodes of each machine that is no question.
     prices : mapping, optional
-        What a node costs an hour, by the name of the machine as it is given, in any currency.
+        What a node costs an hour, by the name of the machine as it is given, in any currency; with its number of
+        nodes before it where these differ, as ``"2xp5"``.
     library : Library, optional
         The version of NCCL, and whether switches may add.
 
@@ -708,11 +709,11 @@ def compare_machines(
     allreduce of 1 GiB: hgx-h100 is quickest
     """
     asked = [one if isinstance(one, Question) else Question(one, nodes=nodes) for one in machines]
-    names = [str(getattr(one.machine, "name", one.machine)) for one in asked]
+    several = len({one.nodes for one in asked}) > 1
+    names = [f"{one.nodes}x" * several + str(getattr(one.machine, "name", one.machine)) for one in asked]
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"machines {', '.join(names)}: name at least two, each once")
-    strangers = sorted({*(prices or {})} - {*names})
-    if strangers:
+    if strangers := sorted({*(prices or {})} - {*names}):
         raise InputError(f"there are prices of {', '.join(strangers)}, and the machines are {', '.join(names)}")
     if not all(0 < price < math.inf for price in (prices or {}).values()):
         raise InputError("the price of a node is a number above 0")

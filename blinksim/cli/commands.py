@@ -418,6 +418,7 @@ class Compare(TableOptions, run="blinksim.cli.project:compare"):
     Examples:
       blinksim compare hgx-h100 allreduce
       blinksim compare p5,p5en,gb200-nvl72 allreduce --nodes 8 --plot instances.png
+      blinksim compare 9xp5,1xgb200-nvl72 allreduce --price 9xp5=55 --price 1xgb200-nvl72=760
       blinksim compare hgx-h200 allreduce --sizes 1KiB:1GiB:x4 --algorithms ring,two_shot,direct --plot sizes.png
       blinksim compare dgx1-v100 allreduce --members 1,4,5,7 --algorithms nccl,chains,packed
       blinksim compare p5.48xlarge allreduce --nodes 64 --model nccl-tuner --sizes 1MiB:2GiB --plot ring-or-tree.png

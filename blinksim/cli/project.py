@@ -319,11 +319,15 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
             prices[name] = float(price)
         except ValueError:
             raise InputError(f"--price {text}: write it like --price p5=55.04") from None
-    questions = [question_of(name.strip(), options.where) for name in options.machine.split(",")]
+    questions = []
+    for name in map(str.strip, options.machine.split(",")):
+        several = re.match(r"([0-9]{1,9})x", name)
+        question = question_of(name.removeprefix(several[0] if several else ""), options.where)
+        questions.append(replace(question, nodes=int(several[1])) if several else question)
     with Working(f"predicting {options.machine}"):
         library = library_of(options.timing)
         found = compare_machines(questions, collective, options.sizes, prices=prices, library=library)
-    asked = replace(questions[0], machine=options.machine)
+    asked = replace(questions[0], machine=options.machine, nodes=options.where.nodes)
     again = command_line(asked, options.collective, **vars(options.data))
     again += typed_options(options, "sizes", "price") + _of_library(options.timing)
     text = as_typed(found.text())

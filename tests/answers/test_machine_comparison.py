@@ -195,3 +195,21 @@ def test_rows_hold_the_three_figures(capsys: pytest.CaptureFixture[str]) -> None
         figures = alone.time_s, alone.low_s, alone.high_s, alone.could.best.time_s, alone.least.time_s
         keys = "takes_s", "takes_low_s", "takes_high_s", "could_take_s", "cannot_take_less_s"
         assert [float(row[key]) for key in keys] == pytest.approx(figures, rel=1e-12)
+
+
+def test_each_machine_may_have_its_own_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of as many GPUs, or of one machine alone: each takes what it takes when asked by itself."""
+    asked = {"2xhgx-h100": ("hgx-h100", 2), "8xhgx-h100": ("hgx-h100", 8), "2xp5": ("p5", 2)}
+    assert run(["compare", ",".join(asked), "allreduce", "--sizes", "1GiB", "--price", "2xp5=55", "--json"]) == 0
+    rows = {row["machine"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows.keys() == asked.keys()
+    for name, (machine, nodes) in asked.items():
+        alone = bs.project(bs.load(machine, nodes=nodes), "allreduce", "1GiB")
+        assert (rows[name]["time_s"], rows[name]["ranks"]) == (pytest.approx(alone.time_s), 8 * nodes)
+        assert (rows[name]["busbw_per_price"] is None) == (name != "2xp5")
+    # The command that it offers asks the same again.
+    assert run(["compare", "2xhgx-h100,p5", "allreduce", "--sizes", "1GiB", "--nodes", "4"]) == 0
+    text = capsys.readouterr().out
+    assert "next: blinksim compare 2xhgx-h100,p5 allreduce --nodes 4 " in text
+    assert "4xp5 (32 GPUs)" in text
+    assert run(["compare", "0xp5,p5en", "allreduce"]) == 2
