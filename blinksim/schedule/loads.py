@@ -703,11 +703,10 @@ class Paths:
 
 def worth_it(topology: Topology, collective: Collective, sends: int, every_pair: bool) -> bool:
     """Whether a schedule has many sends, and its rounds few routes. every_pair: each rank sends to every other."""
-    if collective.data is not None or sends <= _MANY_SENDS:
-        return False
     # `uses_of_every_pair` has routes to look up for a few ranks only.
-    pairs = topology.ranks * (topology.ranks - 1)
-    return not every_pair or pairs <= MOST_PAIRS or node_group(topology) is not None
+    if every_pair and topology.ranks * (topology.ranks - 1) > MOST_PAIRS:
+        return collective.data is None and node_group(topology) is not None
+    return collective.data is None and sends > _MANY_SENDS
 
 
 # Pairs of ranks up to which each has its routes looked up.

@@ -494,7 +494,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
     leader = _leader(contest, sizes)
     for entry in candidates(collective.name):
         compact = None if leader else said_once(entry, part, collective)
-        why = leader or ("" if compact else _too_large(entry, part, collective))
+        why = leader or ("" if compact else too_large(entry, part, collective))
         if why:
             contest.left_out[entry.name] = why
         else:
@@ -616,7 +616,7 @@ def _enter(
         contest.candidates[entry.name], *contest.besides[entry.name] = every
 
 
-def _too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
+def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     """Why an algorithm without a solver is left out, empty if it is not."""
     if entry.outlines(part, collective):
         # Of alike nodes, few ranks need a search.

@@ -43,7 +43,7 @@ from blinksim.nccl.tuner.tuner import (
 )
 from blinksim.results import Term
 from blinksim.textio.text_table import count
-from blinksim.timing.contest import MOST_SENDS, ceiling_of, evened, least_time_of
+from blinksim.timing.contest import ceiling_of, evened, least_time_of, too_large
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, kin_of, library_time
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
@@ -853,7 +853,7 @@ def sent_by(part: Topology, collective: Collective) -> dict[str, tuple[Topology,
     every = tuple(filter(None, (part, evened(part) if part.nodes > 1 else None)))
     aligned = every if collective.name == "alltoall" else ()
     alike = tuple(one for one in aligned if (rails := symmetric_rails(one)) is not None and rails.alike)
-    straight = every * (algorithm("direct").sends_on(part, collective.name) <= MOST_SENDS)
+    straight = tuple(one for one in every if not too_large(algorithm("direct"), one, collective))
     return {name: where for name, where in (("direct", straight), ("rail_aligned", alike)) if where}
 
 

@@ -15,6 +15,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.timing import contest
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.contest import fewer_trees, thinner
+from blinksim.timing.library_model import Library
 from blinksim.topology.graph import Topology
 
 
@@ -46,6 +47,21 @@ def test_the_quickest_is_the_quickest_of_all(machine: str, name: str) -> None:
         part = bs.Question(machine, nodes=nodes).part()
         for size in (64, 2**16, 2**30):
             compare(part, name, size)
+
+
+@pytest.mark.parametrize(("machine", "nodes"), [("mi250", 20), ("aurora", 16), ("p5", 32)])
+def test_sends_to_every_rank_of_some_hundreds_are_among_those_compared(machine: str, nodes: int) -> None:
+    part = bs.Question(machine, nodes=nodes).part()
+    best = bs.rank(part, "alltoall", 2**26, "alpha-beta")
+    assert "direct" in best.to_dict()["considered"]
+    [direct] = bs.rank(part, "alltoall", 2**26, "alpha-beta", algorithms=["direct"]).projections
+    assert best.best.time_s <= direct.time_s
+
+
+def test_what_a_library_takes_to_send_to_every_rank_grows_no_faster_than_they_do() -> None:
+    found = [Library().at(bs.Question("aurora", nodes=nodes)) for nodes in (16, 128)]
+    few, many = (model.times(machine, Collective("alltoall"), [2**16])[0].time_s for model, machine in found)
+    assert few < many < 1.1 * 8 * few
 
 
 @given(forests(), st.integers(0, 40))
