@@ -13,7 +13,12 @@ from source_tree import ROOT
 
 ALWAYS = ("test_structure.py", "test_code_rules.py", "test_code_size.py", "test_lazy_imports.py", "test_api.py")
 RELEASE = (".github", "packaging", "pyproject.toml", "CITATION.cff", "Containerfile", "SECURITY.md")
-ELSEWHERE = {"gpu": ("execution", "jobs"), "topologies": ("topology", "test_machines.py")}
+# What a room's own folder does not test: names in types and the tables of machines stand for every file of their kind.
+ELSEWHERE = {
+    "gpu": ("execution", "jobs"),
+    "topologies": ("topology", "test_machines.py", "test_machine_figures.py", "test_names_in_types.py"),
+    "algorithms": ("algorithms", "schedule/test_every_algorithm.py", "test_names_in_types.py"),
+}
 
 
 def changed(base: str) -> list[str]:

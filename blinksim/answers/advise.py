@@ -12,7 +12,7 @@ from typing import Any
 
 from blinksim import exports
 from blinksim.answers.idle_gpus import IDLE_GPUS, carrier
-from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_of, meanwhile, schedules, with_file
+from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_in, meanwhile, schedules, with_file
 from blinksim.bounds.bound_result import Bound
 from blinksim.bounds.compute import best_known
 from blinksim.collective import Collective, CollectiveLike
@@ -43,6 +43,8 @@ SIZE = 256 * 2**20
 WORTH = 1.1
 # Solvers run up to this many ranks; beyond, only algorithms that need none.
 MOST_RANKS = 64
+# MSCCL's executors are NCCL 2.12 and 2.18 underneath, which are older than GPUs above this compute capability.
+_MSCCL_SM = 90
 # Between nodes NCCL keeps to shapes of its own, which the solvers' schedules do not have.
 _FOR_NCCL, _BETWEEN_NODES = ("ring", "rings", "chains", "chain_tree"), ("ring", "chain_tree")
 
@@ -123,6 +125,17 @@ def graph_files(question: Question, library: Library, found: Answer, links: Topo
             option = Option(rivals.candidates["blinkplus"], rivals.projections(size)[0].time_s, "nccl-graph-set")
             options.append(replace(option, exported=exports.find("nccl-graph-set").export(option.schedule)))
     return options
+
+
+def _for_msccl(best: Option, part: Topology) -> Option | None:
+    """The schedule as a program of MSCCL; None where that does not run on the GPUs, or cannot hold it."""
+    generations = (part.device(name).attributes.get("sm") for name in part.members)
+    newer = any(isinstance(sm, int) and sm > _MSCCL_SM for sm in generations)
+    # In such a file a send is two steps.
+    if not newer and 2 * best.candidate.sends <= MAX_ELEMENTS:
+        with suppress(BlinksimError):
+            return replace(best, format="msccl-xml", exported=exports.find("msccl-xml").export(best.schedule))
+    return None
 
 
 @dataclass(frozen=True)
@@ -274,7 +287,7 @@ class Advice(Result):
     def sentence(self) -> str:
         """The advice in one line."""
         found, library, best = self.answer, self.answer.library, self.best
-        where = gpus_of(self.part.name, self.part.ranks, self.part.nodes)
+        where = gpus_in(self.part)
         what = f"{found.collective} of {format_size(found.size)} on {where}"
         takes = f"{format_time(found.time_s)} with {library}"
         for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
@@ -415,11 +428,8 @@ def advise(
     pays = large and (found.least is None or found.least.time_s * WORTH <= found.time_s)
     files = graph_files(question, library, found, rivals.topology) if pays else []
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
-    other = None
-    # In a file for MSCCL a send is two steps.
-    if large and runs and best.time_s * WORTH <= own_time(found, chosen) and 2 * best.candidate.sends <= MAX_ELEMENTS:
-        with suppress(BlinksimError):  # what the format cannot hold
-            other = replace(best, format="msccl-xml", exported=exports.find("msccl-xml").export(best.schedule))
+    quicker = large and runs and best.time_s * WORTH <= own_time(found, chosen)
+    other = _for_msccl(best, chosen) if quicker else None
     proved = best_known(chosen, wanted, found.grants).headline
     nvls = nvls_gain(library, chosen, wanted, size)
     quickest = min(files, key=lambda option: option.time_s, default=None)

@@ -26,7 +26,7 @@ from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry
 from blinksim.timing.contest import CandidateLike, Contest, each
-from blinksim.timing.library_model import SHARE, Library
+from blinksim.timing.library_model import GUESSES, SHARE, Library
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
 from blinksim.timing.projection_result import Projection, labelled, left_out_words, links_at
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
@@ -188,7 +188,7 @@ class Comparison(Result):
         """The answer in one line."""
         if self.answers:
             last = self.answers[-1]
-            where = gpus_of(last.machine, len(last.members), last.details["nodes"])
+            where = gpus_of(last.machine, len(last.members), last.details["nodes"], last.details["kind"])
             takes, could, least = last.times()
             known = f", {last.unbeaten}" if last.unbeaten else "" if could == "-" else f", could take {could}"
             known += "" if least == "-" else f", cannot take less than {least}"
@@ -272,10 +272,6 @@ class Comparison(Result):
         head = list(rows[-1])
         left = {0, len(head) - 1} if head[-1] == "NCCL takes" else {0}
         return table(head, [[cells.get(name, "") for name in head] for cells in rows], left=left)
-
-    def _repr_html_(self) -> str:
-        frame = self.to_frame().pivot(index="size_bytes", columns="algorithm", values="algbw_GBps")
-        return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
 
 
 def columns(found: Sequence[Sequence[Projection]], most: int = COLUMNS) -> tuple[list[str], list[str]]:
@@ -479,10 +475,6 @@ class Models(Result):
         lines += [f"  {what}: {reason}" for what, reason in self.refused.items()]
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        frame = self.to_frame().pivot(index="size_bytes", columns=["algorithm", "model"], values="algbw_GBps")
-        return f"<p>algbw, GB/s</p>{frame.to_html(float_format='{:.3g}'.format)}"
-
 
 def across_models(
     machine: MachineLike,
@@ -642,12 +634,15 @@ class MachineComparison(Result):
                 rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * may take least", *(f"  {words}" for words in refused_words(self.refused))]
-        vague = [name for name, answers in self.answers.items() if not all(one.known for one in answers)]
-        notes += [f"  {', '.join(vague)}: {UNKNOWN}: intervals that overlap rank no machines"] * bool(vague)
+        vague = not all(one.known for answers in self.answers.values() for one in answers)
+        notes += [f"  from {' or '.join(GUESSES)}: {UNKNOWN}: intervals that overlap rank no machines"] * vague
+        alike = grouped((tuple(one.times()[0] for one in found), name) for name, found in self.answers.items())
+        notes += [f"  {', '.join(same)}: nothing known tells them apart" for same in alike.values() if same[1:]]
         if self.prices:
             head.append("GB/s per price")
-            said = f"; {self.best_for_money()}" if self.prices.keys() >= self.answers.keys() else ""
-            notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{said}")
+            unpriced = [name for name in self.answers if name not in self.prices]
+            said = f"no price of {', '.join(unpriced)}" if unpriced else self.best_for_money()
+            notes.append(f"  GB/s per price: busbw over what a GPU costs an hour; {said}")
         return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))
 
     def best_for_money(self) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from blinksim.answers.expect import COLLECTIVES, expect as expected
-from blinksim.answers.logs.calibrate import Calibration, NcclFit, Parameter, calibrate as calibrated
+from blinksim.answers.logs.calibrate import Calibration, NcclFit, calibrate as calibrated
 from blinksim.answers.logs.diagnose import STEPS, Diagnosis, Line, diagnose as diagnosed, small_times
 from blinksim.answers.logs.expectation import Series, check_members, members_of, of_one_job, read_runs
 from blinksim.answers.logs.faults import sort_of
@@ -424,7 +424,7 @@ def _on_gpus(options: Calibrate) -> None:
     answer("calibrate", lambda: {"machine": whole.name, **result.to_dict(), "output": target}, text)
 
 
-def _fitted(figure: Fitted | Parameter, scale: float, unit: str) -> tuple[str, ...]:
+def _fitted(figure: Fitted, scale: float, unit: str) -> tuple[str, ...]:
     """A fitted figure as cells: its value, its interval, their unit, and what it was before."""
     interval = f"{figure.low * scale:.4g} to {figure.high * scale:.4g}"
     return f"{figure.value * scale:.4g}", interval, unit, f"{figure.before * scale:.4g}"
@@ -471,12 +471,12 @@ def _show_nvls(found: Calibration, target: str | None, question: Question) -> No
 
 def _show_calibration(found: Calibration, target: str | None, question: Question) -> None:
     first = "these sizes do not determine a bandwidth"
-    for lane in [p for p in found.parameters if p.quantity == "bandwidth"][:1]:
+    for lane in [p for p in found.parameters if p.name == "bandwidth"][:1]:
         span = f"{lane.low / 1e9:.4g} to {lane.high / 1e9:.4g}"
         first = f"a lane of {lane.kind} carries {lane.value / 1e9:.4g} GB/s ({span})"
     click.echo(f"{found.series[0].topology.name}: {first}, from {len(found.residuals)} measurements\n")
     units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
-    cells = [(p.kind, p.quantity, *_fitted(p, *units[p.quantity == "bandwidth"])) for p in found.parameters]
+    cells = [(p.kind, p.name, *_fitted(p, *units[p.name == "bandwidth"])) for p in found.parameters]
     heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
     click.echo(table(heading, cells, left=(0, 1, 4)) + "\n")
     for row in found.series:

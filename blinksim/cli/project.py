@@ -323,7 +323,11 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
     for name in map(str.strip, options.machine.split(",")):
         several = re.match(r"([0-9]{1,9})x", name)
         question = question_of(name.removeprefix(several[0] if several else ""), options.where)
+        # A name that nobody knows is said before the others have taken their time.
+        question.node()
         questions.append(replace(question, nodes=int(several[1])) if several else question)
+    if options.where.nodes > 1 and all(question.nodes != options.where.nodes for question in questions):
+        raise InputError("--nodes is for machines without a number before their name (8xp5); leave one out")
     with Working(f"predicting {options.machine}"):
         library = library_of(options.timing)
         found = compare_machines(questions, collective, options.sizes, prices=prices, library=library)
@@ -532,7 +536,9 @@ def _lines(
             line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
         for key in ("time_s", "could_take_s", "cannot_take_less_s"):
             if key in row:
-                line[_title(key.removesuffix("_s"))] = "-" if row[key] is None else format_time(row[key])
+                # Where nothing quicker than the library is known, it could take no less.
+                told = row[key] is not None and not row[key] > row["time_s"]
+                line[_title(key.removesuffix("_s"))] = _cell(key, row[key] if told else "-")
         for rate in shown:
             line[f"{rate} GB/s"] = "-" if failed else f"{row[f'{rate}_GBps']:.4g}"
         if several:

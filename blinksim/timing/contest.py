@@ -56,8 +56,8 @@ Answer = Callable[[int], Projection]
 """Projection of a size by a model without schedules."""
 # The models whose times are those of links with latency, overhead and bandwidth.
 ON_LINKS = ("alpha-beta", "simulate")
-# Ranks up to which the bound on the time is a matter of a second.
-_MOST_RANKS = 8192
+# Ranks up to which the bound on the time is a matter of seconds; Aurora has 1,024 nodes and more of 12.
+_MOST_RANKS = 16_384
 _WAITS = "waiting not counted above"
 
 

@@ -34,6 +34,7 @@ from blinksim.graphs.connectivity import UnionFind, grouped, summed
 from blinksim.machines import Question
 from blinksim.results import Term, total
 from blinksim.textio import text_files, yaml_nodes
+from blinksim.textio.text_table import count
 from blinksim.textio.yaml_nodes import Entry
 from blinksim.timing.projection_result import Projection, of_part
 from blinksim.timing.timing_model import TimingModel
@@ -524,7 +525,7 @@ def project(
     if preset.reading == "derived":
         return hierarchical(topology, members, nodes, size, collective, preset.nic_efficiency)
     if collective != "allreduce":
-        raise InfeasibleError(f"{preset.name} is for allreduce; the model 'projection' also covers {collective}")
+        raise InfeasibleError(f"{preset.name} is for allreduce; 'projection' covers {', '.join(_STRUCTURES)}")
     constants = machine_constants(topology, members, nodes, preset)
 
     def link_class(role: str) -> str:
@@ -571,6 +572,11 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
                 lacks += ", ".join(topology.link_classes)
                 raise InfeasibleError(f"{lacks}; the model 'projection' derives its levels from the machine")
             links = [link for link in topology.links if link.kind == kind]
+            held = Counter(link.src for link in links)
+            few, most = min(members, key=held.__getitem__), max(map(held.__getitem__, members))
+            if held[few] < most:
+                lacks = f"{few} has {count(held[few], f'{kind} link')} and others have {most}"
+                raise InfeasibleError(f"{lacks}; {preset.name} takes all ranks as alike")
             used = [link for link in links if link.src not in idle and link.dst not in idle]
             constants[role] = min(link.bandwidth for link in used or links)
     return constants

@@ -237,7 +237,7 @@ def test_only_what_shows_is_fitted() -> None:
     model = RingModel(topology, Collective("allreduce"))
     large = Series(topology, model.collective, tuple(Sample(s, model.time(s)) for s in (2**28, 2**29, 2**30, 2**31)))
     found = calibrate(large)
-    assert [(p.kind, p.quantity) for p in found.parameters] == [("nvlink", "bandwidth")]
+    assert [(p.kind, p.name) for p in found.parameters] == [("nvlink", "bandwidth")]
     assert found.kept == (("nvlink", "alpha"),)
     assert found.table.classes["nvlink"].latency is None
     small = Series(topology, model.collective, tuple(Sample(s, model.time(s)) for s in (8, 64, 512, 4096)))

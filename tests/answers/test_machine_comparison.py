@@ -180,7 +180,7 @@ def test_what_nobody_measured_ranks_no_machines() -> None:
     """p5en, which is newer, seems slower than p5 on 8 nodes: both are lent by others, and `project` says so as well."""
     found = bs.compare_machines(["p5", "p5en"], "allreduce", ["1GiB"], nodes=8)
     assert "no clear winner" in found.sentence()
-    [line] = [line for line in found.text().splitlines() if line.startswith("  p5, p5en: an estimate, as no time")]
+    [line] = [line for line in found.text().splitlines() if "from predicted or links: an estimate, as no time" in line]
     for answers in found.answers.values():
         assert line.split(": ")[1] in answers[0].text()
 
@@ -213,3 +213,18 @@ def test_each_machine_may_have_its_own_nodes(capsys: pytest.CaptureFixture[str])
     assert "next: blinksim compare 2xhgx-h100,p5 allreduce --nodes 4 " in text
     assert "4xp5 (32 GPUs)" in text
     assert run(["compare", "0xp5,p5en", "allreduce"]) == 2
+    assert run(["compare", "8xp5,8xp5en", "allreduce", "--nodes", "4"]) == 2
+    assert "--nodes is for machines without a number before their name" in capsys.readouterr().err
+
+
+def test_notes_say_what_the_table_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", "p5,p5en,1xgb200", "allreduce", "--nodes", "2", "--sizes", "1GiB", "--price", "2xp5=55"]
+    assert run(asked) == 0
+    text = capsys.readouterr().out
+    assert "no price of 2xp5en, 1xgb200" in text
+    assert "2xp5, 2xp5en: nothing known tells them apart" in text
+    # A name that nobody knows is said at once.
+    assert run(["compare", "p5,p5x", "allreduce"]) == 2
+    told = capsys.readouterr().err
+    assert "unknown machine 'p5x'" in told
+    assert "still at work" not in told

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from source_tree import ROOT
 
 import blinksim as bs
 from blinksim.errors import InfeasibleError, InputError
@@ -48,7 +49,7 @@ def by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_every_format_is_called_as_its_file() -> None:
     assert {name: form.name for name, form in FORMATS.items()} == {name: name for name in FORMATS}
-    assert len(FORMATS) == 4
+    assert {"msccl-xml", "nccl-graph"} <= FORMATS.keys()
     with pytest.raises(KeyError):
         FORMATS["registry"]
 
@@ -62,6 +63,18 @@ def test_a_file_dropped_in_is_a_format(by_name: None, tmp_path: Path) -> None:
     again = bs.read_schedule(file, "full:4")
     assert (again.algorithm, again.sends) == ("ring", ring.sends)
     assert bs.simulate(again, "1MiB").time_s == bs.simulate(ring, "1MiB").time_s
+
+
+def test_the_example_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = (ROOT / "CONTRIBUTING.md").read_text().split("```python\n")
+    [example] = (block.partition("```")[0] for block in blocks if "FORMAT = " in block)
+    (tmp_path / "lines.py").write_text(example)
+    monkeypatch.setattr(runtimes, "__path__", [*runtimes.__path__, str(tmp_path)])
+    ring = bs.synthesize("full:4", "allgather", "ring").schedule
+    [text] = bs.export(ring, "lines").files.values()
+    assert [line.split()[1:] for line in text.splitlines()] == [
+        [*map(str, ends)] for ends in zip(ring.src, ring.dst, strict=True)
+    ]
 
 
 def test_without_the_file_there_is_none(tmp_path: Path) -> None:

@@ -430,6 +430,13 @@ def test_refused(nodes: int, ranks: int, preset: str, error: type[Exception], te
         projection.project(AURORA, nodes, ranks, GB, preset)
 
 
+@pytest.mark.parametrize(("lost", "kind", "left"), [("card0.t0-card1.t0", "xe", 4), ("card0.t0-card0.t1", "mdfi", 0)])
+def test_ranks_that_lack_links_are_not_alike(lost: str, kind: str, left: int) -> None:
+    machine = bs.load("aurora", rates="seed", edits=[f"without {lost}"])
+    with pytest.raises(InfeasibleError, match=rf"has {left} {kind} links and others have"):
+        projection.project(machine, 1, None, 2 * 10**9, "aurora-projection")
+
+
 def test_refused_machines_and_collectives() -> None:
     with pytest.raises(InfeasibleError, match=r"class 'mdfi'.*nvlink.*model 'projection'"):
         projection.project(switched_node(), 2, 4, GB, "aurora-projection")

@@ -85,7 +85,7 @@ def own_rates(machine: str) -> dict[str, Rate]:
         sets = ", ".join(dict.fromkeys(cell.set.name for cell in cells))
         for one in fit.parameters:
             nominal = one.before
-            if one.quantity == "bandwidth" and one.value <= nominal:
+            if one.name == "bandwidth" and one.value <= nominal:
                 low, high = (f"{end / 1e9:.3g}" for end in (one.low, one.high))
                 why = (
                     f"{one.kind} {100 * one.value / nominal:.0f} % of nominal ({low} to {high} GB/s), calibrated on "

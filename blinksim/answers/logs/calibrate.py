@@ -268,18 +268,13 @@ def _every(series: Iterable[Series]) -> list[tuple[Series, Sample]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Fitted):
     """A fitted figure of a link class: `bandwidth` of a lane in bytes/s, or `alpha`, latency and overhead, in seconds.
 
-    low, high: its interval of 95 %. before: what the machine file says.
+    kind: the link class. before: what the machine file says.
     """
 
     kind: str
-    quantity: str
-    value: float
-    low: float
-    high: float
-    before: float
 
 
 @dataclass(frozen=True)
@@ -345,7 +340,7 @@ class Calibration(Result):
     def parameter(self, kind: str, quantity: str) -> Parameter:
         """The fitted `alpha` or `bandwidth` of a class; raises `InputError` if it was not fitted."""
         for found in self.parameters:
-            if (found.kind, found.quantity) == (kind, quantity):
+            if (found.kind, found.name) == (kind, quantity):
                 return found
         raise InputError(f"the measurements do not determine the {quantity} of {kind}")
 
@@ -355,7 +350,7 @@ class Calibration(Result):
         for kind in dict.fromkeys(p.kind for p in self.parameters):
             rows[kind] = {"class": kind}
             for what, key, scale in (("bandwidth", "GBps", 1e-9), ("alpha", "s", 1.0)):
-                found = next((p for p in self.parameters if (p.kind, p.quantity) == (kind, what)), None)
+                found = next((p for p in self.parameters if (p.kind, p.name) == (kind, what)), None)
                 for part, end in (("value", ""), ("low", "_low"), ("high", "_high")):
                     rows[kind][f"{what}{end}_{key}"] = None if found is None else getattr(found, part) * scale
         return list(rows.values())
@@ -371,7 +366,7 @@ class Calibration(Result):
 
     def __repr__(self) -> str:
         show = {"bandwidth": format_rate, "alpha": format_time}
-        figures = ", ".join(f"{p.kind} {show[p.quantity](p.value)}" for p in self.parameters)
+        figures = ", ".join(f"{p.kind} {show[p.name](p.value)}" for p in self.parameters)
         return f"<Calibration {self.table.name}: {figures}; median error {100 * self.median_error:.1f} %>"
 
 
@@ -473,7 +468,7 @@ def _check_fit(found: Calibration) -> None:
     if any(one.topology.rates != NOMINAL for one in found.series):
         return
     for lane in found.parameters:
-        if lane.quantity == "bandwidth" and lane.low > _MOST_OF_LANE * lane.before:
+        if lane.name == "bandwidth" and lane.low > _MOST_OF_LANE * lane.before:
             carries = f"a lane of {lane.kind}, which carries {format_rate(lane.before)}"
             needs = f"rings with these times need {format_rate(lane.value)} of {carries}"
             raise InputError(f"{needs}; is this the machine, and did NCCL run rings?")
@@ -525,7 +520,7 @@ class _Problem:
                     cure = "write the machine as YAML with a link class for each"
                     raise InputError(f"{lanes}, so no single rate fits them; {cure}")
                 rate = float(links[0].lane_bandwidth)
-                parameters.append(Parameter(kind, what, rate / factor, rate / high, rate / low, rate))
+                parameters.append(Parameter(what, rate / factor, rate / high, rate / low, rate, kind))
                 # To five digits: further ones are noise, and would stand in every exact answer.
                 rates[kind]["bandwidth"] = Fraction(f"{rate / factor:.4e}")
             else:
@@ -534,7 +529,7 @@ class _Problem:
                 alpha = latency + overhead
                 own = [link for one in self.series for link in one.topology.links if link.kind == kind]
                 before = sum(max(map(part, own)) for part in _OF_ALPHA)
-                parameters.append(Parameter(kind, what, alpha * factor, alpha * low, alpha * high, before))
+                parameters.append(Parameter(what, alpha * factor, alpha * low, alpha * high, before, kind))
                 rates[kind] |= {"latency": rounded(latency * factor), "overhead": rounded(overhead * factor)}
         every, errors = _every(self.series), np.exp(found.residual) - 1
         off = np.flatnonzero((found.weight < WILD) & (np.abs(errors) > FAR_OFF))

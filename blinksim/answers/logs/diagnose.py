@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of, other_gpus, read_runs
 from blinksim.answers.measurements.public import grouped
-from blinksim.answers.project import gpus_of
+from blinksim.answers.project import gpus_in
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
@@ -299,7 +299,7 @@ class Diagnosis(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        what = f"{self.collective.name} on {gpus_of(self.part.name, self.part.ranks, self.part.nodes)}"
+        what = f"{self.collective.name} on {gpus_in(self.part)}"
         line, first, source = self.largest, self.first_behind, "figure" if self.stated else "log"
         if self.wrong:
             sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
