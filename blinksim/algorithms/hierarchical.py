@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -62,9 +63,9 @@ def rounds(
     nodes = places.shape[2]
     levels = radices(nodes)[::-1] if radices else ()
     every, found = exchanges(places, (len(places), *inside(places.shape[1])[::-1]), levels), list[Round]()
+    every += [] if levels or nodes == 1 else [_rings(places.reshape(-1, nodes))]
     for op in [REDUCE] * collective.reduces + [COPY] * (collective.ends == EVERY):
         steps = [exchange(op) for exchange in every]
-        steps += [] if levels or nodes == 1 else [_rings(places.reshape(-1, nodes), op)]
         found += steps if op == REDUCE else steps[::-1]
     return tuple(found)
 
@@ -125,13 +126,13 @@ def _exchange(places: Whole, axis: int, before: Sequence[int]) -> Callable[[int]
     return of
 
 
-def _rings(places: Whole, op: int) -> Round:
+def _rings(places: Whole) -> Callable[[int], Round]:
     """A ring over the nodes for every local rank: chunk k ends its reduction, or starts its route, at node k."""
     nodes = places.shape[1]
     l, node = np.divmod(np.arange(places.size), nodes)  # noqa: E741
-    exchange = Exchange(places.ravel(), np.roll(places, -1, axis=1).ravel())
+    exchange, share = Exchange(places.ravel(), np.roll(places, -1, axis=1).ravel()), Fraction(1, places.size)
 
-    def chunk(src: Whole, dst: Whole, step: int) -> Ints:
+    def chunk(op: int, src: Whole, dst: Whole, step: int) -> Ints:
         return np.asarray(l * nodes + (node - step - (op == REDUCE)) % nodes)
 
-    return Round(exchange, Fraction(1, places.size), op, nodes - 1, chunk=chunk, channel=l)
+    return lambda op: Round(exchange, share, op, nodes - 1, chunk=partial(chunk, op), channel=l)

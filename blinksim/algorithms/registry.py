@@ -159,10 +159,15 @@ class Algorithm:
 
     def outlines(self, topology: Topology, collective: Collective) -> bool:
         """Whether the schedule has so many sends that its steps are timed without them."""
-        from blinksim.schedule.loads import worth_it
+        from blinksim.schedule import loads
+        from blinksim.topology.symmetry import node_group
 
-        sends = self.sends_on(topology, collective.name)
-        return self.outlined and worth_it(topology, collective, sends, self.every_pair)
+        if not self.outlined or collective.data is not None:
+            return False
+        # `uses_of_every_pair` has routes to look up for a few ranks only.
+        if self.every_pair and topology.ranks * (topology.ranks - 1) > loads.MOST_PAIRS:
+            return node_group(topology) is not None
+        return self.sends_on(topology, collective.name) > loads.MANY_SENDS
 
     def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:
         from blinksim.algorithms.building.plan import Plan, filled

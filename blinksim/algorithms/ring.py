@@ -61,4 +61,5 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     n = topology.ranks
     around = Exchange(np.concatenate(orders), np.concatenate([np.roll(ring, -1) for ring in orders]))
     ops = (*((REDUCE,) if collective.reduces else ()), *((COPY,) if collective.ends == EVERY else ()))
-    return tuple(Round(around, Fraction(1, n * len(orders)), op, n - 1, channels=len(orders)) for op in ops)
+    channel = np.repeat(np.arange(len(orders)), n)
+    return tuple(Round(around, Fraction(1, n * len(orders)), op, n - 1, channel=channel) for op in ops)

@@ -29,7 +29,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, expand, occurrences, places
 from blinksim.schedule import loads
-from blinksim.schedule.loads import MOST_SENDS, Outline, Spread, StepLoads, chunk_parts, divided, equal_routes, rate
+from blinksim.schedule.loads import MOST_SENDS, Outline, Spread, StepLoads, chunk_parts, divided, rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule, of_sends
 from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
@@ -51,11 +51,15 @@ class Candidate:
 
     @classmethod
     def of(cls, schedule: Schedule) -> Candidate:
-        """With all equal routes, if the loads then allow at least the rate that they allow without."""
-        spread = equal_routes(schedule)
-        if spread is not None and (rate(schedule, spread) or 0) < (rate(schedule) or 0):
-            spread = None
-        return cls(schedule, spread)
+        """With all equal routes, if the loads then allow at least the rate that they allow without.
+
+        Whole messages take turns at them where that loads links alike, others are divided among them.
+        """
+        spread = loads.equal_routes(schedule)
+        if spread is None or (rate(schedule, spread) or 0) < (rate(schedule) or 0):
+            return cls(schedule)
+        whole = loads.whole_messages(schedule, spread) if schedule.form == "steps" else None
+        return cls(schedule, spread) if whole is None else cls(whole)
 
     @cached_property
     def _written(self) -> Candidate:

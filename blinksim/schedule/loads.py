@@ -285,16 +285,12 @@ class RouteUses:
         self.route, self.resource = key // self.width, key % self.width
         self.start = np.concatenate(([0], np.cumsum(np.bincount(self.route, minlength=routes))))
         self.times, self.count = times.astype(np.int64), spread.count.astype(np.int64)
+        self.entries = np.arange(len(times))
 
     @cached_property
     def part(self) -> Floats:
         """The part of what the route carries that passes, entry by entry."""
         return np.asarray(self.times / self.count[self.route])
-
-    @cached_property
-    def entries(self) -> Ints:
-        """The numbers of the entries."""
-        return np.arange(len(self.times))
 
     def loads(self, amounts: Floats) -> Floats:
         """Bytes on each resource, for bytes on every route."""
@@ -371,6 +367,32 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
         (chunk, src, dst, op, step, route, channel),
         (np.concatenate(([0], np.cumsum(lengths))), links),
     ).with_bound(schedule.bound)
+
+
+def in_turns(schedule: Schedule, spread: Spread, turn: Ints) -> Schedule:
+    """The same schedule with every send whole, on one of its equal routes. turn (M): which, counted round."""
+    path = spread.first[schedule.route] + turn % spread.count[schedule.route]
+    return replace(schedule, route=path.astype(np.int32), route_start=spread.start, route_links=spread.links)
+
+
+def whole_messages(schedule: Schedule, spread: Spread) -> Schedule | None:
+    """The same steps with every send whole, as every part of a message costs a start.
+
+    The turns give equal shares to the routes of every sender, of every receiver, and of two nodes. None if in
+    any step not every rank sends to every other, or divided sends load a link otherwise.
+    """
+    ranks, shared = schedule.topology.ranks, resources(schedule.topology)
+    steps = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
+    if (np.diff(steps) != ranks * (ranks - 1)).any():
+        return None
+    src, dst = schedule.rank_of[schedule.src], schedule.rank_of[schedule.dst]
+    found = in_turns(schedule, spread, src + dst + src // spread.count[schedule.route])
+    share, loads = schedule.share_num[schedule.chunk], list[Floats]()
+    for first, end in pairwise(steps.tolist()):
+        for one, ways in ((schedule, spread), (found, single_routes(found))):
+            carried = np.bincount(one.route[first:end], share[first:end], len(ways.count))
+            loads.append(RouteUses.of(ways, shared).loads(np.asarray(carried, dtype=np.float64)))
+    return found if np.allclose(loads[::2], loads[1::2], rtol=1e-9, atol=0) else None
 
 
 def chunk_parts(schedule: Schedule, spread: Spread) -> Ints:
@@ -461,7 +483,7 @@ def moves_along_trees(schedule: Schedule, besides: Sequence[int] = ()) -> bool:
 Whole = npt.NDArray[np.integer[Any]]
 Rows = Floats | Sequence[Floats]
 # Sends from which on the time of steps is found without writing them.
-_MANY_SENDS = 250_000
+MANY_SENDS = 250_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,9 +510,8 @@ class Round:
     """Steps that are alike, one after another: `times` of them.
 
     share: of the size, of a chunk. chunks: how many go with each message. op: ``COPY`` or ``REDUCE``.
-    channels: into how many parts the messages fall that do not wait for each other, such as rings. chunk: the
-    numbers of the chunks that go from `src` to `dst` in each of the steps, counted from 0; they broadcast.
-    channel: of the messages.
+    chunk: the numbers of the chunks that go from `src` to `dst` in each of the steps, counted from 0; they
+    broadcast. channel: of the messages; those of different ones do not wait for each other, such as rings.
     """
 
     exchange: Exchange
@@ -498,7 +519,6 @@ class Round:
     op: int
     times: int = 1
     chunks: int = 1
-    channels: int = 1
     chunk: Callable[[Whole, Whole, int], npt.ArrayLike] = lambda src, dst, step: 0
     channel: npt.ArrayLike = 0
 
@@ -515,10 +535,10 @@ class StepLoads:
     collective, sends: of the schedule. shared (K): the resources. load (S, K): the
     share of the size that passes. alpha (S, K): seconds of the slowest message across it. each, longest (S,
     K): seconds of overhead of all messages that start there, and of the longest of these. limit: algbw in
-    bytes/s that the loads allow, where it is known exactly. times, channels (S): how many times in a row a
-    step comes, and into how many parts its messages fall that do not wait for each other; 1 where they are
-    empty. total (K): the share of the size that passes in all steps, None for the sum of `load`. reduced: how
-    many times a share of the size is reduced by the device that reduces most, and how often in a row.
+    bytes/s that the loads allow, where it is known exactly. times (S): how many times in a row a step comes;
+    1 where it is empty. channels: into how many parts messages fall that do not wait for each other. total
+    (K): the share of the size that passes in all steps, None for the sum of `load`. reduced: how many times
+    a share of the size is reduced by the device that reduces most, and how often in a row.
     """
 
     collective: Collective
@@ -530,7 +550,7 @@ class StepLoads:
     longest: Rows
     limit: Fraction | None = None
     times: tuple[int, ...] = ()
-    channels: tuple[int, ...] = ()
+    channels: int = 1
     total: Floats | None = None
     reduced: tuple[tuple[int, float, int], ...] = ()
 
@@ -635,25 +655,28 @@ class Outline:
     def step_loads(self) -> StepLoads:
         """Load per step; rounds one after another that send the same are one step that comes again."""
         parts = lcm(*(use.parts for use in self.uses))
-        rows, times, channels = list[tuple[Floats, ...]](), list[int](), list[int]()
-        alltoall = self.collective.name == "alltoall"
+        rows, times = list[tuple[Floats, ...]](), list[int]()
+        # As in `whole_messages`; else a chunk is divided into as many parts as its most divided route needs,
+        # and takes every sort of route if it does not go to a single rank.
+        ranks, personal = self.topology.ranks, self.collective.personalized
+        every = all(one.exchange.messages(ranks) == ranks * (ranks - 1) for one in self.rounds)
+        in_turns = every and not any((use.units % use.parts).any() for use in self.uses)
         # A ring that gathers what it has reduced goes on with the same step.
         pairs = groupby(zip(self.rounds, self.uses, strict=True), lambda pair: (pair[0].exchange, pair[0].message))
         for (one, use), *more in (list(alike) for _, alike in pairs):
-            # A chunk is divided into as many parts as its most divided route needs, as others take every sort
-            # of route. Of an alltoall's, which take one only, some go whole over each of the equal ways.
-            messages = -(-use.pieces // use.parts) if alltoall else use.pieces * (parts // use.parts)
+            cut = use.paths if personal else use.pieces * (parts // use.parts)
+            messages = use.whole if in_turns else cut
             rows.append(step_row(self._part[0], use, float(one.message), messages))
             times.append(one.times + sum(other.times for other, _ in more))
-            channels.append(one.channels)
-        reducing, ranks = [one for one in self.rounds if one.op == REDUCE], self.topology.ranks
+        reducing = [one for one in self.rounds if one.op == REDUCE]
         # How many the rank receives that receives most.
         into = (one.exchange.dst for one in reducing)
         most = [ranks - 1 if dst is None else int(np.bincount(dst.ravel()).max(initial=0)) for dst in into]
         reduced = tuple((one.times, float(one.message), number) for one, number in zip(reducing, most, strict=True))
         total, whole = self.loads(self.uses)
         loads, alphas, starts, longest = zip(*rows, strict=True)
-        known = self.rate, tuple(times), tuple(channels), total / whole, reduced
+        channels = 1 + max(int(np.max(one.channel)) for one in self.rounds)
+        known = self.rate, tuple(times), channels, total / whole, reduced
         shared = resources(self._part[0])
         return StepLoads(self.collective, self.sends, shared, loads, alphas, starts, longest, *known)
 
@@ -701,14 +724,6 @@ class Paths:
         return float(came.max(initial=0))
 
 
-def worth_it(topology: Topology, collective: Collective, sends: int, every_pair: bool) -> bool:
-    """Whether a schedule has many sends, and its rounds few routes. every_pair: each rank sends to every other."""
-    # `uses_of_every_pair` has routes to look up for a few ranks only.
-    if every_pair and topology.ranks * (topology.ranks - 1) > MOST_PAIRS:
-        return collective.data is None and node_group(topology) is not None
-    return collective.data is None and sends > _MANY_SENDS
-
-
 # Pairs of ranks up to which each has its routes looked up.
 MOST_PAIRS = 20_000
 
@@ -717,13 +732,14 @@ MOST_PAIRS = 20_000
 class LinkUse:
     """What messages that run together put on links: those in the same place of nodes that send alike are one.
 
-    units: on every link, where a message has `parts` of them. pieces: how many parts start there. alpha:
-    seconds of latency and overhead of the slowest that crosses it. cell (L): which of these each link of the
-    topology is; those of a node follow each other.
+    units: on every link, where a message has `parts` of them. paths: how many start there, one for each of
+    its equal routes. pieces: how many parts do. alpha: seconds of latency and overhead of the slowest that
+    crosses it. cell (L): which of these each link of the topology is; those of a node follow each other.
     """
 
     units: Ints
     parts: int
+    paths: Ints
     pieces: Ints
     alpha: Floats
     cell: Ints
@@ -731,11 +747,17 @@ class LinkUse:
     def on(self, links: Ints | slice = slice(None)) -> LinkUse:
         """Of these links, one by one."""
         one = self.cell[links]
-        return LinkUse(self.units[one], self.parts, self.pieces[one], self.alpha[one], np.arange(len(one)))
+        starts = self.paths[one], self.pieces[one]
+        return LinkUse(self.units[one], self.parts, *starts, self.alpha[one], np.arange(len(one)))
+
+    @property
+    def whole(self) -> Ints:
+        """How many start on every link if each goes whole, and they take turns at equal routes."""
+        return -(-self.pieces // self.parts)
 
     def kinds(self, own: Ints) -> Ints:
         """Of every node a number that those with equal loads share. own (node, place): their links."""
-        columns = np.stack((self.units, self.pieces, self.alpha.view(np.int64)))
+        columns = np.stack((self.units, self.paths, self.pieces, self.alpha.view(np.int64)))
         first, which = np.unique(self.cell[own[:, 0]], return_inverse=True)
         held = [columns[:, one : one + own.shape[1]].tobytes() for one in first.tolist()]
         return np.array([held.index(one) for one in held])[which]
@@ -819,7 +841,7 @@ def _uses(topology: Topology, src: Ints, dst: Ints, place: Callable[[Ints, Ints]
         alpha = np.zeros(len(units))
         for seconds in distinct(alphas):
             alpha[total(slowest == seconds) > 0] = seconds
-        return LinkUse(units, parts, total(weight * begins), alpha, cell)
+        return LinkUse(units, parts, total(begins), total(weight * begins), alpha, cell)
 
     divided = use(several)
     return divided, divided if several is single else use(single)

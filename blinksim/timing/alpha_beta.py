@@ -240,7 +240,7 @@ class _Steps:
 
     def __init__(self, timed: Timed, spread: Spread | None) -> None:
         # Of every step that differs from the others, its load, alpha, each and longest over all resources.
-        arrays, runs = list[tuple[Floats, ...]](), list[tuple[int, int, int]]()
+        arrays, runs = list[tuple[Floats, ...]](), list[tuple[int, int]]()
         if isinstance(timed, Schedule):
             spread, shared = spread or loads.single_routes(timed), resources(timed.topology)
             occupied, starts = loads.RouteUses.of(spread, shared), Starts.of(timed, spread, shared)
@@ -253,7 +253,7 @@ class _Steps:
                 arrays.append((*passed, *starts.overheads(used, count, messages)))
             changes = np.flatnonzero(np.diff(numbers, prepend=-1))
             times = np.diff(changes, append=len(numbers)).tolist()
-            runs += zip(numbers[changes].tolist(), (channels,) * len(times), times, strict=True)
+            runs += zip(numbers[changes].tolist(), times, strict=True)
             # Steps without a send, of which a file may have any number, take no time.
             used, step = np.unique(timed.step, return_inverse=True)
             reduces, devices = timed.op == REDUCE, len(timed.topology.devices)
@@ -266,14 +266,13 @@ class _Steps:
             shared = given.shared
             self.total = np.sum(given.load, axis=0) if given.total is None else given.total
             arrays += zip(given.load, given.alpha, given.each, given.longest, strict=True)
-            ones = (1,) * len(arrays)
-            listed = zip(range(len(arrays)), given.channels or ones, given.times or ones, strict=True)
-            runs += [run for run in listed if given.load[run[0]].any()]
+            channels = given.channels
+            runs += [run for run in enumerate(given.times or (1,) * len(arrays)) if given.load[run[0]].any()]
             self.reduced = sum(many * share * into for many, share, into in given.reduced)
         self.rates, self.name, self.kinds = shared.rates, shared.name, shared.kinds
         self.sorts = np.unique(np.array(shared.kinds), return_inverse=True)
         self.steps, self.runs, self.starts = timed.steps, list[tuple[Step, int]](), np.zeros(len(self.rates))
-        for number, channels, many in runs:
+        for number, many in runs:
             crossing = np.flatnonzero(arrays[number][0])
             self.runs.append((Step(crossing, channels, *(array[crossing] for array in arrays[number])), many))
             self.starts[crossing] += many * self.runs[-1][0].each

@@ -112,8 +112,6 @@ def terms_of(topology: Topology, wanted: Collective, name: str) -> tuple[Term, .
             src, dst = np.nonzero(sent)
             ends = places[src], places[dst]
             use, messages = (uses_of_messages(topology, *ends, often)[0].on() for often in (sent[src, dst], None))
-            # Some messages go whole over each of their equal ways.
-            many = -(-messages.pieces // messages.parts)
-            rows.append(step_row(topology, use, routing.token_size / routing.size, many))
+            rows.append(step_row(topology, use, routing.token_size / routing.size, messages.whole))
     load, alpha, each, longest = zip(*rows, strict=True)
     return cost(StepLoads(wanted, 0, resources(topology), load, alpha, each, longest), routing.size).terms

@@ -21,7 +21,7 @@ from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, occurrences, places, scattered
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.loads import RouteUses, equal_routes, rate, resources, single_routes
+from blinksim.schedule.loads import RouteUses, equal_routes, in_turns, rate, resources, single_routes
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
@@ -85,9 +85,7 @@ def token_schedule(
     # Over equal routes, such as several NICs of a GPU, classes go in turn: parts of each would be more messages.
     if (spread := equal_routes(found)) is None:
         return found
-    path = spread.first[found.route] + occurrences(found.route) % spread.count[found.route]
-    turns = replace(found, route=path.astype(np.int32), route_start=spread.start, route_links=spread.links)
-    divided = Candidate.of(found)
+    turns, divided = in_turns(found, spread, occurrences(found.route)), Candidate.of(found)
     return turns if (rate(turns) or 0) >= _ENOUGH * (divided.rate or 0) else divided.schedule
 
 
