@@ -32,7 +32,7 @@ from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise, permutations, zip_longest
 from math import ceil, gcd, lcm
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -564,11 +564,11 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction, weights: Mapping[int, i
 
 
 @lru_cache(maxsize=8)
-def entering_trees(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] | None:
+def entering_trees(hosts: Hosts, host: int, rate: Fraction, hands: bool) -> list[LocalTree] | None:
     """Trees by which all ports of a host together give all its members `rate` bytes/s; None as `packed_host`.
 
-    From the members next to each port by `doubling` to all others, or straight, unless links inside are too
-    narrow for that; always at a rate of 0, if they all reach each other.
+    From the members next to each port to twice as many in every step, or straight to all, or, if so asked,
+    from hand to hand; unless links inside are too narrow for that. They never are for a rate of 0.
     """
     level, shape, ports = stars(hosts, host) or [], hosts.shape, list[list[LocalTree]]()
     star = {tree.root: tree.edges for tree in level if tree.port < 0}
@@ -580,60 +580,66 @@ def entering_trees(hosts: Hosts, host: int, rate: Fraction) -> list[LocalTree] |
         ports.append([LocalTree(m, share, (), tree.port, reach[m], out.get(m)) for m in near])
     # By the feeders of all ports, then by the next ones, so that fewer trees still use all ports and members.
     parts = [tree for some in zip_longest(*ports) for tree in some if tree]
-    ways = (doubling(star), star) if parts else ()
+    ways = (rotated(star, hands), star) if parts else ()
     forms = [[replace(tree, edges=inside[tree.root]) for tree in parts] for inside in ways]
     return lowest(hosts, host, shape.outside, rate, forms)
 
 
-def doubling(star: Mapping[int, Edges]) -> dict[int, Edges]:
-    """Binomial trees from each member of a host, alike but for where they start, by the paths of stars."""
+def rotated(star: Mapping[int, Edges], hands: bool) -> dict[int, Edges]:
+    """Binomial trees or chains from each member by the paths of stars, alike but for where they start."""
     paths = {(a, b): path for edges in star.values() for a, b, path in edges}
     members, found = sorted(star), dict[int, Edges]()
     for first, root in enumerate(members):
         order = members[first:] + members[:first]
-        pairs = [(order[place ^ 1 << place.bit_length() - 1], order[place]) for place in range(1, len(order))]
+        back = (1 if hands else 1 << place.bit_length() - 1 for place in range(1, len(order)))
+        pairs = [(order[place - far], order[place]) for place, far in enumerate(back, 1)]
         found[root] = depth_order(root, [(a, b, paths[a, b]) for a, b in pairs])
     return found
 
 
+# What becomes of a part in its nodes: packed trees share it, one of them passes it on whole, or what starts
+# next to a port only leaves the root's node, if all others there have ports by which they get it back; or it
+# goes from hand to hand in every node, which suits links that everything shares.
+Keep = Literal["apart", "whole", "back", "hands"]
+
+
 def leaving_trees(
-    hosts: Hosts, host: int, root: int, entering: Sequence[LocalTree], rate: Fraction, back: bool, whole: bool
+    hosts: Hosts, host: int, root: int, entering: Sequence[LocalTree], rate: Fraction, keep: Keep
 ) -> list[LocalTree] | None:
     """Trees by which a member gives all others of its host `rate` bytes/s; None as `packed_host`.
 
     One for each of the trees that are `entering` other hosts: by the member next to its port straight to the
-    others. What starts next to a port of its own goes from hand to hand. back: or it only leaves, if all
-    others have ports, by which they then get it from other hosts. whole: as in `lowest`.
+    others. What starts next to a port of its own goes from hand to hand.
     """
     shape, level = hosts.shape, stars(hosts, host) or ()
     others = sorted({*shape.members} - {root}, key=lambda member: (member < root, member))
     paths = {(a, b): path for tree in level for a, b, path in tree.edges}
-    by = {first: [(root, first), *((first, other) for other in others if other != first)] for first in others}
+    firsts = others * (keep != "hands")
+    by = {first: [(root, first), *((first, other) for other in others if other != first)] for first in firsts}
     alike = len({tree.weight for tree in entering}) == 1 and {tree.root for tree in entering} >= {*others}
     forms = []
-    for own in [[]] * (back and alike) + [[*pairwise((root, *others))]] if level else ():
+    for own in [[]] * (keep == "back" and alike) + [[*pairwise((root, *others))]] if level else ():
         pairs = [(tree.weight, by.get(tree.root, own)) for tree in entering]
-        edges = [(weight, tuple((a, b, paths[a, b]) for a, b in arcs)) for weight, arcs in pairs]
-        forms.append([LocalTree(root, *tree) for tree in edges])
-    return lowest(hosts, host, root, rate, forms, entering if whole else ())
+        forms.append([LocalTree(root, w, tuple((*arc, paths[arc]) for arc in arcs)) for w, arcs in pairs])
+    return lowest(hosts, host, root, rate, forms, () if keep == "apart" else entering)
 
 
 # Trees of the root's host and of every kind of host, and their weights.
-RootedPieces = list[tuple[tuple[LocalTree, ...], Fraction]]
+Rooted = list[tuple[tuple[LocalTree, ...], Fraction]]
 
 
 @lru_cache(maxsize=4)
-def rooted_pieces(hosts: Hosts, home: int, root: int, rate: Fraction, *form: bool) -> RootedPieces | None:
+def rooted_pieces(hosts: Hosts, home: int, root: int, rate: Fraction, keep: Keep) -> Rooted | None:
     """Trees that together carry `rate` bytes/s; None as `entering_trees`.
 
-    home, root: the root's host, and its number there. form: back and whole, as in `leaving_trees`, if hosts are alike.
+    home, root: the root's host, and its number there. Nothing comes back from hosts that differ.
     """
     kinds = hosts.kinds
-    entering = [entering_trees(hosts, kinds.index(kind), rate) for kind in range(max(kinds) + 1)]
+    entering = [entering_trees(hosts, kinds.index(kind), rate, keep == "hands") for kind in range(max(kinds) + 1)]
     own = entering[kinds[home]]
     most = held(hosts, home, own, rate) if own else rate
-    back, whole = form
-    leaving = own and leaving_trees(hosts, home, root, own, most, back and not entering[1:], whole)
+    keep = "whole" if keep == "back" and entering[1:] else keep
+    leaving = own and leaving_trees(hosts, home, root, own, most, keep)
     if leaving is None or None in entering:
         return None
     return list(side_by_side([[(tree, tree.weight) for tree in row or ()] for row in (leaving, *entering)]))

@@ -378,8 +378,8 @@ def in_turns(schedule: Schedule, spread: Spread, turn: Ints) -> Schedule:
 def whole_messages(schedule: Schedule, spread: Spread) -> Schedule | None:
     """The same steps with every send whole, as every part of a message costs a start.
 
-    The turns give equal shares to the routes of every sender, of every receiver, and of two nodes. None if in
-    any step not every rank sends to every other, or divided sends load a link otherwise.
+    The turns give equal shares to the routes of every sender, of every receiver, and of two nodes; in each step
+    the same. None if in any step not every rank sends to every other, or divided sends load a link otherwise.
     """
     ranks, shared = schedule.topology.ranks, resources(schedule.topology)
     steps = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)
@@ -387,12 +387,8 @@ def whole_messages(schedule: Schedule, spread: Spread) -> Schedule | None:
         return None
     src, dst = schedule.rank_of[schedule.src], schedule.rank_of[schedule.dst]
     found = in_turns(schedule, spread, src + dst + src // spread.count[schedule.route])
-    share, loads = schedule.share_num[schedule.chunk], list[Floats]()
-    for first, end in pairwise(steps.tolist()):
-        for one, ways in ((schedule, spread), (found, single_routes(found))):
-            carried = np.bincount(one.route[first:end], share[first:end], len(ways.count))
-            loads.append(RouteUses.of(ways, shared).loads(np.asarray(carried, dtype=np.float64)))
-    return found if np.allclose(loads[::2], loads[1::2], rtol=1e-9, atol=0) else None
+    alike = resource_loads(found, shared) == resource_loads(schedule, shared, spread)
+    return found if alike else None
 
 
 def chunk_parts(schedule: Schedule, spread: Spread) -> Ints:
@@ -674,10 +670,10 @@ class Outline:
         most = [ranks - 1 if dst is None else int(np.bincount(dst.ravel()).max(initial=0)) for dst in into]
         reduced = tuple((one.times, float(one.message), number) for one, number in zip(reducing, most, strict=True))
         total, whole = self.loads(self.uses)
-        loads, alphas, starts, longest = zip(*rows, strict=True)
         channels = 1 + max(int(np.max(one.channel)) for one in self.rounds)
         known = self.rate, tuple(times), channels, total / whole, reduced
         shared = resources(self._part[0])
+        loads, alphas, starts, longest = zip(*rows, strict=True)
         return StepLoads(self.collective, self.sends, shared, loads, alphas, starts, longest, *known)
 
 

@@ -259,6 +259,9 @@ _SEARCH_S = 20.0
 # Within this share of the ceiling a search gains trees, not time: 16 GiB on 8 p5 without a NIC take 92.0 ms at
 # 0.973 and 92.8 at 1, found in 0.5 and 10 s.
 _HOSTS = 0.97
+# From hand to hand l40s-pcie and hgx-h800 hold 0.80 of the bound, p3dn 0.85, gb300-nvl72 0.90. Other trees hold
+# 0.33 on l40s-pcie, 0.73 on p3dn, and 0.91 on the others, where it gains nothing.
+_HANDS = 0.8
 # Sums in another order may differ in their last digits.
 _SAFE = 1 - 1e-9
 # Ranks from which packed trees are tried first.
@@ -356,7 +359,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     """
     from blinksim.algorithms.building.symmetric_trees import rooted_host_trees, symmetric_host_trees
     from blinksim.algorithms.packed import build, from_hosts
-    from blinksim.packing.hosts import read_hosts
+    from blinksim.packing.hosts import Keep, read_hosts
 
     part, collective, rate = best.compact.topology, best.timed.collective, best.rate
     if part.nodes < 2 or not rate:
@@ -367,9 +370,11 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     leaves = hosts is not None and len(hosts.fabric.leaves) > 1
     if collective.rooted:
         # Of few nodes the lowest trees, however slow, or such that nothing comes back to the root's node.
-        ways = [(Fraction(0), True), (Fraction(0), leaves)] * (part.ranks <= _SOLVED.get("packed", 0))
-        ways += [(rate, leaves)] * (leaves or part.nodes <= best.steps)
-        found += [rooted_host_trees(part, collective, aim, by_leaf=False, back=back) for aim, back in ways]
+        keep: Keep = "back" if leaves else "apart"
+        ways = [(Fraction(0), "back"), (Fraction(0), keep)] * (part.ranks <= _SOLVED.get("packed", 0))
+        ways += [(rate, keep)] * (leaves or part.nodes <= best.steps)
+        ways += [(Fraction(0), "hands")] * (rate < _HANDS * best_known(part, collective, ()).rate)
+        found += [rooted_host_trees(part, collective, aim, by_leaf=False, keep=form) for aim, form in ways]
     elif hosts is not None:
         if leaves and not hosts.fabric.narrow(hosts.rates[0][1]):
             packed = symmetric_host_trees if best.by_symmetry else from_hosts

@@ -11,10 +11,12 @@ import blinksim as bs
 from blinksim.algorithms.building.symmetric_trees import rooted_host_trees
 from blinksim.algorithms.packed import from_hosts
 from blinksim.graphs.rooted_trees import trees_over_ports
+from blinksim.packing.hosts import Keep
 from blinksim.schedule.loads import rate
 from blinksim.timing.alpha_beta import cost
 
 GB = 10**9
+KEEP: tuple[Keep, ...] = ("back", "apart")
 SPINE = "fabric shape=tree planes=8 spine_planes=1 leaf_nodes=4 oversubscription=4"
 DRAGONFLY = "fabric shape=dragonfly group_nodes=4 group_links=4"
 
@@ -50,8 +52,8 @@ def test_trees_over_rails_are_as_wide_as_all_ports_and_low(name: str, nodes: int
     part = bs.load("hgx-h100", nodes=nodes).select()
     for root in (0, part.ranks // 2 + 1):
         collective = bs.Collective(name, root)
-        for back in (True, False):
-            found = rooted_host_trees(part, collective, bs.bound(part, collective).rate, back=back)
+        for keep in KEEP:
+            found = rooted_host_trees(part, collective, bs.bound(part, collective).rate, keep=keep)
             assert found is not None
             assert bs.verify(found)
             assert rate(found) == 400 * GB
@@ -107,8 +109,8 @@ def test_nodes_without_switches_attain_the_bound(machine: str, name: str) -> Non
     part = bs.load(machine, nodes=5).select()
     collective = bs.Collective(name, part.ranks // 5 + 3)
     aim = bs.bound(part, collective).rate
-    for back in (True, False):
-        found = rooted_host_trees(part, collective, aim, back=back)
+    for keep in KEEP:
+        found = rooted_host_trees(part, collective, aim, keep=keep)
         assert found is not None
         assert bs.verify(found)
         assert rate(found) == aim
@@ -118,7 +120,7 @@ def test_nodes_without_switches_attain_the_bound(machine: str, name: str) -> Non
 def test_what_enters_a_node_leaves_it_by_the_same_gpu(machine: str) -> None:
     """Several GPUs are equally near each adapter: with another one on the way, every node would add a hop."""
     part = bs.load(machine, nodes=3).select()
-    found = rooted_host_trees(part, bs.Collective("broadcast"), bs.bound(part, "broadcast").rate, back=False)
+    found = rooted_host_trees(part, bs.Collective("broadcast"), bs.bound(part, "broadcast").rate, keep="apart")
     assert found is not None
     node, came = part.device_nodes, dict[tuple[int, int], int]()
     across = [*zip(*(column[node[found.src] != node[found.dst]].tolist() for column in
@@ -147,12 +149,27 @@ def test_few_nodes_take_the_quickest_form_at_any_size(machine: str, name: str) -
     """What comes back spares the root's links, but is slower for small sizes; so are wide trees on narrow PCIe."""
     part = bs.load(machine, nodes=3).select()
     aim = bs.bound(part, name).rate
-    forms: list[dict[str, Any]] = [{}, {"back": False}, {"aim": Fraction(0)}]
+    forms: list[dict[str, Any]] = [{}, {"keep": "apart"}, {"aim": Fraction(0)}]
     found = [rooted_host_trees(part, bs.Collective(name), **{"aim": aim, **form}) for form in forms]
     assert None not in found
     for size in (2**17, 2**20, 2**26):
         best = bs.project(part, name, size, algorithm="best", model="alpha-beta").time_s
         assert best <= min(cost(form, size).time_s for form in found if form is not None) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", ["broadcast", "reduce"])
+def test_many_nodes_of_shared_pcie_links_pass_data_from_hand_to_hand(name: str) -> None:
+    """Binomial trees in a node cross the links between its CPUs four times, a chain once; chains of all nodes are deep.
+
+    Each switch carries in what its GPUs get, what one of them passes on, and an eighth for every port: 1.25 of all.
+    """
+    part, collective = bs.load("l40s-pcie", nodes=64).select(), bs.Collective(name)
+    found = rooted_host_trees(part, collective, Fraction(0), keep="hands")
+    assert found is not None
+    assert bs.verify(found)
+    assert rate(found) == Fraction(32 * GB) / Fraction(5, 4)
+    chain = bs.project(part, name, "1GiB", algorithm="chain", model="alpha-beta").time_s
+    assert bs.project(part, name, "1GiB", algorithm="best", model="alpha-beta").time_s < 0.9 * chain
 
 
 def test_an_odd_node_has_trees_of_its_own_and_loses_little() -> None:

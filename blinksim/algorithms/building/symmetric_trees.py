@@ -27,7 +27,7 @@ from blinksim.graphs.arrays import Ints, distinct, occurrences
 from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import depths, trees_over_ports
 from blinksim.packing.forest import pairs_of_links, regular_group, trees_of_first
-from blinksim.packing.hosts import Hosts, LocalTree, Path, Piece, RootedPieces, all_pieces, read_hosts, rooted_pieces
+from blinksim.packing.hosts import Hosts, Keep, LocalTree, Path, Piece, Rooted, all_pieces, read_hosts, rooted_pieces
 from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Schedule
@@ -296,7 +296,7 @@ class _Writer:
 
 
 def rooted_host_trees(
-    topology: Topology, collective: Collective, aim: Fraction, *, by_leaf: bool = True, back: bool = True
+    topology: Topology, collective: Collective, aim: Fraction, *, by_leaf: bool = True, keep: Keep = "back"
 ) -> Schedule | None:
     """A broadcast or reduce by trees of nodes over every port; None if nodes differ in more than bandwidth.
 
@@ -304,15 +304,15 @@ def rooted_host_trees(
     on to the next nodes and in its own. So each port carries its part once in and once out, and all ports
     together carry the whole. aim: algbw, bytes/s; 0: the lowest trees inside nodes, however slow. by_leaf:
     nodes of different switches form trees of their own, chained, so that each part crosses once between them,
-    in groups of a dragonfly by different routes. back: as in `leaving_trees`, where nodes form one tree.
+    in groups of a dragonfly by different routes. keep: where nodes form one tree.
     """
     hosts, pairs = read_hosts(topology), pairs_of_links(topology)
     if hosts is None or hosts.lacking or (collective.collects and pairs is None):
         return None
     ((home, root),) = np.argwhere(hosts.device == topology.member_places[collective.root]).tolist()
-    leaves = sorted(hosts.fabric.leaves, key=lambda leaf: home not in leaf)
-    leaves = leaves if by_leaf else [tuple(range(hosts.count))]
-    pieces = rooted_pieces(hosts, home, root, aim, back and len(leaves) == 1, back)
+    every = hosts.fabric.leaves if by_leaf else [tuple(range(hosts.count))]
+    leaves = sorted(every, key=lambda leaf: home not in leaf)
+    pieces = rooted_pieces(hosts, home, root, aim, "whole" if leaves[1:] else keep)
     if pieces is None:
         return None
     # Trees over all ports, or as many as there are nodes for. Unequal parts stay on one, half by half.
@@ -330,7 +330,7 @@ def rooted_host_trees(
 
 
 def _between_hosts(
-    hosts: Hosts, home: int, parts: RootedPieces, ports: int, leaves: Sequence[Sequence[int]]
+    hosts: Hosts, home: int, parts: Rooted, ports: int, leaves: Sequence[Sequence[int]]
 ) -> Iterator[tuple[LocalTree, list[LocalTree], list[tuple[int, int]]]]:
     """Of every part the tree in the root's host, those of all others, and the arcs between hosts.
 
