@@ -422,10 +422,13 @@ class _Forest:
         where each begins, and which of them every message is at.
         """
         found, uses = list[list[tuple[Any, ...]]](), self.uses
+        kept = self._slowest()[uses.resource]
+        entries = uses.entries[kept]
+        starts_at = np.append(0, np.cumsum(kept))[uses.start]
         # Numbers of few bits are sorted several times as fast.
         resource = uses.resource.astype(np.min_scalar_type(uses.width))
         for first, end in pairwise(self.paths.bounds):
-            send, entry = expand(uses.start, uses.entries, self.route[first:end])
+            send, entry = expand(starts_at, entries, self.route[first:end])
             order = np.argsort(resource[entry], kind="stable")
             send, entry = send[order], entry[order]
             starts = self.over[entry] * self.images[first:end][send]
@@ -433,6 +436,18 @@ class _Forest:
             at, stages = resource[entry], (self.leaves[entry], ~self.leaves[entry])
             found.append([(send[one], self.pace[entry[one]], starts[one], unique(at[one])) for one in stages])
         return found
+
+    def _slowest(self) -> npt.NDArray[np.bool_]:
+        """True for resources, but those that pass just what a slower one does: messages wait there alone."""
+        uses, slowest = self.uses, dict[Any, int]()
+        order = np.argsort(uses.resource, kind="stable")
+        ends = np.cumsum(np.bincount(uses.resource, minlength=uses.width)).tolist()
+        for resource, (first, end) in enumerate(pairwise((0, *ends))):
+            those = order[first:end]
+            passed = uses.route[those].tobytes(), uses.times[those].tobytes()
+            key = resource if self.leaves[those].any() else passed
+            slowest[key] = min(slowest.get(key, resource), resource, key=self.rates.__getitem__)
+        return np.isin(np.arange(uses.width), [*slowest.values()])
 
     def round(self, size: float) -> float:
         """Seconds until every chunk has arrived everywhere in one piece; size: bytes of all together."""
@@ -498,7 +513,8 @@ def _served(queue: tuple[Ints, Ints, Ints], ready: Floats, hold: Floats, busy: F
     # Rounding must not decide who of those that are ready at once is the first.
     about, order = ready.round(12), np.arange(len(ready))
     if ((about[1:] < about[:-1]) & (number[1:] == number[:-1])).any():
-        order = np.lexsort((about, number))
+        queues = ((one, about[one:end]) for one, end in pairwise((*first.tolist(), len(ready))))
+        order = np.concatenate([one + np.argsort(each, kind="stable") for one, each in queues])
         ready, hold = ready[order], hold[order]
     # What is ready before others came waits at most for all that went before.
     came = ready + np.minimum(np.maximum(until[used][number] - ready, 0.0), work[used][number])
