@@ -273,11 +273,11 @@ class RouteUses:
     """What each route of a schedule occupies, all of its paths together.
 
     Entry i: `route` passes `resource` with `times` of its `count` paths. Route r has the entries from
-    start[r] on.
+    start[r] on. begins: the entry of every path where it starts.
     """
 
     def __init__(self, spread: Spread, shared: Resources) -> None:
-        routes, self.width = len(spread.count), len(shared.rate)
+        self.shared, routes, self.width = shared, len(spread.count), len(shared.rate)
         path, link = expand(spread.start, spread.links, np.arange(len(spread.start) - 1))
         position, resource = expand(shared.starts, shared.members, link)
         route_of_path = np.repeat(np.arange(routes), spread.count)
@@ -285,12 +285,29 @@ class RouteUses:
         self.route, self.resource = key // self.width, key % self.width
         self.start = np.concatenate(([0], np.cumsum(np.bincount(self.route, minlength=routes))))
         self.times, self.count = times.astype(np.int64), spread.count.astype(np.int64)
-        self.entries = np.arange(len(times))
+        first = shared.of_link[spread.links[spread.start[:-1]]]
+        self.begins = np.searchsorted(key, route_of_path * self.width + first)
 
     @cached_property
     def part(self) -> Floats:
         """The part of what the route carries that passes, entry by entry."""
         return np.asarray(self.times / self.count[self.route])
+
+    @cached_property
+    def slowest(self) -> npt.NDArray[np.bool_]:
+        """True for resources, but those that pass just what a slower one does: messages wait there alone."""
+        order, found = np.argsort(self.resource, kind="stable"), dict[Any, int]()
+        starts, route, times = {*self.resource[self.begins].tolist()}, self.route[order], self.times[order]
+        ends = np.cumsum(np.bincount(self.resource, minlength=self.width)).tolist()
+        for number, (first, end) in enumerate(pairwise((0, *ends))):
+            key = number if number in starts else (route[first:end].tobytes(), times[first:end].tobytes())
+            found[key] = min(found.get(key, number), number, key=self.shared.rates.__getitem__)
+        return np.isin(np.arange(self.width), [*found.values()])
+
+    @cached_property
+    def entries(self) -> Ints:
+        """The numbers of the entries."""
+        return np.arange(len(self.times))
 
     def loads(self, amounts: Floats) -> Floats:
         """Bytes on each resource, for bytes on every route."""

@@ -398,10 +398,8 @@ class _Forest:
         self.uses, self.paths = loads.RouteUses.of(spread, shared), loads.Paths(base)
         uses, order = self.uses, self.paths.order
         self.pace = uses.part / shared.rates[uses.resource]
-        route = np.repeat(np.arange(len(spread.count)), spread.count)
-        first = np.searchsorted(uses.route * uses.width + uses.resource, route * uses.width + starts.resource)
-        self.over = np.bincount(first, starts.overhead, len(self.pace)) / many[uses.resource]
-        self.leaves = np.bincount(first, minlength=len(self.pace)) > 0
+        self.over = np.bincount(uses.begins, starts.overhead, len(self.pace)) / many[uses.resource]
+        self.leaves = np.bincount(uses.begins, minlength=len(self.pace)) > 0
         self.route, self.images = base.route[order], images[base.chunk[order]]
         self.share = share[order] * self.images
         self.alphas = spread.alphas(base.topology.link_columns)[self.route]
@@ -422,7 +420,7 @@ class _Forest:
         where each begins, and which of them every message is at.
         """
         found, uses = list[list[tuple[Any, ...]]](), self.uses
-        kept = self._slowest()[uses.resource]
+        kept = uses.slowest[uses.resource]
         entries = uses.entries[kept]
         starts_at = np.append(0, np.cumsum(kept))[uses.start]
         # Numbers of few bits are sorted several times as fast.
@@ -436,18 +434,6 @@ class _Forest:
             at, stages = resource[entry], (self.leaves[entry], ~self.leaves[entry])
             found.append([(send[one], self.pace[entry[one]], starts[one], unique(at[one])) for one in stages])
         return found
-
-    def _slowest(self) -> npt.NDArray[np.bool_]:
-        """True for resources, but those that pass just what a slower one does: messages wait there alone."""
-        uses, slowest = self.uses, dict[Any, int]()
-        order = np.argsort(uses.resource, kind="stable")
-        ends = np.cumsum(np.bincount(uses.resource, minlength=uses.width)).tolist()
-        for resource, (first, end) in enumerate(pairwise((0, *ends))):
-            those = order[first:end]
-            passed = uses.route[those].tobytes(), uses.times[those].tobytes()
-            key = resource if self.leaves[those].any() else passed
-            slowest[key] = min(slowest.get(key, resource), resource, key=self.rates.__getitem__)
-        return np.isin(np.arange(uses.width), [*slowest.values()])
 
     def round(self, size: float) -> float:
         """Seconds until every chunk has arrived everywhere in one piece; size: bytes of all together."""
@@ -510,11 +496,12 @@ def _served(queue: tuple[Ints, Ints, Ints], ready: Floats, hold: Floats, busy: F
     busy with the messages before these, and for how long in all; then with these too.
     """
     (used, first, number), (until, work) = queue, busy
-    # Rounding must not decide who of those that are ready at once is the first.
+    # Rounding must not decide who of those that are ready at once is the first. One sort serves all,
+    # lifted as below.
     about, order = ready.round(12), np.arange(len(ready))
-    if ((about[1:] < about[:-1]) & (number[1:] == number[:-1])).any():
-        queues = ((one, about[one:end]) for one, end in pairwise((*first.tolist(), len(ready))))
-        order = np.concatenate([one + np.argsort(each, kind="stable") for one, each in queues])
+    about += number * about.max(initial=0)
+    if (about[1:] < about[:-1]).any():
+        order = about.argsort(kind="stable")
         ready, hold = ready[order], hold[order]
     # What is ready before others came waits at most for all that went before.
     came = ready + np.minimum(np.maximum(until[used][number] - ready, 0.0), work[used][number])

@@ -590,14 +590,16 @@ class Library(TimingModel):
         stated = self.stated(collective, size)
         kind = PREDICTED if stated else SENDS if collective.personalized else LINKS
         base = stated or self.links(collective, size)
-        spread = self._spread(kind, size, self._runs_of if self.constants else "")
+        whose, larger = self._runs_of if self.constants else "", [s for s in TURNS if s > size]
+        spread, *further = (self._spread(kind, s, whose) for s in (size, *larger))
         middle, by = spread.middle, "NCCL's own model" if stated else f"{base.algorithm} on the links"
         origin = f"{by}, and how {count(spread.cells, 'published time')} of other jobs compare with it"
         found = _Modelled(base.time_s, base.terms, kind, origin, spread).times(middle)
         # Ratios of few sizes are known of a machine, and no fewer bytes reach a higher rate: of published
         # curves 19 in 20 have no bus bandwidth 6 % above that of their largest size.
-        larger = next((s for s in TURNS if s > size), 0)
-        least = size / larger * self._modelled(collective, larger, kind).time_s if larger else 0.0
+        # Sends on links do so by themselves.
+        rising = larger and (stated or max(one.middle for one in further) > middle)
+        least = size / larger[0] * self._modelled(collective, larger[0], kind).time_s if rising else 0.0
         slower = max(1.0, least / found.time_s)
         about = replace(spread, low=spread.low / middle / slower, middle=1.0, high=spread.high / middle)
         return replace(found, spread=about).times(slower)
