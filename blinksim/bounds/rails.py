@@ -335,9 +335,15 @@ class Images(Sequence[Sequence[Route]]):
     """P lists of routes of the first node, and their images in all nodes: list p of node a is at a * P + p."""
 
     def __init__(self, group: CommutingGroup, elements: Ints, routes: Sequence[Sequence[Route]]) -> None:
-        self._nodes = len(elements)
+        links = [link for listed in routes for route in listed for link in route]
+        things = np.tile(np.array(links, dtype=np.int64), len(elements))
+        images = group.along(np.repeat(elements, len(links), axis=0), things, links=True)
+        lengths = [len(route) for listed in routes for route in listed]
+        rows = images.reshape(len(elements), len(links))
+        each = iter(np.split(rows, np.cumsum(lengths)[:-1], axis=1))
         # The links of every route in all nodes, (N, length).
-        self.lists = [[_images(group, elements, route) for route in listed] for listed in routes]
+        self.lists = [[next(each) for _ in listed] for listed in routes]
+        self._nodes, self._asked = len(elements), dict[int, Sequence[Route]]()
 
     def __len__(self) -> int:
         return self._nodes * len(self.lists)
@@ -345,8 +351,10 @@ class Images(Sequence[Sequence[Route]]):
     def __getitem__(self, place: int) -> Sequence[Route]:  # type: ignore[override]
         if not 0 <= place < len(self):
             raise IndexError(place)
-        node, number = divmod(place, len(self.lists))
-        return [tuple(links[node].tolist()) for links in self.lists[number]]
+        if place not in self._asked:
+            node, number = divmod(place, len(self.lists))
+            self._asked[place] = [tuple(links[node].tolist()) for links in self.lists[number]]
+        return self._asked[place]
 
     def ends(self, devices: Ints, at: int) -> Ints:
         """For every node, list and route, all lists as long: the device at one place of the route, (N, P, V).
@@ -354,12 +362,6 @@ class Images(Sequence[Sequence[Route]]):
         devices: of every link, where it starts or ends.
         """
         return np.stack([np.stack([devices[links[:, at]] for links in rows], axis=1) for rows in self.lists], axis=1)
-
-
-def _images(group: CommutingGroup, elements: Ints, route: Route) -> Ints:
-    """The images of a route, a row for each element."""
-    links = np.tile(np.array(route, dtype=np.int64), len(elements))
-    return group.along(np.repeat(elements, len(route), axis=0), links, links=True).reshape(len(elements), len(route))
 
 
 @per_topology
@@ -387,7 +389,7 @@ def symmetric_rails(topology: Topology) -> SymmetricRails | None:
         return None
     inside, outward, inward = routes
     # What enters the second node, as it enters the first.
-    back = [[tuple(_images(group, -elements[1:2], route)[0].tolist()) for route in routes] for routes in inward]
+    back = Images(group, -elements[1:2], inward)
     up, down = Images(group, elements, outward), Images(group, elements, back)
     rank = scattered(members, np.arange(len(members)), len(node))
     src, dst = (ends.astype(np.int64) for ends in topology.ends)
