@@ -558,9 +558,8 @@ class Question:
         """The devices that `relays` names."""
         if self.relays in (None, NONE):
             return ()
-        holders = [device.name for device in whole.devices if device.holds]
         numbered = None if self.relays in (IDLE, ALL) else self._numbered(whole)
-        return tuple(whole.device(name).name for name in relay_names(self.relays, members, holders, numbered))
+        return tuple(whole.device(name).name for name in relay_names(self.relays, members, whole.holders, numbered))
 
     def link_classes(self, whole: Topology) -> tuple[str, ...] | None:
         """The link classes that `links` names, None for the machine's default."""
@@ -577,7 +576,7 @@ class Question:
     def _numbered(self, whole: Topology) -> list[str]:
         """The GPUs that numbers count: those of the machine before any edit."""
         unedited = whole if not self.edits else assemble(self.node(), self.nodes)
-        return [device.name for device in unedited.devices if device.holds]
+        return list(unedited.holders)
 
 
 def preferring(topology: Topology, rates: str) -> Topology:

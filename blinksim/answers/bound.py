@@ -319,7 +319,7 @@ def together(
     if len({own is None for _, own in asked}) != 1:
         raise InputError("groups: give one or more, and a size to all of them or to none")
     taken = {name for one, _ in asked for name in one.member_names(whole)}
-    idle = [device.name for device in whole.devices if device.holds and device.name not in taken]
+    idle = [name for name in whole.holders if name not in taken]
     found = list[Group]()
     for one, own in asked:
         if one.relays == IDLE:

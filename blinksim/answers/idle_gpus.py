@@ -63,7 +63,7 @@ def idle_gpus(question: Question, part: Topology, wanted: Collective, before: Fr
     if part.nodes > 1 or part.relays or question.relays is not None or wanted.name not in ON_TREES:
         return None
     whole = question.whole()
-    gpus, rate = sum(device.holds for device in whole.devices), Fraction(0)
+    gpus, rate = len(whole.holders), Fraction(0)
     if gpus > part.ranks and 3**part.ranks * gpus + 2**part.ranks * gpus**2 <= _MOST_WORK:
         # Loads a solver.
         from blinksim.algorithms.blinkplus import tree_search

@@ -148,7 +148,7 @@ def at_once(options: Bound | Project | Synth, of_one: str, *, why: bool = True, 
     if command == "project" and not sized:
         raise InputError("the time of groups is of a size; give SIZE, or one to each, as in 0,1:allreduce:64MiB")
     # Behind switches all ports are used as it is.
-    holds = {device.name for device in found.machine.devices if device.holds}
+    holds = {*found.machine.holders}
     relays = any({link.src, link.dst} <= holds for link in found.machine.links) and question.relays is None
     helped = replace(question, relays=study.OTHERS, relays_reduce=True) if relays else question
     # Once relays are named, the schedules are what is left to ask for.

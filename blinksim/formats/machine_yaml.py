@@ -63,8 +63,8 @@ def write(topology: Topology) -> str:
 
 def _roles(topology: Topology, classes: Mapping[str, _Numbers]) -> dict[str, Any]:
     """What devices and links are for, as far as it is not what a file says by leaving it out."""
-    names, holders = list(topology.index), tuple(device.name for device in topology.devices if device.holds)
-    roles: dict[str, Any] = {"members": list(topology.members) if topology.members != holders else []}
+    names = list(topology.index)
+    roles: dict[str, Any] = {"members": list(topology.members) if topology.members != topology.holders else []}
     roles["relays"] = list(topology.relays)
     for key in ("collective_links", "inter_node_links"):
         roles[key] = list(filter(classes.__contains__, getattr(topology, key)))

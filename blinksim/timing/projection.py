@@ -90,7 +90,7 @@ def levels(topology: Topology, members: Sequence[str]) -> tuple[Exchange, ...]:
 
     Raises `InfeasibleError` if a class joins them in groups of unequal size, or if no class joins them all.
     """
-    idle = {device.name for device in topology.devices if device.holds} - {*members, *topology.relays}
+    idle = {*topology.holders} - {*members, *topology.relays}
     home = topology.device(members[0]).node
     here = (device.name for device in topology.devices if device.node == home)
     part = {name: number for number, name in enumerate(here) if name not in idle}
@@ -559,7 +559,7 @@ def machine_constants(topology: Topology, members: Sequence[str], nodes: int, pr
     Raises `InfeasibleError` if the machine lacks such a class.
     """
     constants = dict(preset.constants)
-    idle = {device.name for device in topology.devices if device.holds} - set(members)
+    idle = {*topology.holders} - set(members)
     for role in preset.uses:
         kind = preset.classes.get(role)
         if kind == FABRIC:

@@ -178,7 +178,7 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
         raise InputError("no members: name at least one GPU")
     for name in chosen:
         topology.device(name)
-    return _cut(topology, chosen, {d.name for d in topology.devices if d.holds and d.name not in chosen})
+    return _cut(topology, chosen, {*topology.holders} - {*chosen})
 
 
 def _changed(topology: Topology, link: LinkLike, changes: dict[str, Any]) -> LinkLike:

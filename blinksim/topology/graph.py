@@ -110,7 +110,7 @@ class Topology(Tabular):
     def __post_init__(self) -> None:
         elements.check_graph(self)
         if not self.members:
-            object.__setattr__(self, "members", tuple(d.name for d in self.devices if d.holds))
+            object.__setattr__(self, "members", self.holders)
         elements.check_roles(self)
 
     def __hash__(self) -> int:
@@ -149,6 +149,11 @@ class Topology(Tabular):
         from blinksim.graphs.arrays import fixed
 
         return fixed(map(self.index.__getitem__, self.members), len(self.members))
+
+    @cached_property
+    def holders(self) -> tuple[str, ...]:
+        """All GPUs, members or not, by name."""
+        return tuple(device.name for device in self.devices if device.holds)
 
     @cached_property
     def device_nodes(self) -> Ints:
@@ -281,7 +286,7 @@ class Topology(Tabular):
     def selected(self) -> Topology:
         """This topology if it is what `select` gives, else its part with its default members and links."""
         # All members hold, and each is there once.
-        whole = sum(device.holds for device in self.devices) > len(self.members)
+        whole = len(self.holders) > len(self.members)
         return self.select() if whole or set(self.default_links()) != set(self.link_classes) else self
 
     def pruned(self) -> Topology:

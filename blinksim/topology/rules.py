@@ -163,7 +163,7 @@ def _exits(topology: Topology) -> dict[str, int]:
 def _way_out(topology: Topology) -> Iterator[str]:
     """Where most GPUs reach the fabric without passing another GPU, all do."""
     exits, near = _exits(topology), neighbours(topology, inside=True)
-    holders = {device.name for device in topology.devices if device.holds}
+    holders = {*topology.holders}
     lost = [
         name
         for name in topology.members

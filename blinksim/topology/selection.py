@@ -125,7 +125,7 @@ def select(
     collective: Collective | None,
 ) -> Topology:
     """As `Topology.select`."""
-    holders = [device.name for device in topology.devices if device.holds]
+    holders = topology.holders
     chosen = topology.members if members is None else listed(members, holders, "members")
     if not chosen:
         raise InputError("no members: name at least one GPU")
@@ -253,7 +253,7 @@ def require_connected(
     elif others and joins(whole.link_classes, part.relays):
         cures.append(f"links=all (adds {', '.join(others)})")
     members = set(part.members)
-    idle = [d.name for d in whole.devices if d.holds and d.name not in members]
+    idle = [name for name in whole.holders if name not in members]
     if idle and joins(classes, idle):
         cures.append("relays=idle (forwards through GPUs that are not members)")
     if not cures and idle and others and joins(whole.link_classes, idle):

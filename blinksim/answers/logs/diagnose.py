@@ -250,7 +250,7 @@ class Diagnosis(Result):
             edited = at_rates(self.expectation.whole, self.part.rates).edit(f"degrade {kind} bandwidth={seen:.9g}B/s")
             time_s = replace(self.expectation, whole=edited).taken(line.size).time_s
         out = [sum(x.lanes for x in links if machine.device(x.src).kind == end) for end in ("gpu", "nic")]
-        lanes = (out[0] or out[1]) // max(1, sum(device.holds for device in machine.devices))
+        lanes = (out[0] or out[1]) // max(1, len(machine.holders))
         return seen, rate, lanes, "lane" if any(link.lanes > 1 for link in links) else "link", time_s
 
     @cached_property
