@@ -499,7 +499,7 @@ def _served(queue: tuple[Ints, Ints, Ints], ready: Floats, hold: Floats, busy: F
     # Rounding must not decide who of those that are ready at once is the first. One sort serves all,
     # lifted as below.
     about, order = ready.round(12), np.arange(len(ready))
-    about += number * about.max(initial=0)
+    about += number * (2 * about.max(initial=0))
     if (about[1:] < about[:-1]).any():
         order = about.argsort(kind="stable")
         ready, hold = ready[order], hold[order]
