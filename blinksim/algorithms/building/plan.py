@@ -661,8 +661,9 @@ def _pack(lanes: dict[tuple[int, int], int], n: int) -> list[Order]:
 
 def _disjoint(topology: Topology, n: int) -> list[list[Order]]:
     """The cycles that all direct links fall into, together and each by itself: one may avoid a slow link."""
-    lanes = {(a, b): number for (a, b), number in lanes_between(topology).items() if a < b}
-    if len(lanes) <= n or n > _MOST_CYCLED:
+    direct = lanes_between(topology) if n <= _MOST_CYCLED else {}
+    lanes = {(a, b): number for (a, b), number in direct.items() if a < b}
+    if len(lanes) <= n:
         return []
     # A link that differs from most is as good a link; how much its rings lose is measured.
     usual = Counter(lanes.values()).most_common(1)[0][0]
