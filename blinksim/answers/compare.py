@@ -188,7 +188,7 @@ class Comparison(Result):
         """The answer in one line."""
         if self.answers:
             last = self.answers[-1]
-            where = gpus_of(last.machine, len(last.members), last.details["nodes"], last.details["kind"])
+            where = gpus_of(last.machine, len(last.members), last.details)
             takes, could, least = last.times()
             known = f", {last.unbeaten}" if last.unbeaten else "" if could == "-" else f", could take {could}"
             known += "" if least == "-" else f", cannot take less than {least}"

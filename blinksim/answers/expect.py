@@ -79,7 +79,7 @@ class Expectations(Result):
     def sentence(self) -> str:
         """The answer in one line: of what, and how sure floors are."""
         first, alarms = self.takes[0], f"1 in {1 / FALSE_ALARMS:.0f} healthy runs is below a floor"
-        where = gpus_of(first.machine, len(first.members), first.details["nodes"], first.details["kind"])
+        where = gpus_of(first.machine, len(first.members), first.details)
         return f"{where}: busbw in GB/s with {first.details['library']}; {alarms}"
 
     def text(self) -> str:

@@ -429,7 +429,7 @@ class Answer(Projection):
     def sentence(self) -> str:
         """The answer in one line."""
         takes = f"{format_time(self.time_s)} with {self.library}, busbw {format_rate(self.busbw)}"
-        where = gpus_of(self.machine, len(self.members), self.details["nodes"], self.details["kind"])
+        where = gpus_of(self.machine, len(self.members), self.details)
         return f"{self.collective} of {format_size_about(self.size)} on {where}: {takes}"
 
     def times(self) -> list[str]:
@@ -493,14 +493,14 @@ _HELD_FOR = {
 }
 
 
-def gpus_of(machine: str, ranks: int, nodes: int, kind: str = "gpu") -> str:
-    """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``; kind: of device."""
-    return f"{ranks} {'GPU' if kind == 'gpu' else kind}s of {titled(machine, nodes)}"
+def gpus_of(machine: str, ranks: int, of: Mapping[str, Any]) -> str:
+    """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``. of: `nodes`, and `unit` of what is no GPU."""
+    return f"{ranks} {of.get('unit') or 'GPU'}s of {titled(machine, of['nodes'])}"
 
 
 def gpus_in(part: Topology) -> str:
     """The same of the selected GPUs of a machine."""
-    return gpus_of(part.name, part.ranks, part.nodes, part.device(part.members[0]).kind)
+    return gpus_of(part.name, part.ranks, {"nodes": part.nodes, "unit": part.unit})
 
 
 def meanwhile(other: Projection | None, now: Projection) -> str:

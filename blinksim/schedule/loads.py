@@ -273,11 +273,11 @@ class RouteUses:
     """What each route of a schedule occupies, all of its paths together.
 
     Entry i: `route` passes `resource` with `times` of its `count` paths. Route r has the entries from
-    start[r] on. begins: the entry of every path where it starts.
+    start[r] on.
     """
 
     def __init__(self, spread: Spread, shared: Resources) -> None:
-        self.shared, routes, self.width = shared, len(spread.count), len(shared.rate)
+        self.spread, self.shared, routes, self.width = spread, shared, len(spread.count), len(shared.rate)
         path, link = expand(spread.start, spread.links, np.arange(len(spread.start) - 1))
         position, resource = expand(shared.starts, shared.members, link)
         route_of_path = np.repeat(np.arange(routes), spread.count)
@@ -285,13 +285,18 @@ class RouteUses:
         self.route, self.resource = key // self.width, key % self.width
         self.start = np.concatenate(([0], np.cumsum(np.bincount(self.route, minlength=routes))))
         self.times, self.count = times.astype(np.int64), spread.count.astype(np.int64)
-        first = shared.of_link[spread.links[spread.start[:-1]]]
-        self.begins = np.searchsorted(key, route_of_path * self.width + first)
 
     @cached_property
     def part(self) -> Floats:
         """The part of what the route carries that passes, entry by entry."""
         return np.asarray(self.times / self.count[self.route])
+
+    @cached_property
+    def begins(self) -> Ints:
+        """The entry of every path where it starts; each has a link."""
+        spread, route = self.spread, np.repeat(np.arange(len(self.count)), self.count)
+        first = self.shared.of_link[spread.links[spread.start[:-1]]]
+        return np.searchsorted(self.route * self.width + self.resource, route * self.width + first)
 
     @cached_property
     def slowest(self) -> npt.NDArray[np.bool_]:

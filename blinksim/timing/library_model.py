@@ -825,9 +825,10 @@ class Library(TimingModel):
         details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
-        details["kind"] = kind = whole.device(whole.members[0]).kind
+        if whole.unit:
+            details["unit"] = whole.unit
         # Where calls are captured in graphs, those from a stream are told from these.
-        if self.nodes == 1 and kind == "gpu" and not public_tables.beyond_host(time_s):
+        elif self.nodes == 1 and not public_tables.beyond_host(time_s):
             details["set_up"] = self.set_up
         if choice and self.prediction:
             details["nccl_expects_s"] = self.prediction.expects(collective.name, size)
