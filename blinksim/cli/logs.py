@@ -17,7 +17,7 @@ import click
 
 from blinksim.answers.expect import COLLECTIVES, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, calibrate as calibrated
-from blinksim.answers.logs.diagnose import STEPS, Diagnosis, Line, diagnose as diagnosed, small_times
+from blinksim.answers.logs.diagnose import STEPS, Diagnosis, Line, diagnose as diagnosed
 from blinksim.answers.logs.expectation import Series, check_members, members_of, of_one_job, read_runs
 from blinksim.answers.logs.faults import sort_of
 from blinksim.answers.logs.fit import Fitted
@@ -84,7 +84,7 @@ def _diagnosed(
     judged = partial(judged, multicast=not options.no_nvls, rates=question.rates, version=options.nccl_version or "")
     figure = {} if runs else {name: getattr(options, name) for name in ("size", "busbw", "time")}
     found = judged(set_up=options.set_up, **figure)
-    if runs and not found.complete:
+    if runs and not (found.complete or found.ended):
         note(f"{runs[0].path}: ends before nccl-tests' last lines; did the test stop early?")
     return found
 
@@ -263,7 +263,7 @@ def _show_diagnosis(
         row += [f"{100 * found.of_bound(line):.3g} %", line.expected.choice]
         cells.append(row[: len(heading)])
     click.echo(table(heading, cells, left=(7,)) + "\n")
-    facts = _facts(found, small_times(found), why)
+    facts = _facts(found, why)
     # The headline is of all links of a class alike; one that is slow alone may be of another.
     device, kinds = found.part.device, found.expectation.rings.limits
     fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
@@ -299,7 +299,7 @@ def _busbw(found: Diagnosis, line: Line | None) -> str:
     return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if line in chain(*found.stretches) else ' '}"
 
 
-def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
+def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
     part, best, expectation = found.part, found.bound, found.expectation
     most, alone = (format_rate(one.rate * found.factor) for one in (best, expectation.bounds))
     doing, at = "add" if found.collective.reduces else "multicast", rates_of(part)
@@ -323,10 +323,22 @@ def _facts(found: Diagnosis, small: str, why: bool) -> list[tuple[str, str]]:
         words = f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow"
         facts += [("", words)] if others else []
     facts += [("resembles", found.resembles)] if found.resembles and not found.sure else []
-    facts += [("small sizes", small)] if small else []
+    facts += [("small sizes", small)] if (small := small_times(found)) else []
     facts += [("NCCL found", told) for told in found.otherwise]
     facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
     return facts + [("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)")] * why
+
+
+def small_times(found: Diagnosis) -> str:
+    """How small sizes compare with what is expected, in words; empty if nothing stands out."""
+    small = [line for line in found.lines if line.latency_bound and not (found.stated or found.strange)]
+    slow = [line for line in small if line.behind]
+    if len(slow) < max(1, len(small) // 2):
+        return ""
+    line = slow[0]
+    why = "launching and waiting, not the links" if found.first_behind is None else "slow as well"
+    usual = format_time(line.expected.time_s)
+    return f"{format_time(line.time_s)} at {format_size(line.size)}, where {usual} is expected: {why}"
 
 
 Job = Mapping[str, Any]

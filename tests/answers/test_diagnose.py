@@ -14,10 +14,11 @@ import pytest
 from nccl_tests_logs import Point, text
 
 import blinksim as bs
-from blinksim.answers.logs.diagnose import Diagnosis, diagnose, small_times
+from blinksim.answers.logs.diagnose import Diagnosis, diagnose
 from blinksim.answers.logs.expectation import RingModel, other_gpus, ring_schedule
 from blinksim.answers.project import Answer, answer
 from blinksim.bounds.compute import bound
+from blinksim.cli.logs import small_times
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load

@@ -142,9 +142,47 @@ def test_a_log_that_was_cut_short(tmp_path: Path) -> None:
         (short,) = read(write(tmp_path, "\n".join([*lines[:-1], part])))
         assert not short.complete
         assert short.rows == run.rows[:-2]
-        path = write(tmp_path, "\n".join([*lines[:-1], part, ""]))
-        with pytest.raises(FileError, match=rf"^{re.escape(str(path))}:{len(lines)}: the row has \d columns, its head"):
-            read(path)
+        assert (short.ended, short.rows) == (part.strip(), run.rows[:-2])
+        (ended,) = read(write(tmp_path, "\n".join([*lines[:-1], part, ""])))
+        assert (ended.ended, ended.rows) == (short.ended, short.rows)
+        # Between whole rows, and before the last lines, such a line is damage.
+        for more in (lines[-1], "# Out of bounds values : 0 OK"):
+            path = write(tmp_path, "\n".join([*lines[:-1], part, more, ""]))
+            with pytest.raises(FileError, match=rf"^{re.escape(str(path))}:{len(lines)}: the row has \d columns, its"):
+                read(path)
+
+
+LOST = "n1:4321:4400 [3] transport/net_ib.cc:231 NCCL WARN NET/IB : Got completion from peer n2<51234> status=12"
+FAILURE = "gpu-a01: Test NCCL failure all_reduce.cu:44 'remote process exited or there was a network error'"
+KILLED = "srun: error: n2: task 17: Terminated"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        (FAILURE, " .. gpu-a01 pid 4321: Test failure common.cu:401"),
+        (KILLED, "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-03-01T12:00:00 ***"),
+        (LOST,),
+        (LOST, FAILURE),
+        (f"  134217728  33554432  float  sum  -1{FAILURE}", KILLED),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_that_crashed(tmp_path: Path, last: tuple[str, ...], again: bool) -> None:
+    """Whole rows count; what came first behind them is why; the next test of the file is read as ever."""
+    good, content = text("allreduce", 4, POINTS), text("allreduce", 4, POINTS, footer=False)
+    path = write(tmp_path, "\n".join((f"{content}{last[0]}", *last[1:], good * again)))
+    whole, (run, *others) = read(write(tmp_path, good, "good.txt"))[0], read(path)
+    assert (run.rows, run.complete, run.ended) == (whole.rows, False, last[0].strip())
+    assert [(len(other.rows), other.complete, other.ended) for other in others] == [(len(run.rows), True, "")] * again
+
+
+def test_a_run_that_crashed_before_its_first_row(tmp_path: Path) -> None:
+    """The refusal has the error as it was printed."""
+    lines = text("allreduce", 4, [], footer=False)
+    for last in (FAILURE, KILLED):
+        with pytest.raises(FileError, match=f"no measurement below it; the run ended early: {re.escape(last)}$"):
+            read(write(tmp_path, f"{lines}{last}\n"))
 
 
 ROW = " 1048576  262144     float     sum      -1   123.46    8.49   12.74       0   120.00    8.74   13.11       0"

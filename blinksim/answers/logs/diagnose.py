@@ -104,6 +104,8 @@ class Diagnosis(Result):
         What no run exceeds; for switches that add unless `multicast` said that they may not.
     complete : bool
         The log has its last lines.
+    ended : str
+        What the log ends with in their place, such as an error; empty where it says nothing.
     in_place : bool
         The times are those in place, where there are both.
     stated : bool
@@ -138,6 +140,7 @@ class Diagnosis(Result):
     in_place: bool
     stated: bool = False
     strange: str = ""
+    ended: str = ""
     otherwise: tuple[str, ...] = ()
 
     @property
@@ -301,9 +304,10 @@ class Diagnosis(Result):
         """The answer in one line."""
         what = f"{self.collective.name} on {gpus_in(self.part)}"
         line, first, source = self.largest, self.first_behind, "figure" if self.stated else "log"
+        early = f"; the run ended early: {self.ended[:160]}" * bool(self.ended)
         if self.wrong:
             sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
-            return f"{what}: WRONG DATA at {sizes}"
+            return f"{what}: WRONG DATA at {sizes}{early}"
         if self.strange:
             return f"{what}: not judged, as {self.strange}"
         if self.impossible:
@@ -319,7 +323,7 @@ class Diagnosis(Result):
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
         reached += f"{100 * line.of_model:.0f} % of expected ({usual}), {100 * self.of_bound(line):.0f} % of the bound"
-        reached += f"; {names(self.again, ', ', 4)}, measure again" * bool(self.again)
+        reached += f"; {names(self.again, ', ', 4)}, measure again" * bool(self.again) + early
         if first is None and line.time_s < line.expected.low_s:
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
         if self.unclear:
@@ -359,7 +363,8 @@ class Diagnosis(Result):
         keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal"
         keys += " first_behind_size_bytes=first_behind.size nccl_otherwise=otherwise"
         keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
-        keys += " model_lane_GBps resembles odd_size_bytes complete published other_gpus=strange"
+        keys += " model_lane_GBps resembles odd_size_bytes complete ended_early=ended"
+        keys += " published other_gpus=strange"
         seen, usual = map(in_GBps, lane[:2]) if lane else (None, None)
         said: dict[str, Any] = {"lane_GBps": None if self.sure or self.unlike else seen}
         said |= {"model_lane_GBps": usual, "bound_words": self.bound.certificate.words(self.part)}
@@ -466,7 +471,8 @@ def diagnose(
     expectation = Expectation(chosen, whole, tested, multicast, ran, rates, cast("SetUpName", launched))
     if not (lines := tuple(_lines(given, in_place, expectation))):
         raise InputError(f"{first.path}: has no size above 0")
-    more = all(run.complete for run in given), in_place, stated, other_gpus(first, whole)
+    cut = min(given, key=attrgetter("complete"))
+    more = cut.complete, in_place, stated, other_gpus(first, whole), cut.ended
     otherwise = tuple(_otherwise(given, expectation))
     return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more, otherwise)
 
@@ -516,15 +522,3 @@ def figure(collective: Collective, ranks: int, size: Given, busbw: Given, time: 
         raise InputError(f"{time} is no measured time; it must be above 0")
     row = Row(count, 0, "", "none", collective.root, False, time_s, count / time_s, 0.0, None, 0)
     return Run("the figure", collective.name, ranks, (row,))
-
-
-def small_times(found: Diagnosis) -> str:
-    """How small sizes compare with what is expected, in words; empty if nothing stands out."""
-    small = [line for line in found.lines if line.latency_bound and not (found.stated or found.strange)]
-    slow = [line for line in small if line.behind]
-    if len(slow) < max(1, len(small) // 2):
-        return ""
-    line = slow[0]
-    why = "launching and waiting, not the links" if found.first_behind is None else "slow as well"
-    usual = format_time(line.expected.time_s)
-    return f"{format_time(line.time_s)} at {format_size(line.size)}, where {usual} is expected: {why}"

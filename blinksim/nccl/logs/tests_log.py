@@ -82,7 +82,8 @@ class Run:
     collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open.
     ranks: 0 where the log neither lists them nor shows their number in busbw / algbw.
     version, nccl: of nccl-tests and of NCCL itself, empty where the log does not say.
-    complete: True if the last lines of the test are there. group, step_s: of a job's log, the group of ranks,
+    complete: True if the last lines of the test are there. ended: if not, what came after the last whole row,
+    as an error of NCCL or the launcher, or part of a row. group, step_s: of a job's log, the group of ranks,
     whose places then are numbers in the job, and the seconds of the steps, 0 if unknown. waited_s, late: of
     the logs of several ranks, how long one of them waited for others in all, and the log of the rank that
     others waited for. set_up: how calls were launched, ``graph``, ``stream`` or ``threads`` of one process, empty
@@ -100,6 +101,7 @@ class Run:
     version: str = ""
     nccl: str = ""
     complete: bool = True
+    ended: str = ""
     group: str = ""
     step_s: float = 0.0
     waited_s: float = 0.0
@@ -342,7 +344,7 @@ _RANK_TAG = r"\[(?:[\w.-]+@)?[0-9]+(?:,[0-9]+)?\](?:<std(?:out|err)>:)?"
 _STAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}(?:Z|[+-][0-9:]{4,6})(?: std(?:out|err) [FP])?"
 # A stamp may stand before a tag.
 _TAGS = re.compile(rf"^(?:\s*(?:{_RANK_TAG}|{_STAMP}|[0-9]{{1,6}}:(?=\s|$))\s?){{1,3}}", re.ASCII)
-_INNER_TAG = re.compile(rf"{_RANK_TAG}|(?<![0-9:-])[0-9]{{1,6}}:(?=\s|$)", re.ASCII)
+_INNER_TAG = re.compile(rf"{_RANK_TAG}|(?<![\w:-])[0-9]{{1,6}}:(?=\s|$)", re.ASCII)
 # Comments that somebody's table or script took the # from.
 _BARE = re.compile(
     r"(?:size|bytes)\s.*\balgbw\b|\(B\)(?:\s|$)|out-of-place\s+in-place|Rank\s+[0-9]+\s.*\bdevice\b|Using devices"
@@ -351,6 +353,7 @@ _BARE = re.compile(
 )
 _ROW = re.compile(r"[0-9]+\s+[0-9]+\s+[a-z]")
 _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
+_WARNED = re.compile(r"\bNCCL (?:WARN|ERROR)\b")
 _NOISE_TO_END = re.compile(rf"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?{_NOISE.pattern}.*$")
 _RANK = re.compile(
     r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?(?:Pid\s+[0-9]+\s+)?on\s+(\S+)\s+device\s+([0-9]{1,5})"
@@ -395,6 +398,8 @@ class _Draft:
     columns: Columns | None = None
     rows: list[Measurement] = field(default_factory=list)
     complete: bool = False
+    ended: str = ""
+    trouble: FileError | None = None
     piece: tuple[str, int] | None = None
     above: str = ""
     set_up: str = ""
@@ -411,7 +416,7 @@ class _Draft:
         took = tuple((int(size), f"{_ALGO.get(a, a)} {_PROTO.get(p, p)}".lower()) for size, a, p in self.took)
         run = replace(run, ranks=ranks or counted(run.collective, numbers), took=took)
         run = replace(run, channels=(*dict.fromkeys(self.channels),), without=(*dict.fromkeys(self.without),))
-        run = replace(run, hcas=tuple(self.hcas.items()))
+        run = replace(run, hcas=tuple(self.hcas.items()), ended="" if self.complete else self.ended)
         if run.collective in COLLECTIVES:
             check(run, numbers)
         return run
@@ -420,15 +425,15 @@ class _Draft:
 def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     """All tests of the log at `path`, text or JSON; at least one, each with at least one row.
 
-    Raises `FileError` with the line for everything between a heading and the last line of its test that is neither a
-    row, a comment nor a message of NCCL, for rows that contradict themselves, and for a file without any row.
+    Raises `FileError` with the line for what is between rows, or before the last lines of a test, and is no
+    row, comment or message of NCCL, for rows that contradict themselves, and for a file without any row.
     """
     name = text_files.shown(path)
     data = text_files.read_bytes(path, LIMIT, _WHAT)
     if _JSON.match(data):
         return (_read_json(name, data),)
     drafts, draft, library, adapters = list[_Draft](), _Draft(), "", ""
-    for number, raw in enumerate(lines := text_files.decode(path, data, _WHAT).split("\n"), start=1):
+    for number, raw in enumerate(text_files.decode(path, data, _WHAT).split("\n"), start=1):
         line = _TAGS.sub("", raw).strip()
         if match := _NCCL.search(line):
             draft.nccl = library = match.group(1)
@@ -441,31 +446,31 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         draft.without += _WITHOUT.findall(line)
         draft.without += [f"no GPUDirect RDMA over {net}" for net, direct in _OVER.findall(line) if not direct]
         draft.hcas |= {host: tuple(_HCA.findall(found)) for host, found in _HCAS.findall(line)}
+        if _WARNED.search(line):
+            draft.ended = draft.ended or line
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns and (draft.piece or _ROW.match(line)) else ""
         if _BARE.match(line):
             line = f"# {line}"
         if line.startswith("#"):
-            ended = draft.complete or (draft.places and not draft.rows and "size" not in line)
+            ended = draft.complete or draft.ended if draft.rows else draft.places and "size" not in line
             if ended and line.lstrip("# ").startswith(_OPENS):
                 # The next test of the same file; one that ended before its first row leaves nothing.
                 drafts += [draft] if draft.rows else []
                 draft = _Draft(adapters=adapters)
             _comment(name, draft, line, number)
         elif line and draft.columns is not None and not draft.complete:
-            try:
-                _add_row(name, draft, line, number)
-            except FileError:
-                # A line that does not end was cut off with the file.
-                if number < len(lines):
-                    raise
+            _add_row(name, draft, line, number)
     drafts += [draft] if draft.rows else []
     if not drafts:
         if draft.columns is None:
             none = "has no heading like '# size count type redop root time algbw busbw'"
             raise FileError(name, f"{none}; is it a log of nccl-tests? NCCL's debug log is for blinksim health")
-        raise FileError(name, "has a heading and no measurement below it; did the test end early?")
+        if draft.trouble and _ROW.match(draft.ended):
+            raise draft.trouble
+        why = f"the run ended early: {draft.ended}" if draft.ended else "did the test end early?"
+        raise FileError(name, f"has a heading and no measurement below it; {why}")
     for log in drafts:
         log.nccl = log.nccl or library
     return tuple(log.finish(name, 1 + max((place.rank for place in log.places), default=-1)) for log in drafts)
@@ -525,6 +530,8 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
             major, rest = divmod(int(match.group(2)), 10_000 if len(match.group(2)) > 4 else 1000)
             draft.nccl = f"{major}.{rest // 100}.{rest % 100}"
     elif _FOOTER.match(line):
+        if draft.trouble:
+            raise draft.trouble
         draft.complete = bool(draft.rows)
     else:
         draft.columns = read_heading(path, line, number, draft.above) or draft.columns
@@ -532,7 +539,9 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
 
 
 def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
+    """Adds a row; another line is the end of the run, unless a row or the last lines of the test follow."""
     assert draft.columns is not None
+    said = line
     line = _INNER_TAG.sub(" ", line) if "[" in line or ":" in line else line
     before, number = draft.piece or ("", number)
     line, draft.piece = f"{before}{line}", None
@@ -542,7 +551,15 @@ def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
         # Head and halves are printed one after the other, and something came between.
         draft.piece = f"{line} ", number
         return
-    draft.rows += draft.columns.split(path, line, number)
+    try:
+        rows = draft.columns.split(path, line, number)
+    except FileError as error:
+        draft.trouble, draft.ended = draft.trouble or error, draft.ended or said
+        return
+    if draft.trouble:
+        raise draft.trouble
+    draft.rows += rows
+    draft.ended = ""
     if len(draft.rows) > MOST_ROWS:
         raise FileError(path, f"has more than {MOST_ROWS:,} measurements; that is no {_WHAT}", number)
 
