@@ -198,11 +198,10 @@ class Located(Result):
         if self.status == 1 and self.candidates:
             known = [(x.kind.words, self._named(x), 100 * x.share) for x in self.first]
             many = sum(both[0].tied for both in self.pairs) or len(self.tied)
-            nodes, places = {x.node for x in self.tied}, dict.fromkeys(map(self._named, self.tied))
-            if {-1} != nodes == {self.first[0].node} and len(places) > 1 > len(self.pairs):
+            one = self.first[0]
+            if {-1} != {x.node for x in self.tied} == {one.node} and many > 1 > len(self.pairs):
                 # The node is what can be told.
-                kinds = ", or ".join(dict.fromkeys(x.kind.words for x in self.tied))
-                known, many = [(kinds, f"{names([*places], ', ', 4)} cannot be told apart", known[0][2])], 1
+                known = [(self._named(replace(one, place=f"node {one.node}")), one.kind.words, known[0][2])]
             first = [f"{words} ({at}), about {share:.0f} % of its rate left" for words, at, share in known]
             among = f", or {count(many - 1, 'other')} that look{'s' * (many == 2)} alike" if many > 1 else ""
             return f"{head}: {'two faults explain all logs: ' * (len(first) > 1)}{'; '.join(first)}{among}"
