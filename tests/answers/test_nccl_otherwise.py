@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from nccl_tests_logs import Point, text
 
 import blinksim as bs
 
@@ -114,3 +115,53 @@ def test_channels_that_pass_the_host_s_memory_are_named(tmp_path: Path) -> None:
     path = between_nodes(tmp_path, direct, direct.replace("/GDRDMA", ""), direct.replace("IB/3/GDRDMA", "Socket/0"))
     part = bs.Question("hgx-h200", nodes=2, members="0-3,8-11").part()
     assert bs.diagnose(path, part).otherwise == ("no GPUDirect RDMA over IB/3",)
+
+
+def four_hosts(tmp_path: Path, slower: float, *messages: str) -> Path:
+    """A log of 4 x hgx-h100 that takes so many times as long as expected, with these messages."""
+    sizes = [2**26, 2**28, 2**30]
+    takes = bs.expect(bs.load("hgx-h100", nodes=4), ["allreduce"], sizes).takes
+    points = [Point(one.size, 1e6 * slower * one.time_s, None) for one in takes]
+    head, heading, rows = text("allreduce", 32, points, hosts=4).partition("#     out-of-place")
+    path = tmp_path / "four.txt"
+    path.write_text("\n".join((head.replace("H200", "H100"), *messages, f"{heading}{rows}")))
+    return path
+
+
+NO_RDMA = "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"
+OTHERS = [f"box{n}:41:97 [0] NCCL INFO Using network IB" for n in (0, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("slower", "message", "words", "kind"),
+    [
+        (8, "Using network Socket", "uses sockets", "network"),
+        (3, "NET/IB : No device found.", "finds no InfiniBand or RoCE adapter", "network"),
+        (3, f"NET/IB : {NO_RDMA}", f"has {NO_RDMA}", "host"),
+    ],
+)  # fmt: skip
+def test_the_host_that_lacks_something_is_named(
+    tmp_path: Path, slower: float, message: str, words: str, kind: str
+) -> None:
+    """Where not all hosts say so, and where the log is behind, as the fault that `locate` finds."""
+    path = four_hosts(tmp_path, slower, *OTHERS, f"box2:41:97 [0] NCCL INFO {message}")
+    found = bs.diagnose(path, bs.load("hgx-h100", nodes=4))
+    assert found.otherwise == (f"box2 {words}",)
+    assert found.sentence().endswith(f" of the bound, and NCCL says: box2 {words}")
+    assert "NCCL_ALGO" not in found.resembles
+    located = bs.locate("hgx-h100", [path], nodes=4)
+    assert (located.status, {one.node for one in located.tied}) == (1, {2})
+    assert located.first[0].kind.name == kind
+    assert f"NCCL says   box2 {words}" in located.text()
+
+
+def test_what_all_hosts_say_is_of_none(tmp_path: Path) -> None:
+    """No adapters of InfiniBand on any host is what machines of other networks say."""
+    every = [line.replace("IB", "Socket") for line in (*OTHERS, OTHERS[0].replace("box0", "box2"))]
+    none = [
+        line.replace("Using network IB", "NET/IB : No device found.")
+        for line in (*OTHERS, OTHERS[0].replace("box0", "box2"))
+    ]
+    path = four_hosts(tmp_path, 1, *none, *every)
+    assert bs.diagnose(path, bs.load("hgx-h100", nodes=4)).otherwise == ("Using network Socket",)
+    assert bs.locate("hgx-h100", [path], nodes=4).status == 0

@@ -26,7 +26,7 @@ from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology, at_rates
-from blinksim.nccl.logs.tests_log import Channels, Row, Run, lacking_adapters, select
+from blinksim.nccl.logs.tests_log import Channels, Row, Run, lacking, select
 from blinksim.results import Rates, Result, keyed
 from blinksim.textio.text_table import names
 from blinksim.timing.measured.public_tables import SetUpName
@@ -106,8 +106,6 @@ class Diagnosis(Result):
         The log has its last lines.
     ended : str
         What the log ends with in their place, such as an error; empty where it says nothing.
-    in_place : bool
-        The times are those in place, where there are both.
     stated : bool
         A single figure in place of a log.
     strange : str
@@ -137,7 +135,6 @@ class Diagnosis(Result):
     expectation: Expectation
     bound: Bound
     complete: bool
-    in_place: bool
     stated: bool = False
     strange: str = ""
     ended: str = ""
@@ -175,9 +172,8 @@ class Diagnosis(Result):
     @property
     def odd(self) -> list[Line]:
         """Single judged sizes that are behind, though the next larger one is not, nor the next smaller one."""
-        every = zip(self.lines, self.lines[1:], self.lines[2:], strict=False)
-        alone = [x for before, x, after in every if x.behind and not (before.behind or after.behind)]
-        return [x for x in alone if x in self.judged]
+        every, judged = zip(self.lines, self.lines[1:], self.lines[2:], strict=False), self.judged
+        return [x for a, x, b in every if x.behind and x in judged and not (a.behind or b.behind)]
 
     @property
     def again(self) -> list[str]:
@@ -278,8 +274,8 @@ class Diagnosis(Result):
         if not fits and stay and self.lane is not None:
             words, share = self.expectation.detour
             return words if self.lane[0] < share * self.lane[1] else ""
-        # Another algorithm of NCCL is as quick as many faults: nothing to be told where all is normal.
-        return best if fits and (stay or "NCCL_ALGO" not in best) else ""
+        # Another algorithm of NCCL is as quick as many faults: none is said if all is normal, or NCCL tells.
+        return best if fits and (stay * (not self.otherwise) or "NCCL_ALGO" not in best) else ""
 
     @property
     def sure(self) -> bool:
@@ -323,6 +319,7 @@ class Diagnosis(Result):
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
         reached += f"{100 * line.of_model:.0f} % of expected ({usual}), {100 * self.of_bound(line):.0f} % of the bound"
+        reached += f", {('and', 'though')[first is None]} NCCL says: ".join(("", *self.otherwise[:1]))
         reached += f"; {names(self.again, ', ', 4)}, measure again" * bool(self.again) + early
         if first is None and line.time_s < line.expected.low_s:
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
@@ -332,7 +329,7 @@ class Diagnosis(Result):
             return f"{what}: behind at {self.behind_before}, and not at the largest size: {reached}"
         if first is None:
             same = f"; {self.resembles} would look the same" if self.sure else ""
-            return f"{what}: normal, {reached}{same}{', though NCCL says: '.join(('', *self.otherwise[:1]))}"
+            return f"{what}: normal, {reached}{same}"
         why = f"as with {self.resembles}" if self.sure else f"on {' or '.join(self.expectation.rings.limits)}"
         if self.stated:
             return f"{what}: slow, {'latency decides' if line.latency_bound else why}: {reached}"
@@ -472,7 +469,7 @@ def diagnose(
     if not (lines := tuple(_lines(given, in_place, expectation))):
         raise InputError(f"{first.path}: has no size above 0")
     cut = min(given, key=attrgetter("complete"))
-    more = cut.complete, in_place, stated, other_gpus(first, whole), cut.ended
+    more = cut.complete, stated, other_gpus(first, whole), cut.ended
     otherwise = tuple(_otherwise(given, expectation))
     return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more, otherwise)
 
@@ -491,8 +488,12 @@ def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Ite
 
 
 def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
-    """What NCCL's search found, as logs say, where its model finds other channels; and what it did without."""
+    """What NCCL did without, as logs say, and what its search found where its model finds other channels."""
     predicted, nodes = expectation.prediction, expectation.part.nodes
+    if nodes > 1:
+        ports = [one for one in expectation.part.devices if (one.kind, one.node) == ("nic", 0)]
+        named = [str(one.attributes["name"]) for one in ports if "name" in one.attributes]
+        yield from (" ".join(filter(None, told)) for told in lacking(runs, named, len(named or ports)))
     for family, found in dict.fromkeys(pair for run in runs for pair in run.channels):
         if graph := getattr(predicted, family, None):
             ends = in_GBps(graph.bw_intra), in_GBps(graph.bw_inter)
@@ -500,11 +501,6 @@ def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
             (carried, told), (most, model) = found.at(nodes), usual.at(nodes)
             if most and told != model:
                 yield f"{family}: {told}, expected {model}: {100 * carried / most:.0f} % of the bandwidth"
-    if nodes > 1:
-        yield from dict.fromkeys(one for run in runs for one in run.without)
-        ports = [one for one in expectation.part.devices if (one.kind, one.node) == ("nic", 0)]
-        named = [str(one.attributes["name"]) for one in ports if "name" in one.attributes]
-        yield from lacking_adapters(runs, named, len(named or ports))
 
 
 def figure(collective: Collective, ranks: int, size: Given, busbw: Given, time: Given) -> Run:

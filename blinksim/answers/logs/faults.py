@@ -52,7 +52,8 @@ class FaultClass:
     """One class of fault.
 
     slow: the sorts of links that it slows; at: at once on one link, one GPU, one node, or a port of every node;
-    shares: of the bandwidth that is left, the largest first; check: commands that show it.
+    shares: of the bandwidth that is left, the largest first; check: commands that show it; told: a pattern of
+    what NCCL says of a host that has it.
     """
 
     name: str
@@ -61,6 +62,7 @@ class FaultClass:
     at: str
     shares: tuple[float, ...]
     check: str
+    told: str = ""
 
     @classmethod
     def of(cls, amd: bool, row: dict[str, str]) -> FaultClass:
@@ -69,7 +71,7 @@ class FaultClass:
         words, check = row["words"], row["check"]
         if amd:
             words, check = words.replace("NVLink", "xGMI"), row["amd"] or check
-        return cls(row["name"], words, slow, row["at"], shares, check)
+        return cls(row["name"], words, slow, row["at"], shares, check, row["told"])
 
 
 @cache

@@ -32,7 +32,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import MachineLike, Question
-from blinksim.nccl.logs.tests_log import Run, select
+from blinksim.nccl.logs.tests_log import Run, lacking, select
 from blinksim.nccl.tuner.tuner import chosen_by
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names
@@ -56,6 +56,8 @@ _MISFIT = 1e-4
 _MISFIT_OF_TWO = 1e-2
 # Candidates of at least this share of the first one's probability cannot be told from it.
 _ALIKE = 0.25
+# How many times as likely a fault is that NCCL names.
+_TOLD = 1000.0
 # What a run must tell, in nats, to be worth it.
 _WORTH = 0.02
 _MOST_NODES = 16
@@ -79,7 +81,8 @@ class Job:
 class Seen:
     """A log: its job, its largest size, and its time there beside that of a healthy machine.
 
-    ratio: logarithm of measured over expected time, the median over its largest sizes.
+    ratio: logarithm of measured over expected time, the median over its largest sizes. told: nodes, and what
+    NCCL says that they lack.
     """
 
     path: str
@@ -88,6 +91,7 @@ class Seen:
     time_s: float
     ratio: float
     healthy: Projection
+    told: tuple[tuple[int, str], ...] = ()
 
     @property
     def behind(self) -> bool:
@@ -236,6 +240,7 @@ class Located(Result):
             end = one.healthy.details["interval_high_s"]
             took, usual, most = map(format_time, (one.time_s, one.healthy.time_s, end))
             shown = f"{format_size(one.size)} in {took}, healthy {usual}, at most {most}"
+            lines += [("NCCL says", f"{self.hosts[node]} {words}") for node, words in one.told[:1] * (not lines)]
             lines.append(("shown by" if self.status == 1 else "slow", f"{one.path}: {shown}"))
         both = {one.job for one in self.seen if one.behind} & {one.job for one in self.seen if not one.behind}
         if both and not self.explained:
@@ -281,6 +286,10 @@ class Suspicion:
         # Half for healthy, and the rest for every place alike, and for each of its shares.
         weights = np.tile([1 / len(one.kind.shares) for one in targets], (nodes, 1))
         weights[nodes > 1 :, self.rail] = 0.0
+        # A fault that NCCL names is likelier than others, and than none.
+        self.told = {pair for one in seen if one.behind for pair in one.told}
+        for node, words in self.told:
+            weights[node, [bool(x.kind.told and re.search(x.kind.told, words)) for x in targets]] *= _TOLD
         # What is above a leaf is counted at its first node, if there are several leaves.
         self.leaves = range(0, nodes * (nodes > faults.width), faults.width)
         weights[:, self.above] *= np.isin(np.arange(nodes), self.leaves)[:, None]
@@ -405,7 +414,7 @@ class Suspicion:
         if not shown.any():
             return 1.0
         odds = self.posterior[shown].sum() / self.prior[shown].sum() * self.prior[-1] / self.posterior[-1]
-        return float(1 / (1 + odds))
+        return float(1 / (1 + odds * _TOLD ** bool(self.told)))
 
     def by_chance(self, fault: int) -> float:
         """The probability that logs with this fault (-1: healthy) are as far from what is predicted."""
@@ -615,7 +624,8 @@ class _Rig:
         # The middle of the interval: longer times than the expected one may be usual.
         of = healthy[-1].details
         middle = math.log(math.sqrt(of["interval_low_s"] * of["interval_high_s"]) / healthy[-1].time_s)
-        return Seen(run.path, job, sizes[-1], median(times[sizes[-1]]), median(ratios) - middle, healthy[-1])
+        told = tuple((self.hosts[host], words) for host, words in lacking([run]) if host in self.hosts)
+        return Seen(run.path, job, sizes[-1], median(times[sizes[-1]]), median(ratios) - middle, healthy[-1], told)
 
     def command(self, job: Job) -> str:
         """The run as a command of nccl-tests."""

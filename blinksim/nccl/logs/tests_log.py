@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError, InputError
+from blinksim.graphs.connectivity import grouped
 from blinksim.nccl.tuner.tuner import ALGORITHMS, PROTOCOLS
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
@@ -81,7 +82,7 @@ class Run:
 
     collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open.
     ranks: 0 where the log neither lists them nor shows their number in busbw / algbw.
-    version, nccl: of nccl-tests and of NCCL itself, empty where the log does not say.
+    nccl: its version, empty where the log does not say.
     complete: True if the last lines of the test are there. ended: if not, what came after the last whole row,
     as an error of NCCL or the launcher, or part of a row. group, step_s: of a job's log, the group of ranks,
     whose places then are numbers in the job, and the seconds of the steps, 0 if unknown. waited_s, late: of
@@ -89,8 +90,8 @@ class Run:
     others waited for. set_up: how calls were launched, ``graph``, ``stream`` or ``threads`` of one process, empty
     where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like was set to, where the log says it. took:
     by bytes, the algorithm and protocol that NCCL says it took for an allreduce (NCCL_DEBUG_SUBSYS=TUNING).
-    channels: by family, what the searches of the ranks found (GRAPH). without: what NCCL says that it lacks.
-    hcas: by host, the InfiniBand and RoCE adapters that NCCL uses there (INIT).
+    channels: by family, what the searches of the ranks found (GRAPH). without: hosts, and what NCCL says that
+    it lacks there. hcas: by host, the InfiniBand and RoCE adapters that NCCL uses there (INIT).
     """
 
     path: str
@@ -98,7 +99,6 @@ class Run:
     ranks: int
     rows: tuple[Row, ...]
     places: tuple[RankPlace, ...] = ()
-    version: str = ""
     nccl: str = ""
     complete: bool = True
     ended: str = ""
@@ -110,7 +110,7 @@ class Run:
     adapters: str = ""
     took: tuple[tuple[int, str], ...] = ()
     channels: tuple[tuple[str, Channels], ...] = ()
-    without: tuple[str, ...] = ()
+    without: tuple[tuple[str, str], ...] = ()
     hcas: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __repr__(self) -> str:
@@ -353,14 +353,14 @@ _BARE = re.compile(
 )
 _ROW = re.compile(r"[0-9]+\s+[0-9]+\s+[a-z]")
 _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
-_WARNED = re.compile(r"\bNCCL (?:WARN|ERROR)\b")
+_WARNED = re.compile(r"^.*\bNCCL (?:WARN|ERROR)\b.*")
 _NOISE_TO_END = re.compile(rf"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?{_NOISE.pattern}.*$")
 _RANK = re.compile(
     r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?(?:Pid\s+[0-9]+\s+)?on\s+(\S+)\s+device\s+([0-9]{1,5})"
     r"\s+\[([^\]\s]{1,40})\]\s*(.*)"
 )
 _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
-_VERSION = re.compile(r"#\s*nccl-tests version\s+(\S+)(?:.*\bnccl-library=([0-9]{4,6})\b)?")
+_VERSION = re.compile(r"#\s*nccl-tests version\s.*\bnccl-library=([0-9]{4,6})\b")
 _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
 # By name, or in older releases by number.
 _CHOSE = re.compile(r"AllReduce: ([0-9]{1,19}) Bytes -> Algo ([0-6]|[A-Z_]+) proto ([0-2]|[A-Z]+[0-9]*)\b")
@@ -371,11 +371,14 @@ _FOUND = re.compile(
     r"(?:bw|speed) ([0-9.]{1,12})/([0-9.]{1,12}), type ([A-Z0-9/]{7})"
 )
 _FAMILY = {"4": "ring", "1": "tree", "2": "tree", "3": "tree", "5": "nvls"}
-_WITHOUT = re.compile(r"INFO (?:NET/\S+ : )?(Using network Socket|GPU Direct RDMA Disabled for [\w ']{1,40})")
-_HCAS = re.compile(r"(?:([^\s:]{1,60}):[0-9: ]+\[[0-9]+\] )?NCCL INFO NET/IB : Using ((?:\[[0-9]+\]\S{1,40} )+)")
+_SAYS = r"(?:([^\s:]{1,60}):[0-9: ]{1,40}\[[0-9]+\] )?NCCL INFO "
+# What NCCL lacks, as it says so, and in words of one host.
+_LACKS = {"Using network Socket": "uses sockets", "No device found": "finds no InfiniBand or RoCE adapter"}
+_WITHOUT = re.compile(rf"{_SAYS}(?:NET/\S+ : )?({'|'.join(_LACKS)}|GPU Direct RDMA Disabled for [\w ']{{1,40}})")
+_HCAS = re.compile(rf"{_SAYS}NET/IB : Using ((?:\[[0-9]+\]\S{{1,40}} )+)")
 _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
-# A channel's end at an adapter, and whether that reads the GPU's memory itself.
-_OVER = re.compile(r"\[(?:send|receive)\] via NET/((?!Socket)[^/\n]{1,20}/[0-9]{1,3})(/GDRDMA)?")
+# A channel's end at an adapter that does not read the GPU's memory itself.
+_OVER = re.compile(rf"{_SAYS}Channel .{{1,60}}\] via NET/((?!Socket)[^/]{{1,20}}/[0-9]{{1,3}})(?!/GDRDMA|[0-9])")
 _LAUNCHED = re.compile(r"#\s*nThread:? *([0-9]{1,5}) +nGpus:? *([0-9]{1,5})(?: .*\bgraph: *([0-9]{1,5}))?")
 _SET = r"(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
 _ADAPTERS = re.compile(rf"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE){_SET}")
@@ -390,11 +393,9 @@ class _Draft:
     """A test while it is being read."""
 
     program: str = ""
-    version: str = ""
     nccl: str = ""
     adapters: str = ""
-    places: list[RankPlace] = field(default_factory=list)
-    ranks: set[int] = field(default_factory=set)
+    places: dict[int, RankPlace] = field(default_factory=dict)
     columns: Columns | None = None
     rows: list[Measurement] = field(default_factory=list)
     complete: bool = False
@@ -405,18 +406,20 @@ class _Draft:
     set_up: str = ""
     took: list[tuple[str, str, str]] = field(default_factory=list)
     channels: list[tuple[str, Channels]] = field(default_factory=list)
-    without: list[str] = field(default_factory=list)
+    without: list[tuple[str, str]] = field(default_factory=list)
     hcas: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
-        name = collective_of(self.program)
-        run = Run(path, name, ranks, rows, tuple(self.places), self.version, self.nccl, self.complete)
-        run = replace(run, collective=name or inferred(run), set_up=self.set_up, adapters=self.adapters)
+        name, ended = collective_of(self.program), "" if self.complete else self.ended
         took = tuple((int(size), f"{_ALGO.get(a, a)} {_PROTO.get(p, p)}".lower()) for size, a, p in self.took)
-        run = replace(run, ranks=ranks or counted(run.collective, numbers), took=took)
-        run = replace(run, channels=(*dict.fromkeys(self.channels),), without=(*dict.fromkeys(self.without),))
-        run = replace(run, hcas=tuple(self.hcas.items()), ended="" if self.complete else self.ended)
+        run = Run(
+            path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, ended, set_up=self.set_up,
+            adapters=self.adapters, took=took, channels=(*dict.fromkeys(self.channels),),
+            without=(*dict.fromkeys(self.without),), hcas=tuple(self.hcas.items()),
+        )  # fmt: skip
+        run = replace(run, collective=name or inferred(run))
+        run = replace(run, ranks=ranks or counted(run.collective, numbers))
         if run.collective in COLLECTIVES:
             check(run, numbers)
         return run
@@ -444,10 +447,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         for pattern, many, inside, between, paths in _FOUND.findall(line):
             draft.channels.append((_FAMILY[pattern], Channels(int(many), float(inside), float(between), paths)))
         draft.without += _WITHOUT.findall(line)
-        draft.without += [f"no GPUDirect RDMA over {net}" for net, direct in _OVER.findall(line) if not direct]
+        draft.without += [(host, f"no GPUDirect RDMA over {net}") for host, net in _OVER.findall(line)]
         draft.hcas |= {host: tuple(_HCA.findall(found)) for host, found in _HCAS.findall(line)}
-        if _WARNED.search(line):
-            draft.ended = draft.ended or line
+        draft.ended = draft.ended or "".join(_WARNED.findall(line))
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns and (draft.piece or _ROW.match(line)) else ""
@@ -458,7 +460,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             if ended and line.lstrip("# ").startswith(_OPENS):
                 # The next test of the same file; one that ended before its first row leaves nothing.
                 drafts += [draft] if draft.rows else []
-                draft = _Draft(adapters=adapters)
+                draft = _Draft(adapters=adapters, nccl=library)
             _comment(name, draft, line, number)
         elif line and draft.columns is not None and not draft.complete:
             _add_row(name, draft, line, number)
@@ -471,20 +473,29 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             raise draft.trouble
         why = f"the run ended early: {draft.ended}" if draft.ended else "did the test end early?"
         raise FileError(name, f"has a heading and no measurement below it; {why}")
-    for log in drafts:
-        log.nccl = log.nccl or library
-    return tuple(log.finish(name, 1 + max((place.rank for place in log.places), default=-1)) for log in drafts)
+    return tuple(log.finish(name, 1 + max(log.places, default=-1)) for log in drafts)
 
 
-def lacking_adapters(runs: Iterable[Run], known: Collection[str], count: int) -> Iterator[str]:
-    """Hosts on which NCCL uses fewer than `count` adapters, in words, and which: others use, or are `known`."""
-    hosts = dict(pair for run in runs for pair in run.hcas)
+def lacking(runs: Sequence[Run], known: Collection[str] = (), count: int = 0) -> Iterator[tuple[str, str]]:
+    """Hosts, and what NCCL lacks there, in words; no host where it lacks that on all.
+
+    known, count: names of the adapters of a host, and how many it has, if those that it does not use count too.
+    """
+    hosts = dict(chain.from_iterable(run.hcas for run in runs))
+    without = list(dict.fromkeys(chain.from_iterable(run.without for run in runs)))
+    present = {*hosts, *dict(without), *(place.host for run in runs for place in run.places)}
+    for words, own in grouped((words, host) for host, words in without).items():
+        if present - {*own}:
+            yield from ((host, _LACKS.get(words, f"has {words}")) for host in own)
+        elif words != "No device found":
+            # Machines of other networks have no such adapters on any host.
+            yield "", words
     every = dict.fromkeys(chain(known, *hosts.values()))
     for host, names in hosts.items():
         if len(names) < count:
             lost = ", ".join(name for name in every if name not in names)
             few = f"{len(names)} of {count} adapters{f', without {lost}' if lost else ''}"
-            yield f"{host or 'NCCL'} uses {few}: {100 * len(names) / count:.0f} % of the ports"
+            yield host or "NCCL", f"uses {few}: {100 * len(names) / count:.0f} % of the ports"
 
 
 def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
@@ -514,21 +525,18 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
 def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
     if match := _RANK.match(line):
         rank, host, device, busid, name = match.groups()
-        if int(rank) in draft.ranks:
+        if int(rank) in draft.places:
             raise FileError(path, f"rank {rank} is listed twice; is this one log?", number)
-        draft.ranks.add(int(rank))
-        draft.places.append(RankPlace(int(rank), host, int(device), busid, name.strip()))
+        draft.places[int(rank)] = RankPlace(int(rank), host, int(device), busid, name.strip())
     elif match := _LAUNCHED.match(line):
         threads, gpus, graph = (int(number or 0) for number in match.groups())
         draft.set_up = "graph" if graph else "threads" if threads * gpus > 1 else "stream"
     elif match := _STARTING.match(line):
         draft.program = match.group(1)
     elif match := _VERSION.match(line):
-        draft.version = match.group(1)
-        if match.group(2) and not draft.nccl:
-            # NCCL_VERSION_CODE: 22809 is 2.28.9, and 2804, before 2.9, 2.8.4.
-            major, rest = divmod(int(match.group(2)), 10_000 if len(match.group(2)) > 4 else 1000)
-            draft.nccl = f"{major}.{rest // 100}.{rest % 100}"
+        # NCCL_VERSION_CODE: 22809 is 2.28.9, and 2804, before 2.9, 2.8.4.
+        major, rest = divmod(int(match.group(1)), 10_000 if len(match.group(1)) > 4 else 1000)
+        draft.nccl = draft.nccl or f"{major}.{rest // 100}.{rest % 100}"
     elif _FOOTER.match(line):
         if draft.trouble:
             raise draft.trouble
@@ -541,20 +549,19 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
 def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
     """Adds a row; another line is the end of the run, unless a row or the last lines of the test follow."""
     assert draft.columns is not None
-    said = line
-    line = _INNER_TAG.sub(" ", line) if "[" in line or ":" in line else line
+    plain = _INNER_TAG.sub(" ", line) if "[" in line or ":" in line else line
     before, number = draft.piece or ("", number)
-    line, draft.piece = f"{before}{line}", None
-    words, head = draft.columns.filled(line.split()), len(draft.columns.head)
+    plain, draft.piece = f"{before}{plain}", None
+    words, head = draft.columns.filled(plain.split()), len(draft.columns.head)
     first = head + sum(map(len, draft.columns.halves[:-1]))
-    if head and _ROW.match(line) and len(words) in (head, first if before else head):
+    if head and _ROW.match(plain) and len(words) in (head, first if before else head):
         # Head and halves are printed one after the other, and something came between.
-        draft.piece = f"{line} ", number
+        draft.piece = f"{plain} ", number
         return
     try:
-        rows = draft.columns.split(path, line, number)
+        rows = draft.columns.split(path, plain, number)
     except FileError as error:
-        draft.trouble, draft.ended = draft.trouble or error, draft.ended or said
+        draft.trouble, draft.ended = draft.trouble or error, draft.ended or line
         return
     if draft.trouble:
         raise draft.trouble
@@ -571,22 +578,22 @@ def _read_json(path: str, data: bytes) -> Run:
     root = Entry(path, "", strict_json.parse(path, data, _WHAT))
     if "results" not in root.a(dict, "an object {…}"):
         raise FileError(path, "has no 'results'; is it what nccl-tests wrote with -J?")
-    version = at(root, "version").whole(1, 3)
-    draft = _Draft(version=f"JSON {version}", complete="average_bus_bandwidth" in root.value)
+    at(root, "version").whole(1, 3)
+    draft = _Draft(complete="average_bus_bandwidth" in root.value)
     args = [entry.a(str, "text") for entry in at(root, "args", []).items()]
     draft.program = args[0] if args else ""
     config = at(root, "config", {})
     for place in at(config, "devices", []).items():
         rank, device = at(place, "rank").whole(0, 10**7), at(place, "device").whole(0, 10**5)
         host, *texts = (str(place.value.get(key, "")) for key in ("hostname", "device_hex", "device_info"))
-        draft.places.append(RankPlace(rank, host, device, *texts))
+        draft.places[rank] = RankPlace(rank, host, device, *texts)
     for number, entry in enumerate(at(root, "results").items(), start=1):
         _add_result(draft, entry, number)
     if not draft.rows:
         raise FileError(path, "results: there is no measurement; did the test end early?")
     each = math.prod(at(config, key, 1).whole(1, 10**5) for key in ("nthreads", "ngpus"))
     # Some releases list all ranks, others the first of every process, which has `each`.
-    last = max((place.rank for place in draft.places), default=0)
+    last = max(draft.places, default=0)
     ranks = last + (1 if (len(draft.places) > 1 and len(draft.places) == last + 1) else each)
     return draft.finish(path, ranks if "ngpus" in config.value or draft.places else 0)
 
