@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from blinksim.answers.expect import COLLECTIVES, expect as expected
+from blinksim.answers.expect import COLLECTIVES, VISIBLE, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, calibrate as calibrated
 from blinksim.answers.logs.diagnose import STEPS, Diagnosis, Line, diagnose as diagnosed
 from blinksim.answers.logs.expectation import Series, check_members, members_of, of_one_job, read_runs
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 # Of more lanes of a GPU none is down alone.
 _FEW_LANES = range(2, 9)
+_DATA_CHECK = "nvidia-smi -q -d ECC (AMD: amd-smi metric --ecc); dmesg | grep -i -e xid -e amdgpu"
 
 
 def _runs(log: str, collective: str | None) -> list[Run]:
@@ -263,7 +264,7 @@ def _show_diagnosis(
         row += [f"{100 * found.of_bound(line):.3g} %", line.expected.choice]
         cells.append(row[: len(heading)])
     click.echo(table(heading, cells, left=(7,)) + "\n")
-    facts = _facts(found, why)
+    facts = _facts(found, why) + [("check", _DATA_CHECK)] * bool(found.wrong)
     # The headline is of all links of a class alike; one that is slow alone may be of another.
     device, kinds = found.part.device, found.expectation.rings.limits
     fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
@@ -274,17 +275,22 @@ def _show_diagnosis(
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}"
         facts.append(("could be", told))
     click.echo("\n".join(labelled(facts)))
-    machine, nodes = command_line(question), typed_options(question, "nodes")
+    machine, nodes, one = command_line(question), typed_options(question, "nodes"), typed(str(question.machine))
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
         question = replace(question, members=",".join(found.part.members))
     again, name = typed_options(options, "in_place", "nccl_version", "set_up"), found.collective.name
+    # Roots, and GPUs that a head need not list, are not for locate.
+    partly = any((found.stated, found.collective.rooted, question.members, question.ranks_per_node))
+    several = all((question.nodes > 1, found.expectation.library in VISIBLE, not question.edits))
+    faster = found.largest in found.judged and found.largest.time_s < found.largest.expected.low_s
     # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
     ways = (
-        (found.wrong, f"locate {typed(str(question.machine))}{nodes} --plan"),
+        (found.wrong, f"locate {one}{nodes} --plan"),
         (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}{nodes}"),
-        (found.impossible, "topo list"),
+        (found.impossible or faster, "topo list"),
         (not found.judged, f"expect {machine} --collective {name}"),
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
+        (several and not found.as_expected, f"locate {one} {(log, '--plan')[partly]}{nodes}"),
         (not found.as_expected, f"bound {command_line(question, name)} --losses"),
         (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"advise {command_line(question, name)}{nvls}"),
         (True, f"calibrate {log} --machine {machine}{nvls} -o rates.yaml"),
@@ -317,7 +323,7 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
         kind, *others = expectation.rings.limits
         carried = f"each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
         few = f", or as if {lanes * seen / usual:.2g} of the {lanes} {one}s of each GPU worked"
-        told = f"as if {carried}" + few * (lanes in _FEW_LANES)
+        told = f"as if {carried}" + few * (lanes in _FEW_LANES) * (lanes * seen >= usual)
         other = f"slow {kind} alone does not explain it: {found.unlike} if {carried}"
         facts.append(("behind", other if found.unlike else told))
         words = f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow"

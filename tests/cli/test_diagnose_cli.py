@@ -403,3 +403,29 @@ def test_what_comes_next_is_about_the_gpus_of_the_log(
     path = Path(__file__).resolve().parents[1] / "data" / "located" / f"{log}.txt"
     run(["diagnose", str(path), "--machine", "hgx-h100"])
     assert f"\nnext: blinksim bound hgx-h100 allreduce{members} --losses\n" in capsys.readouterr().out
+
+
+def test_what_comes_next_of_several_nodes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The log goes to locate, a figure to its plan; what is faster to other machines; wrong data to checks."""
+    takes = answer(Question("hgx-h100", nodes=4), Collective("allreduce"), [2**28, 2**30])
+    path = tmp_path / "log.txt"
+
+    def said(slower: float, command: str = f"diagnose {path} --machine hgx-h100 --nodes 4") -> tuple[int, str]:
+        points = [Point(one.size, 1e6 * slower * one.time_s, None) for one in takes]
+        path.write_text(text("allreduce", 32, points, hosts=4).replace("H200", "H100 80GB HBM3"))
+        return run(command.split()), capsys.readouterr().out
+
+    assert f"\nnext: blinksim locate hgx-h100 {path} --nodes 4\n" in said(4)[1]
+    assert said(0.62)[1].endswith("\nnext: blinksim topo list\n")
+    # Less than one of four links is no count.
+    status, out = said(1, "diagnose --busbw 38 --size 8GiB --machine p5 --nodes 8")
+    assert (status, "of the 4 links" in out) == (1, False)
+    assert out.endswith("\nnext: blinksim locate p5 --plan --nodes 8\n")
+    # GPUs of another model are not judged, however fast.
+    status, out = said(1, f"diagnose {path} --machine dgx-a100 --nodes 4")
+    assert (status, "not judged" in out) == (5, True)
+    path.write_text(path.read_text().replace("       0  ", "       7  "))
+    assert run(f"diagnose {path} --machine hgx-h100 --nodes 4".split()) == 1
+    out = capsys.readouterr().out
+    assert "WRONG DATA" in out
+    assert "  check       nvidia-smi -q -d ECC" in out

@@ -511,11 +511,10 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
         raise InputError(f"{named[0].path}: has no test of {collective}, only of {', '.join(have)}")
     if any(not run.collective for run in chosen):
         raise InputError(f"{chosen[0].path}: does not name its collective; give it, as in collective=allgather")
-    kinds = {run.collective for run in chosen}
-    if len(kinds) > 1:
-        raise InputError(f"{chosen[0].path}: holds {', '.join(sorted(kinds))}; choose one with collective=")
-    if not kinds <= set(COLLECTIVES):
-        raise InputError(f"{chosen[0].path}: is a log of {kinds.pop()}; blinksim knows {', '.join(COLLECTIVES)}")
+    if len(have) > 1 and not collective:
+        raise InputError(f"{chosen[0].path}: holds {', '.join(have)}; choose one with collective=")
+    if (kind := chosen[0].collective) not in COLLECTIVES:
+        raise InputError(f"{chosen[0].path}: is a log of {kind}; blinksim knows {', '.join(COLLECTIVES)}")
     return chosen
 
 
