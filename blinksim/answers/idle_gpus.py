@@ -73,9 +73,3 @@ def idle_gpus(question: Question, part: Topology, wanted: Collective, before: Fr
             search = tree_search(helped, wanted)
             rate = search.best().rate * len(search.roots) * search.hops.unit
     return IdleGpus(helped, wanted, rate, float(rate / before)) if rate > _WORTH * before else None
-
-
-def idle_lines(question: Question, part: Topology, wanted: Collective, before: Fraction) -> list[str]:
-    """The line of `idle_gpus` with its label; none where there is nothing to say."""
-    found = idle_gpus(question, part, wanted, before)
-    return [] if found is None else [f"{IDLE_GPUS} {found.words()}"]

@@ -500,7 +500,8 @@ def gpus_of(machine: str, ranks: int, of: Mapping[str, Any]) -> str:
 
 def gpus_in(part: Topology) -> str:
     """The same of the selected GPUs of a machine."""
-    return gpus_of(part.name, part.ranks, {"nodes": part.nodes, "unit": part.unit})
+    kind = part.device(part.members[0]).kind
+    return gpus_of(part.name, part.ranks, {"nodes": part.nodes, "unit": kind * (kind != "gpu")})
 
 
 def meanwhile(other: Projection | None, now: Projection) -> str:

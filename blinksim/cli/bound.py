@@ -12,7 +12,7 @@ import click
 from blinksim import exports
 from blinksim.algorithms.registry import REGISTRY, algorithm as registered
 from blinksim.answers import bound as study
-from blinksim.answers.idle_gpus import idle_lines
+from blinksim.answers.idle_gpus import IDLE_GPUS, idle_gpus
 from blinksim.bounds.bound_result import BY_SUMS, NOTHING, Bound as Entry, BoundResult, granted_to_switches
 from blinksim.bounds.certificates import listed
 from blinksim.bounds.experts import write_routing
@@ -88,7 +88,8 @@ def bound(options: Bound) -> None:
             forwarding = f"if they only forward, {_reach(best, best.headline)}"
             click.echo(f"  with switches that {held.switches_do}; {forwarding}")
         click.echo(f"  {held.certificate.words(topology)}")
-        idle = map(as_typed, idle_lines(question, topology, best.collective, best.most))
+        beside = idle_gpus(question, topology, best.collective, best.most)
+        idle = [as_typed(f"{IDLE_GPUS} {beside.words()}")] if beside else []
         lines = [f"it assumes: {held.assumes}", *_switch_lines(best), *idle]
         if data := best.collective.data:
             least = format_time(best.time(data.size))
@@ -516,8 +517,8 @@ def place(options: Place) -> None:
         rates += ["times of the GPUs named"] if best.answer and len(groups) < len(places) else []
         click.echo(f"  {', '.join(rates)}")
         chosen = replace(question, members=",".join(best.members))
-        for line in idle_lines(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
-            click.echo(f"  {as_typed(line)}")
+        if beside := idle_gpus(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
+            click.echo(f"  {as_typed(f'{IDLE_GPUS} {beside.words()}')}")
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, **vars(options.data))}")
 
     said = {**question.described(whole), "collective": options.collective, "count": count, "rows": rows}

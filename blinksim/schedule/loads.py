@@ -285,6 +285,7 @@ class RouteUses:
         self.route, self.resource = key // self.width, key % self.width
         self.start = np.concatenate(([0], np.cumsum(np.bincount(self.route, minlength=routes))))
         self.times, self.count = times.astype(np.int64), spread.count.astype(np.int64)
+        self.entries = np.arange(len(times))
 
     @cached_property
     def part(self) -> Floats:
@@ -308,11 +309,6 @@ class RouteUses:
         order = np.argsort(self.shared.rates, kind="stable")
         _, first = np.unique(passed[order], return_index=True)
         return np.isin(np.arange(self.width), order[first])
-
-    @cached_property
-    def entries(self) -> Ints:
-        """The numbers of the entries."""
-        return np.arange(len(self.times))
 
     def loads(self, amounts: Floats) -> Floats:
         """Bytes on each resource, for bytes on every route."""

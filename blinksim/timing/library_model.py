@@ -825,8 +825,8 @@ class Library(TimingModel):
         details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
-        if whole.unit:
-            details["unit"] = whole.unit
+        if (kind := whole.device(whole.members[0]).kind) != "gpu":
+            details["unit"] = kind
         # Where calls are captured in graphs, those from a stream are told from these.
         elif self.nodes == 1 and not public_tables.beyond_host(time_s):
             details["set_up"] = self.set_up

@@ -202,11 +202,6 @@ class Topology(Tabular):
     def ranks(self) -> int:
         return len(self.members)
 
-    @property
-    def unit(self) -> str:
-        """What its ranks are called if not GPUs, such as ``tile``; else empty."""
-        return kind if (kind := self.device(self.members[0]).kind) != "gpu" else ""
-
     def device(self, name: str) -> Device:
         """The device called `name`; raises `InputError` with the nearest names if there is none."""
         if name not in self.index:

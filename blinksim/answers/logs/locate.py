@@ -198,7 +198,7 @@ class Located(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        head = f"{gpus_of(self.machine, self.nodes * self.gpus, dict(nodes=self.nodes))}, {count(len(self.seen), 'log')}"
+        head = f"{gpus_of(self.machine, self.nodes * self.gpus, vars(self))}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
             known = [(x.kind.words, self._named(x), 100 * x.share) for x in self.first]
             many = sum(both[0].tied for both in self.pairs) or len(self.tied)
