@@ -125,6 +125,9 @@ def simulate(options: Simulate) -> None:
     launch = parse_time(options.launch)
     options.check_files()
     loaded = read_schedule(options.schedule, options.where)
+    # With as many buffers as NCCL's connections have: whether fewer will do is for `verify` to say.
+    if not (verdict := verified(loaded, slots=8)):
+        note(f"blinksim: {options.schedule} is wrong, whatever time it takes: {verdict.reasons[0]}")
     size = loaded.sized(options.size)
     search = "" if options.how.chunk else ", searching the best size of pieces; --chunk 1MiB or another size saves that"
     with Working(f"simulating {options.schedule}{search}"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -187,3 +188,19 @@ def test_no_relays_turns_off_those_of_the_machine_file(tmp_path: Path, capsys: p
     assert "does not connect the members: g0 | g1 | g2" in said(
         ["bound", str(path), "allreduce", "--relays", "none"], capsys, 3
     )
+
+
+def test_the_time_of_a_wrong_schedule_comes_with_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, torn = tmp_path / "whole.json", tmp_path / "torn.json"
+    assert run(["synth", "dgx1-v100", "allgather", "-o", str(whole)]) == 0
+    table = json.loads(whole.read_text())
+    last = {key: table[key][:-1] for key in ("chunk", "src", "dst", "op", "step", "route", "channel")}
+    torn.write_text(json.dumps(table | last))
+    capsys.readouterr()
+    for file, told in ((whole, ""), (torn, f"blinksim: {torn} is wrong, whatever time it takes: chunk ")):
+        assert run(["simulate", str(file), "1MiB"]) == 0
+        assert capsys.readouterr().err.startswith(told)
+        assert bool(told) == (run(["verify", str(file)]) == 1)
+        capsys.readouterr()
