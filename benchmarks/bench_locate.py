@@ -23,7 +23,7 @@ from blinksim.answers.logs import locate as located
 from blinksim.answers.logs.locate import Job, Suspicion, _faults, _Rig
 from blinksim.errors import InfeasibleError
 from blinksim.machines import Question
-from blinksim.nccl.logs.tests_log import Row, Run
+from blinksim.nccl.tests_log import Row, Run
 
 MACHINES = (
     ("hgx-h100", 1), ("dgx1-v100", 1), ("l40s-pcie", 1), ("mi300x", 1),

@@ -292,7 +292,7 @@ def with_file(library: Library, takes: Projection, file: graph_file.GraphFile, p
     time without the file. picked: the algorithm and the protocol that run with it. Raises `InfeasibleError` if NCCL
     is not modelled here, or the file has no such channels of the members.
     """
-    from blinksim.nccl.export.graph_export import as_run
+    from blinksim.nccl.graph_export import as_run
 
     collective, size, asked = takes.collective, takes.size, library.question.preferring_known("nccl")
     stated, whole = library.stated(collective, size), asked.whole()

@@ -670,8 +670,8 @@ def _of_runtime(
 
 def _graph(file: str, text: str, question: Question, release: str) -> FileVerdict:
     """NCCL's use of a graph file, in words."""
-    from blinksim.nccl.export.graph_export import communicator
     from blinksim.nccl.files.graph_rules import Release, judge
+    from blinksim.nccl.graph_export import communicator
 
     if not question.machine:
         raise InputError(f"{file}: a graph file only makes sense for a machine; name it with machine=")

@@ -32,7 +32,7 @@ from blinksim.errors import BlinksimError, InputError
 from blinksim.formats import rate_tables
 from blinksim.formats.shipped.known_gpus import named
 from blinksim.machines import Question, this_machine
-from blinksim.nccl.logs.tests_log import Run, select
+from blinksim.nccl.tests_log import Run, select
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
 from blinksim.results import keyed
 from blinksim.textio.text_files import shown, write_text

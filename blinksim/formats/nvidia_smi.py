@@ -23,7 +23,7 @@ from pathlib import Path
 from blinksim.errors import FileError
 from blinksim.formats.shipped.known_gpus import named
 from blinksim.graphs.connectivity import UnionFind, grouped
-from blinksim.nccl.logs import debug_log
+from blinksim.nccl import debug_log
 from blinksim.textio import link_rates, lspci
 from blinksim.topology.elements import machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology

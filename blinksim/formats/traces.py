@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import FileError, blamed_on
-from blinksim.nccl.logs.tests_log import LIMIT, Number, at
+from blinksim.nccl.tests_log import LIMIT, Number, at
 from blinksim.results import keyed
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.name_ranges import natural

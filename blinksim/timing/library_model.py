@@ -31,7 +31,7 @@ from blinksim.errors import BlinksimError, InfeasibleError, one_of, unknown
 from blinksim.formats.shipped.known_gpus import RECORDED, like
 from blinksim.graphs.connectivity import breadth_first, grouped
 from blinksim.machines import Question, RatesName, at_nominal, load
-from blinksim.nccl.search.search_passes import NO_SOLUTION
+from blinksim.nccl.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import (
     COLLECTIVES,
     DEFAULT_VERSION,

@@ -20,7 +20,7 @@ from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_red
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import Question, RatesName, at_nominal
-from blinksim.nccl.search.search_passes import NO_SOLUTION
+from blinksim.nccl.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, predict_with
 from blinksim.results import Term, keyed
 from blinksim.textio.text_table import count

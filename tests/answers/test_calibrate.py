@@ -22,7 +22,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.formats import rate_tables
 from blinksim.machines import Question, load
-from blinksim.nccl.logs.tests_log import read
+from blinksim.nccl.tests_log import read
 from blinksim.nccl.tuner.tuner import carried, predict
 from blinksim.schedule.loads import rate
 from blinksim.timing.alpha_beta import cost

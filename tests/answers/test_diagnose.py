@@ -22,7 +22,7 @@ from blinksim.cli.logs import small_times
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
-from blinksim.nccl.logs.tests_log import RankPlace, Run, read
+from blinksim.nccl.tests_log import RankPlace, Run, read
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.schedule.verify import verify
 from blinksim.timing.library_model import Library

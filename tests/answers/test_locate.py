@@ -24,8 +24,8 @@ from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.machines import Question
-from blinksim.nccl.logs import tests_log
-from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
+from blinksim.nccl import tests_log
+from blinksim.nccl.tests_log import RankPlace, Row, Run
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "located"
 LOGS = [str(DATA / f"{name}.txt") for name in ("all", "even", "gpu0145", "gpu4567")]

@@ -14,7 +14,7 @@ from nccl_tests_logs import Point, text
 import blinksim as bs
 from blinksim.answers.logs.diagnose import diagnose
 from blinksim.cli.main import run
-from blinksim.nccl.logs import tests_log
+from blinksim.nccl import tests_log
 from blinksim.units import format_size
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "nccl_tests"

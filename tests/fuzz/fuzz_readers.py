@@ -26,8 +26,8 @@ from blinksim.answers.worker_pool import Journal
 from blinksim.cli import main
 from blinksim.formats import machine_yaml
 from blinksim.gpu.jobs.job_plan import JobPlan
+from blinksim.nccl import tests_log
 from blinksim.nccl.files import graph_file
-from blinksim.nccl.logs import tests_log
 from blinksim.timing.projection import read_presets
 
 DATA = Path(__file__).resolve().parents[1] / "data"

@@ -11,7 +11,7 @@ from typing import Any
 
 from blinksim.nccl.files import topo_file
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.search.paths import System, systems_of
+from blinksim.nccl.paths import System, systems_of
 from blinksim.nccl.tuner.tuner import Prediction, job_of, load
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ from nccl_cases import TESTS
 from blinksim import machines
 from blinksim.nccl.families import PATH_TYPES
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.search.paths import GRAIN, Paths, systems_of
+from blinksim.nccl.paths import GRAIN, Paths, systems_of
 from blinksim.nccl.tuner.tuner import Prediction, predict
 
 FAMILY = {0: "ring", 1: "tree", 3: "nvls"}

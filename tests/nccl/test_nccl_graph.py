@@ -20,10 +20,10 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.nccl import families
-from blinksim.nccl.export.graph_export import as_run, communicator, export, graphs_for, path_type
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.files.graph_file import Graph, GraphFile, check, read, read_text, to_text
 from blinksim.nccl.files.graph_rules import Communicator, Release, judge
+from blinksim.nccl.graph_export import as_run, communicator, export, graphs_for, path_type
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify

@@ -18,9 +18,9 @@ from blinksim import machines
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
-from blinksim.nccl.export.graph_export import export_set
 from blinksim.nccl.files.graph_file import read_text
 from blinksim.nccl.files.graph_rules import Communicator, judge
+from blinksim.nccl.graph_export import export_set
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_files import Exported
 

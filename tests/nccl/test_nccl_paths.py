@@ -8,7 +8,7 @@ from nccl_cases import cases, near, system
 from blinksim import machines
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.nccl.families import PATH_TYPES
-from blinksim.nccl.search.paths import GRAIN, Path, Paths, systems_of
+from blinksim.nccl.paths import GRAIN, Path, Paths, systems_of
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.topology.graph import Device, Topology
 

@@ -15,12 +15,11 @@ from nccl_cases import TESTS, VERSIONS, answer, cases, graph, machine, members, 
 
 from blinksim import machines
 from blinksim.errors import InfeasibleError
-from blinksim.nccl import families
+from blinksim.nccl import families, search_passes
 from blinksim.nccl.families import PATH_TYPES, Pattern
 from blinksim.nccl.files import graph_file, topo_file
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.search import search_passes
-from blinksim.nccl.search.paths import GRAIN, Paths, systems_of
+from blinksim.nccl.paths import GRAIN, Paths, systems_of
 from blinksim.nccl.tuner import tuner
 from blinksim.nccl.tuner.tuner import Prediction, predict
 from blinksim.topology.graph import Device, Link, Topology

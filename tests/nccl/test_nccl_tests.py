@@ -13,7 +13,7 @@ from nccl_tests_logs import Point, as_json, text
 
 from blinksim.collective import COLLECTIVES, busbw_factor
 from blinksim.errors import FileError, InputError
-from blinksim.nccl.logs.tests_log import Number, Row, Run, read, select
+from blinksim.nccl.tests_log import Number, Row, Run, read, select
 
 POINTS = [Point(8, 5.631, 5.2), Point(65536, 23.4, 22.0), Point(2**20, 123.456, 120.0), Point(2**30, 5227.44, 5300.2)]
 

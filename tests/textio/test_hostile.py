@@ -11,8 +11,8 @@ import pytest
 import blinksim as bs
 from blinksim.errors import BlinksimError, FileError, InputError, one_line, unknown
 from blinksim.formats import machine_yaml
+from blinksim.nccl import tests_log
 from blinksim.nccl.files import topo_file
-from blinksim.nccl.logs import tests_log
 from blinksim.textio import safe_xml, strict_json
 from blinksim.units import parse_exact, parse_rate, parse_size
 

@@ -43,7 +43,7 @@ def make(folder: Path) -> None:
     from blinksim import machines
     from blinksim.answers.synthesize import synthesize
     from blinksim.collective import Collective
-    from blinksim.nccl.export.graph_export import export
+    from blinksim.nccl.graph_export import export
 
     whole = machines.load("dgx1-v100", rates="nccl")
     for case, _ in tenants():

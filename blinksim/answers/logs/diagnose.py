@@ -26,7 +26,7 @@ from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology, at_rates
-from blinksim.nccl.logs.tests_log import Channels, Row, Run, lacking, select
+from blinksim.nccl.tests_log import Channels, Row, Run, lacking, select
 from blinksim.results import Rates, Result, keyed
 from blinksim.textio.text_table import names
 from blinksim.timing.measured.public_tables import SetUpName
@@ -392,7 +392,7 @@ def diagnose(
     ----------
     runs : str, path, Run or sequence of Run, optional
         The path of a log of nccl-tests that holds tests of one collective, or such tests
-        (`blinksim.nccl.logs.tests_log`). None for a figure: `size` with `busbw` or `time`.
+        (`blinksim.nccl.tests_log`). None for a figure: `size` with `busbw` or `time`.
     part : str, path or Topology
         The selected part that they ran on, or a whole machine, of which the log says the members. Its rates
         are those of the bound.

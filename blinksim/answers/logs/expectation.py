@@ -38,8 +38,8 @@ from blinksim.formats import traces
 from blinksim.formats.shipped.known_gpus import model, named
 from blinksim.graphs.arrays import Floats, Ints, Ints32
 from blinksim.machines import MachineLike, Question, as_topology, at_nominal, preferring
-from blinksim.nccl.logs import tests_log
-from blinksim.nccl.logs.tests_log import RankPlace, Row, Run
+from blinksim.nccl import tests_log
+from blinksim.nccl.tests_log import RankPlace, Row, Run
 from blinksim.nccl.tuner.tuner import COLLECTIVES, Prediction, nearest, predict
 from blinksim.schedule.loads import Paths, Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule

@@ -32,7 +32,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import MachineLike, Question
-from blinksim.nccl.logs.tests_log import Run, lacking, select
+from blinksim.nccl.tests_log import Run, lacking, select
 from blinksim.nccl.tuner.tuner import chosen_by
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import count, names

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from blinksim.formats.registry import Format
-from blinksim.nccl.export.graph_export import export_set
+from blinksim.nccl.graph_export import export_set
 
 FORMAT = Format("nccl-graph-set", export_set, folder=True)

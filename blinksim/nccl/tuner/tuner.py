@@ -24,8 +24,8 @@ from blinksim import data_files
 from blinksim.errors import InfeasibleError, InputError, one_of
 from blinksim.nccl.families import DIS, FAMILIES, NVB, PATH_TYPES, PXB, PXN, Pattern
 from blinksim.nccl.files.graph_file import Graph, agreed, graphs_of as graphs_in, read as read_graph_file
-from blinksim.nccl.search.paths import SWITCH_KIND, Paths, System, systems_of
-from blinksim.nccl.search.search_passes import Rules, search
+from blinksim.nccl.paths import SWITCH_KIND, Paths, System, systems_of
+from blinksim.nccl.search_passes import Rules, search
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.edits import IN_NETWORK
 from blinksim.topology.graph import Topology

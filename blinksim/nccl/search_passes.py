@@ -28,7 +28,7 @@ from typing import Any
 
 from blinksim.nccl.families import DIS, FAMILY_PATTERNS, LOC, PATH_TYPES, PIX, PXN, SYS, TREE, Pattern
 from blinksim.nccl.files.graph_file import Graph
-from blinksim.nccl.search.paths import GRAIN, Demand, Paths
+from blinksim.nccl.paths import GRAIN, Demand, Paths
 
 
 @dataclass(frozen=True, slots=True)

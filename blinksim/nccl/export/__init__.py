@@ -1,1 +1,0 @@
-"""Schedules as files that stock NCCL loads."""

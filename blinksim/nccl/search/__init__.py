@@ -1,1 +1,0 @@
-"""NCCL's search for channels."""
