@@ -37,8 +37,8 @@ _Numbers = tuple[Fraction, float, float]
 def write(topology: Topology) -> str:
     """YAML text of `topology`, from which `machine_yaml.read_text` makes an equal one.
 
-    Names in `collective_links` and `inter_node_links` of which no link is left select nothing and are left out. Raises
-    `InputError` for attributes that are not numbers, truth values or text.
+    Names in `collective_links` and `inter_node_links` of which no link is left select nothing and are left
+    out. Raises `InputError` for attributes that are not numbers, truth values or text.
     """
     counts: dict[str, Counter[_Numbers]] = {}
     for link in topology.links:
@@ -159,8 +159,9 @@ def read(path: str | os.PathLike[str], rates: str | RateTable = "nominal") -> To
 def read_text(text: str, path: str | os.PathLike[str], rates: str | RateTable = "nominal") -> Topology:
     """The machine that `text` describes, at the rates called `rates` or those of a table.
 
-    A class without the named rates keeps its nominal ones, and the topology's `rates` says so. Raises `FileError` for
-    anything wrong in the file (`path` stands in its message) and `InputError` for rates that it does not have.
+    A class without the named rates keeps its nominal ones, and the topology's `rates` says so. Raises
+    `FileError` for anything wrong in the file (`path` stands in its message) and `InputError` for rates that
+    it does not have.
     """
     where = os.fspath(path)
     return _at(text, where, rates) if isinstance(rates, str) else apply(_at(text, where, "nominal"), rates)

@@ -38,8 +38,8 @@ _LARGE = 2**40
 class Units:
     """Equal parts of the vector: how many, and how many each chunk has.
 
-    slower: by which part of the time of large messages the schedule takes longer with them than with its own shares;
-    None where they are these shares exactly.
+    slower: by which part of the time of large messages the schedule takes longer with them than with its own
+    shares; None where they are these shares exactly.
     """
 
     count: int
@@ -100,9 +100,9 @@ class Place:
 class Move:
     """Data that goes from one rank to another.
 
-    round: moves of a round read what was there before it; rounds follow each other. units: how many. reads: at the
-    sender. slot_read, slot_written: names of the data at either end, for what must wait for what. into: at the
-    receiver. operand: what the receiver adds to it, None for a copy.
+    round: moves of a round read what was there before it; rounds follow each other. units: how many. reads:
+    at the sender. slot_read, slot_written: names of the data at either end, for what must wait for what.
+    into: at the receiver. operand: what the receiver adds to it, None for a copy.
     """
 
     round: int
@@ -129,9 +129,10 @@ class Move:
 class Moves:
     """All moves of a schedule, in order of their rounds.
 
-    units: of the vector (`size`). inputs, outputs, scratch: units of each rank's buffers. copies: (rank, from, to,
-    units) inside a rank: what ends where it started. aliased: whether input and output may be one buffer. joined: True
-    if what a connection carries in a round can be one message, as in a schedule in steps. notes: on rounded shares.
+    units: of the vector (`size`). inputs, outputs, scratch: units of each rank's buffers. copies: (rank,
+    from, to, units) inside a rank: what ends where it started. aliased: whether input and output may be one
+    buffer. joined: True if what a connection carries in a round can be one message, as in a schedule in
+    steps. notes: on rounded shares.
     """
 
     collective: str
@@ -156,12 +157,14 @@ class _Buffers:
         self.scratch = [0] * schedule.topology.ranks
         self.at: dict[tuple[int, int], Place] = {}
         self.home = cache(self.first_home)
-        # Where each chunk starts in the input of ranks that start with it, and in the output of those that end with it.
+        # Where each chunk starts in the input of ranks that start with it, and in the output of those that
+        # end with it.
         block = cut.count // schedule.topology.ranks
         filled: dict[tuple[int, int], int] = {}
         starts_in, self._starts_out = list[int](), list[int]()
         for origin, target, length in zip(schedule.origin.tolist(), schedule.target.tolist(), cut.lengths, strict=True):
-            # An input holds a block for every target that the collective names, an output one for every origin.
+            # An input holds a block for every target that the collective names, an output one for every
+            # origin.
             owner = start, end = schedule.collective.labels(origin, target)
             inside = filled.get(owner, 0)
             filled[owner] = inside + length
@@ -198,8 +201,8 @@ class _Buffers:
 def moves(schedule: Schedule) -> Moves:
     """The moves of a verified schedule.
 
-    Raises `InfeasibleError` for schedules with GPUs without a rank or with switches, which these runtimes do not know,
-    or if no rounding brings the shares to few enough units.
+    Raises `InfeasibleError` for schedules with GPUs without a rank or with switches, which these runtimes do
+    not know, or if no rounding brings the shares to few enough units.
     """
     collective, ranks = schedule.collective, schedule.topology.ranks
     if ranks < 2:
@@ -207,7 +210,8 @@ def moves(schedule: Schedule) -> Moves:
     if collective.data is not None:
         raise InfeasibleError(f"programs of MSCCL and MSCCL++ move blocks of equal length; {collective} has none")
     cut = units(schedule)
-    # The sends of a step may come in any order unless of several, of which one is a copy, the last one counts.
+    # The sends of a step may come in any order unless of several, of which one is a copy, the last one
+    # counts.
     place = schedule.chunk.astype(np.int64) * len(schedule.topology.devices) + schedule.dst
     _, where, times = np.unique(place * max(1, schedule.steps) + schedule.step, return_inverse=True, return_counts=True)
     joined = schedule.form == "steps" and not bool((times[where][schedule.op == COPY] > 1).any())

@@ -145,8 +145,8 @@ class SmiTable:
         """NVLinks of every GPU to the NVSwitches that work; empty if NV# counts those of a pair."""
         rows = {gpu: [self.lanes(gpu, other) for other in self.gpus if other != gpu] for gpu in self.gpus}
         counts = {count for row in rows.values() for count in row}
-        # No GPU has more NVLinks to its peers one by one than it has at all. Four GPUs with 6 each are a Grace Hopper
-        # board, whose links are the pairs' own, or part of a DGX-2.
+        # No GPU has more NVLinks to its peers one by one than it has at all. Four GPUs with 6 each are a
+        # Grace Hopper board, whose links are the pairs' own, or part of a DGX-2.
         switched = any(sum(row) > (self.known(gpu) or (0, _MOST_NVLINKS))[1] for gpu, row in rows.items())
         alike = len(counts) == 1 and min(counts) >= 6 and len(rows) > 3 and not self.models and not self.grace
         joined = switched or alike if self.switches is None else self.switches
@@ -206,7 +206,8 @@ def parse(text: str, path: str | Path) -> SmiTable:
         raise FileError(path, f"is a table of {tool}; only NVIDIA's is read. {cure}")
     devices = lspci.read(text)
     if start is None:
-        # GPUs of which only their NVLinks are listed, or by lspci none that they are sold with: to NVSwitches.
+        # GPUs of which only their NVLinks are listed, or by lspci none that they are sold with: to
+        # NVSwitches.
         table = _with_links(SmiTable([], 1), lines)
         table.labels = [f"GPU{number}" for number in sorted(table.links)]
         table.cells, table.affinity = {(gpu, gpu): "X" for gpu in table.labels}, dict.fromkeys(table.labels, "0")
@@ -299,10 +300,10 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
     """The machine that the table of `nvidia-smi topo -m` in `text` describes.
 
     rates: ``nominal`` (data sheets) or ``nccl`` (what NCCL computes with), both from
-    ``models/link_rates.yaml``; the table holds none. `path` names the machine and stands in messages. Devices:
-    ``gpu<n>``, ``nic<n>``, ``cpu<n>``, ``pcie<n>`` and ``nvswitch``. GPUs of unknown model count as those that
-    have as many NVLinks, and `source` says so. PCIe ports are taken for generation 3 with 16 lanes, as NCCL takes
-    unknown ones. There is no fabric: the table has no network speeds.
+    ``models/link_rates.yaml``; the table holds none. `path` names the machine and stands in messages.
+    Devices: ``gpu<n>``, ``nic<n>``, ``cpu<n>``, ``pcie<n>`` and ``nvswitch``. GPUs of unknown model count as
+    those that have as many NVLinks, and `source` says so. PCIe ports are taken for generation 3 with 16
+    lanes, as NCCL takes unknown ones. There is no fabric: the table has no network speeds.
 
     Raises `FileError` with the line for anything that is no such table, and `InputError` for other rates.
     """

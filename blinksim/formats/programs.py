@@ -1,8 +1,8 @@
 """Programs of thread blocks (MSCCL, MSCCL++): run symbolically in any order, and converted to schedules.
 
-Every unit of data is the counted set of contributions in it (a `Value`), and of what arrived (`Parts`). In the
-end every rank must have in its output what the collective promises. Files know ranks, not links: rank i is the
-i-th member of the machine, and its messages take the machine's routes.
+Every unit of data is the counted set of contributions in it (a `Value`), and of what arrived (`Parts`). In
+the end every rank must have in its output what the collective promises. Files know ranks, not links: rank i
+is the i-th member of the machine, and its messages take the machine's routes.
 
 A program may keep several values of the same data on a rank: its own contribution, received ones, sums of
 these. A schedule has one value of each chunk per device, which a send replaces or adds to; `stories` brings
@@ -316,8 +316,8 @@ class State:
 def sends(trace: Trace, needed: Needed) -> dict[int, Send]:
     """All sends, by the number of their last arrival.
 
-    What a rank passes on once, unchanged, while it has another value of the same unit, is one send over that rank.
-    needed: what ranks must have in the end, by rank and unit.
+    What a rank passes on once, unchanged, while it has another value of the same unit, is one send over that
+    rank. needed: what ranks must have in the end, by rank and unit.
     """
     readers: dict[tuple[int, Unit], dict[Parts, list[int]]] = {}
     for number, arrival in enumerate(trace.arrivals):
@@ -404,8 +404,8 @@ Travel = tuple[int, int, tuple[int, ...], int, int]
 def to_schedule(path: str | Path, machine: Machine[Any], topology: Topology, root: int) -> Candidate:
     """The schedule of a program that is right, on the members of a selected topology.
 
-    machine: what carries it out. Raises `InputError` if the topology has another number of ranks, `FileError` for
-    unequal shares, and `InfeasibleError` for what a schedule cannot say.
+    machine: what carries it out. Raises `InputError` if the topology has another number of ranks, `FileError`
+    for unequal shares, and `InfeasibleError` for what a schedule cannot say.
     """
     program, trace = machine.program, machine.trace
     collective, ranks, units = Collective(program.collective), program.ranks, program.units

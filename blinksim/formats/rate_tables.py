@@ -45,8 +45,8 @@ class ClassRates:
 class RateTable:
     """A named table of rates. machine: name of the only machine that it is for, or empty.
 
-    execution, nccl_rates: what was measured of our programs and of NCCL; None leaves what the machine has. own: True of
-    a user's file, beside whose links constants of programs that others measured do not stand.
+    execution, nccl_rates: what was measured of our programs and of NCCL; None leaves what the machine has.
+    own: True of a user's file, beside whose links constants of programs that others measured do not stand.
     """
 
     name: str
@@ -101,8 +101,8 @@ def label(name: str, missing: list[str], otherwise: str = "nominal") -> str:
 def apply(topology: Topology, table: RateTable) -> Topology:
     """`topology` with the table's numbers for every link of the classes that it names.
 
-    Raises `InputError` for a class that the machine does not have, for a table made for another machine, and for a
-    bandwidth given to a class whose lanes differ on this machine.
+    Raises `InputError` for a class that the machine does not have, for a table made for another machine, and
+    for a bandwidth given to a class whose lanes differ on this machine.
     """
     if table.machine not in ("", topology.name):
         of = f"for {table.machine}, not for {topology.name}"
@@ -138,8 +138,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 class LinkClass:
     """What a machine file says of a class of links.
 
-    bandwidth: bytes/s of one lane in one direction, by rate table; latency, overhead: seconds; source: of each number;
-    assumed: the numbers that no document prints.
+    bandwidth: bytes/s of one lane in one direction, by rate table; latency, overhead: seconds; source: of
+    each number; assumed: the numbers that no document prints.
     """
 
     name: str

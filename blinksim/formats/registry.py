@@ -36,8 +36,9 @@ class GivenFile:
 class Format:
     """A format of schedules.
 
-    name: as users write it. write: a schedule with at most so many channels. folder: several files. takes: True for a
-    file of this format. read: its schedule on a machine; the rank of the root, for files that do not name it.
+    name: as users write it. write: a schedule with at most so many channels. folder: several files. takes:
+    True for a file of this format. read: its schedule on a machine; the rank of the root, for files that do
+    not name it.
     """
 
     name: str
@@ -49,7 +50,8 @@ class Format:
     def export(self, schedule: Schedule, channels: int | None = None) -> Exported:
         """`schedule` in this format; `channels`: the most that it may use, None for the format's own limit.
 
-        Raises `InfeasibleError` for what the format cannot say, and `InputError` for a limit that it does not have.
+        Raises `InfeasibleError` for what the format cannot say, and `InputError` for a limit that it does not
+        have.
         """
         from blinksim.errors import InfeasibleError
         from blinksim.schedule.model import refuse

@@ -262,8 +262,8 @@ def write_schedule(schedule: ScheduleLike, path: str | os.PathLike[str], force: 
     Raises
     ------
     InputError
-        If the file exists and `force` is not given, or if the bound or a device's attributes hold a value that JSON
-        cannot represent.
+        If the file exists and `force` is not given, or if the bound or a device's attributes hold a value
+        that JSON cannot represent.
     FileError
         If the file cannot be written.
 

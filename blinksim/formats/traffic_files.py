@@ -38,8 +38,8 @@ def read_traffic(path: str | os.PathLike[str]) -> Traffic:
     Raises
     ------
     FileError
-        For a file that cannot be read, with the line of the first entry that is no number of bytes, or of the first
-        row that is not as long as there are rows.
+        For a file that cannot be read, with the line of the first entry that is no number of bytes, or of the
+        first row that is not as long as there are rows.
 
     Examples
     --------

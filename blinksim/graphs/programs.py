@@ -126,7 +126,8 @@ class Growing:
     def solve(self) -> tuple[Floats, Floats]:
         """The values of all variables, and the duals of all rows.
 
-        What ends the work around it (`deadline`) ends this too. Raises `InfeasibleError` if there is no optimum.
+        What ends the work around it (`deadline`) ends this too. Raises `InfeasibleError` if there is no
+        optimum.
         """
         for settings in (self._onward, self._anew):
             self._solver.SetTimeLimit(int(1000 * (seconds_left() or 0)))  # 0: none
@@ -252,8 +253,8 @@ def capacity_rows(
 ) -> list[list[int]]:
     """One row per orbit of shared capacities: what `load` gives for an arc, summed over its uses, fits.
 
-    Capacities are divided by `scale`. Returns (row, size of its orbit) for each of `shared`, whose dual is that of
-    the row, divided by the size.
+    Capacities are divided by `scale`. Returns (row, size of its orbit) for each of `shared`, whose dual is
+    that of the row, divided by the size.
     """
     orbits_of = (tuple(sorted(int(orbits.arc[arc]) for arc, _ in one.uses)) for one in shared)
     alike = grouped((orbit, number) for number, orbit in enumerate(orbits_of))

@@ -94,10 +94,11 @@ def two_trees(positions: int) -> list[tuple[Parents, int]]:
 def trees_over_ports(ports: int, vertices: int) -> list[list[tuple[int, int, int]]]:
     """A tree from vertex 0 for each port: (parent, child, port by which it is entered), level by level.
 
-    All trees together enter every vertex once by each port, and leave it at most once by each. So every vertex
-    is inside one tree and has a child there by each port; the few that are left over have one child in every
-    tree. Two trees of two children are the double binary tree (Sanders, Speck and Träff, Parallel Computing
-    2009), one of one is a chain. For p ports there are more than p (p - 1) others, for one at least one.
+    All trees together enter every vertex once by each port, and leave it at most once by each. So every
+    vertex is inside one tree and has a child there by each port; the few that are left over have one child in
+    every tree. Two trees of two children are the double binary tree (Sanders, Speck and Träff, Parallel
+    Computing 2009), one of one is a chain. For p ports there are more than p (p - 1) others, for one at least
+    one.
     """
     each = (vertices - 1) // ports
     # Vertices of one line enter by the same port, which is the next one in the next tree.

@@ -96,8 +96,8 @@ def farthest(types: Iterable[str], default: str) -> str:
 def communicator(topology: Topology) -> Communicator:
     """The members of `topology` as NCCL sees them, for `graph_rules.judge`.
 
-    Raises `InfeasibleError` if the nodes do not have the same GPUs in the same order (a graph file is for one), for two
-    members with one number in a node, and as `number`.
+    Raises `InfeasibleError` if the nodes do not have the same GPUs in the same order (a graph file is for
+    one), for two members with one number in a node, and as `number`.
     """
     members = [topology.device(name) for name in topology.members]
     first, own = members[0].node, grouped((device.node, number(device)) for device in members)
@@ -153,8 +153,8 @@ class Line:
 def lines(schedule: Schedule) -> list[Line]:
     """The chains or rings of a schedule, GPUs on the way included; raises `InfeasibleError` if it is neither.
 
-    An allreduce in forest form gives the chains of its trees, a rooted collective the chain from or to its root, a
-    schedule around rings the rings.
+    An allreduce in forest form gives the chains of its trees, a rooted collective the chain from or to its
+    root, a schedule around rings the rings.
     """
     name = schedule.collective.name
     if schedule.collective.personalized:
@@ -413,7 +413,8 @@ def _routes(topology: Topology, channels: Sequence[Channel]) -> dict[Hop, Sequen
 def as_run(file: GraphFile, topology: Topology, collective: Collective, algorithm: str) -> Schedule:
     """What NCCL runs under a graph file on the members of one node: chains or rings of the file, with equal shares.
 
-    algorithm: ``tree`` or ``ring``. Raises `InfeasibleError` if the file has no such graph, or lists other GPUs.
+    algorithm: ``tree`` or ``ring``. Raises `InfeasibleError` if the file has no such graph, or lists other
+    GPUs.
     """
     graph = file.graph(TREE if algorithm == "tree" else RING)
     if graph is None:
@@ -441,8 +442,8 @@ CAUTION = (
 def graphs_for(schedule: Schedule, most: int = PORTABLE_CHANNELS) -> tuple[GraphFile, bool]:
     """The graph file of a schedule with at most `most` channels, and True if NCCL runs it on rings.
 
-    Raises `InfeasibleError`, with the way out, for what the format cannot say: branching trees, GPUs outside the
-    communicator, too many channels, chains through several nodes.
+    Raises `InfeasibleError`, with the way out, for what the format cannot say: branching trees, GPUs outside
+    the communicator, too many channels, chains through several nodes.
     """
     topology, comm = schedule.topology, communicator(schedule.topology)
     if comm.nodes > 1 and schedule.form == "forest" and schedule.collective.name == "allreduce":
@@ -555,7 +556,8 @@ def export_set(schedule: Schedule, channels: int | None = None) -> Exported:
         routes = [topology.router.route(index[a], index[b]) for a, b in hops]
         kind = farthest((path_type(topology, route) for route in routes), "NVL")
         narrow = min(topology.links[link].bandwidth for route in routes for link in route)
-        # As many equal channels as the share needs thread blocks; a chain over several lanes is as wide as they are.
+        # As many equal channels as the share needs thread blocks; a chain over several lanes is as wide as
+        # they are.
         carried = narrow if allowed is None else min(narrow, allowed * line.share)
         wide = max(1, min(16, -(-carried // BLOCK_RATE)))
         cut.append((line, kind, wide, carried / wide))

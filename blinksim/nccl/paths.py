@@ -41,8 +41,9 @@ _Item = TypeVar("_Item")
 def merged(devices: list[Device], links: Sequence[Link], members: Sequence[str]) -> tuple[list[Device], list[Link]]:
     """Devices and links of one node in the order in which NCCL has them once the ranks have merged what they detected.
 
-    Every rank finds its own GPU and all network adapters. What rank 1 adds to the PCIe tree of rank 0 comes after what
-    is there, and so on: below each CPU and PCIe switch the branches stand in the order of the first rank that saw them.
+    Every rank finds its own GPU and all network adapters. What rank 1 adds to the PCIe tree of rank 0 comes
+    after what is there, and so on: below each CPU and PCIe switch the branches stand in the order of the
+    first rank that saw them.
     """
     kinds = {device.name: device.kind for device in devices}
     in_tree = {CPU_KIND, PCI_KIND, GPU_KIND, NIC_KIND}
@@ -95,8 +96,8 @@ DEFAULT_CPU = ("x86_64", "GenuineIntel")
 class Vertex:
     """A device as NCCL's graph has it.
 
-    kind: one of the six kinds above. number: ``dev`` of a GPU or port. sm: compute capability times ten, of a GPU.
-    direct: True if GPUDirect RDMA works with it. card: what distinguishes the physical port of a port.
+    kind: one of the six kinds above. number: ``dev`` of a GPU or port. sm: compute capability times ten, of a
+    GPU. direct: True if GPUDirect RDMA works with it. card: what distinguishes the physical port of a port.
     latency: seconds, of a port. Vertices of two nodes are equal if nothing but their names differs.
     """
 
@@ -155,9 +156,9 @@ class System:
 def systems_of(topology: Topology, members: Sequence[str] | None = None, nodes: int | None = None) -> list[System]:
     """NCCL's view of the nodes on which `members` (default: the topology's) run: one for all that are alike.
 
-    nodes: how many nodes like this one there are, for a topology of one node with a fabric; a topology of several nodes
-    says so itself. Raises `InfeasibleError` where NCCL does not run and for several nodes of AMD's GPUs, and
-    `InputError` for unknown members.
+    nodes: how many nodes like this one there are, for a topology of one node with a fabric; a topology of
+    several nodes says so itself. Raises `InfeasibleError` where NCCL does not run and for several nodes of
+    AMD's GPUs, and `InputError` for unknown members.
     """
     chosen = tuple(topology.members if members is None else members)
     if not chosen:
@@ -475,8 +476,9 @@ class Paths:
     def split_by_nvlink(self) -> bool:
         """True if NCCL takes the GPUs for exactly two islands of NVLink, of more than one GPU each.
 
-        It looks at each GPU once, in order, and puts it on the island of the last earlier one that NVLink joins it to;
-        so it also sees two islands where the link between them comes late (found by comparing 124 subsets of a DGX-1).
+        It looks at each GPU once, in order, and puts it on the island of the last earlier one that NVLink
+        joins it to; so it also sees two islands where the link between them comes late (found by comparing
+        124 subsets of a DGX-1).
         """
         island = list(range(len(self.gpus)))
         for late, gpu in enumerate(self.gpus):

@@ -35,10 +35,10 @@ from blinksim.nccl.paths import GRAIN, Demand, Paths
 class Target:
     """The demands of one attempt; the search relaxes them one after another.
 
-    type_intra, type_inter: the worst kinds of paths allowed, between GPUs and to a port.
-    bw_intra, bw_inter: of a channel, in `system.GRAIN`. same: True if all channels must be copies of the first.
-    cross: 2 if two channels may exchange their ports, else 0. least, most: number of channels.
-    hops: where the count of links crossed starts; NCCL's second pass goes on from that of the first.
+    type_intra, type_inter: the worst kinds of paths allowed, between GPUs and to a port. bw_intra, bw_inter:
+    of a channel, in `system.GRAIN`. same: True if all channels must be copies of the first. cross: 2 if two
+    channels may exchange their ports, else 0. least, most: number of channels. hops: where the count of links
+    crossed starts; NCCL's second pass goes on from that of the first.
     """
 
     pattern: int
@@ -58,7 +58,8 @@ class Found:
     """The channels that meet a target; at first none.
 
     channels: GPUs by index, for each channel. nets: ports by index, by which each channel enters and leaves.
-    hops: links crossed. latency: of the last port, seconds. left: what links have left, at first and after each one.
+    hops: links crossed. latency: of the last port, seconds. left: what links have left, at first and after
+    each one.
     """
 
     target: Target
@@ -114,7 +115,8 @@ class Reach:
         self.latency = [vertices[port].latency for port in self.ports]
         cards = [vertices[port].card for port in self.ports]
         self.same_card = [[b for b, card in enumerate(cards) if card == mine] for mine in cards]
-        # The GPUs that a channel may begin with behind a port: the one that it serves, then the others near it.
+        # The GPUs that a channel may begin with behind a port: the one that it serves, then the others near
+        # it.
         first = [[own, *paths.nearest(port, self.gpus)] for own, port in zip(nearest, self.ports, strict=True)]
         self.starts = [[self.gpus.index(gpu) for gpu in dict.fromkeys(those) if gpu is not None] for those in first]
         # Where switches join the GPUs, those next in number are tried.
@@ -135,8 +137,8 @@ class Reach:
     def _following(self, gpu: int, used: int, towards: int, entry: int) -> Sequence[int]:
         """The GPUs to try after `gpu`, best first, without those in the bit set `used`.
 
-        towards: 1 if the next GPU leads to a port, -1 if a later one does, 0 on a single node. entry: the port by
-        which the channel entered, -1 for none.
+        towards: 1 if the next GPU leads to a port, -1 if a later one does, 0 on a single node. entry: the
+        port by which the channel entered, -1 for none.
         """
         if self.paths.switches:
             return [there for there in self.beside[gpu] if not used >> there & 1]
@@ -418,8 +420,9 @@ NO_SOLUTION = Fraction(100_000_000)
 class Rules:
     """What differs between versions of the search.
 
-    bandwidths: bytes/s of a channel that are tried, (least compute capability, inside a node, on several nodes),
-    highest capability first. any_port_below: compute capability below which ports of any distance may be tried.
+    bandwidths: bytes/s of a channel that are tried, (least compute capability, inside a node, on several
+    nodes), highest capability first. any_port_below: compute capability below which ports of any distance may
+    be tried.
     """
 
     bandwidths: tuple[tuple[int, tuple[Fraction, ...], tuple[Fraction, ...]], ...]

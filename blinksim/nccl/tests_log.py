@@ -7,8 +7,8 @@ per-iteration columns (-I), with time stamps (-S), in one half only, and with wh
 src/common.cpp) are all understood.
 
 Times and rates are printed to a width: 123.45, 1234.5, 12345, 1.2e+06. A `Number` remembers how far its
-digits go. Size over time is algbw, and busbw over algbw is a factor of the collective and the number of ranks.
-Together they show what a log leaves out, and whether it is a single log.
+digits go. Size over time is algbw, and busbw over algbw is a factor of the collective and the number of
+ranks. Together they show what a log leaves out, and whether it is a single log.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from blinksim.textio.strict_json import Entry
 class Row:
     """One measurement. size: bytes; time_s: seconds; algbw, busbw: bytes/s as the log states them.
 
-    op, root: ``none`` and -1 where the collective has none. wrong: elements found wrong (or the largest error, in old
-    releases), None if not checked. line: its place in the log (in JSON the number of the result, from 1).
+    op, root: ``none`` and -1 where the collective has none. wrong: elements found wrong (or the largest
+    error, in old releases), None if not checked. line: its place in the log (in JSON the number of the
+    result, from 1).
     """
 
     size: int
@@ -80,18 +81,18 @@ class Channels(NamedTuple):
 class Run:
     """One test of a log.
 
-    collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open.
-    ranks: 0 where the log neither lists them nor shows their number in busbw / algbw.
-    nccl: its version, empty where the log does not say.
-    complete: True if the last lines of the test are there. ended: if not, what came after the last whole row,
-    as an error of NCCL or the launcher, or part of a row. group, step_s: of a job's log, the group of ranks,
-    whose places then are numbers in the job, and the seconds of the steps, 0 if unknown. waited_s, late: of
-    the logs of several ranks, how long one of them waited for others in all, and the log of the rank that
-    others waited for. set_up: how calls were launched, ``graph``, ``stream`` or ``threads`` of one process, empty
-    where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like was set to, where the log says it. took:
-    by bytes, the algorithm and protocol that NCCL says it took for an allreduce (NCCL_DEBUG_SUBSYS=TUNING).
-    channels: by family, what the searches of the ranks found (GRAPH). without: hosts, and what NCCL says that
-    it lacks there. hcas: by host, the InfiniBand and RoCE adapters that NCCL uses there (INIT).
+    collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open. ranks: 0
+    where the log neither lists them nor shows their number in busbw / algbw. nccl: its version, empty where
+    the log does not say. complete: True if the last lines of the test are there. ended: if not, what came
+    after the last whole row, as an error of NCCL or the launcher, or part of a row. group, step_s: of a job's
+    log, the group of ranks, whose places then are numbers in the job, and the seconds of the steps, 0 if
+    unknown. waited_s, late: of the logs of several ranks, how long one of them waited for others in all, and
+    the log of the rank that others waited for. set_up: how calls were launched, ``graph``, ``stream`` or
+    ``threads`` of one process, empty where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like
+    was set to, where the log says it. took: by bytes, the algorithm and protocol that NCCL says it took for
+    an allreduce (NCCL_DEBUG_SUBSYS=TUNING). channels: by family, what the searches of the ranks found
+    (GRAPH). without: hosts, and what NCCL says that it lacks there. hcas: by host, the InfiniBand and RoCE
+    adapters that NCCL uses there (INIT).
     """
 
     path: str
@@ -169,8 +170,9 @@ def measurement(head: Head, in_place: bool, numbers: Numbers, wrong: float | Non
 class Columns:
     """Names of the columns: of the head, and of each half (out of place, in place).
 
-    stamped: True if time stamps follow. clock: microseconds in the unit of the times. taken: True if the algorithm,
-    the protocol and the channels follow that the library takes. only_in_place: True if the one half is that.
+    stamped: True if time stamps follow. clock: microseconds in the unit of the times. taken: True if the
+    algorithm, the protocol and the channels follow that the library takes. only_in_place: True if the one
+    half is that.
     """
 
     head: tuple[str, ...]
@@ -206,7 +208,8 @@ class Columns:
             words = words[:-3]
         words, halves = self.filled(words), self.halves
         if len(halves) == 2 and len(words) == len(self.head) + len(halves[1]) and _GAP.search(line):
-            # Replayed traces print blanks in place of the first half; a line that was cut off has no such gap.
+            # Replayed traces print blanks in place of the first half; a line that was cut off has no such
+            # gap.
             halves = (halves[1],)
         need = len(self.head) + sum(map(len, halves))
         if len(words) != need:
@@ -315,8 +318,8 @@ def counted(collective: str, numbers: Iterable[Numbers]) -> int:
 def check(run: Run, numbers: Iterable[Numbers]) -> None:
     """Raises `FileError` if the numbers of a log contradict themselves.
 
-    That is if size / time is not the algbw of a row, as far as its digits go, or if busbw is not that of the log's own
-    number of ranks, as in a mixture of logs.
+    That is if size / time is not the algbw of a row, as far as its digits go, or if busbw is not that of the
+    log's own number of ranks, as in a mixture of logs.
     """
     for row, (time, algbw, _) in zip(run.rows, numbers, strict=True):
         ends = (time.value + time.half, time.value - time.half) if time.value > time.half else (0.0, 0.0)
@@ -339,7 +342,8 @@ LIMIT = 64 * text_files.MIB
 _WHAT = "nccl-tests log"
 # A log in text may begin with "[" too: with a tag, or with a message of MPI such as [node01:12345].
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[\]{])")
-# What mpirun --tag-output, srun --label, Hydra's -l and Kubernetes put before every line, and before every piece of it.
+# What mpirun --tag-output, srun --label, Hydra's -l and Kubernetes put before every line, and before every
+# piece of it.
 _RANK_TAG = r"\[(?:[\w.-]+@)?[0-9]+(?:,[0-9]+)?\](?:<std(?:out|err)>:)?"
 _STAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}(?:Z|[+-][0-9:]{4,6})(?: std(?:out|err) [FP])?"
 # A stamp may stand before a tag.
@@ -479,7 +483,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
 def lacking(runs: Sequence[Run], known: Collection[str] = (), count: int = 0) -> Iterator[tuple[str, str]]:
     """Hosts, and what NCCL lacks there, in words; no host where it lacks that on all.
 
-    known, count: names of the adapters of a host, and how many it has, if those that it does not use count too.
+    known, count: names of the adapters of a host, and how many it has, if those that it does not use count
+    too.
     """
     hosts = dict(chain.from_iterable(run.hcas for run in runs))
     without = list(dict.fromkeys(chain.from_iterable(run.without for run in runs)))
@@ -501,8 +506,8 @@ def lacking(runs: Sequence[Run], known: Collection[str] = (), count: int = 0) ->
 def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
     """The runs of `collective` (as blinksim calls it), or all if there is only one collective.
 
-    A run whose log does not name its collective takes the given name. Raises `InputError` if there is none, if there
-    are several collectives, or if the log leaves it open.
+    A run whose log does not name its collective takes the given name. Raises `InputError` if there is none,
+    if there are several collectives, or if the log leaves it open.
     """
     named = [replace(run, collective=run.collective or collective) for run in runs]
     chosen = [run for run in named if not collective or run.collective == collective]

@@ -43,8 +43,8 @@ Edge = tuple[int, int]
 
 # Trees that are grown, at least, before flows check them.
 _BATCH = 4
-# Dead ends after which a tree is grown by flows: on 6 DGX-1 P100 a broadcast ends after 770 of them and takes 2.3 s,
-# on 8 after more than 30,000; a tree by flows takes 0.1 s there.
+# Dead ends after which a tree is grown by flows: on 6 DGX-1 P100 a broadcast ends after 770 of them and takes
+# 2.3 s, on 8 after more than 30,000; a tree by flows takes 0.1 s there.
 _MOST_SETS = 64
 
 
@@ -91,7 +91,8 @@ def pack(graph: Digraph, pool: CutPool, progress: Callable[[int, int], None] | N
         if end is None and not sets:
             batch, sure = 2 * batch, len(grown)
         else:
-            # Growing respects every known set, so what is short now is new, unless it was short from the start.
+            # Growing respects every known set, so what is short now is new, unless it was short from the
+            # start.
             if not pool.add(sets):
                 raise InfeasibleError("these capacities do not hold the requested trees")
             # Give the last trees of `grown` back to `graph` until none of `sets` is short.
@@ -126,8 +127,8 @@ def _fill(graph: Digraph, pool: CutPool, grown: list[RootedTree], low: Mapping[i
         for root in list(graph.roots):
             if len(grown) == most:
                 return None
-            # The lowest of the trees that halving the copies asked for finds; of equally low ones the first, which
-            # has the most copies, so that few trees suffice.
+            # The lowest of the trees that halving the copies asked for finds; of equally low ones the first,
+            # which has the most copies, so that few trees suffice.
             ask = graph.roots[root]
             best = _grow(graph, pool, root, ask, graph.count)
             while ask > 1 and (best.missing or best.height > low[root]):
@@ -231,7 +232,8 @@ def _without(graph: Digraph, root: int, edges: Sequence[Edge] = ()) -> Digraph:
     return rest
 
 
-# Vertices of all trees up to which they are compared, and trees that are looked at for exchanges, again and again.
+# Vertices of all trees up to which they are compared, and trees that are looked at for exchanges, again and
+# again.
 _MOST_VERTICES, _MOST_LOOKS = 2_000_000, 1_000_000
 # An arc between hosts is as long as so many inside one, as a NIC takes longer than a GPU's links do.
 _ACROSS = 8
@@ -514,7 +516,8 @@ def _split(
             excess -= amount
             graph.take(start, via, amount)
             log.append(Split(start, via, -1, amount))
-    # First an equal part from each to each, then what is left to anyone, and only then arcs back to their start.
+    # First an equal part from each to each, then what is left to anyone, and only then arcs back to their
+    # start.
     for group, parts in groups:
         if not ends:
             break

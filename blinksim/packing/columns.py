@@ -88,8 +88,8 @@ class Hops:
 def find_hops(topology: Topology, helpers: Sequence[str] = (), *, divided: bool = True, only: Arcs = None) -> Hops:
     """The hops between the members and `helpers` (further devices that trees may branch at).
 
-    divided: what a hop carries is divided among all routes as good as its own. only: the pairs that count; default:
-    all. Raises `InfeasibleError` if no two vertices are joined.
+    divided: what a hop carries is divided among all routes as good as its own. only: the pairs that count;
+    default: all. Raises `InfeasibleError` if no two vertices are joined.
     """
     shared, links, head = resources(topology), topology.links, topology.ends[1].tolist()
     uses_of = [shared.members[first:last].tolist() for first, last in pairwise(shared.starts.tolist())]

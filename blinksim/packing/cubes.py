@@ -120,7 +120,8 @@ def labels(neighbours: list[set[int]]) -> list[int]:
         for other in sorted(neighbours[rank] - label.keys()):
             below = [label[peer] for peer in neighbours[other] if peer in label and label[peer].bit_count() < n]
             near = [number for number in below if number.bit_count() == label[rank].bit_count()]
-            # A neighbour of the first rank has a bit of its own; others have the bits of all that lead to them.
+            # A neighbour of the first rank has a bit of its own; others have the bits of all that lead to
+            # them.
             number = 1 << len(queue) - 1 if rank == 0 else int(np.bitwise_or.reduce(near))
             label[other] = number
             queue.append(other)

@@ -159,7 +159,8 @@ def trimmed(graph: Digraph) -> Digraph:
 
 # How far rounded numbers may exceed a capacity and still be scaled down; beyond it they are another solution.
 _MOST_EXCESS = Fraction(21, 20)
-# Parts into which the roots' rates may divide their sum; a schedule's shares and the flows' sums take no more.
+# Parts into which the roots' rates may divide their sum; a schedule's shares and the flows' sums take no
+# more.
 MOST_PARTS = 2**36
 # Rounds of the program of one root where that of all roots is small: 17 of 23 took fewer, three no end.
 _ONE_ROOT = 32
@@ -671,8 +672,8 @@ def route_flows(
 def flow_images(net: Network, best: Fraction, group: Ints) -> tuple[Fraction, list[PathShare]] | None:
     """From every vertex to all others, the image of the first vertex's flow; as `route_flows`, one source each.
 
-    Then an arc carries what all arcs of its class carry of one flow (see `blinksim.packing.forest`), so one flow is
-    enough. group: a `regular_group`. None if arcs are not alike by it.
+    Then an arc carries what all arcs of its class carry of one flow (see `blinksim.packing.forest`), so one
+    flow is enough. group: a `regular_group`. None if arcs are not alike by it.
     """
     count = net.vertices
     # The element that takes 0 to the tail of an arc takes the vertex that is the arc's class to its head.

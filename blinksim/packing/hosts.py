@@ -455,8 +455,8 @@ def lowest(
 ) -> list[LocalTree] | None:
     """The first of these trees that hold `rate` (bytes/s), else those that hold most, also of packed ones.
 
-    start: where packed trees begin. whole: trees of other hosts, which go on by one of the packed trees each if
-    these then hold the rate.
+    start: where packed trees begin. whole: trees of other hosts, which go on by one of the packed trees each
+    if these then hold the rate.
     """
     if rate and all(held(hosts, host, trees, rate) < rate for trees in forms):
         packed = packed_host(hosts, host, rate, {start: 1}) or []

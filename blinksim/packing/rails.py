@@ -18,8 +18,9 @@ from blinksim.bounds.rails import Rails, place_parts
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, transport
 
-# How much of what crosses goes where adapters have room; the rest keeps to the receivers' places. Tried in this order:
-# where a GPU receives more than its links inside the node carry, its own adapter must be busy all the time.
+# How much of what crosses goes where adapters have room; the rest keeps to the receivers' places. Tried in
+# this order: where a GPU receives more than its links inside the node carry, its own adapter must be busy all
+# the time.
 _EVEN = (1.0, 0.99, 0.98, 0.96, 0.92, 0.84, 0.68, 0.36, 0.0)
 
 

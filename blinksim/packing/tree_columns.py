@@ -7,8 +7,8 @@ both ways (Nash-Williams and Tutte 1961).
 
 Spanning trees of least price are Kruskal's (1956), arborescences as of Chu and Liu (1965) and Edmonds (1967).
 With helpers that they may branch at (Steiner trees), the exact dynamic program over sets of terminals is used
-(Dreyfus and Wagner, The Steiner problem in graphs, 1971) while there are few terminals, and otherwise the best
-spanning tree over small sets of helpers.
+(Dreyfus and Wagner, The Steiner problem in graphs, 1971) while there are few terminals, and otherwise the
+best spanning tree over small sets of helpers.
 
 Hamiltonian paths and cycles: all of them on small machines. One of least price is a travelling-salesman tour,
 found by CP-SAT's circuit constraint (Perron and Furnon).

@@ -148,7 +148,8 @@ def _uses(topology: Topology, route: tuple[int, ...], size: int) -> tuple[Use, .
 class Sets:
     """All sets of n ranks as bit masks, and all steps by which one can grow in a round.
 
-    before, new : array (T), sorted by `before`. first (2^n - 2): where the steps of each set begin, from set 1 on.
+    before, new : array (T), sorted by `before`. first (2^n - 2): where the steps of each set begin, from set
+    1 on.
     """
 
     def __init__(self, n: int) -> None:

@@ -44,8 +44,8 @@ def machine_cap(topology: Topology) -> Fraction | None:
 def with_cap(schedule: Schedule, cap: Fraction | None = BLINKPLUS_CAP) -> Schedule:
     """The same schedule where no GPU sends or receives more than `cap` bytes/s; a lower capacity stays.
 
-    cap: None for what the machine states (`machine_cap`); if it states nothing, nothing changes. The schedule loses its
-    bound, which does not know the cap.
+    cap: None for what the machine states (`machine_cap`); if it states nothing, nothing changes. The schedule
+    loses its bound, which does not know the cap.
     """
     cap = machine_cap(schedule.topology) if cap is None else cap
     if cap is None:

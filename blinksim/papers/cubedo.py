@@ -23,7 +23,8 @@ from blinksim.timing.simulation_options import efficiency
 
 TITLE = "SISCI-NCCL thesis, 2021"
 PCIE_WIDTHS = (1, 2, 4, 8, 12, 16, 32)
-# Transfers per second of a lane by generation, and the share of them that is data (table 2.1; generation 6: flits).
+# Transfers per second of a lane by generation, and the share of them that is data (table 2.1; generation 6:
+# flits).
 _LANES = {1: (Fraction("2.5e9"), Fraction(8, 10)), 2: (Fraction("5e9"), Fraction(8, 10)),
           3: (Fraction("8e9"), Fraction(128, 130)), 4: (Fraction("16e9"), Fraction(128, 130)),
           5: (Fraction("32e9"), Fraction(128, 130)), 6: (Fraction("64e9"), Fraction(242, 256))}  # fmt: skip
@@ -50,8 +51,9 @@ CONSTANTS: Mapping[str, Constant] = {
 def pcie_bandwidth(generation: int, lanes: int, *, exact: bool = True) -> Fraction:
     """Bytes/s of a PCIe link in one direction.
 
-    exact: after the line code (7.877 GB/s for generation 3 x8); otherwise the thesis's table 2.1, which rounds a lane
-    of generation 3, 4 and 5 up to 1, 2 and 4 GB/s. Raises `InputError` for another generation or width.
+    exact: after the line code (7.877 GB/s for generation 3 x8); otherwise the thesis's table 2.1, which
+    rounds a lane of generation 3, 4 and 5 up to 1, 2 and 4 GB/s. Raises `InputError` for another generation
+    or width.
     """
     if generation not in _LANES:
         raise InputError(f"PCIe generation {generation}: known are {', '.join(map(str, _LANES))}")
@@ -101,7 +103,8 @@ def crossover(low: Hop, high: Hop) -> float | None:
 def start_for_crossover(low: Hop, bandwidth: float, size: float) -> float:
     """Seconds of start with which a hop of `bandwidth` bytes/s draws level with `low` at `size` bytes.
 
-    So a published crossover gives the start that was not published. Raises `InputError` if `bandwidth` is not higher.
+    So a published crossover gives the start that was not published. Raises `InputError` if `bandwidth` is not
+    higher.
     """
     if bandwidth <= low.bandwidth:
         raise InputError(f"{bandwidth} B/s is not more than the {low.bandwidth} B/s of {low.name}; they never cross so")
@@ -140,8 +143,8 @@ class HostPath:
 def between_hosts(gpu: Hop, wire: Hop, *, gpudirect: bool) -> HostPath:
     """The path from a GPU over `wire` (NTB or Ethernet) to a GPU of another host; `gpu` is a GPU's own PCIe link.
 
-    gpudirect: the wire reads and writes GPU memory, so a chunk crosses all three links in one go, at the pace of the
-    slowest. Without it the chunk is stored in the memory of both hosts: two stops more.
+    gpudirect: the wire reads and writes GPU memory, so a chunk crosses all three links in one go, at the pace
+    of the slowest. Without it the chunk is stored in the memory of both hosts: two stops more.
     """
     if gpudirect:
         slowest = min(gpu.bandwidth, wire.bandwidth)
@@ -160,8 +163,8 @@ MOST_CHANNELS = int(CONSTANTS["most_channels"].value)
 class Mailbox:
     """The SISCI plugin's handshake, for every chunk: RECV_REQUESTED by PIO, the transfer by DMA, SEND_NOTIFIED by PIO.
 
-    pio_s: seconds until a PIO message is there. dma_start_s: seconds to start the DMA engine. bandwidth: bytes/s of the
-    link, which all channels share. (Thesis, section 4.2.5.)
+    pio_s: seconds until a PIO message is there. dma_start_s: seconds to start the DMA engine. bandwidth:
+    bytes/s of the link, which all channels share. (Thesis, section 4.2.5.)
     """
 
     pio_s: float
@@ -175,8 +178,8 @@ class Mailbox:
     def time(self, size: float, chunk: float, channels: int = 1) -> float:
         """Seconds for `size` bytes in chunks of `chunk` bytes at most, chunk i on channel i mod `channels`.
 
-        Each channel has a DMA queue of its own and does one chunk after another; the link serves what is ready first.
-        Raises `InputError` for channels outside 1 to what a connection has (256).
+        Each channel has a DMA queue of its own and does one chunk after another; the link serves what is
+        ready first. Raises `InputError` for channels outside 1 to what a connection has (256).
         """
         if not 1 <= channels <= MOST_CHANNELS:
             raise InputError(f"{channels} channels: a connection has 1 to {MOST_CHANNELS}")
@@ -216,8 +219,9 @@ def wire(name: str, *, exact: bool = True) -> Hop:
 def transport(name: str, *, gpudirect: bool = False, seconds: Mapping[str, float] | None = None) -> HostPath:
     """The path of one message between GPUs of two hosts of the thesis by ``socket`` or ``ntb``.
 
-    Every message pays the start of its transport: TCP's, or the plugin's handshake (two PIO messages and the start of
-    the DMA engine) and its threads. seconds: in place of those of `CONSTANTS`. Raises `InputError` for another name.
+    Every message pays the start of its transport: TCP's, or the plugin's handshake (two PIO messages and the
+    start of the DMA engine) and its threads. seconds: in place of those of `CONSTANTS`. Raises `InputError`
+    for another name.
     """
     value = {key: constant.value for key, constant in CONSTANTS.items()} | dict(seconds or {})
     gpu = Hop("GPU", value["gpu_bandwidth"])
@@ -243,9 +247,9 @@ def paths_cross(low: HostPath, high: HostPath, chunk: float = _MOST_BYTES) -> in
 def bootstrap_time(ranks: int) -> float:
     """Seconds until all ranks know each other's addresses, over sockets (thesis, listings 3.1 and 3.2).
 
-    Every rank tells the root its address and gets its successor's, one after another at the root; then an allgather
-    of the addresses around the ring takes n - 1 messages in a row over connections that are made once. Raises
-    `InputError` for less than one rank.
+    Every rank tells the root its address and gets its successor's, one after another at the root; then an
+    allgather of the addresses around the ring takes n - 1 messages in a row over connections that are made
+    once. Raises `InputError` for less than one rank.
     """
     if ranks < 1:
         raise InputError(f"{ranks} ranks cannot start; give at least 1")
@@ -274,7 +278,8 @@ class Step:
 def step(compute_s: float, buckets: Sequence[tuple[float, float]]) -> Step:
     """The step whose gradients are reduced one bucket at a time, beside the backward pass (S. Li et al., VLDB 2020).
 
-    buckets: when each is ready, seconds after the start of the step, and the seconds that its allreduce takes.
+    buckets: when each is ready, seconds after the start of the step, and the seconds that its allreduce
+    takes.
     """
     if compute_s < 0 or any(value < 0 for bucket in buckets for value in bucket):
         raise InputError("times of a training step must not be negative")

@@ -63,8 +63,8 @@ class Job:
 class Together:
     """Several collectives, each timed from its own start.
 
-    finish_s: seconds that each took. alone_s: each on an idle machine. busiest: the link with the most to carry, and
-    busy: the share of the whole time in which it was.
+    finish_s: seconds that each took. alone_s: each on an idle machine. busiest: the link with the most to
+    carry, and busy: the share of the whole time in which it was.
     """
 
     finish_s: tuple[float, ...]
@@ -91,8 +91,8 @@ def together(
 ) -> Together:
     """Runs all jobs on the links that they share by name.
 
-    alone: True to run each on its own too; otherwise alone_s repeats finish_s. Raises `InputError` without jobs,
-    for sizes and pieces below 1, and where two machines give the same link different rates.
+    alone: True to run each on its own too; otherwise alone_s repeats finish_s. Raises `InputError` without
+    jobs, for sizes and pieces below 1, and where two machines give the same link different rates.
     """
     if not jobs:
         raise InputError("no collectives to simulate; give at least one")
@@ -205,9 +205,9 @@ def push_pulls(
 ) -> float:
     """Seconds for one allreduce per key of `sizes` bytes, with `before_wait` of them issued before the program waits.
 
-    schedules: what runs; several take turns (parameter servers on different ranks). launch: seconds that issuing one
-    takes; they are issued one after another. pieces: of every chunk, as in `Job`. Raises `InputError`
-    for no keys or less than one before a wait.
+    schedules: what runs; several take turns (parameter servers on different ranks). launch: seconds that
+    issuing one takes; they are issued one after another. pieces: of every chunk, as in `Job`. Raises
+    `InputError` for no keys or less than one before a wait.
     """
     if not sizes or before_wait < 1:
         raise InputError("give at least one key, and at least one push-pull before a wait")

@@ -16,7 +16,8 @@ DocumentName = Literal["blink", "blinkplus", "cubedo", "mxnet", "aurora"]
 DOCUMENTS: tuple[DocumentName, ...] = get_args(DocumentName)
 # A figure, a range that may have no upper end, or None where the document prints none.
 Published = float | tuple[float, float | None] | None
-# Rows from which on the text of a table leaves out those that agree, and by how much in percent those may differ.
+# Rows from which on the text of a table leaves out those that agree, and by how much in percent those may
+# differ.
 _MANY_ROWS, _AGREE_PCT = 30, 0.1
 
 

@@ -182,8 +182,8 @@ def _crossovers(axes: Axes, comparison: Comparison, shown: list[str], *, above: 
     first, last = comparison.sizes[0], comparison.sizes[-1]
     marked = [crossing for crossing in comparison.crossovers if crossing.faster in shown]
     for number, crossing in enumerate(marked):
-        # Neighbours may be closer than their words are wide, so they stand on different lines; beside the right edge
-        # words stand to the left of their line.
+        # Neighbours may be closer than their words are wide, so they stand on different lines; beside the
+        # right edge words stand to the left of their line.
         axes.axvline(crossing.size, color="#888888", linewidth=0.8, linestyle=":")
         left = math.log(crossing.size / first, last / first) > 0.8
         words = style.plain(f"{crossing.faster}\nfrom {format_size_about(crossing.size)}")
@@ -195,7 +195,8 @@ def _crossovers(axes: Axes, comparison: Comparison, shown: list[str], *, above: 
 
 # Above and below the points, of their height.
 _MARGIN = 0.12
-# Where a number may stand beside its point, in points of the page, and how far it must be from others, across and up.
+# Where a number may stand beside its point, in points of the page, and how far it must be from others, across
+# and up.
 _BESIDE = ((6, 4), (6, -11), (-12, 4), (-12, -11), (-3, 9), (-3, -16), (14, 4), (14, -11))
 _APART = (11.0, 10.0)
 
@@ -222,7 +223,8 @@ def pareto(front: Pareto) -> Figure:
     points = front.points
     latencies = [point.latency_s for point in points]
     rates = [point.bandwidth / 1e9 for point in points]
-    # Pipelined schedules pay for overheads again with every piece, so that their points may lie above the line.
+    # Pipelined schedules pay for overheads again with every piece, so that their points may lie above the
+    # line.
     front_line = [at for at, point in enumerate(points) if point.quickest]
     along = [latencies[at] for at in front_line], [rates[at] for at in front_line]
     axes.plot(*along, color="#bbbbbb", linewidth=0.8, zorder=1)
@@ -261,7 +263,8 @@ def pareto(front: Pareto) -> Figure:
 
 _HEIGHT = 7.0
 _GREY = "#666666"
-# Errors beyond are drawn at the edge, in percent; and the band within which nine in ten large messages shall be.
+# Errors beyond are drawn at the edge, in percent; and the band within which nine in ten large messages shall
+# be.
 _MOST_ERROR, _BAND = 60, 20
 _STYLES: dict[str, Literal["-", "--", ":"]] = {"expected_s": "-", "predicted_s": "--", "bound": ":"}
 _WORDS = {"expected_s": "expected by constants", "predicted_s": "what NCCL predicts for itself", "bound": "bound"}

@@ -27,7 +27,8 @@ from blinksim.textio.text_files import check_target, write_bytes
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size_about, format_time
 
-# Okabe and Ito's palette, told apart by people with any colour vision; markers tell the lines apart without it.
+# Okabe and Ito's palette, told apart by people with any colour vision; markers tell the lines apart without
+# it.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", ":")

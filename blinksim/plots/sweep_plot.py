@@ -26,7 +26,8 @@ _MOST_LINES = len(style.COLOURS) * len(style.DASHES)
 _MOST_PANELS = 6
 # Inches of a map.
 _WIDEST = 22.0
-# Of a map: the largest over the smallest value from which on colours stand for powers, and cells with numbers.
+# Of a map: the largest over the smallest value from which on colours stand for powers, and cells with
+# numbers.
 _WIDE, _MOST_NUMBERS = 20, 400
 _BOUND = "bound on the rate"
 _FILES = (".yaml", ".yml", ".xml", ".txt", ".json")
@@ -157,10 +158,12 @@ def _arranged(table: Table, along: list[str]) -> tuple[tuple[str, str | None, st
     count = {name: len(table.values(name)) for name in along}
     if len(along) == 1:
         return (along[0], None, None), True
-    # The finest number goes to the right; of equally fine ones the one that was asked to vary, which comes before size.
+    # The finest number goes to the right; of equally fine ones the one that was asked to vary, which comes
+    # before size.
     across = max(filter(table.numeric, along), key=count.__getitem__, default=None)
     rest = [name for name in along if name != across]
-    # Algorithms are lines where they can be, since lines are what one compares; panels go to what has fewest values.
+    # Algorithms are lines where they can be, since lines are what one compares; panels go to what has fewest
+    # values.
     panel = min(rest, key=lambda name: (name == "asked", count[name])) if len(along) == 3 else None
     down = next((name for name in rest if name != panel), None)
     if across and down and count[down] <= _MOST_LINES:
@@ -246,7 +249,8 @@ def _panel(axes: Axes, table: Table, across: str, down: str | None, series: list
         if limits:
             bounds.setdefault(limits, []).append((style.look(place)["color"], value))
     for points, owners in bounds.items():
-        # Algorithms with the same bound share a line; one with a bound of its own (NVLS) has it in its colour.
+        # Algorithms with the same bound share a line; one with a bound of its own (NVLS) has it in its
+        # colour.
         shared = down is None or (down == "asked" and len(owners) > 1) or len(bounds) == 1
         name = _BOUND if down != "asked" or len(bounds) == 1 else f"{_BOUND}, {', '.join(str(v) for _, v in owners)}"
         colour = "#000000" if shared else owners[0][0]

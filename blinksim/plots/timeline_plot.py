@@ -34,7 +34,8 @@ def loads(*schedules: ScheduleLike) -> Figure:
     Parameters
     ----------
     *schedules : Schedule or Synthesis
-        What to draw, such as two algorithms for the same traffic; those by symmetry are not written out for it.
+        What to draw, such as two algorithms for the same traffic; those by symmetry are not written out for
+        it.
 
     Returns
     -------

@@ -335,7 +335,8 @@ def changes(before: Topology | None, after: Topology) -> Changes:
     return Changes(lost, tuple(gone), tuple(entry for entry in weaker if entry[0].kind not in slower))
 
 
-# Light shades for the parts of a cut, in the hues of the palette; the dashed links between them say it without colour.
+# Light shades for the parts of a cut, in the hues of the palette; the dashed links between them say it
+# without colour.
 _SHADES = ("#cfe3f2", "#f9dcc9", "#cfeee3", "#f4deea", "#faeccc", "#ddf0fb", "#e3e3e3", "#e8dcc6")
 _SHAPES = {"gpu": "o", "tile": "o", "switch": "s", "pcie": "s", "cpu": "D", "nic": "^", "fabric": "h"}
 _CUT, _CUT_DASHES = "#D55E00", (0, (2.2, 1.0))
@@ -352,15 +353,15 @@ def topology(machine: MachineLike, bound: BoundResult | None = None, before: Top
     Parameters
     ----------
     machine : str, path or Topology
-        A name of the catalogue, a machine file, or a topology. Of a machine that is named, the default members and
-        links are drawn.
+        A name of the catalogue, a machine file, or a topology. Of a machine that is named, the default
+        members and links are drawn.
     bound : BoundResult, optional
         What its certificate cuts apart is shaded, and the links between the parts drawn dashed in orange,
         unless it cuts all ranks apart.
 
     before : Topology, optional
-        The machine without its edits. Links that are gone are drawn dashed in red, links that carry less in red with
-        both rates.
+        The machine without its edits. Links that are gone are drawn dashed in red, links that carry less in
+        red with both rates.
 
     Returns
     -------

@@ -12,7 +12,8 @@ from blinksim.units import format_size_about
 _WIDTH, _HEIGHT = 7.6, 6.6
 # The most that a pair has over the median, from which on colours stand for powers.
 _SKEWED = 20
-# Squares across, each of one pair or more, so that all have a few dots. Points around bars, so that none is lost.
+# Squares across, each of one pair or more, so that all have a few dots. Points around bars, so that none is
+# lost.
 _MOST_SQUARES, _EDGE = 256, 0.5
 _UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 

@@ -300,13 +300,14 @@ class SymmetricSchedule:
             once = f"once every tree is written out, more than {loads.MOST_SENDS:,}"
             cure = "to simulate, draw, run or export one, take fewer ranks"
             raise InfeasibleError(f"{who} {once}. Its file can be verified as it is; {cure}")
-        # Every image of every chunk: those of an exchange sort after sort, others rank after rank and then again.
+        # Every image of every chunk: those of an exchange sort after sort, others rank after rank and then
+        # again.
         parts, group, times = self.base, self.group, self.times
         chunk, exponents = self.elements()
         place = places(times)
         if not self.collective.personalized:
-            # The first image of every rank, then all second ones, ranks in order.
-            # The rank where every image is first copied from, or else was reduced last; -1 for one without sends.
+            # The first image of every rank, then all second ones, ranks in order. The rank where every image
+            # is first copied from, or else was reduced last; -1 for one without sends.
             home = np.full(parts.chunks, -1, dtype=np.int64)
             reduces, copies = (np.flatnonzero(parts.op == op) for op in (REDUCE, COPY))
             # Of several that are written to one place the last one stays.
@@ -331,7 +332,8 @@ class SymmetricSchedule:
         route_start, links = np.concatenate([[0], np.cumsum(lengths)]), expand(route_start, links, used)[1]
         channel = parts.channel[send].astype(np.int64)
         if parts.form == "forest":
-            # Images of a chunk have channels of their own, so that none waits behind another; in steps they join.
+            # Images of a chunk have channels of their own, so that none waits behind another; in steps they
+            # join.
             channel = channel * int(times.max()) + place[image]
         return of_sends(
             (self.topology, self.collective, self.algorithm, self.form),

@@ -396,8 +396,9 @@ def in_turns(schedule: Schedule, spread: Spread, turn: Ints) -> Schedule:
 def whole_messages(schedule: Schedule, spread: Spread) -> Schedule | None:
     """The same steps with every send whole, as every part of a message costs a start.
 
-    The turns give equal shares to the routes of every sender, of every receiver, and of two nodes; in each step
-    the same. None if in any step not every rank sends to every other, or divided sends load a link otherwise.
+    The turns give equal shares to the routes of every sender, of every receiver, and of two nodes; in each
+    step the same. None if in any step not every rank sends to every other, or divided sends load a link
+    otherwise.
     """
     ranks, shared = schedule.topology.ranks, resources(schedule.topology)
     steps = np.append(np.flatnonzero(np.diff(schedule.step, prepend=-1)), schedule.sends)

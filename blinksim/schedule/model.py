@@ -93,8 +93,9 @@ class Schedule(Tabular):
         every rank has a vector of that size, to the number of ranks; for alltoallv to all bytes over the
         size.
     origin, target : array (C)
-        The rank that a chunk starts from, or must end at; -1 where that is every rank (or the root). The target
-        of a dispatch, and the origin of a combine, is the number of a set of ranks in ``routing.classes.sets``.
+        The rank that a chunk starts from, or must end at; -1 where that is every rank (or the root). The
+        target of a dispatch, and the origin of a combine, is the number of a set of ranks in
+        ``routing.classes.sets``.
     chunk, src, dst : array (M)
         What is sent from which device to which (indices into topology.devices).
     op : array (M)
@@ -206,9 +207,9 @@ class Schedule(Tabular):
     def turns(self) -> Ints:
         """The sends of a forest in the order in which ports serve what is ready at once: by step, then by chunk.
 
-        Where every rank is a root, all children of a root would send to it together, and then all of the next.
-        So in every step the device after each root sends before the one after that. A switch that adds needs
-        all at once.
+        Where every rank is a root, all children of a root would send to it together, and then all of the
+        next. So in every step the device after each root sends before the one after that. A switch that adds
+        needs all at once.
         """
         summed = (self.op == REDUCE) & np.array([device.holds for device in self.topology.devices])[self.dst]
         distance = (self.src - self.dst) % len(self.topology.devices)
@@ -486,8 +487,9 @@ def side_by_side(
 ) -> Schedule:
     """Schedules of groups that share a machine as one (`Schedule.groups`).
 
-    parts: of the size of all, what each group has of it. size: that of all, if it is known. Raises `InputError`
-    if the machine lacks a link or device of theirs, or if no common denominator of their shares has 62 bits.
+    parts: of the size of all, what each group has of it. size: that of all, if it is known. Raises
+    `InputError` if the machine lacks a link or device of theirs, or if no common denominator of their shares
+    has 62 bits.
     """
     den = lcm(*(s.share_den * part.denominator for s, part in zip(schedules, parts, strict=True)))
     if den >> 62:

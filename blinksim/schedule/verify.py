@@ -3,8 +3,8 @@
 Checked: sends run between participants over links that exist and join up, through devices that forward; the
 chunks and their shares are those of the collective; every send has something to send; every rank ends with
 each contribution exactly once, and nothing waits in a circle with bounded buffers (in `verify_contents`).
-Dependences on timing are ruled out, so the verdict holds for every executor that keeps the step order of each chunk.
-Claims of a bound are another matter (`blinksim.bounds.claims`).
+Dependences on timing are ruled out, so the verdict holds for every executor that keeps the step order of each
+chunk. Claims of a bound are another matter (`blinksim.bounds.claims`).
 
 A symmetric schedule is proved from the chunks of `base` alone: a symmetry takes ranks to ranks and links to
 equal links, and so a right chunk to a right one; the group was checked when it was made
@@ -250,7 +250,8 @@ def wrong_routes(schedule: Schedule) -> Iterator[str]:
     barrier = "which does not forward for this collective"
     held = blocked[route] & ~torn[route]
     yield from sort(held, lambda i: f"passes through {names[where[int(route[i])]]}, {barrier}")
-    # A device that a route passes twice, by route. Per link of a route: the route, and the devices that it joins.
+    # A device that a route passes twice, by route. Per link of a route: the route, and the devices that it
+    # joins.
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
     routes, passed = np.append(owner[begins], owner), np.append(link_src[links][begins], link_dst[links])
     order = np.lexsort((passed, routes))

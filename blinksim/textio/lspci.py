@@ -36,9 +36,9 @@ class Device(NamedTuple):
 
     slot: as lspci writes it. kind: ``gpu``, ``nic``, ``lost`` for a GPU that does not answer, or empty.
     models: what may name a GPU. bus: its number, those of a domain in a row. below: the buses below a bridge.
-    does: the rate of its link, as a multiple of generation 3 with 16 lanes. facts: ``pcie``, that in words, of
-    what it could be, and ``pcie_left``, the share; none if they are not told. redirects: if it is a switch's
-    port that sends what is for its neighbours to the CPU.
+    does: the rate of its link, as a multiple of generation 3 with 16 lanes. facts: ``pcie``, that in words,
+    of what it could be, and ``pcie_left``, the share; none if they are not told. redirects: if it is a
+    switch's port that sends what is for its neighbours to the CPU.
     """
 
     slot: str

@@ -1,8 +1,8 @@
 """Reading text files with a limit on their size, and tables of CSV; writing files and folders whole or not at all.
 
-The order of steps in writing is that of Pillai et al., All File Systems Are Not Created Equal, OSDI 2014: write under
-another name, fsync, rename, fsync the folder. The other name cannot be guessed and is created exclusively, so
-that nobody with write access to the folder can lay a link in its place.
+The order of steps in writing is that of Pillai et al., All File Systems Are Not Created Equal, OSDI 2014:
+write under another name, fsync, rename, fsync the folder. The other name cannot be guessed and is created
+exclusively, so that nobody with write access to the folder can lay a link in its place.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ class Exported:
         Variables and their values, in which ``{file}`` is where the file went, and ``{folder}`` the folder of
         it.
     proof : tuple of str
-        What shows that the runtime uses it; ``{file}`` and ``{folder}`` as above, ``{python}`` the file's name as
-        Python writes it.
+        What shows that the runtime uses it; ``{file}`` and ``{folder}`` as above, ``{python}`` the file's
+        name as Python writes it.
     notes : tuple of str
         What to know.
     caution : str

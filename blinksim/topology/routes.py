@@ -2,13 +2,13 @@
 
 Devices that hold data are passed through only where no route avoids them. Where several routes are equally
 good (the NICs of a node, the planes of a fabric), `route` takes the one that the sender's position in its
-node selects, so that neighbours do not all queue at the first NIC, and `routes` lists them all. Parallel links
-of one pair of devices count as one link with the sum of their bandwidths.
+node selects, so that neighbours do not all queue at the first NIC, and `routes` lists them all. Parallel
+links of one pair of devices count as one link with the sum of their bandwidths.
 
 A search of a large cluster looks at a few devices, so their neighbours are put together when they are asked
-for. A route between two nodes passes both nodes and the switches between them only: nodes are alike, so what a
-route through a third node would gain, the node of the receiver offers too. Of the fabric only those switches
-matter that lie on a shortest route between two switches at which one of the nodes has a port.
+for. A route between two nodes passes both nodes and the switches between them only: nodes are alike, so what
+a route through a third node would gain, the node of the receiver offers too. Of the fabric only those
+switches matter that lie on a shortest route between two switches at which one of the nodes has a port.
 """
 
 from __future__ import annotations

@@ -255,7 +255,8 @@ def orbit_labels(count: int, permutations: Sequence[Ints]) -> Ints:
 def block_generators(count: int, first: int = 0, last: int | None = None, width: int = 1) -> list[list[int]]:
     """Generators of all permutations of the blocks of `width` of `count` things between `first` and `last`.
 
-    The rotation by one block and, of more than two blocks, the swap of the first two; none for fewer than two.
+    The rotation by one block and, of more than two blocks, the swap of the first two; none for fewer than
+    two.
     """
     order, last = [*range(count)], count if last is None else last
     if last - first < 2 * width:

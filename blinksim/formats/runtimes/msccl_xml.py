@@ -95,8 +95,8 @@ def check_text(text: str, path: str | Path, *, root: int = 0, slots: int | None 
     """Reads and carries out an algorithm file.
 
     root: of rooted collectives, since the format does not name it. slots: buffers of a connection, by default
-    those of the protocol. Raises `FileError` for what the runtimes refuse, what waits forever or ends otherwise
-    than promised, and `InfeasibleError` for a file too large to follow.
+    those of the protocol. Raises `FileError` for what the runtimes refuse, what waits forever or ends
+    otherwise than promised, and `InfeasibleError` for a file too large to follow.
     """
     algorithm, effort = read_text(text, path), Effort(path)
     places = [False] * algorithm.out_of_place + [True] * algorithm.in_place or [False]
@@ -327,8 +327,8 @@ class Buffers(Machine[Step]):
 
 SEND, RECEIVE, REDUCE_IN, COPY, NOTHING = "s", "r", "rrc", "cpy", "nop"
 _NOWHERE = Place(INPUT, -1)
-# What loads a file: Microsoft's MSCCL (its README), and RCCL with MSCCL built in (its misc/msccl/msccl_lifecycle.cc and
-# AMD's "RCCL usage tips" of ROCm 7.2; those of 7.13 say that it is gone).
+# What loads a file: Microsoft's MSCCL (its README), and RCCL with MSCCL built in (its
+# misc/msccl/msccl_lifecycle.cc and AMD's "RCCL usage tips" of ROCm 7.2; those of 7.13 say that it is gone).
 _MSCCL_LOADS = {"MSCCL_XML_FILES": "{file}", "NCCL_ALGO": "MSCCL,RING,TREE"}
 _RCCL_LOADS = {"MSCCL_ALGO_DIR": "{folder}", "RCCL_MSCCL_FORCE_ENABLE": "1"}
 _RCCL_SAYS = "NCCL INFO Using MSCCL files from {folder}"
@@ -342,7 +342,8 @@ _UNTRIED = "not run here on a runtime: check the results of a small call before 
 class _Step:
     """One step; place: in its block. waits: the steps that it waits for. number: with waits counted.
 
-    known: how many steps of every block are done when this one is, by what it and the steps before it waited for.
+    known: how many steps of every block are done when this one is, by what it and the steps before it waited
+    for.
     """
 
     kind: str

@@ -68,8 +68,9 @@ class Plan(Program[Operation]):
 def check(document: object, path: str | Path, *, root: int = 0) -> Plan:
     """Reads and carries out the plan in a JSON document.
 
-    root: of rooted collectives, since the format does not name it. Raises `FileError` for what the executor refuses,
-    what waits forever, and what does not end as promised, and `InfeasibleError` for a plan too large to follow.
+    root: of rooted collectives, since the format does not name it. Raises `FileError` for what the executor
+    refuses, what waits forever, and what does not end as promised, and `InfeasibleError` for a plan too large
+    to follow.
     """
     plan = read(document, path)
     programs.check(path, {"": lambda effort: Memory(plan, effort, root=root)})
@@ -266,7 +267,8 @@ class Memory(Machine[Operation]):
 
 Connection = tuple[int, int, int]
 Numbered = tuple[int, Move]
-# Thread blocks wait for each other, so all must run at once: one on every multiprocessor of the smallest GPU (V100).
+# Thread blocks wait for each other, so all must run at once: one on every multiprocessor of the smallest GPU
+# (V100).
 MOST_BLOCKS = 80
 
 

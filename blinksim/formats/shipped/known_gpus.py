@@ -28,8 +28,8 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding, beside_gpus, listed
 from blinksim.units import format_rate
 
-# How the source of a machine begins that was read from what it says of itself, and of which links that does not say
-# how fast they are.
+# How the source of a machine begins that was read from what it says of itself, and of which links that does
+# not say how fast they are.
 UNTOLD = {"NCCL topology file ": "cpu", "nvidia-smi topo -m in ": "pcie cpu", "NCCL's debug log in ": "cpu"}
 UNTOLD |= {"nvidia-smi and lspci -vv in ": "cpu", "lspci -vv in ": "nvlink cpu"}
 UNTOLD |= {"lspci in ": "nvlink pcie cpu"}
@@ -76,8 +76,8 @@ def execution_rates(model: str) -> ExecutionRates | None:
 def with_constants(recorded: Topology, rates: str) -> Topology:
     """A recorded machine with the constants of its twin, at nominal rates or NCCL's; as it is if it has no twin.
 
-    rates: ``measured`` gives its NVLinks the twin's measured rates as well. Raises `InputError` for these without a
-    twin that has them.
+    rates: ``measured`` gives its NVLinks the twin's measured rates as well. Raises `InputError` for these
+    without a twin that has them.
     """
     models = {known_gpu(recorded.device(name)) for name in recorded.members}
     gpu = models.pop() if len(models) == 1 else None

@@ -94,14 +94,16 @@ def lanes_apart(schedule: Schedule, least: int = 1) -> Schedule:
 
 # Most ops of one wire: what kernels.cu keeps count of.
 MOST_OPS = 512
-# Blocks of a GPU that compute; chunks share them in turn. One block adds up three vectors hardly faster than a wire
-# sends one, so chunks are cut until there are this many: a wire must never wait for sums. With many more, the pieces of
-# a wire lie so far apart that finding their memory costs more than a microsecond each (seen with 24 on H200).
+# Blocks of a GPU that compute; chunks share them in turn. One block adds up three vectors hardly faster than
+# a wire sends one, so chunks are cut until there are this many: a wire must never wait for sums. With many
+# more, the pieces of a wire lie so far apart that finding their memory costs more than a microsecond each
+# (seen with 24 on H200).
 COMPUTING = 48
 PARTS = 8
 # What a wire sends at once, in bytes.
 WIRE_PIECE = 128 << 10
-# What it could send in the time that every piece costs besides, in bytes: 3.6 us at 41 GB/s, first measured on H200.
+# What it could send in the time that every piece costs besides, in bytes: 3.6 us at 41 GB/s, first measured
+# on H200.
 PIECE_COST = 147_600
 _Rows = list[list[int]]
 # (device, link or -1 for what the device computes, number of the computing block).
@@ -222,7 +224,8 @@ class _Wires:
         own = [row for row in targets if row[0] == here]
         away = [row for row in targets if row[0] != here]
         inside = [row for row in signals if row[0] == here]
-        # Wires end one by one. What waits for a send to end, or in place for one of several, waits for a copy instead.
+        # Wires end one by one. What waits for a send to end, or in place for one of several, waits for a copy
+        # instead.
         copied = bool(away) and not own and (bool(inside) or (old.layout.in_place and len(away) > 1))
         reads, after = sources, waits
         if len(sources) > 1 or own or not away or copied:

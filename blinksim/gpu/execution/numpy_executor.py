@@ -25,8 +25,8 @@ from blinksim.units import format_size_about
 _BLOCKS = 8
 _SLICES, _PIECE_BYTES = 1, 1 << 20
 
-# (device, flag, slice), and what a block yields: the (op, piece, flag) it waits for, several where any of them will do,
-# or None after a finished piece.
+# (device, flag, slice), and what a block yields: the (op, piece, flag) it waits for, several where any of
+# them will do, or None after a finished piece.
 Flag = tuple[int, int, int]
 Wait = tuple[int, int, Flag]
 Block = Generator[list[Wait] | None]

@@ -192,8 +192,8 @@ class Reference:
 class References:
     """As a `Reference`, of several groups that run side by side.
 
-    each: of every group. places: for each of its ranks, the rank among all, and where its input begins and how long it
-    is, and its output. inputs_of (rank): elements of all inputs.
+    each: of every group. places: for each of its ranks, the rank among all, and where its input begins and
+    how long it is, and its output. inputs_of (rank): elements of all inputs.
     """
 
     each: tuple[Reference, ...]

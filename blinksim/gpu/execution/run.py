@@ -80,7 +80,8 @@ class GpuClock(_Clock):
     """
 
     def __init__(self, gpus: int | None = None) -> None:
-        # Switches that reduce are another machine than the one whose rings are fitted; NCCL reads this when it starts.
+        # Switches that reduce are another machine than the one whose rings are fitted; NCCL reads this when
+        # it starts.
         os.environ["NCCL_NVLS_ENABLE"] = "0"
         super().__init__(gpus, "a calibration needs")
         self.hardware = names_of([0])[0]
@@ -210,11 +211,11 @@ def execute(
     schedule : Schedule, Synthesis or Together
         What to run; of several groups, their schedules side by side.
     size : int, float or str, optional
-        Bytes, or text such as ``"256MiB"``, of all groups together if there are several. It is rounded down to
-        whole elements; `Execution.rounding` says so. Default: as for `blinksim.simulate`.
+        Bytes, or text such as ``"256MiB"``, of all groups together if there are several. It is rounded down
+        to whole elements; `Execution.rounding` says so. Default: as for `blinksim.simulate`.
     executor : {"numpy", "cupy", "auto"}
-        "numpy" runs the program once on the CPU; "cupy" runs and times it on GPUs; "auto" is "cupy" where there
-        are CuPy and GPUs enough.
+        "numpy" runs the program once on the CPU; "cupy" runs and times it on GPUs; "auto" is "cupy" where
+        there are CuPy and GPUs enough.
     op : {"sum", "prod", "min", "max"}
         How contributions are combined.
     dtype : str

@@ -47,28 +47,30 @@ class RunOptions:
     Parameters
     ----------
     slices : int, optional
-        Parts of every chunk, each with blocks of its own; `blinksim.gpu.programs.fit` chooses what is left out.
+        Parts of every chunk, each with blocks of its own; `blinksim.gpu.programs.fit` chooses what is left
+        out.
     piece_bytes : int, optional
         What a block moves at once; on an emulated machine, what a lane sends at once.
     protocol : {"simple", "ll128"}, optional
-        ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and moves 16
-        bytes for 15 of data. The default is, on GPUs, the one that the simulation of the program or, on GPUs that
-        nobody measured, `blinksim.gpu.programs.fit` expects to be quicker, if the links allow packets; on the CPU and
-        for emulated machines, ``simple``.
+        ``simple`` raises flags behind the data; ``ll128`` sends packets, which saves time on every step and
+        moves 16 bytes for 15 of data. The default is, on GPUs, the one that the simulation of the program or,
+        on GPUs that nobody measured, `blinksim.gpu.programs.fit` expects to be quicker, if the links allow
+        packets; on the CPU and for emulated machines, ``simple``.
     staged : bool, optional
-        Copy what comes from another device out of an inbox, so that GPUs that are ahead go on with the next launch.
-        Packets are always staged, so False takes ``simple``. The default with ``simple`` is, on GPUs, to stage where
-        `blinksim.gpu.programs.fit` expects that to be quicker and memory suffices; elsewhere, not to.
+        Copy what comes from another device out of an inbox, so that GPUs that are ahead go on with the next
+        launch. Packets are always staged, so False takes ``simple``. The default with ``simple`` is, on GPUs,
+        to stage where `blinksim.gpu.programs.fit` expects that to be quicker and memory suffices; elsewhere,
+        not to.
     lane_blocks : int, optional
-        The schedule's machine on the devices at hand, lane by lane (`blinksim.gpu.execution.emulate`): thread blocks
-        for every lane of a link. The default runs the schedule as it is.
+        The schedule's machine on the devices at hand, lane by lane (`blinksim.gpu.execution.emulate`): thread
+        blocks for every lane of a link. The default runs the schedule as it is.
     lane_rate : float, optional
         Bytes/s that such a block moves at most, on GPUs.
     gpus : sequence of int, optional
         CUDA devices in rank order. The default is 0, 1, 2, …. The CPU ignores this and all up to `timeout_s`.
     threads : int, optional
-        Threads of a block: at least 64, with packets 32, and by default 512, the most. Fewer threads make a lane slower
-        and leave room for more blocks.
+        Threads of a block: at least 64, with packets 32, and by default 512, the most. Fewer threads make a
+        lane slower and leave room for more blocks.
     warmup, iterations : int
         Launches before the timed ones, and timed launches.
     apart : bool
@@ -76,8 +78,8 @@ class RunOptions:
     timeout_s : float
         How long a GPU waits for another before the run ends with an error.
     seed : int, optional
-        Of a random order of the blocks, where NumPy interprets the program. The default runs each block for as long as
-        it can.
+        Of a random order of the blocks, where NumPy interprets the program. The default runs each block for
+        as long as it can.
     """
 
     slices: int | None = None

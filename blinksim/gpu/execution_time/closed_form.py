@@ -111,7 +111,8 @@ class _Launches:
         protocol = rates.packets if self.packets else rates.flags
         fan, ports = rates.ports.fan, range(len(shape.receivers))
         self.out_s = [(1 + fan * max(0, len(others) - 1)) / rates.ports.out for others in shape.receivers]
-        # Halves of the slices that get uneven shares of a port drift apart: a block waits for its own half alone.
+        # Halves of the slices that get uneven shares of a port drift apart: a block waits for its own half
+        # alone.
         self.own_s = [(0.5 if rates.ports.uneven else 1.0) * seconds for seconds in self.out_s]
         self.in_s, self.posted_s = 1 / rates.ports.into, rates.ports.posted_s
         self.out, self.into, self.slots = ([_Port() for _ in ports] for _ in range(3))
@@ -435,8 +436,8 @@ class ScheduleTimes:
     def _block_by_block(self, schedule: Schedule, size: int, protocol: ProtocolName, most_s: float) -> Run:
         """A run anew; raises `SlowerError` if it ended early.
 
-        Of a job: the program that a group of `blinksim.torch` launches first for a call, and the time of all its
-        launches.
+        Of a job: the program that a group of `blinksim.torch` launches first for a call, and the time of all
+        its launches.
         """
         if self.calls in timing.IN_JOBS:
             assert self.rates.job is not None

@@ -2,8 +2,8 @@
 
 A block of the kernel runs the pieces of an op one after another, so the first and the last piece say when an
 op begins and ends to hand on data. These moments, each after those that it depends on, are what
-`blinksim.gpu.execution_time.closed_form` walks. At one size each op has the bytes of its pieces and rounds, and
-the time that a block spends on them.
+`blinksim.gpu.execution_time.closed_form` walks. At one size each op has the bytes of its pieces and rounds,
+and the time that a block spends on them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from blinksim.gpu.programs import program as programs
 from blinksim.gpu.programs.program import INBOX, WAVES, ExecutionError, Program, by_flag, receivers
 from blinksim.timing.measured_constants import ExecutionRates, FlagRates, PacketRates
 
-# Bytes of data that the threads of a block move at once, a cell of a packet or a line of 16 bytes each; without packets
-# a warp of the sixteen moves none.
+# Bytes of data that the threads of a block move at once, a cell of a packet or a line of 16 bytes each;
+# without packets a warp of the sixteen moves none.
 ROW_BYTES = 7680
 # In place of a device: the block's own, or no flag.
 HERE = NONE = -1
@@ -73,9 +73,9 @@ class Moment(NamedTuple):
 class Shape:
     """A program without its size. It was compiled for some size, the larger the more exact are its shares.
 
-    ops, kinds: of the program. author: the op that an arrival comes from. device, queue_ops: of each queue its
-    device, and its ops in order. receivers: the other devices that each device stores to. buffers: bytes of all
-    buffers of the device with the most, for a byte of the vector.
+    ops, kinds: of the program. author: the op that an arrival comes from. device, queue_ops: of each queue
+    its device, and its ops in order. receivers: the other devices that each device stores to. buffers: bytes
+    of all buffers of the device with the most, for a byte of the vector.
     """
 
     def __init__(self, program: Program) -> None:
@@ -158,7 +158,8 @@ def _in_waves(shape: Shape, pieces: tuple[int, ...]) -> tuple[list[Moment], list
         done = (0, -1)
         for wave, place in sorted({(end[op], place) for place, op in enumerate(moving) for end in (first, last)}):
             op, looks = moving[place], (wave - done[0]) * len(moving) + place - done[1]
-            # Pieces of other ops, without their first and last one, that come between two moments of the queue.
+            # Pieces of other ops, without their first and last one, that come between two moments of the
+            # queue.
             others = tuple(
                 (other, end - begin)
                 for number, other in enumerate(moving)
@@ -215,13 +216,13 @@ def round_seconds(nbytes: int, kind: Kind, packets: bool, far: float, rates: Exe
 class Sized:
     """Ops of a kind in a vector of `size` bytes, in slices, and pieces of so many bytes; the slice stands for all.
 
-    pieces, own: of the op, and its bytes. whole: bytes of its first piece. begin, rest: what goes at its first
-    moment (a piece; in packets, a round) and at its last. round, begin_end, end: bytes of its first round, of
-    the last one that goes at its first moment, and of its last one. before_s, lead_s: of the block before each
-    piece. begin_s, between_s, last_s: for what goes first; between that and the last piece (in packets, with
-    it); for that one. whole_s: of a piece between, in all. load_s, last_load_s: of what goes first, and of the
-    last round, before data leave. last: bytes of the last piece. wire: bytes at the port, of all slices, for
-    one of this slice.
+    pieces, own: of the op, and its bytes. whole: bytes of its first piece. begin, rest: what goes at its
+    first moment (a piece; in packets, a round) and at its last. round, begin_end, end: bytes of its first
+    round, of the last one that goes at its first moment, and of its last one. before_s, lead_s: of the block
+    before each piece. begin_s, between_s, last_s: for what goes first; between that and the last piece (in
+    packets, with it); for that one. whole_s: of a piece between, in all. load_s, last_load_s: of what goes
+    first, and of the last round, before data leave. last: bytes of the last piece. wire: bytes at the port,
+    of all slices, for one of this slice.
     """
 
     def __init__(

@@ -71,8 +71,8 @@ class Round(NamedTuple):
 class Blocks:
     """The blocks of one slice of a program that was cut for a machine with these rates: the last, or two halves.
 
-    Of each block, by queue and half: rounds; tail_s: what it looks at after them; device; half: 0 or 1; share:
-    what it gets of a port that is shared. arrivals: how many there are in a launch, of each half.
+    Of each block, by queue and half: rounds; tail_s: what it looks at after them; device; half: 0 or 1;
+    share: what it gets of a port that is shared. arrivals: how many there are in a launch, of each half.
     """
 
     def __init__(self, program: Program, rates: ExecutionRates) -> None:
@@ -478,7 +478,8 @@ class Launches:
         self.ends[launch][device] = end
         self.ended[launch] += 1
         if self.ended[launch] == len(self.blocks_of) and launch >= 2:
-            # Whether all GPUs took as long for the last two launches: then the next ones take no longer either.
+            # Whether all GPUs took as long for the last two launches: then the next ones take no longer
+            # either.
             last = self.ends[launch - 2 : launch + 1]
             times = [b - a for before, after in pairwise(last) for a, b in zip(before, after, strict=True)]
             if launch == 2 and SHORT_OF_LAUNCH * mean(times[len(last[0]) :]) > self.most_s:
@@ -494,8 +495,8 @@ CallsName = Literal["successive", "apart", "graph", "stream", "host"]
 CALLS: tuple[CallsName, ...] = get_args(CallsName)
 # Those that a group of `blinksim.torch` makes.
 IN_JOBS = CALLS[2:]
-# What is simulated of a run, as it is measured: launches, and how many of the last ones count. Those of large vectors
-# settle sooner, and each takes longer to simulate.
+# What is simulated of a run, as it is measured: launches, and how many of the last ones count. Those of large
+# vectors settle sooner, and each takes longer to simulate.
 LAUNCHES, LARGE_LAUNCHES = (21, 20), (6, 3)
 LARGE = 16 << 20
 # Pieces of a slice that are simulated, by the order of the program: a pipeline must fill first.
@@ -517,7 +518,8 @@ class RunTime:
     ports_s : float
         As long as the busiest port moves data.
     steps_s : float
-        The rest: as long as that port is idle, because data are on their way through blocks, flags and fences.
+        The rest: as long as that port is idle, because data are on their way through blocks, flags and
+        fences.
     port : str
         Which one is the busiest.
     """

@@ -170,8 +170,8 @@ class JobPlan:
         """What `blinksim.answers.project.project` finds quickest on a selected machine, from 1 KiB to 256 MiB: by the
         model ``execution`` where the machine has its constants, else by alpha-beta.
 
-        Of eight algorithms on four H200 this choice is 4 % slower than the quickest in the mean, at worst 37 %;
-        the built-in rules are the quickest everywhere.
+        Of eight algorithms on four H200 this choice is 4 % slower than the quickest in the mean, at worst 37
+        %; the built-in rules are the quickest everywhere.
         """
         from blinksim.answers.project import project
 

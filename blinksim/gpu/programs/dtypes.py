@@ -20,7 +20,8 @@ from blinksim.errors import InputError, unknown
 Array = npt.NDArray[Any]
 DtypeName = Literal["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
 ReductionName = Literal["sum", "prod", "min", "max"]
-# Every byte of memory that no op has written: NaN for the floating types, -1 or the largest value for integers.
+# Every byte of memory that no op has written: NaN for the floating types, -1 or the largest value for
+# integers.
 POISON_BYTE = 0xFF
 
 

@@ -20,24 +20,25 @@ from blinksim.schedule.model import Schedule
 
 # Chosen from scans on two to eight H200 (validate/results/full-speed-*-tuning.json).
 MOST_SLICES = 128
-# Below this a further block costs more in flags than it gains in bandwidth; beyond MANY of them, the limit is higher.
+# Below this a further block costs more in flags than it gains in bandwidth; beyond MANY of them, the limit is
+# higher.
 SLICE_BYTES, LONG_SLICE_BYTES, MANY = 16 << 10, 64 << 10, 64
 # In pipelines, larger pieces make the next device wait; with very many blocks, the others work meanwhile.
 PIPELINE_PIECE, LEAST_PIECE = 128 << 10, 64 << 10
 # Between dependent steps, two pieces of a slice hide the transfer of one behind the other's.
 STEP_PIECE, LARGE_PIECE = 16 << 10, 512 << 10
-# Packets need no flags: pieces only set the order of ops, and more blocks cost little. A pipeline was quickest with a
-# block on each of the GPU's processors, exchanges in steps with slices for half of them.
+# Packets need no flags: pieces only set the order of ops, and more blocks cost little. A pipeline was
+# quickest with a block on each of the GPU's processors, exchanges in steps with slices for half of them.
 PACKET_SLICE, PACKET_STEP_SLICE, PACKET_PIECE = 8 << 10, 4 << 10, 1 << 20
 
-# Packets gain time with every dependent step and lose it with every byte. They are quicker as long as the busiest GPU
-# sends at most this many bytes (validate/results/full-speed-*gpu.json): in a pipeline; elsewhere, for the first step
-# and for each further one.
+# Packets gain time with every dependent step and lose it with every byte. They are quicker as long as the
+# busiest GPU sends at most this many bytes (validate/results/full-speed-*gpu.json): in a pipeline; elsewhere,
+# for the first step and for each further one.
 PIPELINE_BYTES = 20_000_000
 STEP_BYTES, FURTHER_BYTES = 9_000_000, 2_400_000
 
-# Inboxes have two halves, each for what the GPU with the most to receive gets in a launch. For vectors beyond this, a
-# launch gains 1 % by not waiting for its neighbours.
+# Inboxes have two halves, each for what the GPU with the most to receive gets in a launch. For vectors beyond
+# this, a launch gains 1 % by not waiting for its neighbours.
 STAGED_BYTES = 1 << 30
 
 

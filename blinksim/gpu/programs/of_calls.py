@@ -37,8 +37,8 @@ from blinksim.graphs.arrays import distinct, scattered
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, Schedule, repeated_reads
 
-# Blocks of a launch, at most. Many have half the threads: small blocks fill the links better than few large ones, and
-# those of two groups fit on an H200 together.
+# Blocks of a launch, at most. Many have half the threads: small blocks fill the links better than few large
+# ones, and those of two groups fit on an H200 together.
 BLOCKS = 128
 
 
@@ -191,8 +191,8 @@ class Segment:
 
 # A vector is tried in as many launches as this at most.
 _MOST_SEGMENTS = 1 << 20
-# What training calls while it computes. On four H200 half of the blocks reach NCCL's rate in long rings, and leave more
-# of the GPU: a step of FSDP takes 0.8 % longer than with NCCL, and with all blocks 2.3 %.
+# What training calls while it computes. On four H200 half of the blocks reach NCCL's rate in long rings, and
+# leave more of the GPU: a step of FSDP takes 0.8 % longer than with NCCL, and with all blocks 2.3 %.
 _BESIDE_COMPUTING = ("allreduce", "allgather", "reducescatter")
 
 
@@ -201,8 +201,8 @@ def launched(
 ) -> Iterator[tuple[Program, int, int, int]]:
     """The launches of a call: the program, its first element, the elements of every part in a round, and the rounds.
 
-    program_of: the program for parts of so many elements. Raises `InfeasibleError` if a schedule does not fit the
-    memory.
+    program_of: the program for parts of so many elements. Raises `InfeasibleError` if a schedule does not fit
+    the memory.
     """
     most = min(call.nbytes, segment.data)
     while True:
@@ -289,8 +289,8 @@ MOST_SOURCES = 8
 # And it keeps the addresses to store to in shared memory.
 MOST_TARGETS = 32
 FIRST_PIECE = 1 << 18
-# In waves, an op runs this many pieces behind the ops it depends on: a queue that holds both does not stall while a
-# piece travels from one to the other.
+# In waves, an op runs this many pieces behind the ops it depends on: a queue that holds both does not stall
+# while a piece travels from one to the other.
 _LEAD = 4
 
 
@@ -425,7 +425,8 @@ class _Compiler:
         for index, op in enumerate(ops):
             away = sorted({device for device, _, _ in op.destinations if device != op.device})
             queues[op.device, op.channel, tuple(away)].append(index)
-        # Moves ops that only wait to another queue of their device: nothing comes after them, and a block is saved.
+        # Moves ops that only wait to another queue of their device: nothing comes after them, and a block is
+        # saved.
         for name in [name for name, queue in queues.items() if all(not ops[i].destinations for i in queue)]:
             if others := [other for other in queues if other[0] == name[0] and other != name]:
                 queues[min(others)].extend(queues.pop(name))
@@ -475,8 +476,8 @@ class _ChunkCompiler:
 
     def run(self) -> None:
         for step, together in groupby(self.sends, key=itemgetter(3)):
-            # By device where the order is no matter: a vertex of a tree serves its children in one, and so do sends to
-            # a place to which something is copied.
+            # By device where the order is no matter: a vertex of a tree serves its children in one, and so do
+            # sends to a place to which something is copied.
             sends = list(together)
             arrivals = Counter(send[1] for send in sends)
             matters = any(send[2] == COPY and arrivals[send[1]] > 1 for send in sends)

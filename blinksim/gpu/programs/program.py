@@ -51,14 +51,17 @@ from blinksim.traffic import block_bounds, class_bounds
 
 INPUT, OUTPUT, SCRATCH, INBOX = 0, 1, 2, 3
 BUFFERS = ("input", "output", "scratch", "inbox")
-# Memory moves in lines of this many bytes; on H200, stores to a peer that straddle them took up to 16 % longer.
+# Memory moves in lines of this many bytes; on H200, stores to a peer that straddle them took up to 16 %
+# longer.
 LINE_BYTES = 128
-# A packet is four such lines, of which the last 8 bytes each say which launch they are from (as in NCCL's LL128).
+# A packet is four such lines, of which the last 8 bytes each say which launch they are from (as in NCCL's
+# LL128).
 PACKET_LINES = 4
 PACKET_BYTES = PACKET_LINES * (LINE_BYTES - 8)
 # Bytes that go over a link for a byte of data in packets.
 PACKET_WIRE = PACKET_LINES * LINE_BYTES / PACKET_BYTES
-# Boundaries between chunks fall on multiples of a line, or else of 16 bytes, once chunks have this many on average.
+# Boundaries between chunks fall on multiples of a line, or else of 16 bytes, once chunks have this many on
+# average.
 _ALIGNED_FROM = 32
 Place = tuple[int, int]
 
@@ -174,7 +177,8 @@ def _cut(
 ) -> tuple[list[int], list[int]]:
     """Offset and length of each chunk in the vector.
 
-    parts: what each is, its chunks, the elements that they are cut from, and what their shares must add up to.
+    parts: what each is, its chunks, the elements that they are cut from, and what their shares must add up
+    to.
     """
     offset, length = [0] * schedule.chunks, [0] * schedule.chunks
     for what, chunks, (start, stop), whole in parts:

@@ -206,8 +206,8 @@ class RanOn:
             self.backend.precede(self.event, current)
 
 
-# DDP's count of the ranks that still have data is kept by C++ up to the backward pass. It does not keep its object of
-# Python, without which it would wait forever.
+# DDP's count of the ranks that still have data is kept by C++ up to the backward pass. It does not keep its
+# object of Python, without which it would wait forever.
 _COUNTS: deque[GroupWork] = deque(maxlen=16)
 
 
@@ -215,7 +215,8 @@ _COUNTS: deque[GroupWork] = deque(maxlen=16)
 class GroupWork(dist.Work):
     """A call that is queued on a stream, or done.
 
-    Waiting makes the current stream wait for it, and not the host, unless `blocking` is set or there is a timeout.
+    Waiting makes the current stream wait for it, and not the host, unless `blocking` is set or there is a
+    timeout.
 
     results: what the call gives. queued: where it is queued; None if it is done. check: raises if the group
     has failed.
@@ -522,7 +523,8 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         if ids:
             device = torch.device("cuda", ids[0])
         if device is None:
-            # Which GPU is this rank's, its first call will say. What has been queued so far must end here all the same.
+            # Which GPU is this rank's, its first call will say. What has been queued so far must end here all
+            # the same.
             torch.cuda.synchronize()
             self.met += 1
             self.store.set(f"met/{self.met}/{self.place}", "here")

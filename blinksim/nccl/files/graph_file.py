@@ -37,15 +37,16 @@ _MICRO = 1e-6
 class Graph:
     """The channels of one algorithm family.
 
-    pattern: one of `families.Pattern`. nchannels: channels before NCCL doubles them; a file may list another number.
-    bw_intra, bw_inter: bytes/s that NCCL counts for a channel inside a node and between nodes.
+    pattern: one of `families.Pattern`. nchannels: channels before NCCL doubles them; a file may list another
+    number. bw_intra, bw_inter: bytes/s that NCCL counts for a channel inside a node and between nodes.
     type_intra, type_inter: the worst path between GPUs, and to a network port, one of `families.PATH_TYPES`.
     same_channels: True if all channels were searched as copies of the first. latency_inter: seconds.
-    cross_nic: 0 if a channel enters and leaves a node by the same port.
-    channels: for each channel the numbers (``dev``) of the node's GPUs in the order of the ring or chain; for NVLS the
-    head comes first. nets: for each channel the numbers of the ports by which it enters and leaves; empty on one node.
-    wider: how many times as much the links would let each of the first one, two, ... channels carry, all of these at
-    once; not in files. Where the network holds channels back, beside all that were found, as links inside have room.
+    cross_nic: 0 if a channel enters and leaves a node by the same port. channels: for each channel the
+    numbers (``dev``) of the node's GPUs in the order of the ring or chain; for NVLS the head comes first.
+    nets: for each channel the numbers of the ports by which it enters and leaves; empty on one node. wider:
+    how many times as much the links would let each of the first one, two, ... channels carry, all of these at
+    once; not in files. Where the network holds channels back, beside all that were found, as links inside
+    have room.
     """
 
     pattern: int
@@ -118,8 +119,8 @@ def read(path: str | Path) -> GraphFile:
 def read_text(text: str, path: str | Path) -> GraphFile:
     """The graphs of a file: what NCCL dumps (with empty graphs for what a machine does not have), or what people write.
 
-    ``dev="10"`` is GPU 16, as since NCCL 2.21. `path` stands in messages. Raises `FileError` with the line for
-    anything malformed.
+    ``dev="10"`` is GPU 16, as since NCCL 2.21. `path` stands in messages. Raises `FileError` with the line
+    for anything malformed.
     """
     root = safe_xml.parse(text, path, root="graphs", max_elements=65536)
     integer(path, root, "version", low=1, high=1)
@@ -185,8 +186,8 @@ def to_text(file: GraphFile) -> str:
 def check(file: GraphFile, gpus: Iterable[int], nodes: int = 1, *, most: int = PORTABLE_CHANNELS) -> None:
     """Raises `InputError` unless every channel of the ring and the tree graph is what NCCL needs.
 
-    That is: all of the node's GPUs once each, as many channels as the graph says, the same number of rings and trees,
-    at most `most`, and two network devices a channel exactly when there are several nodes.
+    That is: all of the node's GPUs once each, as many channels as the graph says, the same number of rings
+    and trees, at most `most`, and two network devices a channel exactly when there are several nodes.
     """
     wanted = sorted(gpus)
     graphs = [(FAMILY_NAMES[family], graph) for family in (RING, TREE) if (graph := file.graph(family)) is not None]
@@ -207,7 +208,8 @@ def check(file: GraphFile, gpus: Iterable[int], nodes: int = 1, *, most: int = P
 def log_lines(file: GraphFile, gpus: Iterable[int], copies: int = 1) -> list[str]:
     """What NCCL_DEBUG=INFO prints on rank 0 of one node when the file is in force.
 
-    gpus: NVML numbers in rank order. copies: 2 if NCCL may copy the channels, 1 if NCCL_MAX_NCHANNELS forbids it.
+    gpus: NVML numbers in rank order. copies: 2 if NCCL may copy the channels, 1 if NCCL_MAX_NCHANNELS forbids
+    it.
     """
     rank = {gpu: position for position, gpu in enumerate(gpus)}
     ring, tree = file.graph(RING), file.graph(TREE)

@@ -274,8 +274,8 @@ class Communicator:
 class LoadedGraph:
     """One graph in NCCL's memory after loading, mistakes of the file included.
 
-    That need not make sense, unlike a `blinksim.nccl.files.graph_file.Graph`: speeds may be zero, infinite or negative,
-    and GPUs missing, repeated or unknown.
+    That need not make sense, unlike a `blinksim.nccl.files.graph_file.Graph`: speeds may be zero, infinite or
+    negative, and GPUs missing, repeated or unknown.
 
     in_force: True if NCCL takes the graph instead of searching. elements: channel elements read.
     channels: GPU numbers of each channel (-1: a rank that no GPU has).
@@ -495,8 +495,9 @@ def _build(
             reason = "the file is loaded, but its rings are not rings through all ranks, so no communicator starts"
             return Judgement("ring_error", f"{reason}: {log}", f"ring building fails: {log}", graphs)
     for number, channel in enumerate(tree.channels[:both] if tree.in_force else ()):
-        # NCCL's own channels come after those of the file only where the search has more of them; those are not judged.
-        # In the last channel of nodes with one GPU each it looks for a second one; `Pattern.TREE` needs none.
+        # NCCL's own channels come after those of the file only where the search has more of them; those are
+        # not judged. In the last channel of nodes with one GPU each it looks for a second one; `Pattern.TREE`
+        # needs none.
         few = 1 if tree.pattern == Pattern.SPLIT_TREE else 2
         alone = len(comm.gpus) == 1 and tree.pattern != Pattern.TREE and number == both - 1 and comm.nodes > few
         if sorted(channel) != sorted(comm.gpus) or alone:

@@ -10,10 +10,10 @@ Files that omit parts are completed from the machine that they describe. Cloud p
 which NCCL finds the rest when it runs: some name PCIe devices only, by their class, and no GPUs; others list
 GPUs without their NVLinks, or adapters without their ports.
 
-Machines are written as such files, too. NCCL takes the file's word over what it detects, so a job on other GPUs
-chooses the rings and trees of the machine described, if the bus ids are those of the GPUs that it runs on. What
-a machine file leaves out (bus ids, CPU models, the PCIe tree) is invented; what came from a topology file is
-written back unchanged.
+Machines are written as such files, too. NCCL takes the file's word over what it detects, so a job on other
+GPUs chooses the rings and trees of the machine described, if the bus ids are those of the GPUs that it runs
+on. What a machine file leaves out (bus ids, CPU models, the PCIe tree) is invented; what came from a topology
+file is written back unchanged.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _GPU_LINKS = ("nvlink", "xgmi", "c2c")
 class Gaps:
     """What a topology file leaves out. root: its element <system>.
 
-    gpus, adapters: its PCIe devices of a GPU's or a network controller's class with nothing inside. listed: the
-    elements <pci> that hold a GPU. linked: some GPU lists a link to others.
+    gpus, adapters: its PCIe devices of a GPU's or a network controller's class with nothing inside. listed:
+    the elements <pci> that hold a GPU. linked: some GPU lists a link to others.
     """
 
     def __init__(self, root: Element) -> None:
@@ -213,15 +213,17 @@ def read(path: str | Path, rates: str = "nominal", like: Topology | None = None)
 def read_text(text: str, path: str | Path, rates: str = "nominal", like: Topology | None = None) -> Topology:
     """The machine that an NCCL topology file describes.
 
-    rates: ``nominal`` (data sheets) or ``nccl`` (what NCCL computes with), both from ``models/link_rates.yaml``.
-    `path` names the machine and stands in messages. like: has what the file leaves out (see `complete`).
+    rates: ``nominal`` (data sheets) or ``nccl`` (what NCCL computes with), both from
+    ``models/link_rates.yaml``. `path` names the machine and stands in messages. like: has what the file
+    leaves out (see `complete`).
 
-    Devices: ``gpu<dev>``, ``cpu<numaid>``, ``pcie<n>``, ``nic<n>``, ``net<dev>`` and ``nvswitch``, with bus ids and the
-    like as attributes. Link classes: nvlink, xgmi, pcie, local (no limit of its own: a virtual adapter), cpu, c2c, nic
-    (adapter to its network port); the ports' links out of the node (class net) are the topology's fabric, one
-    switch. Members are the GPUs with a `rank`, in rank order; one without was not in the job that wrote the file and
-    stays a device. If no GPU has a rank, all are members in order of `dev`. Several hosts in one file (multi-node
-    NVLink) become ``n0.gpu0`` …. `source` says what was assumed or passed over.
+    Devices: ``gpu<dev>``, ``cpu<numaid>``, ``pcie<n>``, ``nic<n>``, ``net<dev>`` and ``nvswitch``, with bus
+    ids and the like as attributes. Link classes: nvlink, xgmi, pcie, local (no limit of its own: a virtual
+    adapter), cpu, c2c, nic (adapter to its network port); the ports' links out of the node (class net) are
+    the topology's fabric, one switch. Members are the GPUs with a `rank`, in rank order; one without was not
+    in the job that wrote the file and stays a device. If no GPU has a rank, all are members in order of
+    `dev`. Several hosts in one file (multi-node NVLink) become ``n0.gpu0`` …. `source` says what was assumed
+    or passed over.
 
     Raises `FileError` with the line for anything malformed, and `InputError` for other rates.
     """
@@ -338,8 +340,8 @@ class _Builder:
         reach = tuple(kind for kind in ("pcie", UNLIMITED, "cpu", "c2c", "nic") if kind in present)
         fabric = None
         if self.nets and self.hosts == 1:
-            # One switch that joins the ports of all nodes; a slower port is held back by its link to the adapter. The
-            # latency is from node to node; on its way a message takes two of the fabric's links.
+            # One switch that joins the ports of all nodes; a slower port is held back by its link to the
+            # adapter. The latency is from node to node; on its way a message takes two of the fabric's links.
             floor, overhead = self.rates.timing["net"]
             ports, rates, latencies = zip(*self.nets, strict=True)
             latency = max(floor, *latencies) / 2
@@ -479,7 +481,8 @@ class _Builder:
         kind = word(self.path, entry, "tclass", _SWITCH if hidden else _GPU).lower()
         if kind.startswith(_GPU):
             if peer is None:
-                # The dump of a job on some of a machine's GPUs also lists the links to the others; they lead nowhere.
+                # The dump of a job on some of a machine's GPUs also lists the links to the others; they lead
+                # nowhere.
                 self.lost_lanes += lanes
                 return
             if peer is gpu:
@@ -555,11 +558,11 @@ class Written:
 def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> Written:
     """The topology file of one node.
 
-    bus_ids: of the GPUs in order of their number, such as ``0000:1b:00.0``; None for those of the machine, or made-up
-    ones. Links between GPUs that are not NVLinks are written as the nearest whole number of NVLinks.
+    bus_ids: of the GPUs in order of their number, such as ``0000:1b:00.0``; None for those of the machine, or
+    made-up ones. Links between GPUs that are not NVLinks are written as the nearest whole number of NVLinks.
 
-    Raises `InputError` for bus ids that are malformed, repeated or too few, and `InfeasibleError` for several nodes
-    or more elements than NCCL reads.
+    Raises `InputError` for bus ids that are malformed, repeated or too few, and `InfeasibleError` for several
+    nodes or more elements than NCCL reads.
     """
     if topology.nodes > 1:
         has = f"{topology.name} has {topology.nodes}"
@@ -598,8 +601,8 @@ def pcie_tree(topology: Topology, cpus: Sequence[str], local: Fraction) -> Mappi
             front.append(name)
             below[parent].append(name)
 
-    # What no path leads to from a CPU goes below the one that a link of another class joins to it, else the first one,
-    # with everything that it leads to. Switches come first, because GPUs hang below them.
+    # What no path leads to from a CPU goes below the one that a link of another class joins to it, else the
+    # first one, with everything that it leads to. Switches come first, because GPUs hang below them.
     own = {link.src: link.dst for link in topology.links if link.dst in seen}
     inside = [device for device in topology.devices if device.kind in _IN_TREE]
     unreached = deque(sorted(inside, key=lambda device: device.kind != "pcie"))
@@ -663,7 +666,8 @@ class _Writer:
         self.rates = link_rates.load("nccl" if topology.rates == "nccl" else "nominal")
         self.notes: dict[str, None] = {}
         gpus = [device for device in topology.devices if device.kind in GPU_KINDS]
-        # The number of each GPU: what it says, or what its name says; the position of each where that tells none apart.
+        # The number of each GPU: what it says, or what its name says; the position of each where that tells
+        # none apart.
         self.number = {gpu.name: position for position, gpu in enumerate(gpus)}
         with suppress(InfeasibleError):
             said = {gpu.name: number(gpu) for gpu in gpus}

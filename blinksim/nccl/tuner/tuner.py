@@ -183,8 +183,8 @@ class Tuner:
     def rows(self) -> tuple[Row, ...]:
         """Latency and bandwidth of everything that NCCL may choose.
 
-        What is not in the table NCCL does not use: CollNet (off by default), NVLS without multicast, LL128 over far
-        paths, PAT with several GPUs per node.
+        What is not in the table NCCL does not use: CollNet (off by default), NVLS without multicast, LL128
+        over far paths, PAT with several GPUs per node.
         """
         return tuple(
             Row(collective, algorithm, protocol, self.latency(collective, algorithm, number), bandwidth)
@@ -479,14 +479,14 @@ def predict(
 ) -> Prediction:
     """The channels that NCCL finds for `members` (default: the topology's), and its table of times.
 
-    The topology is a whole machine, not a selection: NCCL plans over NVLink, PCIe and CPUs, and never through GPUs
-    that are not members. Its figures are those of the rates ``nccl``; with other rates the answer is what NCCL would
-    do if it knew them.
+    The topology is a whole machine, not a selection: NCCL plans over NVLink, PCIe and CPUs, and never through
+    GPUs that are not members. Its figures are those of the rates ``nccl``; with other rates the answer is
+    what NCCL would do if it knew them.
 
-    nodes: how many nodes like this one there are, for a machine of one node with a fabric.
-    multicast: False forbids NVLS, as NCCL_NVLS_ENABLE=0 does, and so do switches that cannot reduce into readers, after
-    an edit or beside GPUs without sm.
-    graphs: channels given by a graph file, by family, instead of those of the search.
+    nodes: how many nodes like this one there are, for a machine of one node with a fabric. multicast: False
+    forbids NVLS, as NCCL_NVLS_ENABLE=0 does, and so do switches that cannot reduce into readers, after an
+    edit or beside GPUs without sm. graphs: channels given by a graph file, by family, instead of those of the
+    search.
 
     Raises `InputError` for unknown members, versions and families, `InfeasibleError` where NCCL does not run.
     """
@@ -510,7 +510,8 @@ def _predicted(
 ) -> Prediction:
     """edits: of the topology, which are no part of what makes topologies equal. given: graphs by family."""
     constants, systems = load(version), systems_of(topology, members, nodes)
-    # Edits may say what switches can do, and some reduce into readers no more; so do none beside GPUs without sm.
+    # Edits may say what switches can do, and some reduce into readers no more; so do none beside GPUs without
+    # sm.
     said = any(edit.endswith(IN_NETWORK) or " can=" in edit for edit in edits)
     said |= not any("sm" in device.attributes for device in topology.devices)
     taken_away = said and not all(device.reads for device in topology.devices if device.kind == SWITCH_KIND)
@@ -561,8 +562,8 @@ def job_of(systems: Sequence[System], ranks: int, constants: Constants, multicas
 def predict_with(*asked: Any, graph_file: str | Path | None = None, **how: Any) -> Prediction:
     """`predict` as asked, with the channels of a graph file where one is given.
 
-    Raises `FileError` if the file cannot be read, `InputError` if it has no channels, or lists other GPUs than the
-    members', as NCCL then fails.
+    Raises `FileError` if the file cannot be read, `InputError` if it has no channels, or lists other GPUs
+    than the members', as NCCL then fails.
     """
     given = graphs_in(read_graph_file(graph_file)) if graph_file is not None else {}
     if graph_file is not None and not given:

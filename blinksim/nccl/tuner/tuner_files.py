@@ -110,8 +110,9 @@ def rules_of(
 ) -> tuple[TuningRule, ...]:
     """The fewest rules that give every size the choice of its cell, or one that is as good.
 
-    cells: ascending sizes, each with its choice (None: no rule) and all that lose nothing there, itself among them.
-    A range ends half way between two sizes, by their ratio; the first begins at 0 and the last never ends.
+    cells: ascending sizes, each with its choice (None: no rule) and all that lose nothing there, itself among
+    them. A range ends half way between two sizes, by their ratio; the first begins at 0 and the last never
+    ends.
     """
     rules, start = list[TuningRule](), 0
     while start < len(cells):
@@ -146,8 +147,8 @@ def export(
 ) -> Exported:
     """The rules as one file of a dialect, with the variables that put it in force.
 
-    head: lines of comment. least_channels: NCCL_MIN_NCHANNELS that the rules need. Raises `InputError` for an unknown
-    dialect.
+    head: lines of comment. least_channels: NCCL_MIN_NCHANNELS that the rules need. Raises `InputError` for an
+    unknown dialect.
     """
     one_of("dialect of tuner files", dialect, get_args(DialectName))
     if dialect == "ncclx":
