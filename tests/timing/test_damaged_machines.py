@@ -7,12 +7,14 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
+from library_times import taken
 
 import blinksim as bs
 from blinksim.answers.project import answer
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.timing.library_model import Library
+from blinksim.timing.nccl_model import weakest
 
 # What NCCL's algorithms run on, and what the terms of the others call that.
 RUN_ON = {"ring": "ring", "tree": "chain", "nvls": "NVLS channel", "nvls_tree": "NVLS channel"}
@@ -79,7 +81,7 @@ def test_a_slow_adapter_costs_as_much_on_few_nodes_as_on_many(left: float) -> No
         only = [f"without n{node}.{nic}" for node in range(nodes) for nic in others]
         gpus, slow = [4 * node + 2 for node in range(nodes)], f"degrade n0.nic2-fabric bandwidth={25 * left:g}GB/s"
         asked = (bs.Question.of("perlmutter", nodes=nodes, members=gpus, edits=[*only, *edit]) for edit in ((), [slow]))
-        healthy, damaged = (answer(one, Collective("allreduce"), [2**28])[0] for one in asked)
+        healthy, damaged = (taken(one, "allreduce", [2**28])[0] for one in asked)
         assert (healthy.details["choice"], damaged.details["choice"]) == ("ring Simple", "ring Simple")
         lost.append(damaged.time_s / healthy.time_s)
     assert max(lost) / min(lost) < 1.01
@@ -93,7 +95,7 @@ def test_the_job_waits_for_a_slow_port(machine: str, port: str) -> None:
     left = [float(rate * share) / 1e9 for share in (1, Fraction(1, 2), Fraction(1, 8))]
     edits = [f"degrade {port} bandwidth={one:g}GB/s" for one in left]
     asked = [bs.Question.of(machine, nodes=4, edits=edit) for edit in edits]
-    sound, half, eighth = (answer(one, Collective("allreduce"), [2**32])[0].time_s for one in asked)
+    sound, half, eighth = (taken(one, "allreduce", [2**32])[0].time_s for one in asked)
     assert 1.6 * sound < half <= 2 * sound
     assert 6.4 * sound < eighth <= 8 * sound
 
@@ -119,7 +121,7 @@ def test_a_slightly_slow_port_costs_slightly_more() -> None:
     """Also where routes are shared out among equal ports, of which it is none any more."""
     edits = [[], ["degrade n1.efa0-fabric bandwidth=24GB/s"], ["degrade n1.efa0-fabric bandwidth=5GB/s"]]
     asked = (bs.Question.of("p5en", nodes=2, edits=edit) for edit in edits)
-    sound, slow, slower = (answer(one, Collective("alltoall"), [2**29])[0].time_s for one in asked)
+    sound, slow, slower = (taken(one, "alltoall", [2**29])[0].time_s for one in asked)
     assert sound <= slow <= 25 / 24 * sound * (1 + 1e-9)
     assert slow <= slower <= 5 * sound
 
@@ -198,9 +200,9 @@ def test_a_time_before_by_other_data_says_so(edit: str, other: bool, capsys: pyt
 @pytest.mark.parametrize("lanes", [17, 16, 15, 12, 9, 8])
 def test_a_gpu_with_fewer_lanes_takes_as_many_times_longer(lanes: int) -> None:
     """All GPUs send and receive alike through a switch that adds, whichever bandwidth NCCL plans its channels with."""
-    size, allreduce = 2**33, Collective("allreduce")
     question = bs.Question("hgx-h100", edits=(f"degrade gpu3-nvswitch lanes={lanes}",))
-    [healthy], [damaged] = (answer(replace(question, edits=edits), allreduce, [size]) for edits in ((), question.edits))
+    asked = replace(question, edits=()), question
+    [healthy], [damaged] = (taken(one, "allreduce", [2**33]) for one in asked)
     assert damaged.details["choice"] == "nvls Simple"
     assert damaged.time_s / healthy.time_s == pytest.approx(18 / lanes, rel=0.02)
 
@@ -220,11 +222,12 @@ def test_half_of_a_link_is_the_same_by_lanes_and_by_nominal_bandwidth(
     machine: str, nodes: int, link: str, lanes: int, lane: int
 ) -> None:
     edits = f"degrade {link} lanes={lanes // 2}", f"degrade {link} bandwidth={lane / 2}GB/s"
-    size, allreduce = 2**28, Collective("allreduce")
-    fewer, slower = (answer(bs.Question(machine, nodes=nodes, edits=(edit,)), allreduce, [size])[0] for edit in edits)
-    assert (slower.time_s, slower.low_s, slower.high_s) == (fewer.time_s, fewer.low_s, fewer.high_s)
+    questions = [bs.Question(machine, nodes=nodes, edits=(edit,)) for edit in edits]
+    fewer, slower = (taken(one, "allreduce", [2**28])[0] for one in questions)
+    assert slower.time_s == fewer.time_s
+    assert all(slower.details[f"interval_{end}_s"] == fewer.details[f"interval_{end}_s"] for end in ("low", "high"))
     assert slower.terms == fewer.terms
-    assert slower.weakest == fewer.weakest
+    assert len({weakest(Library().at(one)[1]) for one in questions}) == 1
     for table in ("nominal", "nccl", "measured"):
         try:
             links = [bs.load(machine, nodes, table, edit).links for edit in edits]
@@ -243,7 +246,7 @@ def test_slower_links_are_never_quicker(machine: str, nodes: int, kind: str, lan
     """Edits speak of nominal bandwidth; that of today changes nothing, and less of it takes no less time."""
     edits = [(), *((f"replace {kind} bandwidth={share * lane}GB/s",) for share in (1, 0.98, 0.9, 0.75, 0.5, 0.25))]
     questions = [bs.Question(machine, nodes=nodes, edits=edit) for edit in edits]
-    times = [answer(question, Collective("allreduce"), [size])[0].time_s for question in questions]
+    times = [taken(question, "allreduce", [size])[0].time_s for question in questions]
     assert times[1] == pytest.approx(times[0])
     assert all(richer <= poorer * (1 + 1e-9) for richer, poorer in pairwise(times)), times
 
@@ -262,7 +265,7 @@ def test_slow_ports_of_a_node_cost_what_they_lose(
     for share in shares:
         edits = tuple(f"degrade n0.{port}{i}-fabric bandwidth={share * lane}GB/s" for i in range(4))
         question = bs.Question(machine, nodes=nodes, edits=edits)
-        times.append(answer(question, Collective(collective), [2**28])[0].time_s)
+        times.append(taken(question, collective, [2**28])[0].time_s)
     assert all(richer <= poorer * (1 + 1e-9) for richer, poorer in pairwise(times)), times
     assert all(time <= times[0] / share * 1.12 for share, time in zip(shares, times, strict=True)), times
 
@@ -275,7 +278,7 @@ def test_a_node_without_an_adapter_carries_what_the_others_do() -> None:
     found = {}
     for edit in ("", "without n0.nic0", "without nic0"):
         question = bs.Question("hgx-h100", nodes=4, edits=(edit,) if edit else ())
-        found[edit] = answer(question, Collective("allreduce"), [2**33])[0]
+        found[edit] = taken(question, "allreduce", [2**33])[0]
     expected = {edit: one.details["nccl_expects_s"] for edit, one in found.items()}
     assert expected["without n0.nic0"] == expected["without nic0"]
     ring = expected["without nic0"]["ring Simple"] / expected[""]["ring Simple"]
@@ -290,11 +293,13 @@ def test_a_node_without_an_adapter_carries_what_the_others_do() -> None:
 
 @pytest.mark.parametrize(("machine", "nodes"), [("hgx-h100", 1), ("hgx-h100", 2), ("gb200-nvl72", 1), ("p5en", 8)])
 def test_switches_that_do_not_add_are_the_same_by_edit_and_by_setting(machine: str, nodes: int) -> None:
-    question, allreduce = bs.Question(machine, nodes=nodes), Collective("allreduce")
-    [by_setting] = answer(question, allreduce, [2**30], library=Library(multicast=False))
+    question = bs.Question(machine, nodes=nodes)
+    [by_setting] = taken(question, "allreduce", [2**30], Library(multicast=False))
     for edit in ("without in-network", "nvswitch can=forward"):
-        [by_edit] = answer(replace(question, edits=(edit,)), allreduce, [2**30])
-        ends = [(one.time_s, one.low_s, one.high_s) for one in (by_edit, by_setting)]
+        [by_edit] = taken(replace(question, edits=(edit,)), "allreduce", [2**30])
+        ends = [
+            (one.time_s, one.details["interval_low_s"], one.details["interval_high_s"]) for one in (by_edit, by_setting)
+        ]
         assert ends[0] == pytest.approx(ends[1])
 
 
@@ -390,8 +395,8 @@ def test_a_library_without_a_model_waits_for_a_slow_port() -> None:
     """Chains and trees send a node's bytes over all of its ports: at 0.1 of 25 GB/s an eighth of them take seconds."""
     ports = [("n3", 12.5), ("n3", 0.1), ("n0", 0.1)]
     edits = [(), *((f"degrade {node}.nic2-fabric bandwidth={rate}GB/s",) for node, rate in ports)]
-    parts = [bs.load("aurora", nodes=16, edits=edit) for edit in edits]
-    times = [bs.project(part, "allreduce", "2GB").time_s for part in parts]
+    questions = [bs.Question("aurora", nodes=16, edits=edit) for edit in edits]
+    times = [taken(question, "allreduce", [2 * 10**9])[0].time_s for question in questions]
     assert times[0] < times[1] < 1.25 * times[0]
     # Which node it is does not matter.
     assert times[2] == pytest.approx(times[3])
