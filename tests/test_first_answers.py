@@ -24,8 +24,12 @@ LONG = {
     ("dragonfly, 72 GPUs", "1GiB"),
     ("2 DGX A100", "1MiB"),
 }
+# Those of the most sends, of sorts that others here are of.
+MOST = {("2 HGX H100 on eight rails", "1MiB"), ("2 p5.48xlarge, each EFA drawn", "1GiB")}
 SLOW = [
-    pytest.param(case, marks=pytest.mark.slow) for case in CASES if case.slow and (case.label, case.size) not in LONG
+    pytest.param(case, marks=[pytest.mark.slow, *[pytest.mark.alike] * ((case.label, case.size) in MOST)])
+    for case in CASES
+    if case.slow and (case.label, case.size) not in LONG
 ]
 PRINTED = [
     [cell.strip() for cell in line.strip("|").split(" | ")]

@@ -5,25 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
-from left_out import sample_of, without
 from nccl_tests_logs import Point, as_json, text
 
 import blinksim as bs
-from blinksim.answers.measurements.public import grouped, with_places
 from blinksim.cli.main import run
-from blinksim.collective import Collective
-from blinksim.graphs import connectivity
 from blinksim.timing.library_model import Library
-from blinksim.timing.measured import public_tables
-from blinksim.timing.measured.public_tables import Cell, band_of
-from validate.recipes.usable_rates import asked
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "nccl_tests"
 HEALTHY, SLOW = str(LOGS / "h200x8-allreduce.txt"), str(LOGS / "dgx1v-without-nvlink.txt")
@@ -43,43 +34,6 @@ def test_the_figures_are_those_of_project(machine: str, nodes: int) -> None:
         for key, time_s in (("expected", one.time_s), ("floor", one.high_s), ("ceiling", one.least.time_s)):
             assert row[f"{key}_busbw_GBps"] == pytest.approx(row["size_bytes"] * factor / time_s / 1e9)
         assert row["floor_busbw_GBps"] <= row["expected_busbw_GBps"] <= row["ceiling_busbw_GBps"]
-
-
-@cache
-def _floors(kept: str) -> list[tuple[str, Cell, bool]]:
-    """Every published cell that no constant was fitted to, and whether it is below its floor.
-
-    kept: what stays known, of `LEFT_OUT`.
-    """
-    floors = []
-    for machine in public_tables.machines():
-        cells = [one for one in with_places(public_tables.cells(machine)) if "forced" not in one[0].set.algorithm]
-        jobs = connectivity.grouped((asked(machine, one[0]), one) for one in cells)
-        for (question, adds, launched), alike in jobs.items():
-            model = Library(multicast=adds, set_up=launched).at(question)[0]
-            # Copies share what is known by now.
-            _ = model.prediction
-            for cell in (cell for cell, fitted in alike if not fitted):
-                takes = without(model, kept, cell)
-                [found] = takes.times(takes.machine, Collective(cell.collective), [cell.size])
-                floor = cell.busbw * cell.time_s / found.details["interval_high_s"]
-                floors.append((machine, cell, cell.busbw < 0.999 * floor))
-    return floors
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kept", ["other sets", "other jobs"])
-def test_floors_alarm_no_more_often_than_stated(kept: str) -> None:
-    """1 in 10 is stated; of all and of every band of sizes, and of a machine as far as a sample of its runs says."""
-    found = _floors(kept)
-    assert len(found) > 2000
-    of_all = [alarm for _, _, alarm in found]
-    assert np.mean(of_all) <= 0.1
-    for _, alike in grouped(found, lambda one: band_of(one[1].size)):
-        assert np.mean([alarm for _, _, alarm in alike]) <= 0.1
-    for machine, alike in grouped(found, lambda one: one[0]):
-        samples = {sample_of(cell) for _, cell, _ in alike}
-        assert np.mean([alarm for _, _, alarm in alike]) <= 0.1 + 3 * (0.09 / len(samples)) ** 0.5, machine
 
 
 def ask(capsys: pytest.CaptureFixture[str], line: str, status: int = 0) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from machine_sorts import of_each_sort
 
 import blinksim as bs
 from blinksim.answers.measurements.public import question_of
@@ -136,7 +137,10 @@ def test_a_broadcast_takes_no_more_than_an_allreduce(machine: str, nodes: int, c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "machine"), list(enumerate(sorted(bs.catalogue()))))
+@pytest.mark.parametrize(
+    ("number", "machine"),
+    [of_each_sort(number, name, machine=name) for number, name in enumerate(sorted(bs.catalogue()))],
+)
 def test_no_machine_of_the_catalogue_contradicts_itself(number: int, machine: str) -> None:
     """Every machine on 1 to 64 nodes, each with another collective; what NCCL's model says of all that NCCL has."""
     node = bs.load(machine)

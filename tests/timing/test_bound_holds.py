@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings, strategies as st
+from machine_sorts import LIKE_OTHERS
 
 import blinksim as bs
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES
@@ -31,12 +32,6 @@ SHAPES = [
     "fattree:4x4@300GB/s,50GB/s,2:1",
     "dragonfly:3x2x2",
 ]
-# One machine of each sort: those left out differ from one of these in rates and adapters only.
-LIKE_OTHERS = {
-    "a3-highgpu-8g", "a3-megagpu-8g", "a3-ultragpu-8g", "bm.gpu.h100.8", "bm.gpu4.8", "gaudi2", "gb300-nvl72",
-    "hgx-b300", "hgx-h20", "hgx-h800", "jupiter", "leonardo", "mi325x", "mi355x", "nd-h100-v5", "nd-h200-v5",
-    "p3dn.24xlarge", "p5en.48xlarge", "p6-b200.48xlarge", "p6-b300.48xlarge", "perlmutter", "rtx-pro-6000-pcie",
-}  # fmt: skip
 EVERY = [*(name for name in machine_names.names() if name not in LIKE_OTHERS), *SHAPES, *FILES]
 COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 # Bytes so large that latencies count for nothing.
