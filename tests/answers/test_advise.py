@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from library_times import taken
 
 import blinksim as bs
 from blinksim.answers.advise import SIZE, WORTH, Advice, advise
@@ -396,7 +397,7 @@ def test_an_adapter_that_nccl_waits_for_is_to_be_left_out(
     question = Question(machine, nodes=nodes, edits=(slow,))
     found, [without] = (
         advise(question, size=2**30),
-        answer(replace(question, edits=(f"without {adapter}",)), Collective("allreduce"), [2**30]),
+        taken(replace(question, edits=(f"without {adapter}",)), "allreduce", [2**30]),
     )
     spared = found.answer.meanwhile
     assert spared is not None

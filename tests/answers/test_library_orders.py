@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import pytest
+from library_times import taken
 from machine_sorts import of_each_sort
 
 import blinksim as bs
@@ -79,13 +80,10 @@ def test_no_answer_of_the_catalogue_contradicts_another(machine: str) -> None:
 )
 def test_fewer_links_take_no_less(machine: str, nodes: int, edit: str) -> None:
     """And an edited machine keeps what was measured of it: without a tile of Aurora, 9 % more."""
-    whole = bs.load(machine, nodes=nodes)
-    for size in (2**18, 2**24, 2**30):
-        [before] = Library().times(whole, Collective("allreduce"), [size])
-        model, poorer = Library().at(bs.Question(machine, nodes=nodes, edits=(edit,)))
-        [after] = model.times(poorer, Collective("allreduce"), [size])
+    asked = [bs.Question(machine, nodes=nodes, edits=edits) for edits in ((), (edit,))]
+    for before, after in zip(*(taken(one, "allreduce", [2**18, 2**24, 2**30]) for one in asked), strict=True):
         # Without a tile the job has a GPU less, and fewer steps.
-        if "card0" not in edit or size == 2**30:
+        if "card0" not in edit or before.size == 2**30:
             assert after.time_s >= before.time_s * (1 - 1e-9)
             assert "card0" not in edit or after.time_s <= 1.15 * before.time_s
 
