@@ -43,7 +43,7 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule:
     own, around = topology.member_places, set[tuple[int, int]]()
     # To look for symmetries of large clusters takes long.
     group = commuting_group(topology) if len(topology.devices) == topology.ranks else None
-    if group is not None and group.size == topology.ranks and len(group.orders) > 1:
+    if group is not None and group.regular and len(group.orders) > 1:
         for onward in group.generators:
             there = zip(own.tolist(), onward[own].tolist(), strict=True)
             around |= {pair for a, b in there for pair in ((a, b), (b, a))}

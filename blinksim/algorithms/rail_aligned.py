@@ -23,6 +23,7 @@ from blinksim.packing.rails import Pieces
 from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
+from blinksim.topology.symmetry import commuting_group
 
 ENTRY = Algorithm(
     ("alltoall",),
@@ -66,16 +67,20 @@ def symmetric(topology: Topology, collective: Collective) -> SymmetricSchedule |
         return None
     # Over the receiver's place, in equal parts over its ports: what `build` does there.
     nodes, local = rails.ranks.shape
-    count = rails.exit.shape[2]
-    grid = np.indices((local, nodes, local, count)).reshape(4, -1)
+    count, whole = rails.exit.shape[2], commuting_group(topology)
+    # What one rank sends stands for all where symmetries take it to each. Between switches who waits for whom depends
+    # on the order of what several ranks send.
+    one = whole is not None and whole.regular and not rails.trunks
+    group, senders = (whole, 1) if whole and one else (rails.group, local)
+    grid = np.indices((senders, nodes, local, count)).reshape(4, -1)
     i, b, j, port = grid[:, grid[1] > 0]
     ones, first = np.ones(len(i), dtype=np.int64), np.zeros(len(i), dtype=np.int64)
-    own, there = np.indices((local, local)).reshape(2, -1)
-    none, whole = np.zeros_like(own), np.full_like(own, count)
-    inside = none, own, there, none, none, there, whole
+    own, there = np.indices((senders, local)).reshape(2, -1)
+    none, every = np.zeros_like(own), np.full_like(own, count)
+    inside = none, own, there, none, none, there, every
     pieces = Pieces(*map(np.concatenate, zip((first, i, j, port, b, j, ones), inside, strict=True)))
     base = of_pieces(collective, rails, pieces, rails.topology.ranks * count, "rail_aligned")
-    return SymmetricSchedule(base, rails.group)
+    return SymmetricSchedule(base, group)
 
 
 def exchange(topology: Topology, collective: Collective) -> Schedule | None:

@@ -373,14 +373,14 @@ def symmetric_rails(topology: Topology) -> SymmetricRails | None:
     group = node_automorphisms(topology) if topology.nodes > 1 else None
     if group is None:
         return None
-    members = np.array([topology.index[name] for name in topology.members], dtype=np.int64)
-    node = topology.device_nodes
+    members, node = topology.member_places, topology.device_nodes
     first = members[node[members] == node[members[0]]]
-    if group.size * len(first) != len(members):
-        return None
     elements = np.indices(group.orders).reshape(len(group.orders), -1).T
-    device = np.stack([group.along(elements, np.full(group.size, member)) for member in first.tolist()], axis=1)
-    if len(distinct(node[device[:, 0]])) != group.size:
+    count = len(elements)
+    if count * len(first) != len(members):
+        return None
+    device = np.stack([group.along(elements, np.full(count, member)) for member in first.tolist()], axis=1)
+    if len(distinct(node[device[:, 0]])) != count:
         return None
     routes = None
     with suppress(InfeasibleError):

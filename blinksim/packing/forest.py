@@ -44,7 +44,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import pairwise
-from math import gcd, lcm
+from math import gcd, lcm, prod
 from random import Random
 from typing import TypeVar
 
@@ -309,7 +309,7 @@ def regular_group(topology: Topology) -> Ints | None:
     """The elements of a regular group of symmetries, row v the one that takes device 0 to v; None if none is found."""
     count = len(topology.devices)
     group = commuting_group(topology) if count <= _MOST_VERTICES else None
-    if group is None or group.size != count:
+    if group is None or prod(group.orders) != count:
         return None
     exponents = group.place - group.place[0]
     return np.stack([group.along(exponents, np.full(count, vertex)) for vertex in range(count)], axis=1)

@@ -524,9 +524,10 @@ class CommutingGroup(Group):
         return orbit_labels(len(self.first), self.generators)
 
     @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.orders)
+    def regular(self) -> bool:
+        """True if one element each takes a member to all members."""
+        members = self.topology.member_places
+        return prod(self.orders) == len(members) and bool(self.moves[members].all())
 
     def along(self, elements: Ints, things: Ints, *, links: bool = False) -> Ints:
         """Images of devices or links (M) under elements (M, G)."""
@@ -592,7 +593,7 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
     orders = {number: order(one) for number, one in enumerate(candidates) if moved[number]}
     best = CommutingGroup.of(topology, ())
     for number in sorted(orders, key=lambda number: (moved[number] < len(members), -orders[number], -moved[number])):
-        if best.size == len(members) and bool(best.moves[members].all()):
+        if best.regular:
             break  # they take any member to any other by one element each: nothing else commutes with all
         one, before = candidates[number], best.generators
         own = known.image(one)

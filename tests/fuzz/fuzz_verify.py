@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import product
-from math import gcd
+from math import gcd, prod
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +142,11 @@ def averaged(full: Schedule, group: CommutingGroup) -> Plain:
     """All images of a schedule, each with its part of the shares: right, if the schedule is."""
     # The same schedule may have been made before, on an equal machine.
     times = SymmetricSchedule(full, CommutingGroup.of(full.topology, group.generators)).times
-    share = full.share_num * (group.size // times)
+    share = full.share_num * (prod(group.orders) // times)
     plain = {
         "format": "blinksim-schedule", "version": 2, "algorithm": full.algorithm, "form": full.form,
         "collective": {"name": full.collective.name}, "machine": columns_of(full.topology),
-        "share_den": full.share_den * group.size, "bound": {},
+        "share_den": full.share_den * prod(group.orders), "bound": {},
         **{name: getattr(full, name).astype(np.int64) for name in ARRAYS}, "share_num": share.astype(np.int64),
         "generators": list(group.generators),
     }  # fmt: skip

@@ -476,7 +476,7 @@ def alike_devices(topology: Topology) -> tuple[CommutingGroup, list[int]] | None
     if count != topology.ranks or not single or any(device.capacity is not None for device in topology.devices):
         return None
     pairs, group = pairs_of_links(topology), commuting_group(topology)
-    return None if pairs is None or group is None or group.size != count else (group, pairs)
+    return None if pairs is None or group is None or not group.regular else (group, pairs)
 
 
 def symmetric_device_trees(topology: Topology, collective: Collective, aim: Fraction) -> SymmetricSchedule | None:
@@ -486,7 +486,7 @@ def symmetric_device_trees(topology: Topology, collective: Collective, aim: Frac
         return None
     plan = Plan(topology, collective, "packed", "forest")
     plan.add_trees(trees)
-    return weighed(plan.finish(rounded=True), group, [group.size] * len(trees))
+    return weighed(plan.finish(rounded=True), group, [topology.ranks] * len(trees))
 
 
 def device_trees(topology: Topology, collective: Collective, aim: Fraction, *, images: bool = False) -> list[Tree]:
