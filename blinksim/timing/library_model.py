@@ -403,7 +403,9 @@ class Library(TimingModel):
         return found
 
     def _less(self, found: Projection, asked: float) -> Iterator[tuple[Projection, str]]:
-        """What takes no longer than a time: fewer bytes, and those on fewer nodes if nobody published it.
+        """What takes no longer than a time: fewer bytes, and if nobody published it, other GPUs and fewer nodes.
+
+        Such GPUs of a node were measured, and their links carry no less.
 
         asked: seconds of more bytes, of which fewer nodes are asked.
         """
@@ -413,6 +415,8 @@ class Library(TimingModel):
         if fewer := [s for one in (self, *near) for s in (power, *one._known(collective)) if s < size]:
             yield self._risen(collective, max(fewer), max(asked, found.time_s)), "with fewer bytes"
         guessed = found.details["basis"] not in _PUBLISHED and collective.traffic is None
+        for other in self._linked_as_well(collective) if guessed else ():
+            yield other._taken(collective, size), f"on {other.question.members}"
         if self._name and self.nodes > 1 and guessed and not asked:
             half = 2 ** ((self.nodes - 1).bit_length() - 1)
             beside = self._beside(half, each)
@@ -734,11 +738,7 @@ class Library(TimingModel):
         LL, and of the bytes at the rate that nothing exceeds where switches forward: it grows with what links
         carry less, and not with what is searched for.
         """
-        part = self.bounded(collective)[0]
-        if part.relays:
-            # No library sends through GPUs without a rank, but where only these connect the others.
-            with suppress(InfeasibleError):
-                part = replace(self.question, relays=NONE, relays_reduce=False, collective=collective).part()
+        part = self._sent_on(collective)
         sent, model = sent_by(part, collective), schedule_model("alpha-beta")
         if names := tuple(sent) if names is None else names:
             ways = ((name, where) for name in names for where in sent.get(name, (part,)))
@@ -755,6 +755,29 @@ class Library(TimingModel):
         held = {"busy_by_class": dict.fromkeys(ports, busy)}
         asked = of_part(part, 1, collective=collective, size=size, model=MODEL, algorithm="chains and trees")
         return Projection(**asked, terms=terms, bottleneck=terms[1].name, details=held)
+
+    def _sent_on(self, collective: Collective) -> Topology:
+        """The part whose links it sends on: without relays, as no library spreads its bytes over GPUs without a rank.
+
+        Where only these connect the others, the hardware sends through one of them.
+        """
+        part = self.bounded(collective)[0]
+        by_one = list[Topology]()
+        for relay in (NONE, *part.relays) if part.relays else ():
+            with suppress(InfeasibleError):
+                asks = replace(self.question, relays=relay, relays_reduce=False, collective=collective)
+                by_one.append(asks.part())
+                if relay == NONE:
+                    break
+        return max(by_one, key=lambda one: ceiling_of(one, collective).rate, default=part)
+
+    def _linked_as_well(self, collective: Collective) -> list[Library]:
+        """The models of other GPUs of a node that times were published of, whose links carry no less."""
+        cells = self._of_this_job(self._published_of(self._name), True) if self.nodes == 1 else ()
+        named = filter(None, dict.fromkeys(one.set.members for one in cells))
+        told = [self.at(Question(self._name, members=members))[0] for members in named]
+        least = ceiling_of(self._sent_on(collective), collective).rate if told else 0
+        return [one for one in told if one.bounded(collective)[2].rate >= least]
 
     def _published_of(self, name: str, aside: bool = False) -> Sequence[Cell]:
         """Published cells by libraries that chose for themselves, or those that are `aside`.

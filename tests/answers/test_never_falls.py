@@ -258,3 +258,17 @@ def test_between_two_runs_the_rate_lies_between_theirs(machine: str) -> None:
     assert 1.75 / each[0] == pytest.approx(704e9, rel=1e-3)
     assert 1.75 / each[4] == pytest.approx(838e9, rel=1e-3)
     assert all(more <= less * (1 + 1e-9) for less, more in pairwise(each))
+
+
+@pytest.mark.parametrize(
+    ("machine", "linked", "apart"),
+    [("aurora", "card0.t0,card1.t0", "card0.t0,card1.t1"), ("mi250", "gpu0,gpu4", "gpu0,gpu5")],
+)
+@pytest.mark.parametrize("size", [2**12, 2**20, 10**9])
+def test_gpus_without_a_link_are_no_quicker_than_linked_ones(machine: str, linked: str, apart: str, size: int) -> None:
+    """No library spreads its bytes over idle GPUs, and of no pair on equal links is it known to be quicker."""
+    times = [
+        Library().at(question)[0].times(question.part(), Collective("allreduce"), [size])[0]
+        for question in (bs.Question(machine, members=linked), bs.Question(machine, members=apart, relays="idle"))
+    ]
+    assert times[0].time_s <= times[1].time_s * (1 + 1e-9)
