@@ -748,8 +748,9 @@ class Library(TimingModel):
         inside, across = (rounds * known.hop_latency[over]["tree"][0] for over in ("nvlink", "net"))
         steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
         start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")
-        terms = start, Term("bytes sent", size / float(ceiling_of(part, collective).rate), "links")
-        # The bytes pass the ports of all nodes.
+        # The bytes pass the ports of all nodes, and all wait for the one that sends the least.
+        even = (evened(part) if part.nodes > 1 else None) or part
+        terms = start, Term("bytes sent", size / float(ceiling_of(even, collective).rate), "links")
         node, busy = part.device_nodes, terms[1].time_s / (start.time_s + terms[1].time_s)
         ports = map(attrgetter("kind"), compress(part.links, node[part.ends[0]] != node[part.ends[1]]))
         held = {"busy_by_class": dict.fromkeys(ports, busy)}

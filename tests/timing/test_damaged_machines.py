@@ -117,6 +117,15 @@ def test_an_adapter_lost_on_one_node_costs_no_more_than_on_all(machine: str, nic
         assert richer.could.best.time_s <= poorer.could.best.time_s * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("machine", "nic"), [("aurora", "nic0"), ("mi300x", "nic0"), ("frontier", "nic0")])
+def test_a_library_without_a_model_waits_for_the_node_that_lost_an_adapter(machine: str, nic: str) -> None:
+    """Trees could leave that node the fewest bytes: no library is known to build them."""
+    edits = (f"without n3.{nic}", f"without {nic}")
+    asked = (bs.Question(machine, nodes=8, edits=(edit,)) for edit in edits)
+    one, every = (Library().at(one)[0].times(one.part(), Collective("allreduce"), [10**9])[0] for one in asked)
+    assert one.time_s == pytest.approx(every.time_s, rel=1e-9)
+
+
 def test_a_slightly_slow_port_costs_slightly_more() -> None:
     """Also where routes are shared out among equal ports, of which it is none any more."""
     edits = [[], ["degrade n1.efa0-fabric bandwidth=24GB/s"], ["degrade n1.efa0-fabric bandwidth=5GB/s"]]
