@@ -321,11 +321,10 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
             raise InputError(f"--price {text}: write it like --price p5=55.04") from None
     questions = []
     for name in map(str.strip, options.machine.split(",")):
-        several = re.match(r"([0-9]{1,9})x", name)
-        question = question_of(name.removeprefix(several[0] if several else ""), options.where)
+        one = question_of(name, type(options.where)(vars(options.where) | {"nodes": 1}))
         # A name that nobody knows is said before the others have taken their time.
-        question.node()
-        questions.append(replace(question, nodes=int(several[1])) if several else question)
+        one.node()
+        questions.append(replace(one, nodes=options.where.nodes) if one.machine == name else one)
     if options.where.nodes > 1 and all(question.nodes != options.where.nodes for question in questions):
         raise InputError("--nodes is for machines without a number before their name (8xp5); leave one out")
     with Working(f"predicting {options.machine}"):

@@ -215,7 +215,7 @@ def parse(text: str, path: str | Path) -> SmiTable:
         sold = [gpu for gpu in table.gpus if counts or named(table.model(gpu))]
         most = {known[1] for gpu in sold if (known := table.known(gpu))}
         if not table.labels or (sold and (len(most) != 1 or counts - most or min(most) < _SWITCHED)):
-            more = ", and NVLinks alone do not say which GPUs they join" * bool(sold)
+            more = ", and NVLinks alone do not say which GPUs they join" * bool(sold) + "; add what it prints"
             raise FileError(path, f"holds no table of `nvidia-smi topo -m`: no line begins with GPU0{more}")
         table.cells |= {pair: f"NV{max(most)}" for pair in permutations(sold, 2)}
         return table
