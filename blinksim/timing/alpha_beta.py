@@ -315,10 +315,20 @@ def _paced(
 
     @cache
     def time(pieces: int) -> float:
-        """Seconds until the last piece of the last step has arrived, in bursts or in turns."""
+        """Seconds until the last piece of the last step has arrived, in bursts or in turns.
+
+        In turns, the piece behind the first one follows it through every step; further ones keep a resource busy
+        while the first one crosses others between two steps here.
+        """
         busy, starts = held
-        turns = sum(times * step.first(pieces) for step, times in runs)
-        return min(bursts(pieces), turns + (pieces - 1) * float((busy / pieces + starts).max()))
+        passed, between, ended = 0.0, np.zeros(len(kinds)), np.full(len(kinds), np.inf)
+        for step, times in runs:
+            between[step.resource] += np.maximum(passed - ended[step.resource], 0.0)
+            passed += times * step.first(pieces)
+            ended[step.resource] = passed
+        turn = busy / pieces + starts
+        later = min(pieces - 1, 1) * turn + np.maximum((pieces - 2) * turn - between, 0.0)
+        return min(bursts(pieces), passed + float(later.max()))
 
     def bursts(pieces: int) -> float:
         free = np.zeros(len(kinds))

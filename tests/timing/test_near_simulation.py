@@ -61,6 +61,7 @@ def test_what_is_regular_takes_as_long_as_simulated(machine: str, nodes: int, co
     [
         ("dgx1-v100", 1, "allreduce", "packed", 1.0, 1.16),
         ("hgx-h100", 2, "allreduce", "hierarchical", 0.999, 1.04),
+        pytest.param("gb200-nvl72", 2, "allreduce", "hierarchical_multiplying", 0.97, 1.03, marks=pytest.mark.slow),
         # Pieces of several steps meet at the ports of a switch, which is as busy as the adapters.
         pytest.param("hgx-h100", 4, "allgather", "hierarchical", 0.93, 1.01, marks=pytest.mark.slow),
         pytest.param("hgx-h100", 8, "allgather", "hierarchical", 0.83, 1.01, marks=pytest.mark.slow),
