@@ -248,11 +248,7 @@ def build(
     if collective.data is not None:
         raise InfeasibleError(f"few_rounds has blocks of equal size, which {collective.name} has not; take packed")
     end = monotonic() + time_limit
-
-    def over() -> bool:
-        return asked_to_stop() or monotonic() > end
-
-    search = Search(over, report or (lambda seconds: None), pieces)
+    search = Search(lambda: asked_to_stop() or monotonic() > end, report or (lambda seconds: None), pieces)
     if topology.ranks <= MOST_RANKS and joined_directly(topology):
         return _on_links(topology, collective, size, search, Limits(time_limit, seed=1, effort=_EFFORT * time_limit))
     # All ranks alike, along the bits of their numbers.

@@ -116,12 +116,11 @@ def _exchange(places: Whole, axis: int, before: Sequence[int]) -> Callable[[int]
     number = np.arange(places.size).reshape(places.shape)
     lowest = np.broadcast_to(number[tuple(slice(0, 1) if one else slice(None) for one in free)], places.shape)
     more = number[tuple(slice(None) if one else slice(0, 1) for one in free)].reshape(-1, 1)
+    lowest = np.moveaxis(lowest, axis, 0)
 
     def of(op: int) -> Round:
-        def chunk(src: Whole, dst: Whole, step: int) -> Ints:
-            return np.asarray(np.moveaxis(lowest, axis, 0)[pairs[op == REDUCE]].ravel() + more)
-
-        return Round(exchange, Fraction(1, places.size), op, chunks=len(more), chunk=chunk)
+        share, side = Fraction(1, places.size), pairs[op == REDUCE]
+        return Round(exchange, share, op, chunks=len(more), chunk=lambda *_: lowest[side].ravel() + more)
 
     return of
 

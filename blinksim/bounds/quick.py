@@ -334,7 +334,7 @@ def unit_lengths(
         return found
     if not most_work:
         raise InputError("these lengths need the distances of too many pairs")
-    _, lengths = _of_one(topology, chosen.tobytes())
+    _, lengths = least_even_tree(topology, chosen.tobytes())
     return Lengths.of(topology, collective, dict(lengths), (), grants, most_work)
 
 
@@ -356,7 +356,7 @@ def even_lengths(
         able = [place for place, device in enumerate(topology.devices) if not device.can.isdisjoint(grants)]
         if not np.isin(point[able], point[places]).all():
             return None
-    least, lengths = _of_one(topology, chosen.tobytes())
+    least, lengths = least_even_tree(topology, chosen.tobytes())
     if not least:
         return None
     distance = Fraction(least * (2 if collective.name == "allreduce" else 1))
@@ -365,22 +365,22 @@ def even_lengths(
 
 
 @lru_cache(maxsize=_CACHED)
-def _of_one(topology: Topology, chosen: bytes) -> tuple[int | None, tuple[tuple[str, Fraction], ...]]:
-    """What `least_even_tree` gives where relays only forward, and lengths of 1; chosen: a byte for every link."""
-    crossing, one = np.frombuffer(chosen, dtype=np.bool_), Fraction(1)
-    names = sorted(topology.links[number].name for number in np.flatnonzero(crossing).tolist())
-    least = None if more_than_forwards(topology) else least_even_tree(topology, crossing)
-    return least, tuple((name, one) for name in names)
+def least_even_tree(topology: Topology, flags: bytes) -> tuple[int | None, tuple[tuple[str, Fraction], ...]]:
+    """How many of the chosen links the least tree over all members has, and lengths of 1 by their names.
 
-
-def least_even_tree(topology: Topology, chosen: Bools) -> int | None:
-    """How many of the chosen links the least tree over all members has; None if it does not reach them.
+    flags: a byte for every link, 1 for those chosen. None if the tree does not reach all members, and where relays do
+    more than forward.
 
     Every link must have one that goes back, chosen as well if it is. As in `Metric.least_tree`: what no
     chosen link separates is one point, every point goes to the nearest member, and links between the regions
     of two are candidates for a least spanning tree (K. Mehlhorn, Information Processing Letters 1988, section
     2). Lengths are small whole numbers, so Kruskal's algorithm joins all candidates of one length at once.
     """
+    chosen, one = np.frombuffer(flags, dtype=np.bool_), Fraction(1)
+    names = sorted(topology.links[number].name for number in np.flatnonzero(chosen).tolist())
+    lengths = tuple((name, one) for name in names)
+    if more_than_forwards(topology):
+        return None, lengths
     columns, count = topology.link_columns, len(topology.devices)
     joined = joined_labels(count, columns.src[~chosen], columns.dst[~chosen])
     points, point = np.unique(joined, return_inverse=True)
@@ -400,8 +400,8 @@ def least_even_tree(topology: Topology, chosen: Bools) -> int | None:
     a, b = a[across], b[across]
     length = far[a] + 1 + far[b]
     total, left = 0, len(ends)
-    for one in distinct(length).tolist():
-        label = joined_labels(len(points), nearest[a[length <= one]], nearest[b[length <= one]])
+    for far_apart in distinct(length).tolist():
+        label = joined_labels(len(points), nearest[a[length <= far_apart]], nearest[b[length <= far_apart]])
         now = len(distinct(label[ends]))
-        total, left = total + one * (left - now), now
-    return total if left == 1 else None
+        total, left = total + far_apart * (left - now), now
+    return (total if left == 1 else None), lengths

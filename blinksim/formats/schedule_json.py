@@ -134,10 +134,10 @@ def read_link(entry: Entry, *ends: str) -> Link:
 # --- columns ------------------------------------------------------------------------------------------------------
 
 
-def packed(array: npt.NDArray[Any]) -> dict[str, Any]:
-    """An array of whole numbers as its length and its compressed differences."""
-    steps = np.diff(array.astype("<i8"), prepend=0)
-    return {"length": len(array), "differences": compressed(steps.tobytes())}
+def packed(array: npt.ArrayLike) -> dict[str, Any]:
+    """Whole numbers as their count and their compressed differences."""
+    numbers = np.asarray(array, dtype="<i8")
+    return {"length": len(numbers), "differences": compressed(np.diff(numbers, prepend=0).tobytes())}
 
 
 def unpacked(entry: Entry, dtype: str) -> npt.NDArray[Any]:
@@ -163,17 +163,14 @@ def columns_of(topology: Topology) -> dict[str, Any]:
     link_sorts, link_sort = _first_of_each(figures)
     buses = {bus: number for number, bus in enumerate(dict.fromkeys(link.bus for link in links if link.bus))}
 
-    def column(values: Any) -> dict[str, Any]:
-        return packed(np.array(values, dtype=np.int64))
-
     found = keyed(topology, " ".join((*_TEXTS, "nodes", *_LISTS[2:])))
     found["device_names"] = packed_text("\n".join(device.name for device in topology.devices))
-    found |= {"device_sorts": [examples[place] for place in devices], "device_sort": column(device_sort)}
+    found |= {"device_sorts": [examples[place] for place in devices], "device_sort": packed(device_sort)}
     found["device_node"] = packed(topology.device_nodes)
     found["link_sorts"] = [link_to_json(links[place].between("", "", None)) for place in link_sorts]
-    found |= {"link_sort": column(link_sort), "link_src": packed(src), "link_dst": packed(dst)}
-    bus = column([buses[link.bus] if link.bus else -1 for link in links])
-    members = {key: column([index[name] for name in getattr(topology, key)]) for key in _LISTS[:2]}
+    found |= {"link_sort": packed(link_sort), "link_src": packed(src), "link_dst": packed(dst)}
+    bus = packed([buses[link.bus] if link.bus else -1 for link in links])
+    members = {key: packed([index[name] for name in getattr(topology, key)]) for key in _LISTS[:2]}
     return found | {"bus_names": list(buses), "link_bus": bus, **members}
 
 

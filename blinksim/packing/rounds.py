@@ -140,7 +140,7 @@ class Sums(Pricing):
                     best, at = float(cost), now
             if best < FAR:
                 sends = [(rounds - 1 - now, wire, True) for now, wire in gather.sends(have, rounds - at)]
-                sends += [] if single else _sends_of(clique, at, which)
+                sends += _sends_of(clique, at, which)
                 sends += [(now, wire, False) for now, wire in spread.sends(have, at + (not single))]
                 yield best, sends
 

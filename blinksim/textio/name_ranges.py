@@ -8,12 +8,8 @@ import re
 from blinksim.errors import InputError
 
 MOST_NAMES = 100_000
-_RANGE = re.compile(r"\[([0-9]{1,9})-([0-9]{1,9})\]")
-
-
-def has_range(text: str) -> bool:
-    """True if `text` has a range such as ``[0-3]``."""
-    return _RANGE.search(text) is not None
+RANGE = re.compile(r"\[([0-9]{1,9})-([0-9]{1,9})\]")
+"""A range such as ``[0-3]``."""
 
 
 def expand(name: str, limit: int = MOST_NAMES) -> list[str]:
@@ -21,7 +17,7 @@ def expand(name: str, limit: int = MOST_NAMES) -> list[str]:
 
     Raises `InputError` for a range that runs backwards and for more than `limit` names.
     """
-    parts = _RANGE.split(name)
+    parts = RANGE.split(name)
     if len(parts) == 1:
         return [name]
     counts: list[range] = []

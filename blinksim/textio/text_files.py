@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -215,7 +216,7 @@ def check_target(path: PathLike, force: bool = False) -> Path:
             raise FileError(path, "this is a folder; name a file in it")
         if kind is not None and stat.S_ISREG(kind) and not force:
             raise _exists(path)
-        special = _special(kind)
+        special = kind is not None and not stat.S_ISREG(kind)
         if not special and not place.parent.is_dir():
             raise FileError(path, f"there is no folder {place.parent}; create it first")
         if not os.access(path if special else place.parent, os.W_OK):
@@ -256,7 +257,7 @@ def write_bytes(path: PathLike, data: bytes, force: bool = False) -> None:
     """
     place = check_target(path, force)
     with _refused(path):
-        if _special(_place(path)[1]):
+        if Path(path).exists() and not Path(path).is_file():
             Path(path).write_bytes(data)
             return
         temporary = _other_name(place)
@@ -323,10 +324,6 @@ def _place(path: PathLike) -> tuple[Path, int | None]:
         return place, stat.S_IFREG if os.path.islink(path) else None
 
 
-def _special(kind: int | None) -> bool:
-    return kind is not None and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind)
-
-
 def _other_name(place: Path) -> Path:
     """A name beside `place` that nobody can guess, short enough for every name that `place` may have."""
     # It loads much that only what writes needs.
@@ -379,8 +376,9 @@ def _exchange(path: PathLike, temporary: Path, place: Path, files: set[str] | No
             raise
     if files is None:
         raise _full(path)
-    shapes = {_shape(name) for name in files}
-    foreign = sorted(entry.name for entry in place.iterdir() if entry.is_dir() or _shape(entry.name) not in shapes)
+    shape = partial(re.sub, r"[0-9]+", "#")
+    shapes = set(map(shape, files))
+    foreign = sorted(entry.name for entry in place.iterdir() if entry.is_dir() or shape(entry.name) not in shapes)
     if foreign:
         raise InputError(f"{path} holds {foreign[0]!r}, which is not of an earlier export; name another folder")
     earlier = _other_name(place)
@@ -391,10 +389,6 @@ def _exchange(path: PathLike, temporary: Path, place: Path, files: set[str] | No
         os.rename(earlier, place)
         raise
     shutil.rmtree(earlier, ignore_errors=True)
-
-
-def _shape(name: str) -> str:
-    return re.sub(r"[0-9]+", "#", name)
 
 
 def _sync(folder: Path) -> None:

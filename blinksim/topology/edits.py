@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, blamed_on, each_of, in_runs, one_of, unknown
 from blinksim.graphs.connectivity import grouped
-from blinksim.textio.name_ranges import expand, has_range, paired
+from blinksim.textio.name_ranges import RANGE, expand, paired
 from blinksim.textio.text_files import read_words
 from blinksim.textio.text_table import count
 from blinksim.topology.elements import ABILITIES, FABRIC, LINK_PROPERTIES, Fabric, Link, rewired
@@ -96,7 +96,7 @@ def without(topology: Topology, *targets: str) -> Topology:
         gone, keys = set[str](), set[tuple[str, str, str]]()
         if target in topology.index:
             gone = {target}
-        elif has_range(target) and not ("->" in target or _HYPHEN.search(target)):
+        elif RANGE.search(target) and not ("->" in target or _HYPHEN.search(target)):
             gone = set(_devices(topology, target))
         else:
             keys = _matching(topology, target, classes=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.errors import InfeasibleError, InputError, each_of, nearest_names
 from blinksim.graphs.connectivity import grouped, joined_labels
-from blinksim.textio.name_ranges import expand, has_range
+from blinksim.textio.name_ranges import expand
 from blinksim.topology.elements import regarded
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _part(part: str, text: str, holders: Sequence[str], argument: str) -> Sequen
         raise InputError(f"{argument}={text!r}: write commas between the names, like {','.join(part.split())}")
     if not part:
         raise InputError(f"{argument}={text!r}: a name is missing between the commas; write it like 0,1,4")
-    return expand(part) if has_range(part) and part not in holders else (part,)
+    return (part,) if part in holders else expand(part)
 
 
 def relay_names(

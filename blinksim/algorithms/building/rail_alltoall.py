@@ -28,7 +28,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Bools, Floats, Ints, Ints32, distinct, occurrences
 from blinksim.packing.rails import Pieces, Sums, choose_places, place_sums
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
-from blinksim.schedule.loads import RouteUses, StepLoads
+from blinksim.schedule.loads import StepLoads
 from blinksim.schedule.model import COPY, Schedule, of_sends
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Traffic
@@ -124,21 +124,18 @@ def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> S
     )  # fmt: skip
     alpha, each, longest = (np.zeros((3, count)) for _ in range(3))
     inside, up, down = (_Delays(rails, routes) for routes in (rails.inside, rails.up, rails.down))
-
-    def highest(alpha: Floats, uses: RouteUses, of_route: Floats) -> None:
-        np.maximum.at(alpha, uses.resource, of_route[uses.route])
-
     for step, moved in zip((0, 2), inner, strict=True):
         sent = moved.ravel() > 0
         inside.start(sent.astype(np.int64), each[step], longest[step])
-        highest(alpha[step], rails.inside_uses, np.where(sent, inside.alpha, 0.0))
+        uses = rails.inside_uses
+        np.maximum.at(alpha[step], uses.resource, np.where(sent, inside.alpha, 0.0)[uses.route])
     goes = sums.across > 0
     up.start(goes.sum(axis=1).ravel(), each[1], longest[1])
     ends = up.alpha.reshape(nodes, 1, local) + down.latency.reshape(1, nodes, local)
     middle = max((_Delays(rails, [routes]).latency[0] for routes in rails.trunks.values()), default=0.0)
     whole = np.where(goes, ends + middle, 0.0)
     for uses, axis in zip(rails.fabric_uses, (1, 0), strict=True):
-        highest(alpha[1], uses, whole.max(axis=axis).ravel())
+        np.maximum.at(alpha[1], uses.resource, whole.max(axis=axis).ravel()[uses.route])
     alpha[1] = np.where((load[1] > 0) & (alpha[1] == 0), whole.max(), alpha[1])
     return StepLoads(collective, sums.sends, rails.resources, load / size, alpha, each, longest)
 

@@ -488,11 +488,6 @@ class Expectation:
         question = Question.of_part(self.part, at_nominal(self.machine))
         return Library(version=nearest(self.ran), multicast=self.multicast, set_up=self.set_up).at(question)[0]
 
-    @cached_property
-    def without_nvls(self) -> Expectation:
-        """The same with switches that only forward."""
-        return replace(self, multicast=False)
-
     def taken(self, size: int) -> Expected:
         """What the library takes, as `blinksim.project` says; latency has the share that it has in `at`."""
         [found] = self._takes.times(self._takes.machine, self.collective, [size])
@@ -525,8 +520,9 @@ class Expectation:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""
         found, result, chosen = self.prediction, dict[str, float](), [self.at(size).choice]
         if chosen[0].startswith(NVLS):
-            chosen.append(self.without_nvls.at(size).choice)
-            result["NVLS off (NCCL_NVLS_ENABLE=0?)"] = self.without_nvls.taken(size).time_s
+            without = replace(self, multicast=False)
+            chosen.append(without.at(size).choice)
+            result["NVLS off (NCCL_NVLS_ENABLE=0?)"] = without.taken(size).time_s
         others = found.expects(self.collective.name, size) if found else {}
         set_to = "(NCCL_ALGO or NCCL_PROTO set?)"
         return result | {f"{name} {set_to}": time_s for name, time_s in others.items() if name not in chosen}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import chain
+from operator import attrgetter
 
 from blinksim import data_files
 from blinksim.errors import InputError
@@ -187,47 +188,40 @@ def _compared(recorded: Topology, whole: Topology) -> Twin | None:
     # By lspci alone GPUs have the NVLinks that they are sold with, or none.
     untold = recorded.source.startswith("lspci")
     linked = untold or not {*BETWEEN_GPUS}.isdisjoint(recorded.link_classes)
-    gone, fewer = whole.ranks - recorded.ranks, _fewer_lanes(recorded, whole)
+    gone = whole.ranks - recorded.ranks
+    # If GPUs are gone, names, which count on, do not tell which links are.
+    fewer = lacking(recorded, whole) if not gone else {} if _ports(recorded) <= _ports(whole) else None
     known = linked or (not gone and known_gpu(recorded.device(recorded.members[0])) is not None)
     if fewer is None or gone < 0 or not known:
         return None
-    lost, (nics, far, apart, _) = [*losing(fewer, whole)], _fewer_nics(recorded, whole)
+    lost, (nics, far, apart, without) = [*losing(fewer, whole)], _fewer_nics(recorded, whole)
     words = [words for words, _ in lost] if linked else ["no GPU has NVLink"]
     words += [f"{count(gone, 'GPU')} fewer"] * bool(gone)
     edits = *(f"without {member}" for member in whole.members[recorded.ranks :]), *(edit for _, edit in lost)
-    off = [*_gone(recorded, whole), *_slowing(recorded, whole)]
+    off = [*without, *_slowing(recorded, whole)]
     nodes = 2 if off and whole.fabric and not edits else 1
     shown = nodes == 1 and not untold
     return Twin(whole.name, gone, nics, far, fewer, (*edits, *off), (*words, *apart), nodes, shown)
 
 
-def _fewer_lanes(recorded: Topology, whole: Topology) -> dict[Link, int] | None:
-    """As `lacking`; none if GPUs are gone, as names, which count on, do not tell which."""
-    if whole.ranks == recorded.ranks:
-        return lacking(recorded, whole)
-    return {} if _ports(recorded) <= _ports(whole) else None
-
-
 def _fewer_nics(recorded: Topology, whole: Topology) -> tuple[int, int, list[str], list[str]]:
-    """NICs that are gone from beside GPUs, how unlike these are, what each lacks, and edits; nothing without any."""
+    """NICs that are gone from beside GPUs, how unlike these are, what each lacks, and edits; nothing without any.
+
+    The edits leave out those that are not elsewhere in the machine.
+    """
     near, there = adapters(recorded), adapters(whole)
     own, others = (sorted({*chain(*nics.values())}) for nics in (near, there))
     lack = {name: min(map(len, there.values())) - len(nics) for name, nics in near.items() if own}
     runs = {few: in_ranges(name for name in lack if lack[name] == few) for few in {*lack.values()} if few > 0}
     words = [f"{run}: {count(few, 'NIC')} fewer on its side of the CPU" for few in runs for run in runs[few]]
     far = len(own) and (2 * sum(map(abs, lack.values())) or len(own) != len(others))
-    off = dict.fromkeys(nic for name, few in lack.items() if few > 0 for nic in sorted(there[name])[:few])
+    off = dict.fromkeys(nic for name, few in lack.items() for nic in sorted(there[name])[: max(few, 0)])
     gone = len(others) * recorded.ranks // whole.ranks - len(own) if own else 0
     if gone > len(off) == 0:
         # GPUs share what is left.
         words, off = [f"{count(gone, 'NIC')} fewer"], dict.fromkeys(others[-gone:])
-    return gone, far, words, [f"without {nic}" for nic in off]
-
-
-def _gone(recorded: Topology, whole: Topology) -> list[str]:
-    """Edits that leave out the NICs that are gone from beside GPUs, and are not elsewhere in the machine."""
-    before, now = (sum(device.kind == "nic" for device in one.devices) for one in (whole, recorded))
-    return _fewer_nics(recorded, whole)[3][: max(before - now, 0)]
+    before, now = ([*map(attrgetter("kind"), one.devices)].count("nic") for one in (whole, recorded))
+    return gone, far, words, [f"without {nic}" for nic in off][: max(before - now, 0)]
 
 
 def _slowing(recorded: Topology, whole: Topology) -> Iterator[str]:
@@ -272,7 +266,7 @@ def completed(recorded: Topology, like: Topology) -> Topology:
     fewer = lacking(recorded, machine)
     if fewer is None:
         raise InputError(f"{recorded.name} has other NVLinks than {like.name}; name the machine that it is")
-    edits = [*(edit for _, edit in losing(fewer, machine)), *_gone(recorded, machine)]
+    edits = [*(edit for _, edit in losing(fewer, machine)), *_fewer_nics(recorded, machine)[3]]
     for edit in edits:
         machine = machine.edit(edit)
     source = f"{recorded.source.partition('; ')[0]}; completed as {', '.join((like.name, *edits))}"
