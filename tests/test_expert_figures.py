@@ -66,14 +66,16 @@ def judged(rows: list[dict[str, str]]) -> None:
         assert int(row["token_bytes"]) == token_bytes(int(row["hidden"]), row["dtype"])
 
 
+FEW = [row for row in ROWS if int(row["tokens"]) <= 128 and row["nodes"] in ("1", "4")]
+
+
 def test_no_published_time_is_below_the_floor() -> None:
-    some = [row for row in ROWS if int(row["tokens"]) <= 128 and row["nodes"] in ("1", "4")]
-    assert len(some) == 8
-    judged(some)
+    assert len(FEW) == 8
+    judged(FEW)
 
 
 def test_no_published_time_of_many_tokens_is_below_the_floor() -> None:
-    judged(ROWS)
+    judged([row for row in ROWS if row not in FEW])
 
 
 def test_every_figure_has_its_address() -> None:
@@ -152,6 +154,7 @@ def test_fewer_tokens_take_no_less_than_nothing_and_no_longer_than_more() -> Non
 
 
 if __name__ == "__main__":
-    print("\n".join(map(line, ROWS)))
-    for row in ROWS:
-        print(row["library"], row["machine"], *(f"{1e6 * time:.5g}" for time in times(row)), sep=",")
+    found = [(row, *times(row)) for row in ROWS]
+    print("\n".join(line(*one) for one in found))
+    for row, *both in found:
+        print(row["library"], row["machine"], *(f"{1e6 * time:.5g}" for time in both), sep=",")

@@ -426,7 +426,8 @@ def test_good_and_bad_clusters(good: str, bad: str, machine: str, kind: str) -> 
     assert not any(f"{node}." in edit for edit in named for node in ("n0", "n1"))
 
 
-def test_a_small_form_of_the_benchmark() -> None:
+@pytest.mark.parametrize("cases", [12, pytest.param(24, marks=pytest.mark.alike)])
+def test_a_small_form_of_the_benchmark(cases: int) -> None:
     """Faults that the benchmark draws by itself, found by doing what ``--next`` says."""
     path = Path(__file__).resolve().parents[2] / "benchmarks"
     sys.path.insert(0, str(path))
@@ -434,7 +435,7 @@ def test_a_small_form_of_the_benchmark() -> None:
         bench = importlib.import_module("bench_locate")
     finally:
         sys.path.remove(str(path))
-    counts = bench.counted(BOX, 1, 24, random.Random(3))
+    counts = bench.counted(BOX, 1, cases, random.Random(3))
     assert counts["class named"] >= 0.9 * counts["cases"]
     assert counts["place in two"] >= 0.9 * counts["cases"]
     assert counts["runs"] <= 10 * counts["cases"]

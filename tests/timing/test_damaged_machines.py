@@ -88,7 +88,10 @@ def test_a_slow_adapter_costs_as_much_on_few_nodes_as_on_many(left: float) -> No
     assert 1 < min(lost) <= max(lost) <= 1 / left
 
 
-@pytest.mark.parametrize(("machine", "port"), [("hgx-h100", "n2.nic3-fabric3"), ("p5", "n1.efa9-fabric")])
+@pytest.mark.parametrize(
+    ("machine", "port"),
+    [("hgx-h100", "n2.nic3-fabric3"), pytest.param("p5", "n1.efa9-fabric", marks=pytest.mark.alike)],
+)
 def test_the_job_waits_for_a_slow_port(machine: str, port: str) -> None:
     """NCCL cannot see that a cable or a switch carries less, so the channels of that port hold up all others."""
     rate = bs.load(machine, nodes=4).links_between(*port.split("-"))[0].bandwidth
