@@ -37,7 +37,6 @@ from blinksim.graphs.network import Network, network, network_orbits
 from blinksim.graphs.programs import SharedCapacity, shared_capacities
 from blinksim.packing import forest as forests
 from blinksim.packing.choose import Limits
-from blinksim.packing.forest import pairs_of_links, undirected_trees
 from blinksim.schedule.loads import Edge, Tree, rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
@@ -164,7 +163,7 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_lea
         return None
     plan = Plan(topology, collective, "packed", "forest")
     shard = aim / topology.ranks * phases
-    pairs = pairs_of_links(topology)
+    pairs = forests.pairs_of_links(topology)
     return plan.finish(rounded=True) if add_host_trees(plan, shard, pairs, by_leaf=by_leaf) else None
 
 
@@ -295,13 +294,13 @@ class _Builder:
 
     def allreduce(self) -> Packed:
         """The best of: undirected trees, reducescatter and allgather, trees with free roots."""
-        pairs = pairs_of_links(self.topology)
+        pairs = forests.pairs_of_links(self.topology)
         methods = [self._two_phases, self._free_roots] if self.fixed else [self._free_roots]
         if phases_lose(self.bound):
             # Two phases cannot attain the target; they are the last resort.
             methods.reverse()
         if pairs and not len(self.net.forwarders) and self.topology.ranks <= _UNDIRECTED:
-            methods.insert(0, partial(undirected_trees, self.topology, self.net, pairs, self.progress))
+            methods.insert(0, partial(forests.undirected_trees, self.topology, self.net, pairs, self.progress))
         return self.best(methods)
 
     def _two_phases(self) -> Packed:

@@ -29,7 +29,7 @@ from blinksim.textio.safe_xml import MAX_ELEMENTS
 from blinksim.textio.text_files import Exported
 from blinksim.timing.contest import Contest, ceiling_of
 from blinksim.timing.library_model import Library, sent_by
-from blinksim.timing.measured.fitted_time import NCCL
+from blinksim.timing.measured.library_rates import NCCL
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.nccl_model import SAME
 from blinksim.timing.projection_result import OF_RUNS, Projection

@@ -17,8 +17,7 @@ from blinksim.machines import MachineLike, Question, as_topology, check, remarks
 from blinksim.results import Result, keyed
 from blinksim.textio.text_table import names
 from blinksim.timing.library_model import Library
-from blinksim.timing.measured.fitted_time import catalogued
-from blinksim.timing.measured.library_rates import PREDICTED
+from blinksim.timing.measured.library_rates import PREDICTED, catalogued
 from blinksim.timing.projection_result import Projection, guesses, labelled
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding

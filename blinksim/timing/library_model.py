@@ -2,7 +2,7 @@
 
 One source for all commands. Where somebody published the time of this very job, that is the figure; between
 and near the published sizes of the job the model below is scaled to them. That model is, in this order:
-constants that were fitted to published tables (`blinksim.timing.measured.fitted_time`); the time that NCCL's
+constants that were fitted to published tables (`blinksim.timing.measured.library_rates`); the time that NCCL's
 own model states; what libraries send on the links: chains in the nodes and trees across them, at the rate
 that no schedule exceeds. The last two are multiplied by the factor that published times are above them. An
 edited machine takes as many times longer as the channels that NCCL would choose, or the links, carry less. No
@@ -45,8 +45,7 @@ from blinksim.results import Term
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of, evened, least_time_of, too_large
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, kin_of, library_time
-from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, PREDICTED, SENDS, TURNS, Spread
+from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, NCCL, PREDICTED, SENDS, TURNS, Spread
 from blinksim.timing.measured.public_tables import HALVES, SET_UPS, SLOW, STREAM, Cell, SetUpName
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.nccl_model import CHOICE, MOST_CHANNELS, NcclTuner, as_sold
@@ -193,7 +192,7 @@ class Library(TimingModel):
         """
         edited, whole = bool(question.edits) or changed, self.machine
         if not edited and not self.multicast and self.nodes > 1 and whole.in_network:
-            told = {(one.collective, one.nodes > 1) for one in self._published_of(catalogued(whole))}
+            told = {(one.collective, one.nodes > 1) for one in self._published_of(library_rates.catalogued(whole))}
             if ("allreduce", True) not in told:
                 return self.at(question, multicast=True)[0]
         alone = not edited and self.nodes == 1 and question.links is None and whole.rates.startswith("nccl")
@@ -243,14 +242,14 @@ class Library(TimingModel):
         return _NAMES.get(name, name)
 
     @cached_property
-    def job(self) -> LibraryJob:
+    def job(self) -> library_rates.LibraryJob:
         """The job; its collective is open."""
         whole, plan = self.machine, self.prediction
         switched = any(device.kind == "switch" and device.node >= 0 for device in whole.devices)
         near = plan is None or plan.ring.type_intra == "NVL"
         # NCCL doubles the channels that it has searched.
         channels = min(MOST_CHANNELS, 2 * plan.nchannels) if plan else 0
-        return LibraryJob("", self.ranks, self.nodes, self.library, channels, switched and near)
+        return library_rates.LibraryJob("", self.ranks, self.nodes, self.library, channels, switched and near)
 
     @cached_property
     def _name(self) -> str:
@@ -258,7 +257,7 @@ class Library(TimingModel):
         if self.healthy or self.question.links is not None:
             return ""
         twin = like(self.question.node()) if self.nodes == 1 else None
-        return twin.name if twin and not twin.edits else catalogued(self.machine)
+        return twin.name if twin and not twin.edits else library_rates.catalogued(self.machine)
 
     @cached_property
     def _known_as(self) -> str:
@@ -303,7 +302,9 @@ class Library(TimingModel):
 
         details: ``left_out``, the adapters, and ``set``, by node what leaves them out.
         """
-        untold = catalogued(self.machine) or self.machine.device(self.machine.members[0]).library not in _LED
+        untold = (
+            library_rates.catalogued(self.machine) or self.machine.device(self.machine.members[0]).library not in _LED
+        )
         weak = () if untold else chain(*(names for names, _ in behind(at_nominal(self.machine))))
         slow, told = without_adapters(self.machine, {*weak})
         question = replace(self.question, edits=(*self.question.edits, *(f"without {name}" for name in slow)))
@@ -669,7 +670,7 @@ class Library(TimingModel):
     @_once
     def _lesser(self, collective: Collective) -> list[Library]:
         """Machines with such nodes that send no more to others, if times were published of these, not of this one."""
-        names = (self._name, *kin_of(self._name)) if self._name else ()
+        names = (self._name, *library_rates.kin_of(self._name)) if self._name else ()
         told = {of for of in names for one in self._published_of(of) if one.nodes > 1 and self.published(one)}
         each = self.ranks // self.nodes
         alike = (self._beside(self.nodes, each, of) for of in names if of in told and self._name not in told)
@@ -684,7 +685,7 @@ class Library(TimingModel):
         if not self.constants or collective.traffic is not None:
             return None
         job, timing = replace(self.job, collective=collective.name), self._choice(collective, size)
-        known = library_time(self._known_as, self.machine.nccl_rates, job, size, timing)
+        known = library_rates.library_time(self._known_as, self.machine.nccl_rates, job, size, timing)
         if known is None:
             return None
         spread = self._spread(EXPECTED, size, known.owner)
@@ -800,7 +801,7 @@ class Library(TimingModel):
         lent: on others than this one.
         """
         curves: dict[tuple[object, ...], tuple[public_tables.Set, dict[int, float]]] = {}
-        kin = kin_of(self._name) if lent and self._name and self.constants and self.nodes == 1 else []
+        kin = library_rates.kin_of(self._name) if lent and self._name and self.constants and self.nodes == 1 else []
         cells = self._of_this_job([x for name in (kin if lent else [self._runs_of]) for x in self._published_of(name)])
         for cell in cells if collective.traffic is None else ():
             if cell.collective == collective.name and self.published(cell):

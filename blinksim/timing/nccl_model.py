@@ -25,7 +25,7 @@ from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carri
 from blinksim.results import Term, keyed
 from blinksim.textio.text_table import count
 from blinksim.timing.contest import ceiling_of, with_least_time
-from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, catalogued, nccl_time
+from blinksim.timing.measured.library_rates import NCCL, LibraryJob, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS
 from blinksim.timing.projection_result import Ceiling, NcclProjection, Projection, of_part
 from blinksim.timing.timing_model import TimingModel

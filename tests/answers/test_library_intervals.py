@@ -24,7 +24,7 @@ from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.fitted_time import kin_of
+from blinksim.timing.measured.library_rates import kin_of
 from blinksim.timing.measured.public_tables import Cell, SetUpName, band_of
 from validate.recipes.usable_rates import BEYOND, asked
 

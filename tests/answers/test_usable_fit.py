@@ -14,8 +14,7 @@ from blinksim.answers.measurements.public import public_measurements, with_place
 from blinksim.answers.project import answer
 from blinksim.collective import Collective
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.fitted_time import relatives_of
-from blinksim.timing.measured.library_rates import step_counts
+from blinksim.timing.measured.library_rates import relatives_of, step_counts
 from validate.recipes.usable_fit import constant_rows, fit_machine
 
 QUICK = ("mi300x", "perlmutter")

@@ -31,7 +31,7 @@ from blinksim.formats.shipped import machine_names
 from blinksim.machines import load
 from blinksim.textio.text_table import count
 from blinksim.timing.measured import public_tables
-from blinksim.timing.measured.fitted_time import relatives_of
+from blinksim.timing.measured.library_rates import relatives_of
 from blinksim.timing.measured.public_tables import Cell
 from blinksim.topology.graph import Topology
 

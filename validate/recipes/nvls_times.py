@@ -24,7 +24,7 @@ from blinksim.machines import load
 from blinksim.nccl.tuner.tuner import Prediction, nearest, predict
 from blinksim.textio.text_table import table
 from blinksim.timing.measured import public_tables
-from blinksim.timing.measured.fitted_time import relatives_of
+from blinksim.timing.measured.library_rates import relatives_of
 from blinksim.timing.measured_constants import NVLS, NcclRates
 from blinksim.units import format_size, format_time, size_of
 from validate.recipes.arguments import arguments, script

@@ -16,13 +16,14 @@ from blinksim.answers.logs.fit import Fit, Timed, fit_sums
 from blinksim.answers.measurements.public import Jobs, grouped, with_places
 from blinksim.nccl.tuner.tuner import Timing
 from blinksim.timing.measured import public_tables
-from blinksim.timing.measured.fitted_time import LibraryJob, nccl_time
 from blinksim.timing.measured.library_rates import (
     CHOICE,
     STEPS,
     Constant,
+    LibraryJob,
     LibraryRates,
     choice_counts,
+    nccl_time,
     scope_of,
     step_counts,
 )

@@ -30,8 +30,7 @@ from blinksim.errors import BlinksimError
 from blinksim.graphs import connectivity
 from blinksim.machines import Question
 from blinksim.timing.library_model import Library, known_job
-from blinksim.timing.measured import fitted_time, library_rates, public_tables
-from blinksim.timing.measured.fitted_time import LibraryTime
+from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import (
     AGAIN,
     ALONE,
@@ -43,6 +42,7 @@ from blinksim.timing.measured.library_rates import (
     PREDICTED,
     SENDS,
     SEVERAL,
+    LibraryTime,
     Spread,
     parts,
     scope_of,
@@ -293,7 +293,7 @@ def rigs() -> dict[Rig, list[tuple[Question, bool, SetUpName, list[Cell]]]]:
 @contextmanager
 def without(rig: Rig) -> Iterator[None]:
     """The tables, and the constants that are fitted to them, as if nobody had published what a rig takes."""
-    machine, known, by_file = rig[0], public_tables.cells, fitted_time.nccl_time
+    machine, known, by_file = rig[0], public_tables.cells, library_rates.nccl_time
 
     def cells(name: str) -> Sequence[Cell]:
         return [cell for cell in known(name) if rig_of(cell.set) != rig]
@@ -307,12 +307,12 @@ def without(rig: Rig) -> Iterator[None]:
     with ExitStack() as stack:
         for where, name, stand_in in (
             (public_tables, "cells", cells),
-            (fitted_time, "nccl_time", nccl_time),
+            (library_rates, "nccl_time", nccl_time),
             (usable_fit, "nccl_time", nccl_time),
         ):
             stack.enter_context(mock.patch.object(where, name, stand_in))
         # Models of other jobs remember what they were told when another rig was left out.
-        memories = known_job, public_tables.chosen_freely, public_tables.host_times, fitted_time._smallest
+        memories = known_job, public_tables.chosen_freely, public_tables.host_times, library_rates._smallest
         for cached in memories:
             stack.callback(cached.cache_clear)
             cached.cache_clear()
@@ -343,7 +343,7 @@ def _of_a_question(question: Question, cells: list[Cell], **how: Any) -> Iterato
         scope, sizes = scope_of(cell.nodes, cell.gpus), _sizes_of(cell.size)
         name, job = plain._known_as, replace(plain.job, collective=cell.collective)
         timing = plain._choice(collective, cell.size)
-        known = fitted_time.library_time(name, plain.machine.nccl_rates, job, cell.size, timing)
+        known = library_rates.library_time(name, plain.machine.nccl_rates, job, cell.size, timing)
         lent = plain._nearest(collective, cell.size, plain._curves(collective, lent=True))[0] >= 1
         again = list[float]()
         # Where others lend their times, their constants are not asked.

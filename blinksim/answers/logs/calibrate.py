@@ -31,7 +31,7 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.machines import NOMINAL, MachineLike, as_topology, load
 from blinksim.nccl.tuner.tuner import Prediction
 from blinksim.results import Result, keyed
-from blinksim.timing.measured.fitted_time import catalogued, relatives_of
+from blinksim.timing.measured.library_rates import catalogued, relatives_of
 from blinksim.timing.measured_constants import LINES, NVLS, FitError, NcclLine, NcclRates, Origin, addends
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_time

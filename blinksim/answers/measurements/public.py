@@ -15,14 +15,13 @@ from blinksim.errors import BlinksimError, InputError, each_of
 from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.graphs import connectivity
 from blinksim.machines import Question, load
-from blinksim.nccl.tuner import tuner
-from blinksim.nccl.tuner.tuner import Timing, nearest
+from blinksim.nccl.tuner.tuner import COLLECTIVES, Timing, nearest
 from blinksim.results import Result, keyed, total
 from blinksim.textio.text_files import read_rows
 from blinksim.textio.text_table import count, table
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
-from blinksim.timing.measured.fitted_time import NCCL, LibraryJob, LibraryTime, library_time
+from blinksim.timing.measured.library_rates import NCCL, LibraryJob, LibraryTime, library_time
 from blinksim.timing.measured.public_tables import BANDS, Cell, Set, band_of
 from blinksim.timing.projection import equations, load_preset
 from blinksim.timing.projection_result import Ceiling
@@ -239,7 +238,7 @@ class Jobs:
         """The time that NCCL's own model chooses, or that of a forced algorithm; None where it says nothing."""
         own = cell.set.library.startswith(NCCL)
         plan = self.library(cell, cell.adds_in_switches).prediction if own else None
-        if plan is None or cell.collective not in tuner.COLLECTIVES:
+        if plan is None or cell.collective not in COLLECTIVES:
             return None
         forced = cell.set.algorithm.replace(" (forced)", "").replace(", ", "/").lower()
         timed = plan.times(cell.collective, cell.size)

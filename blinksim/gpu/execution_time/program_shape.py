@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blinksim.gpu.programs import program as programs
-from blinksim.gpu.programs.program import INBOX, WAVES, ExecutionError, Program, by_flag, receivers
+from blinksim.gpu.programs.program import INBOX, PACKET_WIRE, WAVES, ExecutionError, Program, by_flag, receivers
 from blinksim.timing.measured_constants import ExecutionRates, FlagRates, PacketRates
 
 # Bytes of data that the threads of a block move at once, a cell of a packet or a line of 16 bytes each;
@@ -182,7 +181,7 @@ def _in_waves(shape: Shape, pieces: tuple[int, ...]) -> tuple[list[Moment], list
 
 def wire(packets: PacketRates) -> float:
     """Bytes at a port for a byte of data in packets."""
-    return programs.PACKET_WIRE * packets.wire
+    return PACKET_WIRE * packets.wire
 
 
 def cached_share(program: Program, flags: FlagRates) -> float:
