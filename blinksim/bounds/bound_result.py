@@ -315,9 +315,10 @@ def with_reduction(topology: Topology) -> Topology:
 
     One that reduces in flight, as its file says, keeps what it can.
     """
-    lacking = {d.name for d in topology.devices if d.kind == "switch" and "reduce" not in d.can}
+    switches = [d for d in topology.devices if d.kind == "switch" and "reduce" not in d.can]
+    lacking = {d.name for d in switches if not d.can.issuperset(NVLS_GRANTS)}
     devices = (replace(d, can=d.can | {*NVLS_GRANTS}) if d.name in lacking else d for d in topology.devices)
-    return replace(topology, devices=tuple(devices))
+    return replace(topology, devices=tuple(devices)) if lacking else topology
 
 
 def granting(assumes: str, *granted: str) -> str:

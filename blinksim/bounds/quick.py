@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
+from itertools import compress, repeat
 from math import inf
 from operator import attrgetter, itemgetter
 
@@ -105,7 +106,7 @@ def bounds_by_sums(
 
 def tries_every_cut(topology: Topology) -> bool:
     """True for a machine on which the tightest of all cuts is among the sums."""
-    return _plain(topology) and len(topology.devices) <= _EXACT
+    return len(topology.devices) <= _EXACT and _plain(topology)
 
 
 def _plain(topology: Topology) -> bool:
@@ -128,7 +129,7 @@ def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator
         return
     # The ranks apart, then ever larger parts (where no forwarder has to be put somewhere); and nodes apart.
     by_node = grouped((device.node, device.name) for device in topology.devices)
-    hosts = {topology.device(name).node for name in topology.members}
+    hosts = {*topology.device_nodes[topology.member_places].tolist()}
     outside = [name for number, names in by_node.items() if number not in hosts for name in names]
     nodes = [by_node[number] for number in sorted(hosts)]
     nodes[0] = [*nodes[0], *outside]
@@ -377,8 +378,8 @@ def least_even_tree(topology: Topology, flags: bytes) -> tuple[int | None, tuple
     2). Lengths are small whole numbers, so Kruskal's algorithm joins all candidates of one length at once.
     """
     chosen, one = np.frombuffer(flags, dtype=np.bool_), Fraction(1)
-    names = sorted(topology.links[number].name for number in np.flatnonzero(chosen).tolist())
-    lengths = tuple((name, one) for name in names)
+    names = sorted(map(attrgetter("name"), compress(topology.links, chosen.tolist())))
+    lengths = tuple(zip(names, repeat(one)))
     if more_than_forwards(topology):
         return None, lengths
     columns, count = topology.link_columns, len(topology.devices)
