@@ -392,8 +392,7 @@ def symmetric_rails(topology: Topology) -> SymmetricRails | None:
     back = Images(group, -elements[1:2], inward)
     up, down = Images(group, elements, outward), Images(group, elements, back)
     rank = scattered(members, np.arange(len(members)), len(node))
-    src, dst = (ends.astype(np.int64) for ends in topology.ends)
-    exits, entries = up.ends(dst, -1), down.ends(src, 0)
+    exits, entries = up.ends(topology.ends[1], -1), down.ends(topology.ends[0], 0)
     return SymmetricRails(topology, rank[device], Images(group, elements, inside), up, down, exits, entries, group)
 
 

@@ -38,7 +38,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, expand, scattered
+from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, expand, per_topology, scattered
 from blinksim.results import Term
 from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
@@ -270,7 +270,7 @@ class _Steps:
             runs += [run for run in enumerate(given.times or (1,) * len(arrays)) if given.load[run[0]].any()]
             self.reduced = sum(many * share * into for many, share, into in given.reduced)
         self.rates, self.name, self.kinds = shared.rates, shared.name, shared.kinds
-        self.sorts = np.unique(np.array(shared.kinds), return_inverse=True)
+        self.sorts = _sorts(shared)
         self.steps, self.runs, self.starts = timed.steps, list[tuple[Step, int]](), np.zeros(len(self.rates))
         for number, many in runs:
             crossing = np.flatnonzero(arrays[number][0])
@@ -293,7 +293,12 @@ class _Steps:
         return Cost(terms, self.name(worst), held, self.steps, pieces)
 
 
-def _busiest(held: Floats, sorts: tuple[npt.NDArray[np.str_], Places]) -> tuple[int, dict[str, float]]:
+# The classes of resources, and that of each: strings, which are sorted slowly.
+_Sorts = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+_sorts: Callable[[Resources], _Sorts] = per_topology(lambda of: np.unique_inverse(np.array(of.kinds)))
+
+
+def _busiest(held: Floats, sorts: _Sorts) -> tuple[int, dict[str, float]]:
     """The resource that is held most, and the most that any of a class is, the largest first.
 
     sorts: the classes, and that of each resource.
@@ -420,7 +425,7 @@ class _Forest:
         amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
         self.reduced = float((amounts / np.bincount(orbit)).max())
         self.steps, self.name, self.kinds = base.steps, shared.name, shared.kinds
-        self.sorts = np.unique(np.array(shared.kinds), return_inverse=True)
+        self.sorts = _sorts(shared)
 
     @cached_property
     def queues(self) -> list[list[tuple[Any, ...]]]:
