@@ -30,7 +30,7 @@ settings.load_profile("quick")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cases of a second or more run in `make test-all`: those that slow.txt lists, beside what is marked."""
+    """Cases that slow.txt lists run in `make test-all`, beside what is marked: all of a sort but the quickest."""
     slow = set((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
     for item in items:
         if item.nodeid in slow:
