@@ -547,8 +547,7 @@ def _algorithms(
     """The algorithms asked for. tokens: whether settings of such are given. Raises for what does not go together."""
     if isinstance(wanted, str):
         if names or by or bounds:
-            why = "is timed by its ways beside its floor; leave algorithms, model and bounds out"
-            raise InputError(f"{wanted} {why}")
+            raise InputError(f"{wanted} is timed by its ways beside its floor; leave algorithms, model and bounds out")
         return ["best"]
     if tokens:
         raise InputError(f"{wanted.name} has no tokens; only a {' and a '.join(OF_EXPERTS)} have")

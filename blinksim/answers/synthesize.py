@@ -142,8 +142,7 @@ class Candidates:
             if candidate.sends <= _MOST_WRITTEN:
                 return projection, candidate.schedule
         many = f"every schedule for a size has more than {_MOST_WRITTEN:,} sends"
-        cure = "take fewer ranks, or leave out the size"
-        raise InfeasibleError(f"{many}, and no symmetry says one in few; {cure}")
+        raise InfeasibleError(f"{many}, and no symmetry says one in few; take fewer ranks, or leave out the size")
 
     def timed(self, schedule: Schedule | SymmetricSchedule, bound: Bound, own: Projection | None = None) -> AtSize:
         """The time of a schedule of the same question; own: its projection, if that is known.

@@ -140,7 +140,7 @@ class Candidate:
 
 
 # Sends of all cached schedules together: some 30 bytes each.
-MOST_CACHED = 12_000_000
+MOST_CACHED = 4_000_000
 # By the hash of the key, which takes milliseconds for a large topology.
 _cache: OrderedDict[int, tuple[Hashable, Candidate]] = OrderedDict()
 _lock = Lock()

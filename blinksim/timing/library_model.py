@@ -767,8 +767,7 @@ class Library(TimingModel):
         by_one = list[Topology]()
         for relay in (NONE, *part.relays) if part.relays else ():
             with suppress(InfeasibleError):
-                asks = replace(self.question, relays=relay, relays_reduce=False, collective=collective)
-                by_one.append(asks.part())
+                by_one.append(replace(self.question, relays=relay, relays_reduce=False, collective=collective).part())
                 if relay == NONE:
                     break
         return max(by_one, key=lambda one: ceiling_of(one, collective).rate, default=part)
@@ -776,7 +775,7 @@ class Library(TimingModel):
     def _linked_as_well(self, collective: Collective) -> list[Library]:
         """The models of other GPUs of a node that times were published of, whose links carry no less."""
         cells = self._of_this_job(self._published_of(self._name), True) if self.nodes == 1 else ()
-        named = filter(None, dict.fromkeys(one.set.members for one in cells))
+        named = dict.fromkeys(one.set.members for one in cells if one.set.members)
         told = [self.at(Question(self._name, members=members))[0] for members in named]
         least = ceiling_of(self._sent_on(collective), collective).rate if told else 0
         return [one for one in told if one.bounded(collective)[2].rate >= least]

@@ -31,8 +31,7 @@ class Simulated(ScheduleModel):
             fewer = "double_binary, fewer ranks" if schedule.collective.name == "allreduce" else "fewer ranks"
             who = f"{schedule.algorithm} on {schedule.topology.ranks} ranks has {sends:,} sends"
             most = f"model='simulate' takes at most {MOST_SENDS:,}; take {fewer} or model='alpha-beta'"
-            cure = "or synthesize the schedule and simulate it with chunk="
-            raise InfeasibleError(f"{who}, and {most}, {cure}")
+            raise InfeasibleError(f"{who}, and {most}, or synthesize the schedule and simulate it with chunk=")
 
     def breakdown(self, schedule: Schedule, size: int, gamma: float) -> Breakdown:
         self.check_schedule(Candidate(schedule))
