@@ -1,4 +1,4 @@
-"""Hierarchical collectives by recursive multiplying: about four groups exchange in each level.
+"""Hierarchical collectives by recursive multiplying: about eight groups exchange in each level, four at ports.
 
 Few steps and few messages, for small and middle sizes and for nodes of many GPUs: recursive doubling has more
 steps, a direct exchange more messages (Ruefenacht, Bull and Booth, "Generalisation of recursive doubling for
@@ -26,24 +26,25 @@ ENTRY = Algorithm(
 )
 fill = hierarchical.fill
 
-# An allreduce of 256 KiB on 512 p5 takes 279.6 us with groups of 4, 311.2 of 8, 353.6 of 2; of 1 GiB 5.94, 6.16 and
-# 5.95 ms. On 64 MI300X, whose GPUs have a link to each other one, 1 GiB takes 5.4 ms with 8 inside nodes, 8.4 with 4.
-_MOST_GROUPS, _MOST_LINKED = 4, 8
+# An allgather of 256 KiB on 64 HGX H100 takes 32.7 us with groups of 8 between nodes, 32.9 of 4, 44 of 2; of 4 KiB on
+# 512 p3dn, whose messages take long to arrive, 35 % more with 4 than with 8. At ports of a switch starts add up: an
+# allreduce of 1 MiB on 2 p5 takes 54 us with groups of 4 inside nodes, 61 with 8.
+_MOST_GROUPS, _AT_A_PORT = 8, 4
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
     ends = (np.isin(places, topology.member_places) for places in topology.ends)
-    # Links of their own to several others work at once; at a port for all the starts of messages add up.
-    inside = partial(radices, most=_MOST_LINKED) if np.logical_and(*ends).any() else radices
+    # GPUs that have links to others send on several at once.
+    inside = radices if np.logical_and(*ends).any() else partial(radices, most=_AT_A_PORT)
     return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside)
 
 
 def radices(nodes: int, most: int = _MOST_GROUPS) -> tuple[int, ...]:
     """Factors of about equal size, as few as do not exceed `most` if there are such.
 
-    >>> radices(16), radices(512), radices(100)
-    ((4, 4), (4, 4, 4, 4, 2), (4, 5, 5))
+    >>> radices(16), radices(512), radices(72, most=4)
+    ((4, 4), (8, 8, 8), (3, 3, 4, 2))
     """
     levels = list[int]()
     while nodes > 1:

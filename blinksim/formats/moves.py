@@ -76,8 +76,7 @@ def units(schedule: Schedule) -> Units:
         best, count = Units(count, tuple(lengths), slower), 2 * count
     if best is None:
         why = f"the shares cut the vector into {exact} equal parts; plans hold {MOST_UNITS}"
-        cure = "Build it with algorithm=chains or algorithm=rings, whose shares are simple"
-        raise InfeasibleError(f"{why}. {cure}")
+        raise InfeasibleError(f"{why}. Build it with algorithm=chains or algorithm=rings, whose shares are simple")
     return best
 
 

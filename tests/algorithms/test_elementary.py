@@ -396,8 +396,8 @@ def test_groups_that_exchange_are_factors_of_the_nodes(nodes: int) -> None:
     assert direct[0] >= min(nodes, 10)
     assert min(*direct, *multiplying) > 1
     if nodes & (nodes - 1) == 0:
-        assert max(multiplying) <= 4
-        assert len(multiplying) == nodes.bit_length() // 2
+        assert max(multiplying) <= 8
+        assert len(multiplying) == -(-(nodes.bit_length() - 1) // 3)
 
 
 @pytest.mark.parametrize("size", [2**10, 2**20, 2**30])
