@@ -226,8 +226,7 @@ def crossed(
     place, entry = expand(occupied.start, occupied.entries, used)
     resource = occupied.resource[entry]
     alpha = by_place(np.maximum, resource, alphas[used][place], resources)
-    load = np.bincount(resource, carried[place] * occupied.part[entry], resources)
-    return np.asarray(load, dtype=np.float64), alpha
+    return np.asarray(np.bincount(resource, carried[place] * occupied.part[entry], resources), dtype=np.float64), alpha
 
 
 class _Steps:

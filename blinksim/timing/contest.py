@@ -172,8 +172,7 @@ class Contest(Tabular):
         """One row per schedule, and one per refused algorithm with the reason."""
         known = [(name, found.sends, found.steps, "") for name, found in self.candidates.items()]
         refused = [(name, None, None, why) for name, why in self.refused.items()]
-        keys = ("algorithm", "sends", "steps", "refused")
-        return [dict(zip(keys, row, strict=True)) for row in (*known, *refused)]
+        return [dict(zip(("algorithm", "sends", "steps", "refused"), row, strict=True)) for row in (*known, *refused)]
 
     def __repr__(self) -> str:
         names = ", ".join((*self.candidates, *self.others))

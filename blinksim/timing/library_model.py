@@ -729,8 +729,10 @@ class Library(TimingModel):
     def _at_width(self, stated: Projection) -> float:
         """Seconds of the best with channels as wide as links allow, unless these hold up what NCCL takes."""
         assert self.prediction is not None
-        quickest = self.prediction.at_width.times(stated.collective.name, stated.size)[0]
-        return stated.time_s if stated.terms[2:] else quickest.time_s
+        wide, kept = self.prediction.at_width.times(stated.collective.name, stated.size), self.prediction.planned
+        # It keeps to what it chose for links that it takes for quicker.
+        own = (one for one in wide if not kept or f"{one.algorithm} {one.protocol}" == stated.pick)
+        return stated.time_s if stated.terms[2:] else next(own).time_s
 
     def links(self, collective: Collective, size: int, names: Sequence[str] | None = None) -> Projection:
         """The time on the links of the quickest of the schedules named, else of those that a library sends by.
@@ -754,8 +756,8 @@ class Library(TimingModel):
         terms = start, Term("bytes sent", size / float(ceiling_of(even, collective).rate), "links")
         node, busy = part.device_nodes, terms[1].time_s / (start.time_s + terms[1].time_s)
         ports = map(attrgetter("kind"), compress(part.links, node[part.ends[0]] != node[part.ends[1]]))
-        held = {"busy_by_class": dict.fromkeys(ports, busy)}
         asked = of_part(part, 1, collective=collective, size=size, model=MODEL, algorithm="chains and trees")
+        held = {"busy_by_class": dict.fromkeys(ports, busy)}
         return Projection(**asked, terms=terms, bottleneck=terms[1].name, details=held)
 
     def _sent_on(self, collective: Collective) -> Topology:
@@ -857,10 +859,10 @@ class Library(TimingModel):
         if choice and self.prediction:
             details["nccl_expects_s"] = self.prediction.expects(collective.name, size)
         terms = tuple(replace(term, time_s=time_s / model.time_s * term.time_s) for term in model.terms)
-        bottleneck = max(terms, key=lambda term: term.time_s).name
+        most = max(terms, key=lambda term: term.time_s)
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, tuner.nodes or 1, relays=(), **asked)
-        return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
+        return Projection(**part, terms=terms, bottleneck=most.name, details=details)
 
 
 @lru_cache(maxsize=64)

@@ -227,8 +227,9 @@ def projections(
     collective.check_ranks(prediction.job.ranks)
     job, found, timed = prediction.job, list[Projection](), prediction.times(collective.name, size)
     chosen = [("", timing) for timing in timed] if names is None else []
+    own = prediction.best(collective.name, size)
     for name in names or ():
-        fitting = [one for one in timed if name == CHOICE or one.algorithm == SAME.get(name, name)]
+        fitting = [one for one in (own, *timed) if name == CHOICE or one.algorithm == SAME.get(name, name)]
         if not fitting:
             raise InfeasibleError(f"NCCL's tuner has no {name} here")
         chosen.append((name, fitting[0]))
@@ -254,8 +255,9 @@ def projections(
         asked = {"collective": collective, "size": size, "model": MODEL, "machine": prediction.machine}
         part = of_part(whole, job.ranks // whole.ranks, relays=(), algorithm=algorithm, **asked)
         bottleneck = f"{over} of {format_rate(rate)} over {path} paths"
-        if rate == NO_SOLUTION:
-            bottleneck += ", NCCL's placeholder where its search finds none: it says nothing of runs"
+        bottleneck += ", NCCL's placeholder where its search finds none: it says nothing of runs" * (
+            rate == NO_SOLUTION
+        )
         found.append(NcclProjection(**part, terms=terms, bottleneck=bottleneck, details=details))
     return found
 

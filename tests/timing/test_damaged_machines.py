@@ -414,3 +414,14 @@ def test_a_library_without_a_model_waits_for_a_slow_port() -> None:
     assert times[2] == pytest.approx(times[3])
     alone = 2 * 2e9 * 15 / 16 / 8 / 0.1e9
     assert alone < times[2] < 3 * alone
+
+
+@pytest.mark.parametrize("adapter", ["efa1", "efa4"])
+def test_nccl_keeps_its_choice_where_an_adapter_is_slow_and_waits_for_it(adapter: str) -> None:
+    """It does not see the cable, so that it does not turn to trees that leave that adapter out."""
+    question = bs.Question("p5en", nodes=4, edits=(f"degrade n3.{adapter}-fabric bandwidth=5GB/s",))
+    (sound, before), (slow, after) = Library().at(bs.Question("p5en", nodes=4)), Library().at(question)
+    one, other = (by.times(at, Collective("allreduce"), [2**28])[0] for by, at in ((sound, before), (slow, after)))
+    assert other.details["choice"] == one.details["choice"] == "ring LL128"
+    assert 4 * one.time_s < other.time_s < 5 * one.time_s
+    assert other.details["nccl_expects_s"] == one.details["nccl_expects_s"]

@@ -346,7 +346,8 @@ class Prediction:
     members: in rank order. version: of NCCL. job: what the tuner knows of ranks and GPUs.
     ring, tree, nvls: the channels; nvls is None where NCCL does not use multicast.
     names: device by GPU number, of the node whose channels carry least; ports: the same by port number,
-    without the node. assumed: what the machine leaves out and blinksim assumes.
+    without the node. assumed: what the machine leaves out and blinksim assumes. planned: what NCCL itself
+    predicts, where it takes links for quicker than they are.
     """
 
     machine: str
@@ -359,6 +360,7 @@ class Prediction:
     names: Mapping[int, str] = field(default_factory=dict, hash=False)
     assumed: tuple[str, ...] = ()
     ports: Mapping[int, str] = field(default_factory=dict, hash=False)
+    planned: Prediction | None = None
 
     @property
     def graphs(self) -> dict[str, Graph]:
@@ -400,12 +402,13 @@ class Prediction:
         return self.model.times(collective, size)
 
     def best(self, collective: str, size: int) -> Timing:
-        """What NCCL chooses for a collective of `size` bytes: the least predicted time."""
-        return self.times(collective, size)[0]
+        """What NCCL chooses for a collective of `size` bytes, by the least time that it predicts."""
+        pick = next(iter(self.expects(collective, size)))
+        return next(one for one in self.times(collective, size) if f"{one.algorithm} {one.protocol}" == pick)
 
     def expects(self, collective: str, size: int) -> dict[str, float]:
         """The seconds that NCCL predicts for each algorithm and protocol that it may choose, least first."""
-        return {f"{one.algorithm} {one.protocol}": one.time_s for one in self.times(collective, size)}
+        return {f"{one.algorithm} {one.protocol}": one.time_s for one in (self.planned or self).times(collective, size)}
 
     @cached_property
     def at_width(self) -> Tuner:
@@ -439,7 +442,7 @@ def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
         # On two nodes its table takes the bandwidth inside a node, also where the network gives less.
         inside = min(inside, outside) if found.job.nnodes == 2 else inside
         wide[family] = graph.widened(inside, outside)
-    return replace(found, ring=wide["ring"], tree=wide["tree"], nvls=wide.get("nvls"))
+    return replace(found, ring=wide["ring"], tree=wide["tree"], nvls=wide.get("nvls"), planned=found)
 
 
 def in_node(name: str) -> str:
@@ -494,8 +497,7 @@ def predict(
     for family, _ in given:
         if family not in FAMILIES:
             raise InputError(f"no channels of NCCL are called {family!r}; known: {', '.join(FAMILIES)}")
-    chosen = None if members is None else tuple(members)
-    return _predicted(topology, topology.edits, chosen, nodes, version, multicast, given)
+    return _predicted(topology, topology.edits, members and tuple(members), nodes, version, multicast, given)
 
 
 @lru_cache(maxsize=_MOST_CACHED)
