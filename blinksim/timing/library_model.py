@@ -760,6 +760,7 @@ class Library(TimingModel):
         held = {"busy_by_class": dict.fromkeys(ports, busy)}
         return Projection(**asked, terms=terms, bottleneck=terms[1].name, details=held)
 
+    @_once
     def _sent_on(self, collective: Collective) -> Topology:
         """The part whose links it sends on: without relays, as no library spreads its bytes over GPUs without a rank.
 
@@ -859,10 +860,10 @@ class Library(TimingModel):
         if choice and self.prediction:
             details["nccl_expects_s"] = self.prediction.expects(collective.name, size)
         terms = tuple(replace(term, time_s=time_s / model.time_s * term.time_s) for term in model.terms)
-        most = max(terms, key=lambda term: term.time_s)
+        bottleneck = max(terms, key=lambda term: term.time_s).name
         asked = {"collective": collective, "size": size, "model": MODEL, "algorithm": self.library.lower()}
         part = of_part(whole, tuner.nodes or 1, relays=(), **asked)
-        return Projection(**part, terms=terms, bottleneck=most.name, details=details)
+        return Projection(**part, terms=terms, bottleneck=bottleneck, details=details)
 
 
 @lru_cache(maxsize=64)

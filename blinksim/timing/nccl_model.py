@@ -255,9 +255,8 @@ def projections(
         asked = {"collective": collective, "size": size, "model": MODEL, "machine": prediction.machine}
         part = of_part(whole, job.ranks // whole.ranks, relays=(), algorithm=algorithm, **asked)
         bottleneck = f"{over} of {format_rate(rate)} over {path} paths"
-        bottleneck += ", NCCL's placeholder where its search finds none: it says nothing of runs" * (
-            rate == NO_SOLUTION
-        )
+        if rate == NO_SOLUTION:
+            bottleneck += ", NCCL's placeholder where its search finds none: it says nothing of runs"
         found.append(NcclProjection(**part, terms=terms, bottleneck=bottleneck, details=details))
     return found
 
