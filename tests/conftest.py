@@ -30,7 +30,7 @@ settings.load_profile("quick")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cases that slow.txt lists run in `make test-all`, beside what is marked: all of a sort but the quickest."""
+    """Cases that slow.txt lists run in `make test-all`, beside what is marked: all of a sort but the quick ones."""
     slow = set((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
     for item in items:
         if item.nodeid in slow:

@@ -245,6 +245,8 @@ class Comparison(Result):
         # The quickest was simulated, and so states errors, where slower ones are by the closed form.
         conditions = dict(pair for found in self.projections for one in reversed(found) for pair in one.conditions)
         lines += [f"  {label} {words}" for label, words in conditions.items()]
+        assumed = dict.fromkeys(one.least.assumes for one in self.best() if one.least and one.least.assumes)
+        lines += [f"  at least: for {' or '.join(assumed)}"] * bool(assumed)
         if len({projection.rates for projection in self.projections[-1]}) > 1:
             lines.append("  rates= takes one table for all")
         lines += [f"  {words}" for words in refused_words(self.refused)]
@@ -638,6 +640,8 @@ class MachineComparison(Result):
         notes += [f"  from {' or '.join(GUESSES)}: {UNKNOWN}: intervals that overlap rank no machines"] * vague
         alike = grouped((tuple(one.times()[0] for one in found), name) for name, found in self.answers.items())
         notes += [f"  {', '.join(same)}: nothing known tells them apart" for same in alike.values() if same[1:]]
+        _, _, many, *_ = zip(*rows, strict=True)
+        notes += ["  to compare as many GPUs, put nodes before names: 9xp5,1xgb200-nvl72"] * (len({*many}) > 1)
         if self.prices:
             head.append("GB/s per price")
             unpriced = [name for name in self.answers if name not in self.prices]

@@ -511,7 +511,7 @@ def meanwhile(other: Projection | None, now: Projection) -> str:
     busbw = f"busbw {format_rate(other.busbw)}"
     if "set" in other.details:
         same = grouped((what, node) for node, what in other.details["set"].items())
-        how = ", ".join(f"{names(what.split(','), ',')} on {names(nodes)}" for what, nodes in same.items())
+        how = ", ".join(f"{what} on {names(nodes)}" for what, nodes in same.items())
         return f"leave out {names(other.details['left_out'])}, {how}: {format_time(other.time_s)}, {busbw}"
     few = count(len(other.members), "GPU")
     visible = f"CUDA_VISIBLE_DEVICES={','.join(name.strip('gpu') for name in other.members)}"
@@ -709,10 +709,10 @@ def _best(contest: Contest, size: int) -> Ranking:
 def _published_projection(question: Question, takes: Projection) -> Projection | None:
     """What the preset of this machine says, where there is one that covers the question.
 
-    None where it places ranks on other GPUs.
+    None where it places ranks on other GPUs, and for edits of nominal bandwidths, which are not in its terms.
     """
-    name = f"{takes.machine}-projection"
-    if name in models.preset_names():
+    name, nominal = f"{takes.machine}-projection", any("bandwidth" in edit for edit in question.edits)
+    if name in models.preset_names() and not (nominal and question.rates is None):
         with suppress(BlinksimError):
             model = models.model(name)
             model.check(question)

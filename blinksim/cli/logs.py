@@ -318,17 +318,16 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
     if why:
         facts.append(("model", expectation.name))
         facts += [("", f"not NCCL's own: {expectation.silence}")] if expectation.silence else []
-    if found.first_behind is not None and found.lane is not None and not found.sure:
+    if found.first_behind and found.lane and not (found.sure or found.unlike):
         seen, usual, lanes, one, _ = found.lane
         kind, *others = expectation.rings.limits
         carried = f"each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
         few = f", or as if {lanes * seen / usual:.2g} of the {lanes} {one}s of each GPU worked"
         told = f"as if {carried}" + few * (lanes in _FEW_LANES) * (lanes * seen >= usual)
-        other = f"slow {kind} alone does not explain it: {found.unlike} if {carried}"
-        facts.append(("behind", other if found.unlike else told))
+        facts.append(("behind", told))
         words = f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow"
         facts += [("", words)] if others else []
-    facts += [("resembles", found.resembles)] if found.resembles and not found.sure else []
+    facts += [("resembles", f"{found.resembles}, as slow links may")] if found.resembles and not found.sure else []
     facts += [("small sizes", small)] if (small := small_times(found)) else []
     facts += [("NCCL found", told) for told in found.otherwise]
     facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))

@@ -264,6 +264,7 @@ def compare(options: Compare) -> None:
     from blinksim.answers.compare import compare as compared
 
     wanted = collective_of(options.collective, **vars(options.data))
+    options.check_files()
     if "," in options.machine:
         _side_by_side(options, wanted)
         return
@@ -278,7 +279,6 @@ def compare(options: Compare) -> None:
         found_by_models, question = _across(question, wanted, sizes, models, options)
         _print(found_by_models, question, options)
         return
-    options.check_files()
     if options.model or listed or options.search:
         timing: str = models[0]
         if registry.times_schedules(timing):

@@ -82,17 +82,17 @@ class Run:
     """One test of a log.
 
     collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open. ranks: 0
-    where the log neither lists them nor shows their number in busbw / algbw. nccl: its version, empty where
-    the log does not say. complete: True if the last lines of the test are there. ended: if not, what came
-    after the last whole row, as an error of NCCL or the launcher, or part of a row. group, step_s: of a job's
-    log, the group of ranks, whose places then are numbers in the job, and the seconds of the steps, 0 if
+    where the log neither lists them nor shows their number in busbw / algbw. nccl: its version, empty where the
+    log does not say. complete: True if the last lines of the test are there. ended: what came after the last
+    whole row, as an error of NCCL, or without last lines of the launcher, or part of a row. group, step_s: of a
+    job's log, the group of ranks, whose places then are numbers in the job, and the seconds of the steps, 0 if
     unknown. waited_s, late: of the logs of several ranks, how long one of them waited for others in all, and
     the log of the rank that others waited for. set_up: how calls were launched, ``graph``, ``stream`` or
-    ``threads`` of one process, empty where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like
-    was set to, where the log says it. took: by bytes, the algorithm and protocol that NCCL says it took for
-    an allreduce (NCCL_DEBUG_SUBSYS=TUNING). channels: by family, what the searches of the ranks found
-    (GRAPH). without: hosts, and what NCCL says that it lacks there. hcas: by host, the InfiniBand and RoCE
-    adapters that NCCL uses there (INIT).
+    ``threads`` of one process, empty where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like was
+    set to, where the log says it. took: by bytes, the algorithm and protocol that NCCL says it took for an
+    allreduce (NCCL_DEBUG_SUBSYS=TUNING). channels: by family, what the searches of the ranks found (GRAPH).
+    without: hosts, and what NCCL says that it lacks there. hcas: by host, the InfiniBand and RoCE adapters that
+    NCCL uses there (INIT).
     """
 
     path: str
@@ -415,11 +415,11 @@ class _Draft:
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
-        name, ended = collective_of(self.program), "" if self.complete else self.ended
+        name = collective_of(self.program)
         took = tuple((int(size), f"{_ALGO.get(a, a)} {_PROTO.get(p, p)}".lower()) for size, a, p in self.took)
         run = Run(
-            path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, ended, set_up=self.set_up,
-            adapters=self.adapters, took=took, channels=(*dict.fromkeys(self.channels),),
+            path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, self.ended,
+            set_up=self.set_up, adapters=self.adapters, took=took, channels=(*dict.fromkeys(self.channels),),
             without=(*dict.fromkeys(self.without),), hcas=tuple(self.hcas.items()),
         )  # fmt: skip
         run = replace(run, collective=name or inferred(run))

@@ -662,7 +662,9 @@ class PresetModel(TimingModel):
             node = replace(question, nodes=1).whole()
         if node is None or node.fabric is None:
             node = question.whole()
-        return PresetModel(self.name, question.nodes, question.ranks_per_node), node
+        # A topology may be a cluster itself.
+        nodes = question.nodes if node.nodes <= question.nodes else None
+        return PresetModel(self.name, nodes, question.ranks_per_node), node
 
     def check(self, question: Question) -> None:
         if question.members is not None or question.relays not in (None, NONE) or question.links is not None:

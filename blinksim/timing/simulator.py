@@ -28,7 +28,7 @@ from blinksim.timing.alpha_beta import MOST_PIECES, climbed, cost
 from blinksim.timing.event_graph import Run, ScheduleGraph, Work, event_graph, timed
 from blinksim.timing.events import evaluated
 from blinksim.timing.simulation_options import MessagesName, OfferName, Options, ProtocolName, ServiceName
-from blinksim.units import format_rate, format_size, format_size_about, format_time, size_of
+from blinksim.units import format_rate, format_size_about, format_time, size_of
 
 # Transfers that are recorded to find the critical path; beyond that, a run with fewer pieces of the same
 # size.
@@ -376,11 +376,6 @@ class Timeline(Rates, Result):
             return f"{schedule.does}, {size} in all, on {where} {takes}: {rates}"
         what = f"{schedule.collective} of {size} on {where} by {schedule.algorithm}"
         return f"{what} {takes}: {rates}, busbw {format_rate(self.busbw)}"
-
-    def __repr__(self) -> str:
-        over = self.time_s / self.bound_s - 1 if self.bound_s else 0.0
-        cut = f"{count(self.pieces, 'piece')} of up to {format_size(self.piece_bytes)}"
-        return f"<Timeline {self.sentence()}\n  {cut}, {self.discipline}; {100 * over:.3g} % above the bound>"
 
     def _repr_html_(self) -> str:
         path = "".join(f"<li>{escape(leg.words())}</li>" for leg in self.critical_path[:12])

@@ -177,6 +177,7 @@ WIDE = 'link_speed="32.0 GT/s PCIe" link_width="16"'
         ('<gpu dev="2" sm="90" rank="2" gdr="1">', '<gpu dev="2" sm="90" rank="2" gdr="0">',
          "gpu2: GPUDirect 0, the other 7 1", ""),
     ],
+    ids=range(6),
 )  # fmt: skip
 def test_what_is_slower_than_its_likes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, before: str, after: str, words: str, edit: str
@@ -257,6 +258,7 @@ def test_a_pair_that_nvswitches_cannot_make_is_refused(capsys: pytest.CaptureFix
         (box(dead="3"), "gpu3 has 0 of 18 lanes",
          "--members gpu0,gpu1,gpu2,gpu4,gpu5,gpu6,gpu7 --edit 'without gpu3-nvswitch' --before"),
     ],
+    ids=range(9),
 )  # fmt: skip
 def test_what_text_of_nvidia_smi_shows_to_be_gone(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, words: str, last: str

@@ -57,7 +57,7 @@ def test_a_healthy_machine(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_machine_without_its_nvlinks(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = ask(capsys, SLOW, "--machine", "dgx1-v100", "--threshold", "75", status=1)
     cause = "traffic over pcie or the host (peer access off: NCCL_P2P_DISABLE, or nvlink down?)"
-    assert f"behind from 4 MiB on, as with {cause}: " in out.splitlines()[0]
+    assert f"behind from 1 KiB on, as with {cause}: " in out.splitlines()[0]
     assert err.startswith("below the threshold: ")
     assert err.count("\n") == 1
     assert ask(capsys, SLOW, "--machine", "dgx1-v100", "--threshold", "75", "-q", status=1)[1] == ""
@@ -235,8 +235,8 @@ def test_the_first_size_that_is_judged_may_be_odd(capsys: pytest.CaptureFixture[
     times = [Point(size, 1e6 * time, None) for size, time in late.items()]
     path.write_text(text("allreduce", 8, times).replace("NVIDIA H200", "GPU"))
     out, _ = ask(capsys, str(path), "--machine", "mi300x", status=1)
-    assert ": behind at 2 MiB, and not at the largest size" in out.splitlines()[0]
-    assert starred(out) == ["2 M"]
+    assert ": behind at 1 MiB to 2 MiB, and not at the largest size" in out.splitlines()[0]
+    assert starred(out) == ["1 M", "2 M"]
 
 
 def test_no_fault_is_named_that_logs_do_not_show(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -235,8 +235,10 @@ def test_a_rate_that_takes_another_time_is_not_blamed(capsys: pytest.CaptureFixt
     takes = printed(capsys, "project", "dgx1-v100", "allreduce", "8GiB", "--edit", edit)
     time = re.search(r"dgx1-v100: ([\d.]+ ms) with NCCL", takes)
     assert time is not None, takes
-    words = f"{time[1]} if each lane of class nvlink carried 10.3 GB/s in place of 25\n"
-    assert f"  behind      slow nvlink alone does not explain it: {words}" in out
+    # 60 GB/s of busbw are 250 ms, and links that slow take another time, as NCCL finds other rings.
+    assert float(time[1].split()[0]) > 1.1 * 250
+    assert "slow, and not alone by slow nvlink: 60 GB/s" in out
+    assert "as if each lane" not in out
 
 
 def test_what_half_duplex_links_buses_and_switches_carry_is_shown(

@@ -83,6 +83,7 @@ def nvlinks(dead: int = 0) -> str:
         (nvlinks(6) + hgx({"gpu5": ("16", "8")}), "gpu5 has 12 of 18 lanes, gpu5: PCIe 16 GT/s x8 of 32 GT/s x16",
          "degrade gpu5-nvswitch lanes=12"),
     ],
+    ids=range(7),
 )  # fmt: skip
 def test_what_lspci_shows_to_be_slow_or_gone(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, words: str, edit: str

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from nccl_tests_logs import Point, as_json, text
 
+import blinksim as bs
 from blinksim.collective import COLLECTIVES, busbw_factor
 from blinksim.errors import FileError, InputError
 from blinksim.nccl.tests_log import Number, Row, Run, read, select
@@ -175,6 +176,17 @@ def test_a_run_that_crashed(tmp_path: Path, last: tuple[str, ...], again: bool) 
     whole, (run, *others) = read(write(tmp_path, good, "good.txt"))[0], read(path)
     assert (run.rows, run.complete, run.ended) == (whole.rows, False, last[0].strip())
     assert [(len(other.rows), other.complete, other.ended) for other in others] == [(len(run.rows), True, "")] * again
+
+
+def test_an_error_after_the_last_row_of_a_whole_run(tmp_path: Path) -> None:
+    """What NCCL warns of on the way to its last row counts for nothing, what comes after it is kept."""
+    good = text("allreduce", 4, POINTS)
+    (run,) = read(write(tmp_path, f"{LOST}\n{good}"))
+    assert (run.complete, run.ended) == (True, "")
+    (run,) = read(write(tmp_path, f"{good}{LOST}\n"))
+    assert (run.complete, run.ended) == (True, LOST)
+    sentence = bs.diagnose([run], bs.load("hgx-h200").select(range(4))).sentence()
+    assert sentence.endswith(f"; after its last row: {LOST}")
 
 
 def test_a_run_that_crashed_before_its_first_row(tmp_path: Path) -> None:

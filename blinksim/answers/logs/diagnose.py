@@ -105,7 +105,7 @@ class Diagnosis(Result):
     complete : bool
         The log has its last lines.
     ended : str
-        What the log ends with in their place, such as an error; empty where it says nothing.
+        What the log ends with beside them or in their place, such as an error; empty where it says nothing.
     stated : bool
         A single figure in place of a log.
     strange : str
@@ -161,8 +161,9 @@ class Diagnosis(Result):
 
     @property
     def stretches(self) -> list[list[Line]]:
-        """Judged sizes that are behind, those together that follow each other."""
-        return [[*same] for behind, same in groupby(self.judged, attrgetter("behind")) if behind]
+        """Sizes that are behind, those together that follow each other, one of them judged at least."""
+        found = [[*same] for behind, same in groupby(self.lines, attrgetter("behind")) if behind]
+        return [same for same in found if any(line in self.judged for line in same)]
 
     @property
     def first_behind(self) -> Line | None:
@@ -262,7 +263,7 @@ class Diagnosis(Result):
     def resembles(self) -> str:
         """What else would take as long, where it takes longer than expected; empty if none is known."""
         slow = self.largest in self.judged and self.largest.of_model < 1 - _NEAR
-        stay = self.stretches[-1] if self.first_behind else []
+        stay = [*filter(self.judged.__contains__, self.stretches[-1])] if self.first_behind else []
         lines = stay or [self.largest] * slow
         apart = defaultdict[str, list[float]](list)
         for line in lines:
@@ -299,8 +300,9 @@ class Diagnosis(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         what = f"{self.collective.name} on {gpus_in(self.part)}"
-        line, first, source = self.largest, self.first_behind, "figure" if self.stated else "log"
-        early = f"; the run ended early: {self.ended[:160]}" * bool(self.ended)
+        line, first, source = self.largest, self.first_behind, ("log", "figure")[self.stated]
+        ended = ("the run ended early", "after its last row")[self.complete]
+        early = f"; {ended}: {self.ended[:160]}" * bool(self.ended)
         if self.wrong:
             sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
             return f"{what}: WRONG DATA at {sizes}{early}"
@@ -330,7 +332,8 @@ class Diagnosis(Result):
         if first is None:
             same = f"; {self.resembles} would look the same" if self.sure else ""
             return f"{what}: normal, {reached}{same}"
-        why = f"as with {self.resembles}" if self.sure else f"on {' or '.join(self.expectation.rings.limits)}"
+        by = ("on", "and not alone by slow")[self.unlike != ""]
+        why = f"as with {self.resembles}" if self.sure else f"{by} {' or '.join(self.expectation.rings.limits)}"
         if self.stated:
             return f"{what}: slow, {'latency decides' if line.latency_bound else why}: {reached}"
         return f"{what}: behind from {format_size(first.size)} on, {why}: {reached}"
@@ -360,13 +363,14 @@ class Diagnosis(Result):
         keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal"
         keys += " first_behind_size_bytes=first_behind.size nccl_otherwise=otherwise"
         keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
-        keys += " model_lane_GBps resembles odd_size_bytes complete ended_early=ended"
+        keys += " model_lane_GBps resembles odd_size_bytes complete ended_early warned_last=ended"
         keys += " published other_gpus=strange"
         seen, usual = map(in_GBps, lane[:2]) if lane else (None, None)
         said: dict[str, Any] = {"lane_GBps": None if self.sure or self.unlike else seen}
         said |= {"model_lane_GBps": usual, "bound_words": self.bound.certificate.words(self.part)}
         said |= {"published": published if line.expected.basis in ("measured", "between") else None}
         said |= {"normal": self.as_expected and not self.wrong, "rows": self.rows()}
+        said |= {"ended_early": "" if self.complete else self.ended}
         said |= {"odd_size_bytes": [line.size for line in self.odd], "busbw_factor_exact": str(self.factor)}
         return keyed(self, keys, **said)
 
@@ -468,7 +472,7 @@ def diagnose(
     expectation = Expectation(chosen, whole, tested, multicast, ran, rates, cast("SetUpName", launched))
     if not (lines := tuple(_lines(given, in_place, expectation))):
         raise InputError(f"{first.path}: has no size above 0")
-    cut = min(given, key=attrgetter("complete"))
+    cut = min(given, key=lambda run: (run.complete, not run.ended))
     more = cut.complete, stated, other_gpus(first, whole), cut.ended
     otherwise = tuple(_otherwise(given, expectation))
     return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more, otherwise)

@@ -568,9 +568,6 @@ class TimeBound(Result):
         lines = self.sentence(), f"  {self.best.words(self.topology)}", f"  it assumes: {rows[0][2]}", *more
         return "\n".join((*lines, "", table(("theorem", "at least", "assumes"), rows, left=(0, 2))))
 
-    def __repr__(self) -> str:
-        return f"<TimeBound {self.sentence()}>"
-
     def to_dict(self) -> dict[str, Any]:
         """JSON: the largest bound, and every certificate with its own; each is checked on the way."""
         every = [*self.certificates, *([self.in_network] if self.in_network else [])]
