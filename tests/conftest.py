@@ -30,11 +30,19 @@ settings.load_profile("quick")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cases that slow.txt lists run in `make test-all`, beside what is marked: all of a sort but the quick ones."""
-    slow = set((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
+    """Beside what is marked, cases that slow.txt lists run in `make test-all`, and those of alike.txt in `test-every`.
+
+    These are all of a sort but the quick ones, and two of every three that take half a second.
+    """
+    slow, alike = (
+        frozenset((Path(__file__).parent / name).read_text(encoding="utf-8").splitlines())
+        for name in ("slow.txt", "alike.txt")
+    )
     for item in items:
-        if item.nodeid in slow:
+        if item.nodeid in slow or item.nodeid in alike:
             item.add_marker(pytest.mark.slow)
+        if item.nodeid in alike:
+            item.add_marker(pytest.mark.alike)
 
 
 def pytest_collection_finish() -> None:

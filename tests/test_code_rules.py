@@ -131,8 +131,9 @@ def test_many_parameters_are_found(tmp_path: Path) -> None:
     assert refused(tmp_path, [path], PARAMETERS) == {"m.py: many"}
 
 
-def test_slow_cases_are_cases_of_tests() -> None:
-    for case in (ROOT / "tests" / "slow.txt").read_text(encoding="utf-8").splitlines():
+@pytest.mark.parametrize("listed", ["slow.txt", "alike.txt"])
+def test_slow_cases_are_cases_of_tests(listed: str) -> None:
+    for case in (ROOT / "tests" / listed).read_text(encoding="utf-8").splitlines():
         path, name = case.partition("[")[0].split("::")
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), case
 
