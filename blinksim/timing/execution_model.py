@@ -133,7 +133,7 @@ class Executed(ScheduleModel):
         terms = (
             Term("launch", time.launch_s, "between the launches of a kernel"),
             Term("steps", time.looking_s, "blocks step through their ops, also those whose turn comes later"),
-            Term("bandwidth", time.ports_s, time.port),
+            Term(f"bandwidth of {' or '.join(part.link_classes)}", time.ports_s, time.port),
             Term("waiting", time.steps_s, "that port waits for data on their way through blocks, flags and fences"),
         )
         names = ("launch", "steps", f"port {time.port}", "waiting for flags")

@@ -21,14 +21,14 @@ def test_terms_add_up_and_no_port_is_outrun(size: int) -> None:
     for found in bs.rank(MACHINE, "allreduce", size, algorithms="ring,two_shot,direct,double_binary").projections:
         assert found.model == "execution"
         parts = {term.name: term.time_s for term in found.terms}
-        assert list(parts) == ["launch", "steps", "bandwidth", "waiting"]
+        assert list(parts) == ["launch", "steps", "bandwidth of nvlink", "waiting"]
         assert min(parts.values()) >= 0
         assert sum(parts.values()) == pytest.approx(found.time_s)
         assert parts["launch"] == H200.launch_s
         longest = max(parts, key=lambda name: parts[name])
         share = f"{100 * parts[longest] / found.time_s:.0f} % of the time"
         assert found.bottleneck_words.endswith(share)
-        assert longest.split()[0] in (found.bottleneck if longest != "bandwidth" else "bandwidth")
+        assert longest.split()[0] in (found.bottleneck if longest != "bandwidth of nvlink" else "bandwidth")
         assert found.bound is not None
         assert found.algbw < float(found.bound.rate)
 

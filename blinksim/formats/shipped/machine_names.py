@@ -67,8 +67,8 @@ def measured_rates(name: str) -> RateTable | None:
 def catalogue_file(name: str) -> Path:
     """The file of the catalogue's machine `name`; raises `InputError` with the nearest names for others."""
     lowered = name.lower()
-    if lowered in _AMBIGUOUS:
-        raise InputError(f"{name!r} is more than one machine; say {' or '.join(_AMBIGUOUS[lowered])}")
+    if few := _AMBIGUOUS.get(lowered, name.split(",") if "," in name else ()):
+        raise InputError(f"{name!r} is more than one machine; say {' or '.join(few)}, or compare them")
     known = {path.stem.lower(): path for path in data_files.files("topologies")}
     wanted = ALIASES.get(lowered, lowered)
     if wanted not in known:
