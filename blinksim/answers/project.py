@@ -445,7 +445,8 @@ class Answer(Projection):
         """The lines below the sentence, as labels and texts. alone: said of the interval."""
         details, least, at = self.details, self.least, held_at([self.row()])
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
-        ends = f"{format_time(self.low_s)} to {format_time(self.high_s)}"
+        bound = " (the bound)" * (self.low_s == getattr(least, "time_s", None))
+        ends = f"{format_time(self.low_s)}{bound} to {format_time(self.high_s)}"
         origin = ("" if self.known else f"{UNKNOWN}: ") + details["origin"]
         if runs := details.get("published_s"):
             origin += f"; the runs took {format_time(runs[0])} to {format_time(runs[-1])}"
@@ -455,11 +456,10 @@ class Answer(Projection):
             apart = "" if self.low_s <= one.time_s <= self.high_s else "; outside the interval"
             found.append(("projected", f"{format_time(one.time_s)} ({one.model}){apart}"))
         if self.could is not None:
-            unbeaten = self.unbeaten and f"{self.unbeaten}: "
-            found.append((COULD_TAKE, unbeaten + self.could.runs_as(at.get(COULD_TAKE, ""))))
+            runs_as = self.could.runs_as(at.get(COULD_TAKE, ""))
+            found.append((COULD_TAKE, f"{self.unbeaten}: {runs_as}".removeprefix(": ")))
         if least is not None:
-            granted = "add" if self.collective.reduces else "multicast"
-            words = f", with switches that {granted}" if self.grants else ""
+            words = f", with switches that {('multicast', 'add')[self.collective.reduces]}" * bool(self.grants)
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
             short = next((few for many, few in _HELD_FOR.items() if many in least.assumes), "whatever the schedule")
             words += ", if the guess is right" * (guesses(details["bound_rates"]) != "")
