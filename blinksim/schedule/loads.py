@@ -363,7 +363,7 @@ def rate(schedule: Schedule, spread: Spread | None = None, shared: Resources | N
 def divided(schedule: Schedule, spread: Spread) -> Schedule:
     """The same schedule with every chunk cut into as many equal parts as the paths of its sends need.
 
-    Part j takes path j of each route, counted round where a route has fewer.
+    Part j takes path j of each route, counted round where a route has fewer: those that share one go together.
     """
     parts = chunk_parts(schedule, spread)
     common = lcm(*distinct(parts).tolist())
@@ -371,13 +371,14 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     times = parts[schedule.chunk]
     send = np.repeat(np.arange(schedule.sends, dtype=np.int64), times)
     part = places(times)
-    path = spread.first[schedule.route[send]] + part % spread.count[schedule.route[send]]
+    turn = part % spread.count[schedule.route[send]]
+    path = spread.first[schedule.route[send]] + turn
     used, route = np.unique(path, return_inverse=True)
     lengths = (spread.start[1:] - spread.start[:-1])[used]
     _, links = expand(spread.start, spread.links, used.astype(np.int32))
     most = int(parts.max(initial=1))
     src, dst, op, step = (column[send] for column in (schedule.src, schedule.dst, schedule.op, schedule.step))
-    chunk, channel = first[schedule.chunk[send]] + part, schedule.channel[send] * most + part
+    chunk, channel = first[schedule.chunk[send]] + part, schedule.channel[send] * most + turn
     return of_sends(
         (schedule.topology, schedule.collective, schedule.algorithm, schedule.form),
         (np.repeat(schedule.share_num * (common // parts), parts), schedule.share_den * common),
@@ -669,18 +670,15 @@ class Outline:
     @cached_property
     def step_loads(self) -> StepLoads:
         """Load per step; rounds one after another that send the same are one step that comes again."""
-        parts = lcm(*(use.parts for use in self.uses))
         rows, times = list[tuple[Floats, ...]](), list[int]()
-        # As in `whole_messages`; else a chunk is divided into as many parts as its most divided route needs,
-        # and takes every sort of route if it does not go to a single rank.
-        ranks, personal = self.topology.ranks, self.collective.personalized
+        # As in `whole_messages`; else a message is divided into one for each of its equal routes.
+        ranks = self.topology.ranks
         every = all(one.exchange.messages(ranks) == ranks * (ranks - 1) for one in self.rounds)
         in_turns = every and not any((use.units % use.parts).any() for use in self.uses)
         # A ring that gathers what it has reduced goes on with the same step.
         pairs = groupby(zip(self.rounds, self.uses, strict=True), lambda pair: (pair[0].exchange, pair[0].message))
         for (one, use), *more in (list(alike) for _, alike in pairs):
-            cut = use.paths if personal else use.pieces * (parts // use.parts)
-            messages = use.whole if in_turns else cut
+            messages = use.whole if in_turns else use.paths
             rows.append(step_row(self._part[0], use, float(one.message), messages))
             times.append(one.times + sum(other.times for other, _ in more))
         reducing = [one for one in self.rounds if one.op == REDUCE]

@@ -187,9 +187,9 @@ class Step:
 Runs = Sequence[tuple[Step, int]]
 
 
-def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[tuple[Ints32, Floats, Ints]], Ints]:
+def step_kinds(schedule: Schedule) -> tuple[list[tuple[Ints32, Floats, Ints]], Ints]:
     """The steps that differ, and the kind of every step: the routes that one uses, the share of the size on each, and
-    the messages on each of its paths, one for every channel and part that a chunk is divided into.
+    the messages on each of its paths, one for every channel.
 
     The steps of a ring differ in their chunks only, so there are few kinds of many steps.
     """
@@ -197,17 +197,13 @@ def step_kinds(schedule: Schedule, spread: Spread | None = None) -> tuple[list[t
     share, kinds, numbers = _shares(schedule), dict[tuple[bytes, bytes, bytes], int](), []
     found: list[tuple[Ints32, Floats, Ints]] = []
     channels = int(schedule.channel.max(initial=0)) + 1
-    parts = None
-    if spread is not None:
-        parts = loads.chunk_parts(schedule, spread)[schedule.chunk] // spread.count[schedule.route]
     for first, end in pairwise(bounds.tolist()):
         used, where = np.unique(schedule.route[first:end], return_inverse=True)
         carried = np.asarray(np.bincount(where, share[first:end]), dtype=np.float64)
         messages = np.ones(len(used), dtype=np.int64)
-        if channels > 1 or parts is not None:
-            apart, one = np.unique(where * channels + schedule.channel[first:end], return_index=True)
-            each = None if parts is None else parts[first:end][one]
-            messages = np.bincount(apart // channels, each, len(used)).astype(np.int64)
+        if channels > 1:
+            apart = np.unique(where * channels + schedule.channel[first:end])
+            messages = np.bincount(apart // channels, minlength=len(used))
         number = kinds.setdefault((used.tobytes(), carried.tobytes(), messages.tobytes()), len(found))
         if number == len(found):
             found.append((used, carried, messages))
@@ -245,7 +241,7 @@ class _Steps:
             occupied, starts = loads.RouteUses.of(spread, shared), Starts.of(timed, spread, shared)
             carried, whole = loads.whole_loads(timed, spread, shared)
             self.total = np.array([value / whole for value in carried])
-            alphas, (kinds, numbers) = spread.alphas(timed.topology.link_columns), step_kinds(timed, spread)
+            alphas, (kinds, numbers) = spread.alphas(timed.topology.link_columns), step_kinds(timed)
             channels, count = int(timed.channel.max(initial=0)) + 1, len(shared.rate)
             for used, share, messages in kinds:
                 passed = crossed(occupied, alphas, used, share, count)
