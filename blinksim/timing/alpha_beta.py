@@ -28,10 +28,11 @@ are counted on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import pairwise
+from math import inf
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -51,6 +52,8 @@ Timed = Schedule | SymmetricSchedule | Outline | StepLoads
 
 FURTHER = "overhead of further messages"
 MOST_PIECES = 65_536
+SAFE = 1 - 1e-9
+"""Sums in another order may differ in their last digits."""
 GAINS = 0.999
 """Less time than this share of another is a gain: more pieces are not looked for that save less."""
 
@@ -83,7 +86,6 @@ class Cost:
         return sum(term.time_s for term in self.terms)
 
 
-_known: WeakKeyDictionary[Timed, dict[tuple[int, float, Spread | None, bool], Cost]] = WeakKeyDictionary()
 _clocks: WeakKeyDictionary[Timed, dict[Spread | None, _Forest | _Steps]] = WeakKeyDictionary()
 
 
@@ -94,17 +96,28 @@ def cost(given: Candidate | Timed, size: int, gamma: float = 0.0, *, whole_messa
     whole_messages: True if messages of steps are not cut into pieces, so that no step begins before the one
     before it is over, as textbooks add them up. What is asked again is not worked out again.
     """
+    clock, key = _clock(given), (size, gamma, whole_messages)
+    if key not in clock.known:
+        clock.known[key] = clock.cost(*key)
+    return clock.known[key]
+
+
+def quickest(given: Iterable[Candidate], size: int) -> Candidate:
+    """The first of those that take least time; what keeps its links busy for longer than that is not timed."""
+    every, best = list(given), (inf, 0)
+    floors = [SAFE * _clock(one).least(size) for one in every if every[1:]]
+    for floor, place in sorted((floor, place) for place, floor in enumerate(floors)):
+        best = min(best, (cost(every[place], size).time_s, place)) if floor <= best[0] else best
+    return every[best[1]]
+
+
+def _clock(given: Candidate | Timed) -> _Forest | _Steps:
     timed, spread = (given.timed, given.parallel) if isinstance(given, Candidate) else (given, None)
-    known, key = _known.setdefault(timed, {}), (size, gamma, spread, whole_messages)
-    if key not in known:
-        clocks = _clocks.setdefault(timed, {})
-        if spread not in clocks:
-            if isinstance(timed, Schedule | SymmetricSchedule) and timed.form == "forest" and timed.sends:
-                clocks[spread] = _Forest(timed, spread)
-            else:
-                clocks[spread] = _Steps(timed, spread)
-        known[key] = clocks[spread].cost(size, gamma, whole_messages)
-    return known[key]
+    clocks = _clocks.setdefault(timed, {})
+    if spread not in clocks:
+        piped = timed if isinstance(timed, Schedule | SymmetricSchedule) and timed.form == "forest" else None
+        clocks[spread] = _Forest(piped, spread) if piped and piped.sends else _Steps(timed, spread)
+    return clocks[spread]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +151,10 @@ class Starts:
 
 def _shares(schedule: Schedule) -> Floats:
     return (schedule.share_num / schedule.share_den)[schedule.chunk]
+
+
+# Strings are sorted slowly.
+_sorts: Callable[[Resources], Any] = per_topology(lambda of: np.unique_inverse(np.array(of.kinds)))
 
 
 # --- steps ----------------------------------------------------------------------------------------------------------
@@ -183,10 +200,6 @@ class Step:
         return self.alpha + self.load + pieces * self.each - self.longest
 
 
-# Steps, and how often each follows itself.
-Runs = Sequence[tuple[Step, int]]
-
-
 def step_kinds(schedule: Schedule) -> tuple[list[tuple[Ints32, Floats, Ints]], Ints]:
     """The steps that differ, and the kind of every step: the routes that one uses, the share of the size on each, and
     the messages on each of its paths, one for every channel.
@@ -200,10 +213,8 @@ def step_kinds(schedule: Schedule) -> tuple[list[tuple[Ints32, Floats, Ints]], I
     for first, end in pairwise(bounds.tolist()):
         used, where = np.unique(schedule.route[first:end], return_inverse=True)
         carried = np.asarray(np.bincount(where, share[first:end]), dtype=np.float64)
-        messages = np.ones(len(used), dtype=np.int64)
-        if channels > 1:
-            apart = np.unique(where * channels + schedule.channel[first:end])
-            messages = np.bincount(apart // channels, minlength=len(used))
+        apart = np.unique(where * channels + schedule.channel[first:end])
+        messages = np.bincount(apart // channels, minlength=len(used))
         number = kinds.setdefault((used.tobytes(), carried.tobytes(), messages.tobytes()), len(found))
         if number == len(found):
             found.append((used, carried, messages))
@@ -225,12 +236,42 @@ def crossed(
     return np.asarray(np.bincount(resource, carried[place] * occupied.part[entry], resources), dtype=np.float64), alpha
 
 
-class _Steps:
+class _Clock:
+    """What a schedule asks of its resources, for any size.
+
+    load, rates: bytes of a byte over every resource, and bytes/s. starts: seconds of the starts of messages there.
+    sorts: the classes of resources, and that of each. known: costs that were asked for.
+    """
+
+    def __init__(self, steps: int, shared: Resources, load: Floats, starts: Floats) -> None:
+        self.steps, self.load, self.starts, self.known = steps, load, starts, dict[tuple[int, float, bool], Cost]()
+        self.rates, self.name, self.kinds, self.sorts = shared.rates, shared.name, shared.kinds, _sorts(shared)
+
+    def least(self, size: int) -> float:
+        """Seconds for which the busiest resource is held, and that any number of pieces takes at least."""
+        return float((self.load * (size / self.rates) + self.starts).max(initial=0))
+
+    def drain(self, busy: Floats) -> Term:
+        """The seconds that all bytes take the busiest resource; busy: those of each."""
+        worst = int(np.argmax(busy))
+        return Term(f"bandwidth of {self.kinds[worst]}", float(busy[worst]), self.kinds[worst])
+
+    def costs(self, terms: Iterable[Term], held: Floats, pieces: int) -> Cost:
+        """The cost by its terms; held: seconds for which each resource is."""
+        known = tuple(terms)
+        busy = held / sum(term.time_s for term in known)
+        most = by_place(np.maximum, self.sorts[1], busy, len(self.sorts[0]))
+        by_class = {str(self.sorts[0][place]): float(most[place]) for place in np.argsort(-most, kind="stable")}
+        # Of resources that differ by rounding alone, the first is named.
+        worst = int(np.argmax(busy > busy.max() * SAFE))
+        return Cost(known, self.name(worst), by_class, self.steps, pieces)
+
+
+class _Steps(_Clock):
     """Steps one after another, for any size.
 
-    runs: steps with the share of the size as load, and how often each follows itself. total, rates: the share
-    that passes each resource, and bytes/s. reduced: the share that is reduced one after another, in every
-    step by the rank that reduces most in it.
+    runs: steps with the share of the size as load, and how often each follows itself. reduced: the share that
+    is reduced one after another, in every step by the rank that reduces most in it.
     """
 
     def __init__(self, timed: Timed, spread: Spread | None) -> None:
@@ -240,7 +281,7 @@ class _Steps:
             spread, shared = spread or loads.single_routes(timed), resources(timed.topology)
             occupied, starts = loads.RouteUses.of(spread, shared), Starts.of(timed, spread, shared)
             carried, whole = loads.whole_loads(timed, spread, shared)
-            self.total = np.array([value / whole for value in carried])
+            load = np.array([value / whole for value in carried])
             alphas, (kinds, numbers) = spread.alphas(timed.topology.link_columns), step_kinds(timed)
             channels, count = int(timed.channel.max(initial=0)) + 1, len(shared.rate)
             for used, share, messages in kinds:
@@ -259,14 +300,13 @@ class _Steps:
         else:
             given = timed if isinstance(timed, StepLoads) else timed.step_loads
             shared = given.shared
-            self.total = np.sum(given.load, axis=0) if given.total is None else given.total
+            load = np.sum(given.load, axis=0) if given.total is None else given.total
             arrays += zip(given.load, given.alpha, given.each, given.longest, strict=True)
             channels = given.channels
             runs += [run for run in enumerate(given.times or (1,) * len(arrays)) if given.load[run[0]].any()]
             self.reduced = sum(many * share * into for many, share, into in given.reduced)
-        self.rates, self.name, self.kinds = shared.rates, shared.name, shared.kinds
-        self.sorts = _sorts(shared)
-        self.steps, self.runs, self.starts = timed.steps, list[tuple[Step, int]](), np.zeros(len(self.rates))
+        super().__init__(timed.steps, shared, load, np.zeros(len(load)))
+        self.runs = list[tuple[Step, int]]()
         for number, many in runs:
             crossing = np.flatnonzero(arrays[number][0])
             self.runs.append((Step(crossing, channels, *(array[crossing] for array in arrays[number])), many))
@@ -277,115 +317,91 @@ class _Steps:
         if not self.runs:
             return Cost((Term("nothing to send", 0.0),), "nothing", {}, 0)
         seconds = size / self.rates
-        busy = self.total * seconds
-        worst = int(np.argmax(busy))
-        drain = Term(f"bandwidth of {self.kinds[worst]}", float(busy[worst]), self.kinds[worst])
+        busy = self.load * seconds
         runs = [(replace(step, load=step.load * seconds[step.resource]), times) for step, times in self.runs]
-        terms, pieces = _paced(runs, (busy, self.starts), self.kinds, drain, self.steps, whole_messages)
+        terms, pieces = self._paced(runs, busy, whole_messages)
         terms += (Term("reduction", gamma * size * self.reduced, "gamma"),) if gamma * self.reduced else ()
-        time = sum(term.time_s for term in terms)
-        worst, held = _busiest((busy + pieces * self.starts) / time, self.sorts)
-        return Cost(terms, self.name(worst), held, self.steps, pieces)
+        return self.costs(terms, busy + pieces * self.starts, pieces)
 
+    def _paced(self, runs: Sequence[tuple[Step, int]], busy: Floats, whole: bool) -> tuple[tuple[Term, ...], int]:
+        """The terms of steps in as many pieces as are best, and how many these are.
 
-# The classes of resources, and that of each: strings, which are sorted slowly.
-_Sorts = tuple[npt.NDArray[Any], npt.NDArray[Any]]
-_sorts: Callable[[Resources], _Sorts] = per_topology(lambda of: np.unique_inverse(np.array(of.kinds)))
-
-
-def _busiest(held: Floats, sorts: _Sorts) -> tuple[int, dict[str, float]]:
-    """The resource that is held most, and the most that any of a class is, the largest first.
-
-    sorts: the classes, and that of each resource.
-    """
-    most = by_place(np.maximum, sorts[1], held, len(sorts[0]))
-    by_class = {str(sorts[0][place]): float(most[place]) for place in np.argsort(-most, kind="stable")}
-    # Of resources that differ by rounding alone, the first is named.
-    return int(np.argmax(held > held.max() * (1 - 1e-9))), by_class
-
-
-def _paced(
-    runs: Runs, held: tuple[Floats, Floats], kinds: Sequence[str], drain: Term, steps: int, whole: bool = False
-) -> tuple[tuple[Term, ...], int]:
-    """The terms of steps in as many pieces as are best, and how many these are.
-
-    held: seconds that all bytes, and all starts of one piece, take each resource. kinds: of the resources.
-    drain: what passing all bytes takes the busiest one. steps: how many there are. whole: True for one piece.
-    """
-
-    @cache
-    def time(pieces: int) -> float:
-        """Seconds until the last piece of the last step has arrived, in bursts or in turns.
-
-        In turns, the piece behind the first one follows it through every step; further ones keep a resource busy
-        while the first one crosses others between two steps here.
+        busy: seconds that all bytes take each resource. whole: True for one piece.
         """
-        busy, starts = held
-        passed, between, ended = 0.0, np.zeros(len(kinds)), np.full(len(kinds), np.inf)
-        for step, times in runs:
-            between[step.resource] += np.maximum(passed - ended[step.resource], 0.0)
-            passed += times * step.first(pieces)
-            ended[step.resource] = passed
-        turn = busy / pieces + starts
-        later = min(pieces - 1, 1) * turn + np.maximum((pieces - 2) * turn - between, 0.0)
-        return min(bursts(pieces), passed + float(later.max()))
 
-    def bursts(pieces: int) -> float:
-        free = np.zeros(len(kinds))
-        begin = first = done = 0.0
-        for step, times in runs:
-            begin = max(begin + first, float(free[step.resource].max()))
-            first = step.first(pieces)
-            again, later = (step.again(pieces), step.next(pieces)) if times > 1 else (0.0, 0.0)
-            begin += (times - 1) * again
-            free[step.resource] = begin + step.hold(pieces)
-            done = max(done + (times - 1) * later + first, begin + float(step.whole(pieces).max()))
-        return done
+        @cache
+        def time(pieces: int) -> float:
+            """Seconds until the last piece of the last step has arrived, in bursts or in turns.
 
-    pieces = 1 if whole or (len(runs) == 1 and runs[0][1] == 1) else climbed(time, 1, 2)
-    if pieces > 1:
-        pieces = min(pieces, pieces * 3 // 4, pieces * 3 // 2, key=lambda count: (time(count), count))
-    alpha = further = 0.0
-    by_kind: dict[str, float] = {}
-    for step, times in runs:
-        # The resource that a step of whole messages waits for longest; of equal ones the last.
-        waits = step.whole(1)
-        place = len(waits) - 1 - int(np.argmax(waits[::-1]))
-        latency = times * float(step.alpha[place])
+            In turns, the piece behind the first one follows it through every step; further ones keep a resource busy
+            while the first one crosses others between two steps here.
+            """
+            passed, between, ended = 0.0, np.zeros(len(busy)), np.full(len(busy), np.inf)
+            for step, times in runs:
+                between[step.resource] += np.maximum(passed - ended[step.resource], 0.0)
+                passed += times * step.first(pieces)
+                ended[step.resource] = passed
+            turn = busy / pieces + self.starts
+            later = min(pieces - 1, 1) * turn + np.maximum((pieces - 2) * turn - between, 0.0)
+            return min(bursts(pieces), passed + float(later.max()))
+
+        def bursts(pieces: int) -> float:
+            free = np.zeros(len(busy))
+            begin = first = done = 0.0
+            for step, times in runs:
+                begin = max(begin + first, float(free[step.resource].max()))
+                first = step.first(pieces)
+                again, later = (step.again(pieces), step.next(pieces)) if times > 1 else (0.0, 0.0)
+                begin += (times - 1) * again
+                free[step.resource] = begin + step.hold(pieces)
+                done = max(done + (times - 1) * later + first, begin + float(step.whole(pieces).max()))
+            return done
+
+        pieces = 1 if whole or (len(runs) == 1 and runs[0][1] == 1) else climbed(time, 1, 2)
+        if pieces > 1:
+            pieces = min(pieces, pieces * 3 // 4, pieces * 3 // 2, key=lambda count: (time(count), count))
+        alpha = further = 0.0
+        by_kind: dict[str, float] = {}
+        for step, times in runs:
+            # The resource that a step of whole messages waits for longest; of equal ones the last.
+            waits = step.whole(1)
+            place = len(waits) - 1 - int(np.argmax(waits[::-1]))
+            latency = times * float(step.alpha[place])
+            if pieces == 1:
+                load, longest = times * float(step.load[place]), float(waits[place])
+                # Where a step follows itself, its latency may pass while other messages are sent.
+                rest = (times - 1) * min(step.again(1), longest) + longest - load
+                latency = min(latency, rest)
+                further += rest - latency
+                kind = self.kinds[step.resource[place]]
+                by_kind[kind] = by_kind.get(kind, 0.0) + load
+            alpha += latency
+        name = f"latency of {counted(self.steps, 'step')}"
         if pieces == 1:
-            load, longest = times * float(step.load[place]), float(waits[place])
-            # Where a step follows itself, its latency may pass while other messages are sent.
-            rest = (times - 1) * min(step.again(1), longest) + longest - load
-            latency = min(latency, rest)
-            further += rest - latency
-            kind = kinds[step.resource[place]]
-            by_kind[kind] = by_kind.get(kind, 0.0) + load
-        alpha += latency
-    name = f"latency of {counted(steps, 'step')}"
-    if pieces == 1:
-        waiting = [Term(FURTHER, further, "alpha")] if further > 1e-9 * alpha else []
-        passing = (Term(f"bandwidth of {kind}", seconds, kind) for kind, seconds in by_kind.items())
-        return (Term(name, alpha, "alpha"), *waiting, *passing), 1
-    rest = time(pieces) - drain.time_s
-    latency = min(alpha, rest)
-    # The rest of their latencies passes while bytes are sent.
-    name = name if latency == alpha else f"latency of {counted(steps, 'overlapping step')}"
-    apart = Term("bandwidth of steps that do not overlap", rest - latency, drain.limit)
-    return tuple(term for term in (Term(name, latency, "alpha"), apart, drain) if term.time_s > 0), pieces
+            waiting = [Term(FURTHER, further, "alpha")] if further > 1e-9 * alpha else []
+            passing = (Term(f"bandwidth of {kind}", seconds, kind) for kind, seconds in by_kind.items())
+            return (Term(name, alpha, "alpha"), *waiting, *passing), 1
+        drain = self.drain(busy)
+        rest = time(pieces) - drain.time_s
+        latency = min(alpha, rest)
+        # The rest of their latencies passes while bytes are sent.
+        name = name if latency == alpha else f"latency of {counted(self.steps, 'overlapping step')}"
+        apart = Term("bandwidth of steps that do not overlap", rest - latency, drain.limit)
+        return tuple(term for term in (Term(name, latency, "alpha"), apart, drain) if term.time_s > 0), pieces
 
 
 # --- forests --------------------------------------------------------------------------------------------------------
 
 
-class _Forest:
+class _Forest(_Clock):
     """A pipeline along trees, for any size; a symmetric one by orbits.
 
-    load, rates: bytes of a byte over every resource, and bytes/s. each, longest: seconds of the starts of
-    messages there. paths: of sends; in its order are route, images, share (of all images), alphas and
-    transfer (seconds of a send alone, and for each byte of the size). uses: what routes occupy; by its
-    entries are pace (seconds for a byte), over (seconds of a start) and leaves (whether messages start
-    there). lag: the latencies of the longest path. aside: seconds for a byte of what no route passes, such as
-    sums at a switch. reduced: bytes of a byte that the device adds that adds most.
+    longest: seconds of the longest start of a message at every resource. paths: of sends; in its order are
+    route, images, share (of all images), alphas and transfer (seconds of a send alone, and for each byte of
+    the size). uses: what routes occupy; by its entries are pace (seconds for a byte), over (seconds of a
+    start) and leaves (whether messages start there). lag: the latencies of the longest path. aside: seconds
+    for a byte of what no route passes, such as sums at a switch. reduced: bytes of a byte that the device
+    adds that adds most.
     """
 
     def __init__(self, timed: Schedule | SymmetricSchedule, spread: Spread | None) -> None:
@@ -400,10 +416,10 @@ class _Forest:
         messages = np.bincount(base.route, images[base.chunk]).astype(np.int64)
         spread, share = spread or loads.single_routes(base), _shares(base)
         carried, whole = loads.whole_loads(weighted, spread, shared)
-        self.load, self.rates = np.array([value / whole for value in carried]), shared.rates
+        load = np.array([value / whole for value in carried])
         routes, starts = np.flatnonzero(messages).astype(np.int32), Starts.of(base, spread, shared)
         each, self.longest = starts.overheads(routes, len(shared.rate), messages[routes])
-        self.each = each / many
+        super().__init__(base.steps, shared, load, each / many)
 
         self.uses, self.paths = loads.RouteUses.of(spread, shared), loads.Paths(base)
         uses, order = self.uses, self.paths.order
@@ -419,8 +435,6 @@ class _Forest:
         reduces = base.op == REDUCE
         amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
         self.reduced = float((amounts / np.bincount(orbit)).max())
-        self.steps, self.name, self.kinds = base.steps, shared.name, shared.kinds
-        self.sorts = _sorts(shared)
 
     @cached_property
     def queues(self) -> list[list[tuple[Any, ...]]]:
@@ -463,9 +477,9 @@ class _Forest:
 
     def cost(self, size: int, gamma: float, whole_messages: bool = False) -> Cost:
         """The time, in as many pieces as are best."""
-        busy, each = self.load * (size / self.rates), self.each
-        worst = int(np.argmax(busy))
-        drain, kind = float(busy[worst]), self.kinds[worst]
+        busy, each = self.load * (size / self.rates), self.starts
+        passing = self.drain(busy)
+        drain, kind = passing.time_s, passing.limit
 
         def time(fill: float, pieces: int) -> float:
             """Seconds of so many rounds, each after the one before on the busiest resource."""
@@ -489,13 +503,11 @@ class _Forest:
             Term(f"latency of {counted(self.steps, 'hop')}", lag, "alpha"),
             Term(FURTHER, further, "alpha"),
             Term(f"pipeline fill ({counted(count, 'piece')})", rest - lag, kind),
-            Term(f"bandwidth of {kind}", drain, kind),
+            passing,
             Term("reduction", gamma * size * self.reduced, "gamma"),
         )
         # What is less than this share of the time is the rounding of sums.
-        terms = tuple(term for term in found if term.time_s > 1e-12 * drain)
-        worst, held = _busiest((busy + count * each) / sum(term.time_s for term in terms), self.sorts)
-        return Cost(terms, self.name(worst), held, self.steps, count)
+        return self.costs((term for term in found if term.time_s > 1e-12 * drain), busy + count * each, count)
 
 
 def _served(queue: tuple[Ints, Ints, Ints], ready: Floats, hold: Floats, busy: Floats) -> Floats:

@@ -42,7 +42,7 @@ from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.loads import MOST_PAIRS, RouteUses, resources, single_routes
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
-from blinksim.timing.alpha_beta import Starts, cost
+from blinksim.timing.alpha_beta import SAFE, Starts, cost, quickest
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
 from blinksim.topology.elements import Link, copies
 from blinksim.topology.graph import Topology
@@ -147,7 +147,7 @@ class Contest(Tabular):
             every = [found[name], *self.besides[name]]
             if name == "packed" and self.on_links:
                 every = [fewer_trees(one, size) for one in every]
-            found[name] = min(every, key=lambda one: cost(one, size).time_s) if every[1:] else every[0]
+            found[name] = quickest(every, size)
         return self.among(found)
 
     def projections(self, size: int, best: bool = False) -> list[Projection]:
@@ -261,8 +261,6 @@ _HOSTS = 0.97
 # From hand to hand l40s-pcie and hgx-h800 hold 0.80 of the bound, p3dn 0.85, gb300-nvl72 0.90. Other trees hold
 # 0.33 on l40s-pcie, 0.73 on p3dn, and 0.91 on the others, where it gains nothing.
 _HANDS = 0.8
-# Sums in another order may differ in their last digits.
-_SAFE = 1 - 1e-9
 # Ranks from which packed trees are tried first.
 _MANY = 32
 # Seconds that the routes of an algorithm may take unasked.
@@ -389,10 +387,10 @@ def fewer_trees(whole: Candidate, size: int) -> Candidate:
     Each tree costs the start of its messages, which may be more than a small share gains.
     """
     best = whole
-    floors = ((_SAFE * (byte_s * size + start_s).max(), made) for byte_s, start_s, made in thinner(whole))
+    floors = ((SAFE * (byte_s * size + start_s).max(), made) for byte_s, start_s, made in thinner(whole))
     for floor, made in sorted(floors, key=itemgetter(0)):
         one = made() if floor < cost(best, size).time_s else None
-        best = min(best, one or best, key=lambda each: cost(each, size).time_s)
+        best = quickest((best, one), size) if one else best
     return best
 
 

@@ -43,6 +43,7 @@ from blinksim.nccl.tuner.tuner import (
 )
 from blinksim.results import Term
 from blinksim.textio.text_table import count
+from blinksim.timing.alpha_beta import quickest
 from blinksim.timing.contest import ceiling_of, evened, least_time_of, too_large
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, EXPECTED, LINKS, NCCL, PREDICTED, SENDS, TURNS, Spread
@@ -219,10 +220,9 @@ class Library(TimingModel):
     def prediction(self) -> Prediction | None:
         """NCCL's plan; None where another library runs, or its model says nothing."""
         tuner, whole = self._planned
-        if self.library != NCCL or len(whole.members) > MOST_GPUS_A_NODE * whole.nodes:
-            return None
         with suppress(BlinksimError):
-            return tuner.prediction(whole)
+            if self.library == NCCL and len(whole.members) <= MOST_GPUS_A_NODE * whole.nodes:
+                return tuner.prediction(whole)
         return None
 
     @cached_property
@@ -302,20 +302,16 @@ class Library(TimingModel):
 
         details: ``left_out``, the adapters, and ``set``, by node what leaves them out.
         """
-        untold = (
-            library_rates.catalogued(self.machine) or self.machine.device(self.machine.members[0]).library not in _LED
-        )
+        untold = library_rates.catalogued(self.machine) or self.library not in _LED
         weak = () if untold else chain(*(names for names, _ in behind(at_nominal(self.machine))))
         slow, told = without_adapters(self.machine, {*weak})
         question = replace(self.question, edits=(*self.question.edits, *(f"without {name}" for name in slow)))
-        found: list[Projection | None] = [None] * len(sizes)
+        found, more = list[Projection | None](), {"left_out": slow, "set": told}
         with suppress(BlinksimError):
             models = (self, self.at(question)[0]) if slow else ()
             pairs = zip(*(one.times(one.machine, collective, sizes) for one in models), strict=True)
-            for place, (own, other) in enumerate(pairs):
-                if other.time_s < own.time_s:
-                    found[place] = replace(other, details={**other.details, "left_out": slow, "set": told})
-        return found
+            found += [other if other.time_s < own.time_s else None for own, other in pairs]
+        return [one and replace(one, details={**one.details, **more}) for one in found or [None] * len(sizes)]
 
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
         """Its own choice."""
@@ -745,8 +741,9 @@ class Library(TimingModel):
         sent, model = sent_by(part, collective), schedule_model("alpha-beta")
         if names := tuple(sent) if names is None else names:
             ways = ((name, where) for name in names for where in sent.get(name, (part,)))
-            found = (model.times(where, collective, [size], [name])[0] for name, where in ways)
-            return min(found, key=attrgetter("time_s"))
+            built = (model.contest(where, collective, [name], None, [size]).at(size) for name, where in ways)
+            found = {one: contest for contest in built for one in contest.candidates.values()}
+            return found[quickest(found, size)].projections(size)[0]
         known, rounds = constants_of(self.version), 2 if collective.name == "allreduce" else 1
         inside, across = (rounds * known.hop_latency[over]["tree"][0] for over in ("nvlink", "net"))
         steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
@@ -896,7 +893,7 @@ def _joined(curves: Iterable[dict[int, float]]) -> dict[int, float]:
 
 
 # Libraries that are told which adapters to take.
-_LED = "nccl", "rccl", "oneccl"
+_LED = NCCL, "RCCL", "oneCCL"
 _PUBLISHED, GUESSES = ("measured", "between"), ("predicted", "links")
 _BASES = {EXPECTED: "fitted", PREDICTED: "predicted", LINKS: "links", SENDS: "links"}
 
