@@ -205,7 +205,7 @@ def bounds_of(
         return whole, (), None
     machine = at_nominal(whole)
     machine = machine if whole.nodes > 1 or nodes is None else machine.replicate(nodes)
-    part = machine.select(links=ALL) if far else machine.selected()
+    part = machine.select(links=ALL if far else None)
     granted = [EVERY_LINK] if set(part.link_classes) > set(machine.default_links()) else []
     if reduces:
         granted, part = [*granted, REDUCING_SWITCHES], with_reduction(part)
