@@ -268,7 +268,7 @@ class Comparison(Result):
                 cells[_FOR_THE_SIZE] = f"{'*' if leader is made else ''}{made.algbw_GBps:.4g}" if made else "-"
             rate = {one.algorithm: f"{mark * (one is leader)}{one.algbw_GBps:.4g}" for one in projections}
             cells |= {name: rate[name] for name in shown}
-            pick = next((one.pick for one in projections if one.pick), "")
+            pick = next(filter(None, (one.pick for one in projections)), "")
             cells |= {"NCCL takes": pick} if pick else {}
             rows.append(cells)
         head = list(rows[-1])
