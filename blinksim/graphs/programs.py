@@ -425,18 +425,16 @@ def _converged(
     mean, added, number = np.zeros(0), 1, 0
     for number in range(rounds):
         turn = forests[number % len(forests)] if number >= _VERTICES else None
-        program.solve(
-            [*goal, *((each, _FILL * (forest is turn)) for forest in forests if turn for each in forest.used)]
-        )
+        worth = ((each, _FILL * (forest is turn)) for forest in forests if turn for each in forest.used)
+        program.solve([*goal, *worth])
         point = np.maximum(program.values, 0)
         # Out-trees and in-trees share what is left, in halves.
         mean = (mean + point) / 2 if number > _VERTICES else point
-        sets = [(forest, side) for forest in forests for side in forest.broken(mean)]
-        added = sum(forest.add(side) for forest, side in sets)
-        if sets and not added:
+        broken, added = np.sum([forest.mend(mean) for forest in forests], axis=0).tolist()
+        if broken and not added:
             # The mean breaks what vertices before it did.
             mean = point
-            added = sum(forest.add(side) for forest in forests for side in forest.broken(point))
+            added = sum(forest.mend(point)[1] for forest in forests)
         if not added:
             break
     if number >= _VERTICES:
@@ -496,6 +494,11 @@ class _Forest:
             if side[vertex]:
                 row[rate] = row.get(rate, 0.0) + sign * factor
         self._program.row(list(row.items()), at_least=0.0, at_most=np.inf)
+
+    def mend(self, values: Floats) -> tuple[int, int]:
+        """Demands what the program's values break: how many sets that are, and how many of them were not known."""
+        sets = list(self.broken(values))
+        return len(sets), sum(map(self.add, sets))
 
     def broken(self, values: Floats) -> Iterator[Bools]:
         """Sets that too little leaves by the program's values: for each sink that is short, its least cuts."""
