@@ -667,18 +667,27 @@ class Outline:
         busiest = self._busiest(self.uses)
         return 1 / busiest if busiest else None
 
+    def _started(self, one: Round, use: LinkUse) -> Ints:
+        """How many messages start on each of those links: what goes between two ranks at once by a channel is one."""
+        ends = [end.ravel() for end in one.exchange.ends(self.topology.ranks)]
+        channel, *apart = np.unique(np.stack(np.broadcast_arrays(one.channel, *ends)), axis=1)
+        if len(channel) < len(ends[0]):
+            joined = uses_of_messages(self.topology, *self.topology.member_places[apart])
+            use = next(found for found in joined if found.parts == use.parts).on(self._part[1])
+        return use.paths
+
     @cached_property
     def step_loads(self) -> StepLoads:
         """Load per step; rounds one after another that send the same are one step that comes again."""
         rows, times = list[tuple[Floats, ...]](), list[int]()
-        # As in `whole_messages`; else a message is divided into one for each of its equal routes.
+        # As in `whole_messages`, in turns at equal routes; else a message is divided into one for each of these.
         ranks = self.topology.ranks
         every = all(one.exchange.messages(ranks) == ranks * (ranks - 1) for one in self.rounds)
         in_turns = every and not any((use.units % use.parts).any() for use in self.uses)
         # A ring that gathers what it has reduced goes on with the same step.
         pairs = groupby(zip(self.rounds, self.uses, strict=True), lambda pair: (pair[0].exchange, pair[0].message))
         for (one, use), *more in (list(alike) for _, alike in pairs):
-            messages = use.whole if in_turns else use.paths
+            messages = use.whole if in_turns else use.paths if one.exchange.src is None else self._started(one, use)
             rows.append(step_row(self._part[0], use, float(one.message), messages))
             times.append(one.times + sum(other.times for other, _ in more))
         reducing = [one for one in self.rounds if one.op == REDUCE]
@@ -689,9 +698,8 @@ class Outline:
         total, whole = self.loads(self.uses)
         channels = 1 + max(int(np.max(one.channel)) for one in self.rounds)
         known = self.rate, tuple(times), channels, total / whole, reduced
-        shared = resources(self._part[0])
         loads, alphas, starts, longest = zip(*rows, strict=True)
-        return StepLoads(self.collective, self.sends, shared, loads, alphas, starts, longest, *known)
+        return StepLoads(self.collective, self.sends, resources(self._part[0]), loads, alphas, starts, longest, *known)
 
 
 def step_row(topology: Topology, use: LinkUse, share: float, messages: Ints) -> tuple[Floats, Floats, Floats, Floats]:

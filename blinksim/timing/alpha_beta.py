@@ -214,7 +214,7 @@ def step_kinds(schedule: Schedule) -> tuple[list[tuple[Ints32, Floats, Ints]], I
         used, where = np.unique(schedule.route[first:end], return_inverse=True)
         carried = np.asarray(np.bincount(where, share[first:end]), dtype=np.float64)
         apart = np.unique(where * channels + schedule.channel[first:end])
-        messages = np.bincount(apart // channels, minlength=len(used))
+        messages = np.bincount(apart // channels)
         number = kinds.setdefault((used.tobytes(), carried.tobytes(), messages.tobytes()), len(found))
         if number == len(found):
             found.append((used, carried, messages))

@@ -61,9 +61,6 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
         for collective in map(Collective, REGISTRY[name].collectives):
             if collective.traffic is not None or (by_symmetry and name in ("direct", "two_shot") and _told_apart(part)):
                 continue
-            if name == "hierarchical_trees" and part.nodes > 1:
-                # Its trees may use a pair of ranks twice in a step: one message when written, two in the outline.
-                continue
             try:
                 full = Candidate.of(REGISTRY[name].parallel(part, collective).compact)
             except BlinksimError as refused:
