@@ -65,16 +65,15 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     factor = float(busbw_factor(comparison.collective.name, topology.ranks))
     shown, _ = columns(comparison.projections, most)
     listed = [projection for entries in comparison.projections for projection in entries]
-    best = {entry.size: entry.size / float(entry.algbw) for entry in comparison.best()}
+    quickest = {entry.size: entry.time_s for entry in comparison.best()}
     broad = {"color": _ENVELOPE, "linewidth": 6, "solid_capstyle": "round", "zorder": 0.5}
-    shown_as.curve(axes, best, factor, label="quickest", **broad)
+    shown_as.curve(axes, quickest, factor, label="quickest", **broad)
     values: list[float] = []
     for place, name in enumerate(shown):
-        mine = {entry.size: entry.size / float(entry.algbw) for entry in listed if entry.algorithm == name}
+        mine = {entry.size: entry.time_s for entry in listed if entry.algorithm == name}
         seen = style.look(place) | {"markersize": 4, "linewidth": 1.6, "label": style.plain(name)}
         values += shown_as.curve(axes, mine, factor, **seen)
     # Schedules that were made for one size, where nothing else is quicker.
-    quickest = {entry.size: entry.time_s for entry in comparison.best()}
     made = {size: entry for size, entry in comparison.made.items() if entry.time_s <= quickest[size]}
     star = {"linestyle": "none", "marker": "*", "markersize": 60**0.5, "markeredgewidth": 1.5, "color": _SEARCHED}
     label = f"{', '.join(dict.fromkeys(entry.algorithm for entry in made.values()))} for one size (simulated)"
@@ -225,9 +224,8 @@ def pareto(front: Pareto) -> Figure:
     rates = [point.bandwidth / 1e9 for point in points]
     # Pipelined schedules pay for overheads again with every piece, so that their points may lie above the
     # line.
-    front_line = [at for at, point in enumerate(points) if point.quickest]
-    along = [latencies[at] for at in front_line], [rates[at] for at in front_line]
-    axes.plot(*along, color="#bbbbbb", linewidth=0.8, zorder=1)
+    along = [(point.latency_s, point.bandwidth / 1e9) for point in points if point.quickest]
+    axes.plot(*zip(*along, strict=True), color="#bbbbbb", linewidth=0.8, zorder=1)
     for number, (point, x, y) in enumerate(zip(points, latencies, rates, strict=True), start=1):
         colour = style.COLOURS[(number - 1) % len(style.COLOURS)]
         face = colour if point.quickest else "none"
@@ -239,9 +237,8 @@ def pareto(front: Pareto) -> Figure:
     margin = _MARGIN * (max(*rates, front.bound.rate_GBps) - min(rates)) or front.bound.rate_GBps
     axes.set_ylim(max(0.0, min(rates) - margin), max(*rates, front.bound.rate_GBps) + margin)
     # The number of every point beside it, where it covers neither another number nor another point.
-    dots = axes.figure.dpi / 72
-    moved = [axes.transData.transform(place) for place in zip(latencies, rates, strict=True)]
-    places = [(float(across) / dots, float(up) / dots) for across, up in moved]
+    moved = axes.transData.transform([*zip(latencies, rates, strict=True)])
+    places: list[tuple[float, float]] = (moved * 72 / axes.figure.dpi).tolist()
     taken = list(places)
     for number, place in enumerate(places, start=1):
 

@@ -197,23 +197,17 @@ def _bars(axes: Axes, spans: Spans) -> None:
 
 def busy_shares(spans: Spans, rows: int, whole: float, bins: int) -> Floats:
     """(rows, bins): how much of each of `bins` equal stretches of `whole` seconds each row was busy."""
-    edges = np.linspace(0, whole, bins + 1)
-
-    def passed(since: Floats) -> Floats:
-        """The sum of ``max(0, edge - since)`` for every edge; `since` is ascending."""
-        before = np.searchsorted(since, edges)
-        return np.asarray(before * edges - np.concatenate(([0.0], np.cumsum(since)))[before])
-
-    shares = np.zeros((rows, bins))
+    edges, shares = np.linspace(0, whole, bins + 1), np.zeros((rows, bins))
     for row in range(rows):
         mine = np.flatnonzero(spans.row == row)
         order = mine[np.argsort(spans.start[mine])]
         # The stretches in which at least one piece is there.
         start, last = spans.start[order], np.maximum.accumulate(spans.end[order])
         apart = start[1:] > last[:-1]
-        start, end = start[np.append(True, apart)], last[np.append(apart, True)]
-        # Busy until a time: what has passed since every beginning, less what has passed since every end.
-        shares[row] = np.diff(passed(start) - passed(end)) * bins / whole
+        ends = np.stack((start[np.append(True, apart)], last[np.append(apart, True)]), axis=1)
+        # How long it was busy until the beginning and until the end of each stretch.
+        until = np.cumsum(np.diff(ends, axis=1, prepend=ends[:, :1]))
+        shares[row] = np.diff(np.interp(edges, ends.ravel(), until)) * bins / whole
     return shares.clip(0, 1)
 
 

@@ -263,8 +263,7 @@ def _fabric_places(fabric: Sequence[Device], links: Sequence[Link], places: Mapp
     levels = _levels(fabric, links, {device.name for device in fabric} | set(places))
     (left, right), (_, top) = span(places, 0), span(places, 1)
     points: Places = dict(places)
-    for level in sorted(set(levels.values())):
-        row = [device for device in fabric if levels[device.name] == level]
+    for level, row in sorted(grouped((levels[device.name], device) for device in fabric).items()):
         # Links from the ends of a wide picture should not lie flat on it.
         height = top + max(1.3 * _ROW, 0.09 * (right - left)) + level * 1.1 * _ROW
         if len(row) == 1:
