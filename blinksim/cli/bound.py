@@ -116,12 +116,9 @@ def bound(options: Bound) -> None:
         root = best.collective.root if best.collective.rooted else None
         again = command_line(question, best.collective.name, root, options.data.traffic)
         again += typed_options(options.drawing)
-        if times is not None:
-            click.echo(f"next: blinksim synth {again} --size {typed_size(times.size)} -o schedule.json")
-        elif less and best.collective.routing is None:
-            click.echo(f"next: blinksim synth {again} -o schedule.json")
-        else:
-            click.echo(f"next: blinksim bound {again} --losses")
+        again += "" if times is None else f" --size {typed_size(times.size)}"
+        saves = times is not None or (less and best.collective.routing is None)
+        click.echo(f"next: blinksim {f'synth {again} -o schedule.json' if saves else f'bound {again} --losses'}")
 
     answer("bound", said, text, rows)
 

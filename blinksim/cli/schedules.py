@@ -72,11 +72,10 @@ def export(options: Export) -> None:
     if given and not tuner:
         raise InputError(f"{', '.join(given)}: for --format {formats.TUNER} only")
     form = None if tuner else formats.find(options.name)
-    folder = form is not None and form.folder
-    if form is not None and folder and output is None:
+    if form is not None and form.folder and output is None:
         raise InputError(f"{form.name} writes several files; name a folder for them with -o")
     if output is not None:
-        (check_folder if folder else check_target)(output, options.force)
+        (check_folder if form is not None and form.folder else check_target)(output, options.force)
     if form is None:
         if options.machine is None:
             raise InputError("rules for a tuner are for one machine: name it with --machine")
@@ -276,8 +275,8 @@ def tune(options: Tune) -> None:
         if plugin is None:
             raise InputError("name a machine and its measured times, or --gpus to take them (or --plugin FILE alone)")
         place = tuner_files.build(plugin, force=options.force)
-        built = Exported({}, "the plugin, for NCCL 2.21 and later and RCCL")
-        built = replace(built, environment={"NCCL_TUNER_PLUGIN": str(place.resolve())})
+        loads = {"NCCL_TUNER_PLUGIN": str(place.resolve())}
+        built = Exported({}, "the plugin, for NCCL 2.21 and later and RCCL", environment=loads)
         files = {"plugin": str(place), "source": str(tuner_files.SOURCE)}
         answer("tune", lambda: files, lambda: show_export(built, str(place)))
         return

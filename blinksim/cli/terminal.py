@@ -218,8 +218,7 @@ def _option(piece: re.Match[str]) -> str:
         return piece.group()
     if quoted:
         return f"{OPTIONS[name]} {quoted}"
-    has_value = following is not None and following not in ",;.:)"
-    return OPTIONS[name] + (" " if has_value else "")
+    return OPTIONS[name] + " " * (following is not None and following not in ",;.:)")
 
 
 def _draw(text: str) -> None:

@@ -48,8 +48,7 @@ def list_machines(options: TopoList) -> None:
         room = columns - _MARGIN - max(map(len, heads))
         what = min(max(len(head.title) for head in heads.values()), room - 2 - max(16, 3 * room // 10))
         makers, cells = [""], []
-        by_maker = sorted(heads, key=lambda name: (heads[name].maker.lower(), heads[name].year or 0, name))
-        for name, head in ((name, heads[name]) for name in by_maker):
+        for name, head in sorted(heads.items(), key=lambda one: (one[1].maker.lower(), one[1].year or 0, one[0])):
             others = wrap(", ".join(also[name]), room - 2 - what, break_on_hyphens=False)
             folded = _folded([str(head.year or ""), name], [wrap(head.title, what), others])
             makers += [head.maker] * len(folded)
