@@ -264,15 +264,16 @@ class Advice(Result):
     @property
     def load(self) -> Option | None:
         """The schedule to load into NCCL; None if none pays."""
-        found = self.loadable
-        reached = (self.answer.meanwhile or self.answer).time_s
-        return found if found and self.large and found.time_s * WORTH <= reached else None
+        return self._paying(self.loadable, self.answer.meanwhile or self.answer)
 
     @property
     def alternative(self) -> Option | None:
         """The schedule to run with another runtime; None if none pays."""
-        found, reached = self.other, (self.load or self.answer.meanwhile or self.answer).time_s
-        return found if found and self.large and found.time_s * WORTH <= reached else None
+        return self._paying(self.other, self.load or self.answer.meanwhile or self.answer)
+
+    def _paying(self, found: Option | None, beside: Option | Projection) -> Option | None:
+        """A schedule that is quicker than what it stands beside by enough, where bandwidth decides."""
+        return found if found and self.large and found.time_s * WORTH <= beside.time_s else None
 
     @property
     def carried_by(self) -> str:
@@ -287,8 +288,7 @@ class Advice(Result):
     def sentence(self) -> str:
         """The advice in one line."""
         found, library, best = self.answer, self.answer.library, self.best
-        where = gpus_in(self.part)
-        what = f"{found.collective} of {format_size(found.size)} on {where}"
+        what = f"{found.collective} of {format_size(found.size)} on {gpus_in(self.part)}"
         takes = f"{format_time(found.time_s)} with {library}"
         for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
             if option is not None:

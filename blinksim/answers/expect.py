@@ -104,8 +104,7 @@ class Expectations(Result):
     def prometheus(self) -> str:
         """Recording rules of Prometheus: a constant for each figure, in bytes/s, with labels."""
         rules, first = [], self.takes[0]
-        gpus, nodes = len(first.members), first.details["nodes"]
-        about = {"machine": first.machine, "gpus": str(gpus), "nodes": str(nodes)}
+        about = {"machine": first.machine, "gpus": str(len(first.members)), "nodes": str(first.details["nodes"])}
         for row in self.rows():
             labels = about | {"collective": row["collective"], "size_bytes": str(row["size_bytes"])}
             for figure in ("expected", "floor", "ceiling"):

@@ -201,8 +201,7 @@ def of_one_job(runs: Iterable[Run]) -> list[Run]:
         taken = {path: sum(row.time_s for row in each) for path, each in zip(paths, rows, strict=True)}
         waited = max(0.0, max(taken.values()) - sum(row.time_s for row in calls))
         late, steps = min(taken, key=taken.__getitem__) if waited else "", max(run.step_s for run in same)
-        whole = replace(same[0], path=", ".join(paths), rows=calls, step_s=steps, waited_s=waited, late=late)
-        found.append(whole)
+        found.append(replace(same[0], path=", ".join(paths), rows=calls, step_s=steps, waited_s=waited, late=late))
     return found
 
 

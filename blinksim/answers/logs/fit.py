@@ -136,8 +136,7 @@ def fit(
             # A fit makes one residual 0 for each constant but one (Yohai, Stahel and Zamar 1991).
             left = np.sort(np.abs(residual))[max(0, min(len(free), len(residual)) - 1) :]
             middle = max(_LEAST_SCALE, float(np.median(left)) / NormalDist().inv_cdf(0.75))
-            errors = _errors(residual, shares, middle)
-            reach = np.minimum(quantile * errors, _MOST_REACH)
+            reach = np.minimum(quantile * _errors(residual, shares, middle), _MOST_REACH)
             ends = zip(free, phi - reach, phi + reach, strict=True)
             intervals = {name: (float(np.exp(low)), float(np.exp(high))) for name, low, high in ends}
             return Fit(values, intervals, predicted, residual, _biweight(residual / scale), scale)

@@ -195,9 +195,8 @@ def job_of(cell: Cell) -> tuple[Any, ...]:
     return cell.set, cell.collective, cell.nodes, cell.gpus, cell.placement, cell.nvls
 
 
-def with_places(cells: Iterable[Cell]) -> list[tuple[Cell, bool]]:
+def with_places(cells: Sequence[Cell]) -> list[tuple[Cell, bool]]:
     """The cells in their order, each with whether constants were fitted to it."""
-    cells = list(cells)
     fitted: dict[int, bool] = {}
     for _, alike in grouped(cells, job_of):
         for place, cell in enumerate(sorted(alike, key=lambda cell: cell.size)):
