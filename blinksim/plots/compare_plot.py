@@ -159,8 +159,7 @@ def _bounds(axes: Axes, comparison: Comparison, shown: list[str], shown_as: styl
     factor = float(busbw_factor(comparison.collective.name, comparison.topology.ranks))
     listed = [projection for entries in comparison.projections for projection in entries]
     line = {"color": "#000000", "linewidth": 1.0}
-    least = comparison.least_s
-    values = shown_as.curve(axes, least, factor, linestyle="-.", label="bound at this size", **line)
+    values = shown_as.curve(axes, comparison.least_s, factor, linestyle="-.", label="bound at this size", **line)
     top = max((entry.bound for entry in listed if entry.bound is not None), key=lambda bound: bound.rate, default=None)
     fastest = max(float(entry.algbw) for entry in listed if entry.algorithm in shown)
     if top is None or fastest > 1.001 * float(top.rate):

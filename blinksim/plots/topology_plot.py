@@ -203,9 +203,8 @@ def node_places(devices: Sequence[Device], links: Sequence[Link]) -> Places:
 
 
 def _circle(names: set[str], radius: float) -> Places:
-    angle = 2 * math.pi / max(1, len(names))
-    angles = [math.pi / 2 + angle / 2 - i * angle for i in range(len(names))]
-    ordered = zip(sorted(names, key=natural), angles, strict=True)
+    angles = math.pi / 2 + 2 * math.pi / max(1, len(names)) * (0.5 - np.arange(len(names)))
+    ordered = zip(sorted(names, key=natural), angles.tolist(), strict=True)
     return {name: (radius * math.cos(a), radius * math.sin(a)) for name, a in ordered}
 
 
@@ -239,11 +238,9 @@ def _around(devices: Sequence[Device], links: Sequence[Link], inner: set[str], r
 
 def _layered(devices: Sequence[Device], links: Sequence[Link]) -> Places:
     """Rows from the GPUs upwards; where hosts or NICs stand above the GPUs, their switches stand below them."""
-    kinds = {device.kind for device in devices}
     levels = _levels([device for device in devices if device.kind == "switch"], links, {d.name for d in devices})
-    below = bool(kinds & {"pcie", "cpu", "nic"})
     rank = {"gpu": 0.0, "tile": 0.0, "pcie": 20.0, "cpu": 21.0, "nic": 22.0, _FABRIC: 23.0}
-    sign = -1.0 if below else 1.0
+    sign = -1.0 if {"pcie", "cpu", "nic"} & {device.kind for device in devices} else 1.0
     heights = [sign * (1.0 + levels[one.name]) if one.kind == "switch" else rank[one.kind] for one in devices]
     rows = grouped(zip(heights, devices, strict=True))
     widest = max(map(len, rows.values()))
@@ -425,8 +422,7 @@ def bare(axes: Axes, shown: View) -> None:
     """
     axes.set_axis_off()
     axes.set_aspect("equal")
-    low_x, high_x, low_y, high_y = shown.corners()
-    axes.set(xlim=(low_x, high_x), ylim=(low_y, high_y))
+    axes.axis(shown.corners())
     for box in shown.boxes:
         round_ = f"round,pad=0,rounding_size={0.15 if box.whole else 0.3}"
         face, height = ("#f2f2f2", 3.0) if box.whole else ("none", 0.5)
