@@ -76,23 +76,21 @@ def capacity(topology: Topology, links: Iterable[Link], limits: Iterable[str] = 
     limits: device capacities that count instead of the links they limit, as ``gpu0 out`` (what leaves gpu0)
     or ``gpu0 in``. Raises `InputError` for a device without a capacity.
     """
-    total = Fraction(0)
-    covered_out, covered_in = set[str](), set[str]()
+    total, covered = Fraction(0), set[str]()
     for limit in limits:
         name, _, way = limit.rpartition(" ")
         own = topology.device(name).capacity
         if own is None or way not in ("in", "out"):
             raise InputError(f"{limit!r} names no device capacity")
-        covered = covered_out if way == "out" else covered_in
-        if name in covered:
+        if limit in covered:
             raise InputError(f"{limit!r} is counted twice")
-        covered.add(name)
+        covered.add(limit)
         total += own
     # Sums of whole numbers are far quicker than sums of fractions, and most bandwidths are whole.
     buses: dict[str, Fraction] = {}
     whole = 0
     for link in links:
-        if link.src in covered_out or link.dst in covered_in:
+        if covered and not covered.isdisjoint((f"{link.src} out", f"{link.dst} in")):
             continue
         lane = link.lane_bandwidth
         if link.bus is not None:
