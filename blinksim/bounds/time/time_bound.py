@@ -168,7 +168,7 @@ def best_clock(topology: Topology, collective: Collective, size: int) -> Clock |
     flows = _flows(topology, collective)
     looks: tuple[tuple[Callable[[_Flow, int], float], int], ...] = (
         (_Flow.estimate, _PAIRS),
-        (lambda flow, size: flow.clocks(flow.late, flow.needed(size))[0], _REFINED),
+        (lambda flow, size: flow.paths(flow.late).clocks(flow.needed(size))[0], _REFINED),
         (lambda flow, size: flow.refined(size)[0], _RAISED),
     )
     for look, most in looks:
@@ -227,7 +227,7 @@ class _Flow:
         self._share = facts.collective.between(given, taken, facts.topology.ranks) * facts.scale * SECOND
         # The devices of ranks whose clocks are taken to show less than when data of others can pass; at first, all.
         self.late = frozenset(device for device in self.sources if device in facts.owners)
-        self._paths = cache(partial(_Paths, facts, self.sources, {*self.sinks}))
+        self.paths = cache(partial(_Paths, facts, self.sources, {*self.sinks}))
         # The least of the rates out of the sources and into the sinks; the least delay of anything between them.
         inside, outside = {*self.sources}, {*self.sinks}
         every = list(zip(facts.src, facts.dst, facts.rate, strict=True))
@@ -243,14 +243,11 @@ class _Flow:
         """A time that is about right: what must pass over the rate into the sinks, and the least delay."""
         return float(self.needed(size)) / self._narrow + self._apart
 
-    def clocks(self, late: frozenset[int], needed: Fraction) -> tuple[int, list[int]]:
-        return self._paths(late).clocks(needed)
-
     def refined(self, size: int) -> tuple[int, list[int]]:
         """A later time where there is one, and its clocks: with what is known of when data of others can pass."""
         facts, late, best = self.facts, self.late, (0, [0] * len(self.facts.topology.devices))
         for _ in range(_ROUNDS):
-            time, clocks = self.clocks(late, self.needed(size))
+            time, clocks = self.paths(late).clocks(self.needed(size))
             best = max(best, (time, clocks), key=lambda found: found[0])
             passing = {device: facts.passing[device] for device in facts.ranks if device in facts.owners}
             late = frozenset(device for device, then in passing.items() if then is None or clocks[device] < then)
