@@ -103,8 +103,8 @@ class Rails:
         """The routes between two different switches of the fabric at which nodes of one rail end."""
         router, routes = self.topology.router, dict[tuple[int, int], Sequence[Route]]()
         for k, v in np.ndindex(self.local, self.exit.shape[2]):
-            out = {switch for switch in self.exit[:, k, v].tolist() if switch >= 0}
-            into = {switch for switch in self.entry[:, k, v].tolist() if switch >= 0}
+            ends = (side[:, k, v].tolist() for side in (self.exit, self.entry))
+            out, into = ({switch for switch in some if switch >= 0} for some in ends)
             for pair in ((a, b) for a in out for b in into if a != b and (a, b) not in routes):
                 routes[pair] = router.routes(*pair)
         return routes
@@ -436,7 +436,7 @@ class NodeTraffic:
         nodes, local = rails.ranks.shape
         self._whole = rails.by_place(traffic.matrix)
         own, diagonal = np.arange(nodes), np.arange(local)
-        within = self._whole[own, :, own, :].astype(np.float64)
+        self.within = self._whole[own, :, own, :].astype(np.float64)
         # What member i of node a has for node b, what node a has for member j of node b, and what goes
         # between nodes.
         self.by_sender = self._whole.sum(axis=3).astype(np.float64)
@@ -444,8 +444,7 @@ class NodeTraffic:
         self.by_sender[own, :, own] = 0.0
         self.by_receiver[own, own] = 0.0
         self.by_node = self.by_sender.sum(axis=1)
-        within[:, diagonal, diagonal] = 0.0
-        self.within = within
+        self.within[:, diagonal, diagonal] = 0.0
 
     def at_places(self, side: int) -> Floats:
         """(N, L, L): what member i of node a has for places j of other nodes (side 2), or places i for member j (0)."""

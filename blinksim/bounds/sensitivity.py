@@ -102,9 +102,7 @@ def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[L
     pairs. A root stays where it is: only symmetries that leave it count.
     """
     topology = replace(topology, symmetries=tuple(tuple(perm.tolist()) for perm in searched(topology)))
-    fixed: Sequence[int] = ()
-    if collective.rooted:
-        fixed = [topology.index[topology.members[collective.root]]]
+    fixed = [topology.index[topology.members[collective.root]]] if collective.rooted else []
     if collective.data is not None:
         # No two ranks need be alike.
         fixed = topology.member_places.tolist()

@@ -175,10 +175,8 @@ def search(weights: Weights, root: int) -> list[int] | None:
             missing = count - np.bitwise_count(np.bitwise_or.reduce(1 << states, axis=1)).astype(np.int64)
             states = states[missing <= length - place - 1]
         trees = settled(states)
-        legal = np.ones(len(states), dtype=np.bool_)
-        for place in range(1, length):
-            legal &= joined[trees[:, place], trees[:, place & (place - 1)]]
-        trees = trees[legal]
+        places = np.arange(1, length)
+        trees = trees[joined[trees[:, places], trees[:, places & (places - 1)]].all(axis=1)]
         return trees[int(tree_weights(weights, trees, True).argmax())].tolist() if len(trees) else None
     if count == length and np.count_nonzero(weights[root]) < depth_of(count):
         # There is no room for repeats, so the root exchanges in every round, each time with another vertex.
