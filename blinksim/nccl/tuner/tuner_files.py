@@ -82,13 +82,9 @@ class TuningRule:
     ranks: int = DEFAULT
 
     def __post_init__(self) -> None:
-        protocols = tuple(name.lower() for name in PROTOCOLS)
-        for what, value, known in (
-            ("collective of NCCL's tuner", self.collective, COLLECTIVES),
-            ("algorithm of NCCL", self.algorithm, ALGORITHMS),
-            ("protocol of NCCL", self.protocol, protocols),
-        ):
-            one_of(what, value, known)
+        one_of("collective of NCCL's tuner", self.collective, COLLECTIVES)
+        one_of("algorithm of NCCL", self.algorithm, ALGORITHMS)
+        one_of("protocol of NCCL", self.protocol, tuple(name.lower() for name in PROTOCOLS))
         if not runs(self.collective, self.algorithm, self.protocol):
             raise InputError(f"NCCL does not run {self.collective} by {self.algorithm} with {self.protocol}")
         if not 0 <= self.least <= self.most <= MOST_BYTES:
