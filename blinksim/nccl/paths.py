@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -187,10 +188,9 @@ def systems_of(topology: Topology, members: Sequence[str] | None = None, nodes: 
 def _number(device: Device, name: str, default: float) -> float:
     """An attribute that counts something; raises `InputError` if it does not."""
     value = device.attributes.get(name, default)
-    try:
+    number = -1.0
+    with suppress(TypeError, ValueError):
         number = float(value)
-    except (TypeError, ValueError):
-        number = -1.0
     if not 0 <= number < 10**9:
         raise InputError(f"{device.name}: its attribute {name} is {value!r}; NCCL needs a number there")
     return number

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import ClassVar
@@ -401,11 +402,10 @@ def _number(device: Node, release: Release) -> int:
 
 
 def _parses(read: Callable[..., object], *text: str | int) -> bool:
-    try:
+    with suppress(ValueError):
         read(*text)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _accidents(graph: Node, number: int, count: int, comm: Communicator, release: Release) -> list[str]:
