@@ -471,18 +471,15 @@ class _Barriers:
         self.written: dict[str, _Block] = {}
         self.read: dict[str, set[_Block]] = {}
 
-    def meet(self, group: int) -> None:
-        members = self.groups[group]
-        for block in members:
-            block.ops.append({"name": "barrier", "barrier_id": group, "num_threadblocks": len(members)})
-        self.written = {slot: block for slot, block in self.written.items() if block.group != group}
-        self.read = {slot: readers for slot, readers in self.read.items() if all(b.group != group for b in readers)}
-
     def before(self, block: _Block, slots: Sequence[str], *, writes: bool = False) -> None:
         """A block is about to read or write slots, which others may have written, or may read."""
         readers = {reader for slot in slots if writes for reader in self.read.get(slot, ())}
         if any(self.written.get(slot, block) is not block for slot in slots) or readers - {block}:
-            self.meet(block.group)
+            group, members = block.group, self.groups[block.group]
+            for other in members:
+                other.ops.append({"name": "barrier", "barrier_id": group, "num_threadblocks": len(members)})
+            self.written = {slot: by for slot, by in self.written.items() if by.group != group}
+            self.read = {slot: by for slot, by in self.read.items() if all(one.group != group for one in by)}
         for slot in slots:
             if writes:
                 self.written[slot] = block
