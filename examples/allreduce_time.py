@@ -12,4 +12,4 @@ low, high, least = (found[key] * 1e3 for key in ("interval_low_s", "interval_hig
 print(f"An allreduce of 256 MiB takes {answer.time_s * 1e3:.2f} ms with {found['library']}.")
 print(f"nccl-tests then prints a busbw of {answer.busbw_GBps:.0f} GB/s.")
 print(f"8 runs in 10 take between {low:.2f} and {high:.2f} ms.")
-print(f"No schedule takes less than {least:.2f} ms.")
+print(f"No schedule along trees takes less than {least:.2f} ms.")

@@ -519,7 +519,7 @@ def across_models(
     Examples
     --------
     >>> import blinksim as bs
-    >>> found = bs.across_models("dgx1-v100", "allreduce", ["256MiB"], algorithms=["ring"])
+    >>> found = bs.across_models("dgx1-v100", "allreduce", ["256MiB"], ["alpha-beta", "simulate"], ["ring"])
     >>> [(row["model"], round(row["ratio"], 2)) for row in found.rows()]
     [('alpha-beta', 1.0), ('simulate', 1.0)]
     """

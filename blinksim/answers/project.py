@@ -554,6 +554,9 @@ def answer(
     while healthy is not None and healthy.healthy is not None:
         healthy = healthy.healthy
     programs = {} if healthy is None else _launches(healthy.question, collective, sizes)
+    # Classes at measured rates are no slower than others at those of data sheets for that reason.
+    mixed = contest.topology.rates.endswith("nominal)")
+    shares = {kind: float(share) for kind, share in contest.topology.of_nominal.items() if mixed}
     found, narrow, sent = [], weakest(asked.machine), sent_by(part, collective)
     across = asked.nodes > 1
     spared = asked.spared(collective, sizes)
@@ -566,7 +569,10 @@ def answer(
             for one in best.projections:
                 # What is measured of links is no bound: a program may exceed what others have measured.
                 longer = one.longer(*programs.get(size, ()))
-                stated = replace(longer, bound=bound if one.grants else forwarding, least=None)
+                busy = one.details.get("busy_by_class", {}).items()
+                of = {"busy_by_class": {kind: shares.get(kind, 1) * busy for kind, busy in busy}} if busy else {}
+                details = {**longer.details, **of}
+                stated = replace(longer, bound=bound if one.grants else forwarding, least=None, details=details)
                 if (name := one.algorithm) in own and (
                     stated.time_s > takes.time_s >= across * asked.links(collective, size, [name]).terms[-1].time_s
                 ):

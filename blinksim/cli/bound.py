@@ -349,7 +349,7 @@ def _given(options: Synth, algorithm: str | None, names: Sequence[str]) -> tuple
 
 
 def _pareto(question: Question, collective: Collective, options: Synth) -> None:
-    """Prints all schedules that no other betters, draws them, and writes them to a folder."""
+    """Prints the schedules that no other beats at every size, draws them, and writes them to a folder."""
     from blinksim.answers.pareto import SECONDS, pareto
 
     for key in _ONE:
@@ -421,12 +421,24 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
         click.echo("  stopped   before the search was done; this is the best so far")
     if output:
         click.echo(f"  written   {output}")
-        click.echo(f"next: blinksim verify {typed(output)}")
+        order, verb = _simulated(found), "verify"
+        if order and found.at:
+            # Without these options a simulation takes longer than was said.
+            verb, order = "simulate", f" {typed_size(found.at.size)}{order}"
+        click.echo(f"next: blinksim {verb} {typed(output)}{order}")
     else:
         again = command_line(question, schedule.collective.name, **vars(options.data))
         names = ("algorithm", "size", "messages", "trees", "channels", "chunks", "steps", "rounds", "polish")
         chosen = typed_options(options, *names, "time_limit", "alike") + typed_options(options.drawing)
         click.echo(f"next: blinksim synth {again}{chosen} -o schedule.json")
+
+
+def _simulated(found: Synthesis) -> str:
+    """The options with which `simulate` takes as long; empty if it is not what timed the schedule."""
+    run = found.at.projection.details if found.at else {}
+    order = " --service ordered" * (run.get("service") == "ordered")
+    # Trees send single messages anyway.
+    return order + " --messages single" * (run.get("messages") == "single" and found.compact.form == "steps")
 
 
 def _headlines(found: Synthesis, rate: str) -> list[str]:
@@ -440,11 +452,8 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     place += f", but too long to write with {at.too_long[first]:,} sends" if first in at.too_long else ""
     timed_by, run = at.projection.basis, at.projection.details
     if "service" in run:
-        order = " --service ordered" if run["service"] == "ordered" else ""
-        # Trees send single messages anyway.
-        order += " --messages single" if run["messages"] == "single" and schedule.form == "steps" else ""
         formula = f"the sums of alpha and beta say {format_time(run['alpha_beta_s'])}"
-        timed_by = [("model", f"simulate{order}: message by message, no launch; {formula}")]
+        timed_by = [("model", f"simulate{_simulated(found)}: message by message, no launch; {formula}")]
     least = [("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency")]
     # Marked where another model timed them.
     others = ", ".join(

@@ -518,7 +518,7 @@ class Synth(TextOptions, run="blinksim.cli.bound:synth"):
           [default: 1]
       steps: few_steps: how many.  [default: the fewest possible]
       rounds: few_steps: of all steps together.  [default: the fewest that are found]
-      pareto: Instead of one schedule, all that no other betters in latency and bandwidth; -o names a folder
+      pareto: Instead of one schedule, those that no other beats at every size; -o names a folder
           for them.
       alike: ring: pass every node the same way, as NCCL's files need.
       listed: List the algorithms instead.

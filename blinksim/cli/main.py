@@ -131,7 +131,7 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
         # The value that it was given.
         value = [*words, "-", "-"][[*words, error.option_name].index(error.option_name) + 1]
         if meant == "--members" and re.fullmatch("[1-9][0-9]?", value):
-            shown = f"--members 0-{int(value) - 1}, or blinksim place MACHINE {value}, which says which {value} to take"
+            shown = f"--members 0-{int(value) - 1}, or blinksim place MACHINE {value}, or --nodes N for whole nodes"
         elif verb in ("without", "degrade") and not value.startswith("-"):
             shown = f"{meant} {shlex.quote(f'{verb} {value}')}"
         return f"{error.message} Did you mean {shown}?"

@@ -104,6 +104,8 @@ def project(options: Project) -> None:
         return
     if options.size is not None:
         size = parse_size(options.size)
+        if re.fullmatch("[0-9.]+B", options.size):
+            note(f"{options.size} is a size in bytes; a billion parameters in bf16 are 2GB")
     elif wanted.data is not None:
         size = wanted.data.size
     else:

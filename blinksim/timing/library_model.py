@@ -370,8 +370,8 @@ class Library(TimingModel):
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         if needs_s > (1 + 1e-9) * found.time_s:
             details |= {"choice": "", "nccl_expects_s": {}}
-            details["origin"] += f"; no {pick}, which NCCL's model picks, is so quick on these links"
-            terms = (Term(f"other than by {pick}", found.time_s, ""),)
+            details["origin"] += f"; quicker than a {pick} can be on these links, which NCCL's model picks"
+            terms = (Term(f"not by a {pick}", found.time_s, ""),)
             found = replace(found, terms=terms, bottleneck=terms[0].name)
         return replace(found, details=details, least=least, bound=bound, grants=grants)
 

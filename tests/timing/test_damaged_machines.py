@@ -40,7 +40,7 @@ def test_terms_and_bottleneck_are_of_the_choice(machine: str, nodes: int, edit: 
     words = [*(term.name for term in found.terms), found.bottleneck]
     assert found.bottleneck in words[:-1]
     # 2 x p5 were published with more than a ring's bus bandwidth at 1 GiB.
-    assert algorithm or (machine, size, words[0]) == ("p5", 2**30, "other than by ring")
+    assert algorithm or (machine, size, words[0]) == ("p5", 2**30, "not by a ring")
     for word in words:
         if word.startswith("latency of ") and "," in word:
             assert word == f"latency of {algorithm}, {protocol}"

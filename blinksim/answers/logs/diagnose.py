@@ -300,7 +300,7 @@ class Diagnosis(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         what = f"{self.collective.name} on {gpus_in(self.part)}"
-        line, first, source = self.largest, self.first_behind, ("log", "figure")[self.stated]
+        line, first, source = self.largest, self.first_behind, ("log", "figure or its size")[self.stated]
         ended = ("the run ended early", "after its last row")[self.complete]
         early = f"; {ended}: {self.ended[:160]}" * bool(self.ended)
         if self.wrong:
