@@ -3,6 +3,10 @@
 Few steps and few messages, for small and middle sizes and for nodes of many GPUs: recursive doubling has more
 steps, a direct exchange more messages (Ruefenacht, Bull and Booth, "Generalisation of recursive doubling for
 AllReduce", Parallel Computing 2017).
+
+A broadcast goes along trees in the root's node, and a part of it from each of its ranks along trees of nodes, which
+gather the parts in that exchange: scatter and allgather (Barnett et al., "Interprocessor collective communication
+library", 1994) with one message for all that a rank has for another. A reduce goes the other way.
 """
 
 from __future__ import annotations
@@ -13,13 +17,13 @@ from math import ceil, log
 import numpy as np
 
 from blinksim.algorithms import hierarchical
-from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
+from blinksim.algorithms.registry import ON_TREES, Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.loads import Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    SHARDED,
+    ON_TREES,
     "among few groups in every level, inside nodes and between them",
     sends=per_pair,
     source="Ruefenacht, Bull and Booth, Parallel Computing 2017",
@@ -37,6 +41,8 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     ends = (np.isin(places, topology.member_places) for places in topology.ends)
     # GPUs that have links to others send on several at once.
     inside = radices if np.logical_and(*ends).any() else partial(radices, most=_AT_A_PORT)
+    if collective.rooted:
+        return hierarchical.rooted(hierarchical.places_of(topology, "hierarchical_multiplying"), collective, inside)
     return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside)
 
 
