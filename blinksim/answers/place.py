@@ -760,6 +760,6 @@ def _on_the_way(part: Topology) -> set[str]:
         for name in ends:
             for other in near.pop(name):
                 near[other].discard(name)
-    found = {link.name for link in part.links if link.src in near and link.dst in near}
-    found |= {link.bus for link in part.links if link.bus and link.src in near and link.dst in near}
+    inside = [link for link in part.links if link.src in near and link.dst in near]
+    found = {name for link in inside for name in (link.name, link.bus) if name}
     return found | {name for name in near if part.device(name).capacity is not None}

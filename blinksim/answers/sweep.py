@@ -293,7 +293,7 @@ class Task:
     def row(self, **values: Any) -> dict[str, Any]:
         """A row of the table with what is not given left empty."""
         empty = {"model": self.model, "asked": self.algorithm, **dict.fromkeys(_MEASURES), "rates": self.rates}
-        return {**empty, **values, "reason": values.get("reason", "")}
+        return {**empty, "reason": "", **values}
 
     def failed(self, reason: str) -> Rows:
         """The rows of work without an answer."""
@@ -507,7 +507,7 @@ def sweep(
                 most = row["bound_algbw_GBps"]
                 row["of_bound"] = rate / most if most and rate else None
             points.append(row | {"reason": answer["reason"]})
-    seconds, damaged = tuple(f"{kind}_s" for kind in classes), stored.damaged
+    seconds, damaged = tuple(f"{kind}_s" for kind in classes), tuple(stored.damaged)
     return Sweep(title, wanted, along, tuple(points), resumed, damaged, start, seconds, total - len(answers))
 
 

@@ -211,7 +211,7 @@ class Journal:
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = None if path is None else Path(path)
         self.found: dict[str, Rows] = {}
-        self.damaged: tuple[int, ...] = ()
+        self.damaged = list[int]()
         if self.path is not None and os.path.lexists(self.path):
             with _opened(self.path, os.O_RDWR) as handle:
                 if os.fstat(handle).st_size > _LARGEST:
@@ -219,19 +219,17 @@ class Journal:
                 with open(handle, "rb", closefd=False) as file:
                     data = file.read()
                 whole = data[: data.rfind(b"\n") + 1]
-                damaged = []
                 for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
                     with suppress(FileError, KeyError, TypeError):
                         entry = parse(self.path, line)
                         if entry["sum"] == self._checksum(entry["key"], entry["rows"]):
                             self.found[entry["key"]] = entry["rows"]
                             continue
-                    damaged.append(number)
+                    self.damaged.append(number)
                 torn = not whole and (data.startswith(_START) or _START.startswith(data))
                 if not self.found and data and not torn:
                     reason = "is no journal of a sweep; name another file, or remove it"
-                    raise FileError(self.path, reason, damaged[0] if damaged else 1)
-                self.damaged = tuple(damaged)
+                    raise FileError(self.path, reason, self.damaged[0] if self.damaged else 1)
                 os.ftruncate(handle, len(whole))
 
     @staticmethod

@@ -252,8 +252,7 @@ def _pairs(options: Run, given: Sequence[str]) -> None:
         header = ("way", "blocks a peer", "measured", "GB/s least", "most", "alpha us least", "most")
         click.echo(f"way by way (time = alpha + bytes / rate)\n{table(header, rows)}")
         click.echo(f"\non {', '.join(dict.fromkeys(pairs['gpus']))}")
-        took = f"took {kernels['compile_s']:.1f} s"
-        compiled = f"{kernels['kernels']} kernels of training jobs are compiled ({took})"
+        compiled = f"{kernels['kernels']} kernels of training jobs are compiled (took {kernels['compile_s']:.1f} s)"
         click.echo(f"{compiled}: their first calls need not wait for that")
 
 

@@ -229,8 +229,7 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
         line, hopper = stand_in().nvls, _prediction(series[0], multicast=True)
         assert line is not None
         line = replace(line, channels=_CHANNELS) if hopper is not None and hopper.job.sm >= _BLACKWELL else line
-    samples = ((one.topology.ranks, sample) for one in series for sample in one.samples)
-    times = [Timed(sample.time_s, line.counts(ranks, sample.size)) for ranks, sample in samples]
+    times = [Timed(sample.time_s, line.counts(one.topology.ranks, sample.size)) for one, sample in _every(series)]
     start = line.constants()
     if (found := fit_sums(times, start)) is None:
         raise InputError("the measurements determine no constant of NVLS; are they of this machine?")

@@ -466,9 +466,8 @@ class Expectation:
 
     @cached_property
     def _asked(self) -> tuple[Prediction | None, str]:
-        version = nearest(self.ran)
         try:
-            return predict(self.machine, self.part.members, version=version, multicast=self.multicast), ""
+            return predict(self.machine, self.part.members, version=nearest(self.ran), multicast=self.multicast), ""
         except BlinksimError as error:
             return None, str(error)
 

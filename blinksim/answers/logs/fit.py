@@ -201,10 +201,8 @@ def _errors(residual: Floats, shares: Floats, scale: float) -> Floats:
     """Standard errors of an M-estimate: Huber's first formula, with his correction for few observations."""
     count, constants = shares.shape
     ratio = residual / scale
-    inside = np.abs(ratio) < _TUNING
-    square = (ratio / _TUNING) ** 2
-    score = np.where(inside, ratio * (1 - square) ** 2, 0.0)
-    slope = np.where(inside, (1 - square) * (1 - 5 * square), 0.0)
+    square, score = (ratio / _TUNING) ** 2, ratio * _biweight(ratio)
+    slope = np.where(square < 1, (1 - square) * (1 - 5 * square), 0.0)
     mean = max(0.05, float(slope.mean()))
     correction = 1 + constants / count * float(slope.var()) / mean**2
     variance = correction**2 * scale**2 * float((score**2).sum()) / max(1, count - constants) / mean**2

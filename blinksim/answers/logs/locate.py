@@ -336,8 +336,7 @@ class Suspicion:
     @cached_property
     def effects(self) -> Floats:
         """By log and fault."""
-        sizes = [max(2**20, min(SIZE, one.size)) for one in self.seen]
-        rows = [self.predicted(one.job, size) for one, size in zip(self.seen, sizes, strict=True)]
+        rows = [self.predicted(one.job, max(2**20, min(SIZE, one.size))) for one in self.seen]
         return np.array(rows).reshape(len(rows), len(self.prior))
 
     @cached_property
