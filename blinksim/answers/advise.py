@@ -6,6 +6,7 @@ is what NCCL takes with a graph file (`blinksim.answers.project.with_file`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,7 +92,7 @@ def own_time(found: Answer, part: Topology) -> float:
     return min([alone, *(p.time_s for p in timed if own & {p.algorithm, SAME.get(p.algorithm)})])
 
 
-def graph_files(question: Question, library: Library, found: Answer, links: Topology) -> list[Option]:
+def graph_files(question: Question, library: Library, found: Answer, links: Topology) -> Iterator[Option]:
     """The schedules that NCCL reads from graph files, and what it then takes; none where it is not modelled.
 
     links: at the rates of what it could take. Chains through relays run as communicators of their own, in the time of
@@ -100,9 +101,8 @@ def graph_files(question: Question, library: Library, found: Answer, links: Topo
     collective, size = found.collective, found.size
     stated = library.stated(collective, size)
     if stated is None or found.least is None:
-        return []
+        return
     part = replace(question.preferring_known("nccl"), collective=collective).part()
-    options = []
     names = _FOR_NCCL if len(nodes_of(part, part.members)) == 1 and part.ranks <= MOST_RANKS else _BETWEEN_NODES
     # What cannot pay on any links, as beside switches that add, need not be built.
     for name in names if size / float(ceiling_of(part, collective).rate) * WORTH <= stated.time_s else ():
@@ -118,13 +118,12 @@ def graph_files(question: Question, library: Library, found: Answer, links: Topo
             time_s = with_file(library, found, file, (kind, "Simple")).time_s
         except BlinksimError:
             continue
-        options.append(replace(option, time_s=time_s, format="nccl-graph", exported=written))
+        yield replace(option, time_s=time_s, format="nccl-graph", exported=written)
     if links.relays:
         with suppress(BlinksimError):
             rivals = contest(links, collective, ["blinkplus"], model=LINKS_ONLY, sizes=[size])
             option = Option(rivals.candidates["blinkplus"], rivals.projections(size)[0].time_s, "nccl-graph-set")
-            options.append(replace(option, exported=exports.find("nccl-graph-set").export(option.schedule)))
-    return options
+            yield replace(option, exported=exports.find("nccl-graph-set").export(option.schedule))
 
 
 def _for_msccl(best: Option, part: Topology) -> Option | None:
@@ -426,7 +425,7 @@ def advise(
     large = sum(term.time_s for term in stated.terms if term.limit == "alpha") < 0.5 * stated.time_s
     # Where latency decides, or the bound is near, no file pays.
     pays = large and (found.least is None or found.least.time_s * WORTH <= found.time_s)
-    files = graph_files(question, library, found, rivals.topology) if pays else []
+    files = graph_files(question, library, found, rivals.topology) if pays else ()
     runs = library.prediction is not None or (library.library == "RCCL" and library.nodes == 1)
     quicker = large and runs and best.time_s * WORTH <= own_time(found, chosen)
     other = _for_msccl(best, chosen) if quicker else None

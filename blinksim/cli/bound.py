@@ -226,9 +226,8 @@ def _level_table(levels: list[LevelBound], best: BoundResult) -> str:
     """What each level allows; what of a level does not limit has room, as a multiple of the bound."""
     cells = []
     for level in levels:
-        room = float(level.bound.rate / best.rate)
         numbers = map(_four_digits, (float(level.capacity) / 1e9, float(level.crosses), level.bound.rate_GBps))
-        room_words = "limits" if level.limits else f"{_four_digits(room)} x"
+        room_words = "limits" if level.limits else f"{_four_digits(float(level.bound.rate / best.rate))} x"
         cells.append((f"each {level.level}", str(level.parts), *numbers, room_words))
     header = ("level", "parts", "out or in, GB/s", "crosses, of the size", "at most, GB/s", "room")
     lines = table(header, cells, left=(0, 5))
@@ -243,10 +242,10 @@ def _change_table(changes: list[Change]) -> str:
     same = len(changes) - len(changed)
     if not changed:
         return f"  none of {same} changes makes a difference"
-    cells = []
-    for row in changed:
-        rate, change = f"{float(row.after) / 1e9:.4g}", f"{100 * (row.ratio - 1):+.3g} %"
-        cells.append((row.what, rate, change, str(len(row.pairs))))
+    cells = [
+        (row.what, f"{float(row.after) / 1e9:.4g}", f"{100 * (row.ratio - 1):+.3g} %", str(len(row.pairs)))
+        for row in changed
+    ]
     lines = table(("change", "bound", "change by", "alike"), cells)
     return lines + (f"\n  {same} other change{'s make' if same > 1 else ' makes'} no difference" if same else "")
 

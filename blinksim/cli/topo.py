@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from itertools import zip_longest
 from operator import attrgetter
@@ -129,7 +129,7 @@ def _show(topology: Topology, question: machines.Question, assumptions: Iterable
         shown = {pair: "." if rate is None else f"{float(rate) / 1e9:.4g}" for pair, rate in rates.items()}
         click.echo(table(("", *ends), [(src, *(shown.get((src, dst), "-") for dst in ends)) for src in ends]))
     click.echo(f"\n  members {names(topology.members)}")
-    for (label, what), places in _apart(topology).items():
+    for (label, what), places in grouped(_apart(topology)).items():
         click.echo(f"  {label}  {names(places)}{what}")
     for edit in question.edits:
         click.echo(f"  edited  {edit}")
@@ -137,20 +137,18 @@ def _show(topology: Topology, question: machines.Question, assumptions: Iterable
     click.echo(f"next: blinksim project {command_line(again, 'allreduce 256MiB')}")
 
 
-def _apart(topology: Topology) -> dict[tuple[str, str], list[str]]:
-    """What rates of classes do not say, as a label and words, and the buses and devices that it is of."""
-    rows = list[tuple[tuple[str, str], str]]()
+def _apart(topology: Topology) -> Iterator[tuple[tuple[str, str], str]]:
+    """What rates of classes do not say, as a label and words, with each bus and device that it is of."""
     for bus, own in grouped((link.bus, link) for link in topology.links if link.bus is not None).items():
-        rows.append((("shared", f": {format_rate(own[0].bandwidth)} for {len(own)} links together"), bus))
+        yield ("shared", f": {format_rate(own[0].bandwidth)} for {len(own)} links together"), bus
     for device in topology.devices:
         if device.capacity is not None:
-            rows.append((("capacity", f": {format_rate(device.capacity)} in, and as much out"), device.name))
+            yield ("capacity", f": {format_rate(device.capacity)} in, and as much out"), device.name
         if device.in_network:
             what = " and ".join(words for ability, words in BRANCHING.items() if ability in device.in_network)
             known = [fact for fact in IN_NETWORK_FACTS if fact in device.attributes]
             facts = [f"{fact.replace('_', ' ')} {device.attributes[fact]}" for fact in known]
-            rows.append((("in-network", f" can {'; '.join((what, *facts))}"), device.name))
-    return grouped(rows)
+            yield ("in-network", f" can {'; '.join((what, *facts))}"), device.name
 
 
 def check(options: TopoCheck) -> None:
