@@ -208,8 +208,7 @@ def nvls_gain(library: Library, part: Topology, collective: Collective, size: in
     if able is None or NVLS not in able.graphs or collective.name not in COLLECTIVES:
         return None
     used = [1 << n for n in range(10, 35) if able.best(collective.name, 1 << n).algorithm.startswith(NVLS)]
-    [with_it] = on.times(on.machine, collective, [size])
-    [without] = off.times(off.machine, collective, [size])
+    with_it, without = (one.times(one.machine, collective, [size])[0] for one in (on, off))
     bound = ceiling_of(part, collective)
     wider = float(bound.in_network[0] / bound.rate) if bound.in_network else 1.0
     found = NvlsGain(collective.name, size, library.multicast, with_it, without, wider, min(used, default=None))

@@ -23,6 +23,7 @@ from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, no
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.exports import write
+from blinksim.graphs.connectivity import grouped
 from blinksim.machines import Question, this_machine
 from blinksim.results import keyed
 from blinksim.textio.text_files import Exported, write_text
@@ -562,10 +563,8 @@ def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
         notes.append("what NCCL chooses is at its own rates; --rates takes one table for all")
     elif len(tables) == 1:
         notes.append(f"{'others' if libraries else 'all'} at {tables[0]} rates")
-    held: dict[str, dict[str, None]] = {}  # bounds in GB/s, by what they assume
-    for row in rows:
-        if row.get("bound_assumes"):
-            held.setdefault(row["bound_assumes"], {})[f"{row['bound_algbw_GBps']:.4g}"] = None
+    bounds = ((row["bound_assumes"], f"{row['bound_algbw_GBps']:.4g}") for row in rows if row.get("bound_assumes"))
+    held = grouped(dict.fromkeys(bounds))
     for assumes, rates in held.items():
         which = f"bound of {', '.join(rates)} GB/s" if len(held) > 1 and len(rates) < 4 else "bound"
         notes.append(f"the {which} assumes: {assumes}")
