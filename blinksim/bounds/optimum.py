@@ -639,10 +639,8 @@ class _Places:
         self.members = topology.member_places.tolist()
         self.others = sorted(set(range(self.count)) - set(self.members))
         self._rank = {vertex: number for number, vertex in enumerate(self.members)}
-        self._joined: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
-        for a, b, capacity in zip(self.a.tolist(), self.b.tolist(), self.capacity.tolist(), strict=True):
-            self._joined[a].append((b, capacity))
-            self._joined[b].append((a, capacity))
+        pairs = zip(self.a.tolist(), self.b.tolist(), self.capacity.tolist(), strict=True)
+        self._joined = grouped(one for a, b, capacity in pairs for one in ((a, (b, capacity)), (b, (a, capacity))))
 
     def solve(self, home: dict[int, int]) -> tuple[Fraction, Ints]:
         """The least ratio with every other device at its `home`, and each device's part."""
@@ -665,7 +663,7 @@ class _Places:
             _, vertex, member = heappop(queue)
             if vertex not in home:
                 home[vertex] = member
-                for other, capacity in self._joined[vertex]:
+                for other, capacity in self._joined.get(vertex, ()):
                     if other not in home:
                         heappush(queue, (-capacity, other, member))
         return {vertex: home.get(vertex, self.members[0]) for vertex in self.others}
@@ -677,7 +675,7 @@ class _Places:
             label = part.copy()
             anchor = {int(label[vertex]): vertex for vertex in self.members}
             for vertex in self.others:
-                pull = summed((int(label[other]), capacity) for other, capacity in self._joined[vertex])
+                pull = summed((int(label[other]), capacity) for other, capacity in self._joined.get(vertex, ()))
                 best = max(pull, key=lambda number: pull[number], default=int(label[vertex]))
                 if pull.get(best, 0) > pull.get(int(label[vertex]), 0):
                     label[vertex] = best

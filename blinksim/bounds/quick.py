@@ -140,9 +140,8 @@ def _cuts_and_partitions(topology: Topology, collective: Collective) -> Iterator
             # Which capacities of devices count is for the certificate to say.
             yield _proved(Partition.of(topology, collective, parts))
             continue
-        part = np.empty(len(topology.devices), dtype=np.int64)
-        for number, names in enumerate(parts):
-            part[list(map(topology.index.__getitem__, names))] = number
+        number = {name: place for place, names in enumerate(parts) for name in names}
+        part = np.array([number[device.name] for device in topology.devices])
         src, dst = topology.ends
         rate = topology.link_columns.capacity(part[src] != part[dst]) / (2 * (len(parts) - 1))
         yield _Claim(rate, partial(Partition.of, topology, collective, parts))

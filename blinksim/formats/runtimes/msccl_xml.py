@@ -27,6 +27,7 @@ from blinksim.formats import programs
 from blinksim.formats.moves import INPUT, OUTPUT, Move, Moves, Place, moves
 from blinksim.formats.programs import BlockId, Effort, Held, Machine, Program, ProgramStep, WrongStepError
 from blinksim.formats.registry import Format
+from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.textio import safe_xml
@@ -425,20 +426,17 @@ def to_text(plan: Moves, name: str, most: int = MOST_CHANNELS, longest: int = MO
     Raises `InfeasibleError` for more thread blocks or steps than the runtimes have.
     """
     number = {channel: place % most for place, channel in enumerate(sorted({move.channel for move in plan.moves}))}
-    own: list[list[Move]] = [[] for _ in range(plan.ranks)]
-    for move in plan.moves:
-        for rank in {move.src, move.dst}:
-            own[rank].append(move)
+    own = grouped((rank, move) for move in plan.moves for rank in {move.src, move.dst})
     used = 1 + max(number.values(), default=0)
     lines = [
         f'<algo name="{name}" proto="Simple" nchannels="{used}" nchunksperloop="{plan.units}" ngpus="{plan.ranks}" '
         f'coll="{plan.collective}" inplace="{int(plan.aliased)}" outofplace="1" minBytes="0" maxBytes="4294967296">'
     ]
     # Rank by rank: a plan that the first one cannot hold costs no more than that one.
-    for rank, moved in enumerate(own):
+    for rank in range(plan.ranks):
         # In parts that a step can move, each data of its own: two GPUs that exchange something long would
         # otherwise wait for each other's last part before they take the first one.
-        mine = [move.part(start, longest) for move in moved for start in range(0, move.units, longest)]
+        mine = [move.part(start, longest) for move in own.get(rank, ()) for start in range(0, move.units, longest)]
         chunks = f'i_chunks="{plan.inputs}" o_chunks="{plan.outputs}" s_chunks="{plan.scratch[rank]}"'
         blocks = _gpu_lines(rank, _blocks(plan, rank, mine, number))
         lines += [f'  <gpu id="{rank}" {chunks}>', *blocks, "  </gpu>"]

@@ -422,11 +422,8 @@ def _rounds(moves: list[Numbered]) -> Iterator[list[Numbered]]:
 
 def _messages(moves: list[Numbered], *, joined: bool) -> list[tuple[Connection, list[Numbered]]]:
     """The moves of a round that are signalled together, with their connection: all of it, or each by itself."""
-    messages: dict[tuple[Connection, int], list[Numbered]] = {}
-    for number, move in moves:
-        connection = (move.src, move.dst, move.channel)
-        messages.setdefault((connection, -1 if joined else number), []).append((number, move))
-    return [(connection, message) for (connection, _), message in messages.items()]
+    keys = (((move.src, move.dst, move.channel), -1 if joined else number) for number, move in moves)
+    return [(connection, message) for (connection, _), message in grouped(zip(keys, moves, strict=True)).items()]
 
 
 # --- operations ---------------------------------------------------------------------------------------------------
