@@ -69,10 +69,7 @@ def least_use(
             return Fraction(least * (2 if collective.name == "allreduce" else 1), common)
     cost, row = distances(topology, whole)
     groups, ranks = range(len(cost)), len(row)
-    count, weight = [0] * len(cost), [0] * len(cost)
-    for place, share in zip(row, list(shares) or [1] * ranks, strict=True):
-        count[place] += 1
-        weight[place] += share
+    count, weight = Counter(row), summed(zip(row, list(shares) or [1] * ranks, strict=True))
     back = [list(column) for column in zip(*cost, strict=True)]
     side, root = back if collective.collects else cost, row[collective.root] if collective.rooted else 0
     if collective.traffic is not None:
@@ -82,12 +79,12 @@ def least_use(
     elif collective.name == "alltoall":
         value = Fraction(sum(count[a] * count[b] * cost[a][b] for a in groups for b in groups), ranks)
     elif collective.personalized:
-        value = Fraction(sum(weight[b] * side[root][b] for b in groups), sum(weight))
+        value = Fraction(sum(weight[b] * side[root][b] for b in groups), sum(weight.values()))
     elif collective.name == "allreduce":
         value = Fraction(min(arborescence(cost, v) + arborescence(back, v) for v in groups))
     else:
-        weight = [int(v == root) for v in groups] if collective.rooted else weight
-        value = Fraction(sum(weight[v] * arborescence(side, v) for v in groups if weight[v]), sum(weight))
+        weight = {root: 1} if collective.rooted else weight
+        value = Fraction(sum(w * arborescence(side, v) for v, w in weight.items() if w), sum(weight.values()))
     return value / common
 
 
@@ -544,25 +541,20 @@ class Branching:
     def matrix(self, choice: Choice, root: int) -> tuple[Matrix, int, int]:
         """Lengths between the vertices of a choice (points, then switches), what stands for none, the root's row."""
         points, switches = self._part(choice, root), [self.switches[number] for number in choice.switches]
-        count, big = len(points) + len(switches), (self._longest + 1) * (len(points) + len(switches) + 1)
-        rows = [[big if far is None else far for far in map(self.cost[a].__getitem__, points)] for a in points]
+        big = (self._longest + 1) * (len(points) + len(switches) + 1)
+        costs, beyond = (map(self.cost[a].__getitem__, points) for a in points), [big] * len(switches)
+        rows = [[*(big if far is None else far for far in row), *beyond] for row in costs]
         for column, point in enumerate(points):
             if point in self.sums:
                 for row in rows:
                     row[column] = min(big, row[column] + self.sums[point])
-        for row in rows:
-            row.extend([big] * len(switches))
         place = {point: i for i, point in enumerate(points)}
         for number, switch in zip(choice.switches, switches, strict=True):
             for point, length in switch.own.items():
                 if point in place:
                     rows[place[point]][len(rows)] = length
-            row = [big] * count
-            for point, length in switch.far.items():
-                row[place[point]] = length
-            for column, other in enumerate(choice.switches, len(points)):
-                row[column] = switch.near.get(other, big) if other != number else big
-            rows.append(row)
+            near = (big if other == number else switch.near.get(other, big) for other in choice.switches)
+            rows.append([*(switch.far.get(point, big) for point in points), *near])
         return rows, big, place[root]
 
     @cached_property
