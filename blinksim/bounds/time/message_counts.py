@@ -21,7 +21,7 @@ from blinksim.bounds.time.certificates import Place, Theorem, amount, carried, i
 from blinksim.bounds.time.delays import FAR, Delays, other_than
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
-from blinksim.graphs.connectivity import grouped, summed
+from blinksim.graphs.connectivity import distances, grouped, summed
 
 # Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the
 # place.
@@ -297,12 +297,9 @@ def under_way(ranks: tuple[int, ...], joined: frozenset[tuple[int, int]]) -> tup
     """
     n = len(ranks)
     # Links on the shortest way between two ranks, less 1; 0 from a rank to itself.
-    away = np.full((n, n), 10**6, dtype=np.int64)
-    np.fill_diagonal(away, 0)
-    for src, dst in joined:
-        away[ranks.index(src), ranks.index(dst)] = 1
-    for middle in range(n):
-        away = np.minimum(away, away[:, [middle]] + away[[middle], :])
+    out = grouped(joined)
+    far = [distances(rank, lambda here: out.get(here, ())) for rank in ranks]
+    away = np.array([[reached.get(rank, 10**6) for rank in ranks] for reached in far])
     bits = (np.arange(1, 2**n)[:, None] >> np.arange(n)) & 1
     sizes = bits.sum(axis=1)
     pairs = (sizes[:, None] * sizes[None, :] - bits @ bits.T).ravel()
