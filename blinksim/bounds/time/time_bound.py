@@ -105,10 +105,9 @@ class Clock(TimeCertificate):
             shown[topology.index[name]] = value
         if any(not 0 <= value <= time for value in shown):
             raise InputError(f"a clock shows less than 0 or more than {in_words(time)}")
-        for rank in given:
-            shown[topology.index[topology.members[rank]]] = 0
-        for rank in taken:
-            shown[topology.index[topology.members[rank]]] = time
+        for ranks, value in ((given, 0), (taken, time)):
+            for place in topology.member_places[ranks].tolist():
+                shown[place] = value
         needed = collective.between(given, taken, topology.ranks) * size
         total = sum(rate * window(facts, shown, link) for link, rate in enumerate(facts.rate))
         passes = Fraction(total, facts.scale * SECOND)
