@@ -96,10 +96,9 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 def this_host() -> str:
     """What no other host calls itself."""
-    try:
+    boot = ""
+    with suppress(OSError, BlinksimError):
         boot = text_files.read_text(_BOOT).strip()
-    except (OSError, BlinksimError):
-        boot = ""
     return f"{socket.gethostname()} {boot}"
 
 
@@ -404,8 +403,7 @@ class Group:
 
     def _all_have(self, what: str) -> bool:
         """True when all ranks have come here, False if one does not come in time."""
-        try:
+        with suppress(GroupError, *_STORE_GONE):
             self._meet(what, self.timeout_s)
-        except (GroupError, *_STORE_GONE):
-            return False
-        return True
+            return True
+        return False

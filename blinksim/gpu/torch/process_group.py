@@ -25,7 +25,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, partial, wraps
@@ -361,11 +361,9 @@ class Settings:
 
 
 def _number(environment: Mapping[str, str], name: str, default: float) -> float:
-    text = environment.get(name, "")
-    try:
-        value = float(text) if text else float(default)
-    except ValueError:
-        value = 0.0
+    text, value = environment.get(name, ""), 0.0
+    with suppress(ValueError):
+        value = float(text or default)
     if not 0 < value < 1e9:
         raise InputError(f"{name}={text}: give a number above 0")
     return value
@@ -549,8 +547,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
         return getattr(other, name)(*arguments)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        opts = opts or AllgatherOptions()
-        return self._pass_on("allgather_coalesced", inputs[0], outputs, inputs, opts)
+        return self._pass_on("allgather_coalesced", inputs[0], outputs, inputs, opts or AllgatherOptions())
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         return self._pass_on("alltoall", inputs[0], outputs, inputs, opts or dist.AllToAllOptions())
