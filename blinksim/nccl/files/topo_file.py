@@ -268,12 +268,11 @@ class _Builder:
         self.numbers: defaultdict[tuple[int, str], Iterator[int]] = defaultdict(itertools.count)
         self.nets: list[tuple[str, Fraction, float]] = []
         self.lost_lanes = 0
-        self.remarks: list[str] = []
+        self.remarks: dict[str, None] = {}
 
     def remark(self, text: str) -> None:
         """Notes what was taken for granted or passed over, once."""
-        if text not in self.remarks:
-            self.remarks.append(text)
+        self.remarks[text] = None
 
     def check(self, root: Element) -> None:
         # NCCL writes 1; RCCL, whose GPUs have a gfx number and xGMI links, 2.
@@ -323,7 +322,7 @@ class _Builder:
         lost = f", without {self.lost_lanes} NVLinks to GPUs that are not in it" if self.lost_lanes else ""
         if not present & {"nvlink", "xgmi"} and len(members) > 1 and min(gpu.sm for gpu in members) in _HAVE_NVLINK:
             self.remark(f"no NVLinks are listed: if the GPUs have some, this is a template. {CURE}")
-        lost += "".join(f"; {remark}" for remark in self.remarks[:8])
+        lost += "".join(f"; {remark}" for remark in [*self.remarks][:8])
         machine = Topology(
             name=machine_name(Path(self.path).stem),
             devices=tuple(self.devices),
