@@ -140,8 +140,7 @@ def move(question: Question, wanted: Mapping[int, Mapping[int, int]]) -> Answer:
         stock: dict[int, Any] = {vertex: total if vertex == origin else 0 for vertex in hops.vertices}
         sends: dict[tuple[int, int, int], Any] = {}
         for step in range(steps):
-            leaving: dict[int, list[Any]] = {vertex: [] for vertex in hops.vertices}
-            entering: dict[int, list[Any]] = {vertex: [] for vertex in hops.vertices}
+            leaving, entering = ({vertex: list[Any]() for vertex in hops.vertices} for _ in range(2))
             for a, b in hops.routes:
                 if b != origin:
                     sends[step, a, b] = amount = expansion.send((a, b), step, total)
@@ -160,8 +159,7 @@ def move(question: Question, wanted: Mapping[int, Mapping[int, int]]) -> Answer:
         journeys = []
         for origin, sends in sends_of.items():
             # Counted chunks as single ones: each takes any of the places that its kind has, without circles.
-            at: dict[int, list[list[tuple[int, int, int]]]] = {}
-            at[origin] = [[] for _ in range(sum(wanted[origin].values()))]
+            at = {origin: [list[tuple[int, int, int]]() for _ in range(sum(wanted[origin].values()))]}
             for step in range(steps):
                 arrived = []
                 for (when, a, b), amount in sends.items():
