@@ -389,9 +389,7 @@ def _gpu(plan: Moves, rank: int, mine: list[Connection], staging: dict[int, Plac
             block = blocks[connection]
             barriers.before(block, [move.slot_written for _, move in message], writes=True)
             block.ops += [_sync("wait"), _NOP]
-            for number, move in message:
-                if number not in staging:
-                    continue
+            for number, move in (one for one in message if one[0] in staging):
                 if move.operand is None:
                     block.ops.append(_local("copy", [staging[number]], move.into, move.units))
                 else:
