@@ -170,9 +170,8 @@ class SmiTable:
             if device.kind == "gpu" or len(nics) == len(self.nics):
                 name = device.kind + label[3:]
                 self.ports[name], self.facts[name] = device.does, device.facts
-        self.facts |= {
-            name: self.facts[name] | {"acs": "on"} for name in map(str.lower, redirected) if name in self.facts
-        }
+        for name in self.facts.keys() & {*map(str.lower, redirected)}:
+            self.facts[name] = self.facts[name] | {"acs": "on"}
 
     def assumed(self) -> list[str]:
         """What was taken for granted because the text names no models, in words."""

@@ -117,9 +117,8 @@ def apply(topology: Topology, table: RateTable) -> Topology:
             cure = "write the machine as YAML with a link class for each"
             raise InputError(f"{kind} lanes of {topology.name} {why}; {cure}")
         numbers[kind] = {key.replace("band", "lane_band"): value for key, value in row.stated.items()}
-    measured = table.own and any(
-        row.bandwidth and kind in topology.default_links() for kind, row in table.classes.items()
-    )
+    wide = {kind for kind, row in table.classes.items() if row.bandwidth}
+    measured = table.own and not wide.isdisjoint(topology.default_links())
     return replace(
         topology,
         execution=table.execution or (None if measured else topology.execution),

@@ -47,8 +47,7 @@ class Entry:
 
     def error(self, message: str) -> FileError:
         """A `FileError` at this value."""
-        mark = self.node.start_mark
-        return FileError(self.path, message, mark.line + 1, mark.column + 1)
+        return FileError(self.path, message, *_place(self.node.start_mark))
 
     @property
     def line(self) -> int:
