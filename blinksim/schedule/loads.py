@@ -669,10 +669,10 @@ class Outline:
 
     def _started(self, one: Round, use: LinkUse) -> Ints:
         """How many messages start on each of those links: what goes between two ranks at once by a channel is one."""
-        ends = [end.ravel() for end in one.exchange.ends(self.topology.ranks)]
-        channel, *apart = np.unique(np.stack(np.broadcast_arrays(one.channel, *ends)), axis=1)
-        if len(channel) < len(ends[0]):
-            joined = uses_of_messages(self.topology, *self.topology.member_places[apart])
+        ends = np.stack([end.ravel() for end in one.exchange.ends(self.topology.ranks)])
+        _, apart = np.unique(np.vstack((np.broadcast_to(one.channel, ends.shape[1]), ends)), return_index=True, axis=1)
+        if len(apart) < ends.shape[1]:
+            joined = uses_of_messages(self.topology, *self.topology.member_places[ends[:, apart]])
             use = next(found for found in joined if found.parts == use.parts).on(self._part[1])
         return use.paths
 

@@ -39,7 +39,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, expand, per_topology, scattered
+from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, distinct, expand, per_topology, scattered
 from blinksim.results import Term
 from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
@@ -213,7 +213,7 @@ def step_kinds(schedule: Schedule) -> tuple[list[tuple[Ints32, Floats, Ints]], I
     for first, end in pairwise(bounds.tolist()):
         used, where = np.unique(schedule.route[first:end], return_inverse=True)
         carried = np.asarray(np.bincount(where, share[first:end]), dtype=np.float64)
-        apart = np.unique(where * channels + schedule.channel[first:end])
+        apart = distinct(where * channels + schedule.channel[first:end])
         messages = np.bincount(apart // channels)
         number = kinds.setdefault((used.tobytes(), carried.tobytes(), messages.tobytes()), len(found))
         if number == len(found):
