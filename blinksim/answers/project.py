@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Literal
@@ -554,9 +555,6 @@ def answer(
     while healthy is not None and healthy.healthy is not None:
         healthy = healthy.healthy
     programs = {} if healthy is None else _launches(healthy.question, collective, sizes)
-    # Classes at measured rates are no slower than others at those of data sheets for that reason.
-    mixed = contest.topology.rates.endswith("nominal)")
-    shares = {kind: float(share) for kind, share in contest.topology.of_nominal.items() if mixed}
     found, narrow, sent = [], weakest(asked.machine), sent_by(part, collective)
     across = asked.nodes > 1
     spared = asked.spared(collective, sizes)
@@ -569,10 +567,8 @@ def answer(
             for one in best.projections:
                 # What is measured of links is no bound: a program may exceed what others have measured.
                 longer = one.longer(*programs.get(size, ()))
-                busy = one.details.get("busy_by_class", {}).items()
-                of = {"busy_by_class": {kind: shares.get(kind, 1) * busy for kind, busy in busy}} if busy else {}
-                details = {**longer.details, **of}
-                stated = replace(longer, bound=bound if one.grants else forwarding, least=None, details=details)
+                stated = replace(longer, bound=bound if one.grants else forwarding, least=None)
+                stated = replace(stated, details=_limited(stated.details, contest.topology.of_nominal))
                 if (name := one.algorithm) in own and (
                     stated.time_s > takes.time_s >= across * asked.links(collective, size, [name]).terms[-1].time_s
                 ):
@@ -585,6 +581,16 @@ def answer(
         given |= {"projected": _published_projection(asked.question, takes), "weakest": narrow}
         found.append(Answer(**given, could=best, edits=asked.question.edits, beside=beside, meanwhile=other))
     return found
+
+
+def _limited(details: Mapping[str, Any], of_nominal: Mapping[str, Fraction]) -> Mapping[str, Any]:
+    """How busy classes are, at the rates of data sheets where one that nobody measured is busiest at these.
+
+    Measured rates, which are lower, do not make others slower than that one.
+    """
+    nominal = {kind: share * float(of_nominal.get(kind, 1)) for kind, share in details.get("busy_by_class", {}).items()}
+    busiest = max(nominal, key=nominal.__getitem__, default="")
+    return {**details, "busy_by_class": nominal} if nominal and of_nominal.get(busiest, 1) == 1 else details
 
 
 def project(
