@@ -42,7 +42,8 @@ def ask(question: tuple[str, str, str, int]) -> Row:
 
 def answers(questions: list[tuple[str, str, str, int]], jobs: int) -> Iterator[Row]:
     """One process for each question, so that nothing is known from the one before."""
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+    # A pool forks from its threads, and children then may wait for ever for a lock that one of these held.
+    with multiprocessing.get_context("forkserver").Pool(jobs, maxtasksperchild=1) as pool:
         yield from pool.imap(ask, questions, chunksize=1)
 
 
