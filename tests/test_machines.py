@@ -252,6 +252,7 @@ def test_paths_forms_and_topology_files(tmp_path: Path) -> None:
         ("a3", "say a3-highgpu-8g or a3-megagpu-8g or a3-ultragpu-8g"),
         ("k2200", "say k2200-ntb or k2200-ethernet"),
         ("dgx1-v10", "unknown machine 'dgx1-v10': did you mean 'dgx1-v100'"),
+        ("p5,p5en", "'p5,p5en' is more than one machine; say p5 or p5en, or compare them"),
         ("zzz", r"names are known .*blinksim topo list"),
         ("", "no machine given"),
         ("ring:x", "is not a size"),

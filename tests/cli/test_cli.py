@@ -337,6 +337,8 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("compare dgx1-v100 allreduce --algorithms ring,tree", 2, "NCCL's tree is chain_tree here"),
         ("... --gpus 0,1", 2, "Did you mean '--members'?"),
         ("... --gpus 4", 2, "Did you mean --members 0-3, or blinksim place"),
+        ("... --gpus 64", 2, "or --nodes N for whole nodes?"),
+        ("... -n 8", 2, "Did you mean '--nodes'?"),
         ("... --price 3", 2, "blinksim compare takes it"),
         ("... --bytes 14GB --bucket 25MiB", 2, "and no SIZE"),
         ("project dgx1-v100 allreduce --bytes 14GB", 2, "what each sends: give both"),

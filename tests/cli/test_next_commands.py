@@ -28,6 +28,16 @@ def following(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     return shlex.split(line.removeprefix("next: "))[1:]
 
 
+@pytest.mark.slow
+def test_a_schedule_for_a_size_is_simulated_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    """The next command says the time that was promised; without its options a simulation says another."""
+    assert run(["synth", "ring:8@25GB/s", "broadcast", "--size", "64KiB", "-o", "few.json"]) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    promised = first.split(": ")[1].split(",")[0]
+    assert run(shlex.split(last)[2:]) == 0
+    assert f"takes {promised}:" in capsys.readouterr().out.splitlines()[0]
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_file_names_are_quoted(capsys: pytest.CaptureFixture[str], name: str) -> None:
     name = name if name.endswith(".json") else f"{name}.json"

@@ -25,6 +25,17 @@ def test_links_are_held_as_long_as_in_a_simulation(machine: str, collective: str
         assert best.details["bottleneck_busy"] * best.time_s == pytest.approx(run.uses[0].busy_s, rel=0.01)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [2, 8])
+def test_measured_links_do_not_limit_beside_adapters_that_nobody_measured(nodes: int) -> None:
+    """Every byte crosses the 32 EFAs of a p5, which at data sheets carry less than its NVLinks: 400 of 3,600 GB/s."""
+    found, alone = (bs.project(bs.load("p5", nodes=many), "allreduce", "1GiB") for many in (nodes, 1))
+    assert isinstance(found, Answer)
+    assert isinstance(alone, Answer)
+    assert found.limited_by.startswith("efa, ")
+    assert alone.limited_by.startswith("nvlink, 100 %")
+
+
 def test_one_screen_says_one_figure() -> None:
     """What limits, the bottleneck of the schedule below it, and a simulation of that schedule."""
     found = bs.project(bs.load("hgx-h100", nodes=2), "allgather", "64MiB")
