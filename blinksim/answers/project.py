@@ -567,8 +567,8 @@ def answer(
             for one in best.projections:
                 # What is measured of links is no bound: a program may exceed what others have measured.
                 longer = one.longer(*programs.get(size, ()))
-                stated = replace(longer, bound=bound if one.grants else forwarding, least=None)
-                stated = replace(stated, details=_limited(stated.details, contest.topology.of_nominal))
+                details = _limited(longer.details, contest.topology.of_nominal)
+                stated = replace(longer, bound=bound if one.grants else forwarding, least=None, details=details)
                 if (name := one.algorithm) in own and (
                     stated.time_s > takes.time_s >= across * asked.links(collective, size, [name]).terms[-1].time_s
                 ):
