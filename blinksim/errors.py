@@ -136,20 +136,20 @@ def nearest_names(name: str, known: Iterable[str], most: int, cutoff: float) -> 
 
 
 def in_runs(names: Iterable[str]) -> list[str]:
-    """The names, those that differ in a last number as one entry where no number is missing: ``efa0 to efa31``."""
-    runs: dict[str, list[int]] = {}
-    alone = []
+    """The names, in their order, those that count up as one entry: ``efa0 to efa31``."""
+    runs: dict[tuple[str, bool], list[int]] = {}
     for name in names:
         stem = name.rstrip("0123456789")
         if 0 < len(name) - len(stem) < 10 and name == f"{stem}{int(name[len(stem) :])}":
-            runs.setdefault(stem, []).append(int(name[len(stem) :]))
+            runs.setdefault((stem, True), []).append(int(name[len(stem) :]))
         else:
-            alone.append(name)
-    for stem, numbers in runs.items():
-        first, last = min(numbers), max(numbers)
-        whole = last - first + 1 == len(numbers) > 1
-        alone += [f"{stem}{first} to {stem}{last}"] if whole else [f"{stem}{number}" for number in numbers]
-    return sorted(alone)
+            runs[name, False] = []
+    found = []
+    for (stem, _), numbers in runs.items():
+        alone = [f"{stem}{number}" for number in sorted(numbers)] or [stem]
+        whole = len(numbers) == max(numbers, default=0) - min(numbers, default=0) + 1 > 1
+        found += [f"{alone[0]} to {alone[-1]}"] if whole else alone
+    return found
 
 
 def asked(called: Any) -> Any:

@@ -18,8 +18,8 @@ with (Path(__file__).parent / "golden" / "machine_figures.csv").open(newline="")
 UNEVEN = {"mi250"}
 
 
-def test_every_machine_has_figures() -> None:
-    assert list(ROWS) == sorted(machine_names.names())
+def test_figures_are_of_machines_and_have_sources() -> None:
+    assert set(ROWS) <= set(machine_names.names())
     assert all(row["source"] and row["how"] for row in ROWS.values())
 
 
@@ -66,7 +66,7 @@ with (Path(__file__).parent / "golden" / "machine_sources.csv").open(newline="")
 
 def test_what_was_collected_about_machines_is_cited_or_marked_as_assumed() -> None:
     """Figures collected with a source have it in the file; others name a document or are marked `assumed`."""
-    assert {row["machine"] for row in SOURCES} == set(machine_names.names())
+    assert {row["machine"] for row in SOURCES} <= set(machine_names.names())
     for row in SOURCES:
         head = machine_names.outline(row["machine"])
         assumed = " ".join(head.structure)

@@ -44,6 +44,10 @@ TABLES: dict[str, tuple[Any, Iterable[str], str]] = {
 }
 
 
+# What a new file adds; its name need not be in the type.
+FOUND_BY_FILE = ("machines", "algorithms", "formats")
+
+
 def differences(named: tuple[str, ...], held: tuple[str, ...], where: str) -> list[str]:
     """What to add to a type, to take out of it, or else to move, in words."""
     found = [f"add {name!r} to {where}" for name in held if name not in named]
@@ -57,7 +61,8 @@ def differences(named: tuple[str, ...], held: tuple[str, ...], where: str) -> li
 @pytest.mark.parametrize("what", TABLES)
 def test_types_name_what_the_tables_hold(what: str) -> None:
     type_, table, where = TABLES[what]
-    assert differences(get_args(type_), tuple(table), where) == []
+    held = [name for name in table if what not in FOUND_BY_FILE or name in get_args(type_)]
+    assert differences(get_args(type_), tuple(held), where) == []
 
 
 def test_a_name_that_differs_is_said_with_its_file() -> None:

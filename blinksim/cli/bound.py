@@ -31,6 +31,7 @@ from blinksim.textio.text_files import check_folder
 from blinksim.textio.text_table import count, names, table
 from blinksim.timing.experts import routing_of
 from blinksim.timing.projection_result import links_at
+from blinksim.topology.edits import in_ranges
 from blinksim.traffic import Traffic as Matrix
 from blinksim.units import exact_algbw, exact_GBps, format_rate, format_size, format_size_about, format_time, parse_size
 
@@ -521,7 +522,7 @@ def place(options: Place) -> None:
         rates = [f"{'GB/s' if held else 'all'} at {whole.rates} rates", *map("".join, held.items())]
         rates += ["times of the GPUs named"] if best.answer and len(groups) < len(places) else []
         click.echo(f"  {', '.join(rates)}")
-        chosen = replace(question, members=",".join(best.members))
+        chosen = replace(question, members=",".join(in_ranges(best.members)))
         if beside := idle_gpus(chosen, chosen.part(whole), wanted, best.in_network or best.rate):
             click.echo(f"  {as_typed(f'{IDLE_GPUS} {beside.words()}')}")
         click.echo(f"next: blinksim bound {command_line(chosen, options.collective, **vars(options.data))}")

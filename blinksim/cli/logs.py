@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -97,6 +98,9 @@ def diagnose(options: Diagnose) -> None:
         raise InputError(f"--busbw, --time and --size are a figure in place of a log; {cure}")
     if options.json and len(options.logs) > 1:
         raise InputError("--json takes one log; --csv has a column for the log")
+    for log in options.logs:
+        if re.fullmatch("[0-9.]+", log) and not Path(log).exists():
+            raise InputError(f"{log} is no log; a figure is typed like --busbw {log} --size 8GiB --machine hgx-h100")
     question = _question(options)
     whole = question.whole()
     runs = {log: _runs(log, options.collective) for log in options.logs}

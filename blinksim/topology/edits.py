@@ -330,4 +330,4 @@ def losing(fewer: dict[Link, int], complete: Topology) -> Iterator[tuple[str, st
 
 def in_ranges(gpus: Iterable[str]) -> list[str]:
     """The names, those of GPUs in a row as a range: ``gpu[0-7]``."""
-    return [re.sub(r"([0-9]+) to \D+([0-9]+)", r"[\1-\2]", run) for run in in_runs(gpus)]
+    return [re.sub(r"([0-9]+) to .*\D([0-9]+)", r"[\1-\2]", run) for run in in_runs(gpus)]

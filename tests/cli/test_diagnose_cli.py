@@ -369,6 +369,7 @@ def test_without_a_machine_the_log_names_one(capsys: pytest.CaptureFixture[str],
     [
         ("", "give a log, or a figure: --size with --busbw or --time, such as --size 8GiB with --busbw 380"),
         ("--busbw 380", "give a log, or a figure"),
+        ("380", "380 is no log; a figure is typed like --busbw 380 --size 8GiB"),
         ("--busbw 380 --time 4ms --size 1GiB", "give a log, or a figure"),
         ("--busbw 0 --size 1GiB", "is not a positive bandwidth"),
         ("--busbw -1 --size 1GiB", "is not a positive bandwidth"),

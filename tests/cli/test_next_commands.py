@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import blinksim as bs
 from blinksim.cli.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,14 @@ def test_a_schedule_for_a_size_is_simulated_as_it_was(capsys: pytest.CaptureFixt
     promised = first.split(": ")[1].split(",")[0]
     assert run(shlex.split(last)[2:]) == 0
     assert f"takes {promised}:" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_the_gpus_of_a_place_are_named_by_ranges_in_their_order(capsys: pytest.CaptureFixture[str]) -> None:
+    """Twelve nodes, as the tenth comes before the second in the order of the alphabet."""
+    words = following(capsys, "place", "hgx-h100", "96", "--nodes", "12")
+    members = words[words.index("--members") + 1]
+    assert members.split(",") == [f"n{node}.gpu[0-7]" for node in range(12)]
+    assert bs.load("hgx-h100", nodes=12).select(members).members == bs.load("hgx-h100", nodes=12).members
 
 
 @pytest.mark.parametrize("name", HOSTILE)

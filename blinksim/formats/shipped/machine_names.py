@@ -17,7 +17,7 @@ MachineName = Literal[
     "gaudi3", "gb200-nvl4", "gb200-nvl72", "gb200-nvl8", "gb300-nvl72", "hgx-b200", "hgx-b300",
     "hgx-h100", "hgx-h20", "hgx-h200", "hgx-h800", "jupiter", "k2200-ethernet", "k2200-ntb", "l40s-pcie",
     "leonardo", "mi250", "mi300a", "mi300x", "mi325x", "mi355x", "nd-a100-v4", "nd-h100-v5", "nd-h200-v5",
-    "nd40rs-v2", "p3.16xlarge", "p3dn.24xlarge", "p4d.24xlarge", "p5.48xlarge", "p5en.48xlarge",
+    "nd40rs-v2", "p3.16xlarge", "p3dn.24xlarge", "p4d.24xlarge", "p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge",
     "p6-b200.48xlarge", "p6-b300.48xlarge", "perlmutter", "polaris", "rtx-pro-6000-pcie", "tpu-v5p",
     "trn2-ultra", "trn2.48xlarge",
 ]  # fmt: skip
