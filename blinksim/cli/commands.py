@@ -191,8 +191,8 @@ class RulesOptions(Options):
     Options:
       least_channels: NCCL_MIN_NCHANNELS while it is timed, and with the file: GPUs that a switch joins often
           need more channels than NCCL takes.
-      members: The GPUs that TIMES are of.  [default: all]
-      nodes: Nodes that TIMES are of.
+      members: The GPUs that SCHEDULE or TIMES is of.  [default: all]
+      nodes: Nodes that it is of.
       no_nvls: NCCL runs with NCCL_NVLS_ENABLE=0.
       version: The release of NCCL whose choices are known.
       dialect: Who reads the file.
@@ -604,18 +604,19 @@ class Export(TextOptions, run="blinksim.cli.schedules:export"):
     The schedule is verified first. Exit status 3 says that the format cannot hold it, and what to do instead.
 
     nccl-tuner makes rules for the tuners of NCCL, RCCL and NCCLX. In place of a schedule it takes TIMES, a
-    file of measured times as blinksim tune --times-to writes it; the options from --machine to --dialect are
-    for it alone.
+    file of measured times as blinksim tune --times-to writes it; --least-channels,
+    --no-nvls, --nccl and --dialect are for it alone.
 
     Options:
       name: nccl-graph, nccl-graph-set, msccl-xml, mscclpp-json, nccl-tuner.
       output: Where to write it; a folder for nccl-graph-set.  [default: standard output]
       channels: The most channels.  [default: what every release loads]
-      machine: nccl-tuner: the machine that the times are of.
+      machine: The machine that times are of, and of files of MSCCL and MSCCL++, which name none.
 
     Examples:
       blinksim synth dgx1-v100 allreduce --members 0,1,2,3 --algorithm chains -o chains.json
       blinksim export chains.json --format nccl-graph -o graph.xml
+      blinksim export plan.json --machine hgx-h100 --format msccl-xml -o plan.xml
       blinksim export times.csv --format nccl-tuner --machine hgx-h200 --dialect ncclx -o tuner.csv
     """
 

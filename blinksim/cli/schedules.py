@@ -66,11 +66,15 @@ def verify(options: Verify) -> None:
 
 def export(options: Export) -> None:
     """A schedule in the format of a runtime, with what to set and what to look for there."""
+    from blinksim.answers.verify import read_schedule as read_any
+    from blinksim.machines import Question
+
     path, output = options.schedule, options.output
     tuner = options.name.lower().replace("_", "-") == formats.TUNER
-    given = sorted(flag for name, flag in _given().items() if name in {"machine", *vars(options.job)})
-    if given and not tuner:
-        raise InputError(f"{', '.join(given)}: for --format {formats.TUNER} only")
+    own = ("least_channels", "no_nvls", "version", "dialect", *(() if options.machine else ("members", "nodes")))
+    if not tuner and (given := typed_options(options.job, *own)):
+        also = "(--members and --nodes with --machine too)"
+        raise InputError(f"{given.strip()}: for --format {formats.TUNER} only {also}")
     form = None if tuner else formats.find(options.name)
     if form is not None and form.folder and output is None:
         raise InputError(f"{form.name} writes several files; name a folder for them with -o")
@@ -83,7 +87,8 @@ def export(options: Export) -> None:
             raise InputError("--channels: for schedules; --least-channels is NCCL_MIN_NCHANNELS of the measured times")
         exported = _with_hints(tuned(options.machine, path, options.job).export(options.job.dialect))
     else:
-        plan = read(path)
+        where = options.machine and Question(options.machine, options.job.nodes, members=options.job.members)
+        plan = read_any(path, where or None)
         verdict = verified(plan)
         if not verdict.ok:
             raise InputError(f"{path} is wrong and is not exported: {verdict.reasons[0]}")
@@ -100,13 +105,6 @@ def export(options: Export) -> None:
     named = {"environment": exported.variables(target), "proof": proof, "files": files}
     said |= keyed(exported, "summary facts environment proof notes caution files", **named)
     answer("export", lambda: said, lambda: show_export(exported, output))
-
-
-def _given() -> dict[str, str]:
-    """How the parameters are called that the command line has, by name."""
-    context, unsaid = click.get_current_context(), ParameterSource.DEFAULT
-    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
-    return {name: flags[name] for name in context.params if context.get_parameter_source(name) is not unsaid}
 
 
 def _with_hints(exported: Exported, plugin: str | None = None) -> Exported:
@@ -176,7 +174,8 @@ def _show_timeline(timeline: Timeline, edits: Sequence[str]) -> None:
 
 def run(options: Run) -> None:
     """A schedule run for real, its data checked."""
-    given = [*_given()]
+    context = click.get_current_context()
+    given = [name for name in context.params if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
     if options.pairs:
         _pairs(options, given)
         return
@@ -194,7 +193,7 @@ def run(options: Run) -> None:
     ran = execute(schedule, options.size, **vars(options.how) | {"executor": executor})
     answer("run", lambda: {"schedule": options.schedule, **ran.to_dict()}, lambda: _show_run(ran, options))
     if not ran.ok:
-        click.get_current_context().exit(1)
+        context.exit(1)
 
 
 def _show_run(ran: Execution, options: Run) -> None:

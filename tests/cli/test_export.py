@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import blinksim as bs
 from blinksim.cli.main import run
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -198,6 +199,20 @@ def test_files_of_other_runtimes_are_judged(
     assert "topology file" in refusal(capsys, "verify", DGX1, "--machine", "dgx1-v100", status=2)
 
 
+def test_a_plan_of_one_runtime_is_written_for_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From MSCCL++ to MSCCL and back: the same sends, which `verify` judges as files."""
+    plan, xml, where = str(tmp_path / "p.json"), str(tmp_path / "x.xml"), ("--machine", "hgx-h100", "--members", "0-3")
+    schedule = str(tmp_path / "ring.json")
+    assert run(["synth", "hgx-h100", "allgather", "--members", "0-3", "--algorithm", "ring", "-o", schedule]) == 0
+    assert run(["export", schedule, "--format", "mscclpp-json", "-o", plan]) == 0
+    refused = ("export", plan, "--format", "msccl-xml")
+    assert "name its machine with --machine" in refusal(capsys, *refused, status=2)
+    assert run([*refused, *where, "-o", xml]) == 0
+    assert "right: " in answer(capsys, "verify", xml, *where)
+    sends = {file: bs.read_schedule(file, bs.load("hgx-h100").select("0-3")).sends for file in (plan, xml)}
+    assert set(sends.values()) == {bs.read_schedule(schedule).sends}
+
+
 def test_machines_are_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "dgx1.xml"
     out = answer(capsys, "topo", "export", "dgx1-v100", "--format", "nccl-topo", "--members", "0-3", "-o", str(target))
@@ -240,8 +255,9 @@ def test_rules_for_a_tuner_need_times_and_a_machine(capsys: pytest.CaptureFixtur
     assert "name it with --machine" in refusal(capsys, *base, status=2)
     channels = [*base, "--machine", "hgx-h200", "--channels", "2"]
     assert "--least-channels is NCCL_MIN_NCHANNELS" in refusal(capsys, *channels, status=2)
-    chains = ["export", "dgx1-v100-8-allreduce", "--format", "nccl-graph", "--nodes", "1", "--machine", "x"]
-    assert "--machine, --nodes: for --format nccl-tuner only" in refusal(capsys, *chains, status=2)
+    chains = ["export", "dgx1-v100-8-allreduce", "--format", "nccl-graph", "--nodes", "2"]
+    assert "--nodes 2: for --format nccl-tuner only (--members and --nodes with" in refusal(capsys, *chains, status=2)
+    assert "--no-nvls: for --format nccl-tuner only" in refusal(capsys, *chains[:-2], "--no-nvls", status=2)
     schedule = ["export", str(GRAPHS), "--format", "nccl-tuner", "--machine", "hgx-h200"]
     assert "file of measured times" in refusal(capsys, *schedule, status=2)
     found = json.loads(answer(capsys, *base, "--machine", "hgx-h200", "--members", "0-3", "--no-nvls", "--json"))
