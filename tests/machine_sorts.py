@@ -9,7 +9,8 @@ from _pytest.mark.structures import ParameterSet
 LIKE_OTHERS = {
     "a3-highgpu-8g", "a3-megagpu-8g", "a3-ultragpu-8g", "bm.gpu.h100.8", "bm.gpu4.8", "gaudi2", "gb300-nvl72",
     "hgx-b300", "hgx-h20", "hgx-h800", "jupiter", "leonardo", "mi325x", "mi355x", "nd-h100-v5", "nd-h200-v5",
-    "p3dn.24xlarge", "p5en.48xlarge", "p6-b200.48xlarge", "p6-b300.48xlarge", "perlmutter", "rtx-pro-6000-pcie",
+    "p3dn.24xlarge", "p5e.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge", "p6-b300.48xlarge", "perlmutter",
+    "rtx-pro-6000-pcie",
 }  # fmt: skip
 
 
