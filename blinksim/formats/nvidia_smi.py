@@ -2,7 +2,7 @@
 
 The table names the nearest common point of every two devices (PIX, PXB, PHB, NODE, SYS) or the number of
 NVLinks between two GPUs (NV#; words: NVIDIA System Management Interface, `nvidia-smi topo -h`). The output of
-`nvidia-smi -L` and `nvidia-smi nvlink -s` may stand in the same text; it gives model names and lane rates.
+`nvidia-smi` with -L, `nvlink -s` or nothing may stand in the same text; it gives model names and lane rates.
 
 The table does not tell whether NVLinks lead to NVSwitches. With NVSwitches, NV# is what each GPU has to the
 switches, shared by all its peers; without, it is the pair's own. The number of NVLinks that a GPU can have
@@ -34,7 +34,11 @@ _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}")
 _GPU = re.compile(r"GPU[0-9]{1,4}")
 _NVLINKS = re.compile(r"NV([0-9]{1,3})")
 _LEGEND = re.compile(r"^\s*(NIC[0-9]{1,4}):\s+(\S{1,60})\s*$")
-_MODEL = re.compile(r"^GPU ([0-9]{1,4}): (.{1,80}?) \(UUID:")
+# Of `nvidia-smi -L`, also as PyTorch's collect_env prints it, of the table of `nvidia-smi`, and of its `--query-gpu`.
+_MODEL = re.compile(
+    r"^\s*(?:GPU ([0-9]{1,4}): (.{1,80}?)(?: \(UUID:.*)?$"
+    r"|\| {1,4}([0-9]{1,4})  (\S.{1,40}?) +(?:On|Off|N/A) +\||([0-9]{1,4}), (NVIDIA [^,]{1,60}),)"
+)
 _LANE = re.compile(r"^\s*Link ([0-9]{1,3}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s|<inactive>)", re.IGNORECASE)
 _FAR = frozenset({"PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "PSB"})
 _PEER = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
@@ -235,6 +239,8 @@ def parse(text: str, path: str | Path) -> SmiTable:
             continue
         label, cells, tail = row[0], row[1 : 1 + len(labels)], row[1 + len(labels) :]
         if label not in labels:
+            if all((one, one) in table.cells for one in labels):
+                break
             raise FileError(path, f"row {label[:40]!r} is not among the columns {' '.join(labels[:8])} …", number)
         if (label, label) in table.cells:
             raise FileError(path, f"a second row for {label}", number)
@@ -283,8 +289,9 @@ def _with_links(table: SmiTable, lines: list[str]) -> SmiTable:
     listed = 0
     for line in lines:
         if model := _MODEL.match(line):
-            listed = int(model[1])
-            table.models[listed] = model[2]
+            number, name = filter(None, model.groups())
+            listed = int(number)
+            table.models[listed] = name
         elif "all links are inactive" in line.lower():
             _, most = table.known(f"GPU{listed}") or (0, _MOST_NVLINKS)
             table.links[listed] = dict.fromkeys(range(most), Fraction(0))

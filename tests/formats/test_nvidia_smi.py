@@ -322,6 +322,30 @@ def test_any_numbers_of_links_come_back(cells: list[int]) -> None:
 NAMED = "".join(f"GPU {number}: {{}} (UUID: GPU-{number})\n" for number in range(4))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GPU {}: NVIDIA H100 80GB HBM3",  # collect_env of PyTorch
+        "|   {}  NVIDIA H100 80GB HBM3          On  |   00000000:9D:00.0 Off |                    0 |",
+        "|   {}  NVIDIA H100 80G...  Off  | 00000000:9D:00.0 Off |                  N/A |",  # older drivers
+        "{}, NVIDIA H100 80GB HBM3, 81559 MiB, 570.211.01",
+    ],
+)
+@pytest.mark.parametrize("after", ["", "```\n", "[user@host ~]$ exit\n"])
+def test_models_are_read_as_people_paste_them(line: str, after: str) -> None:
+    """With or without what a shell or a Markdown file has right after the table."""
+    listed = "".join(f"{line.format(number)}\n" for number in range(4))
+    pasted = read_text(listed + quad("NV18") + after, "box.txt")
+    assert pasted.source == "nvidia-smi topo -m in box.txt"
+    assert {str(pasted.device(f"gpu{number}").attributes["model"])[:15] for number in range(4)} == {"NVIDIA H100 80G"}
+    assert pasted.links == read_text(NAMED.format(*["NVIDIA H100 80GB HBM3"] * 4) + quad("NV18"), "box.txt").links
+
+
+def test_rows_after_a_table_that_is_cut_short_are_refused() -> None:
+    with pytest.raises(FileError, match="row '```' is not among the columns"):
+        read_text(quad("NV18").rpartition("GPU3")[0] + "```\n", "box.txt")
+
+
 def test_what_is_assumed_without_model_names_is_said() -> None:
     tray = read_text(quad("NV18"), "tray.txt")
     assert "assumed: NVLinks of Hopper" in tray.source
