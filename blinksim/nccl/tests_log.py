@@ -342,12 +342,13 @@ LIMIT = 64 * text_files.MIB
 _WHAT = "nccl-tests log"
 # A log in text may begin with "[" too: with a tag, or with a message of MPI such as [node01:12345].
 _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[\]{])")
-# What mpirun --tag-output, srun --label, Hydra's -l and Kubernetes put before every line, and before every
-# piece of it.
+# What mpirun --tag-output, srun --label, Hydra's -l, Kubernetes and Docker put before every line, and before
+# every piece of it.
 _RANK_TAG = r"\[(?:[\w.-]+@)?[0-9]+(?:,[0-9]+)?\](?:<std(?:out|err)>:)?"
 _STAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}(?:Z|[+-][0-9:]{4,6})(?: std(?:out|err) [FP])?"
+_CONTAINER = r"\[pod/[\w./-]{1,200}\]|[A-Za-z][\w.-]{0,60} {0,60}\|(?=\s|$)"
 # A stamp may stand before a tag.
-_TAGS = re.compile(rf"^(?:\s*(?:{_RANK_TAG}|{_STAMP}|[0-9]{{1,6}}:(?=\s|$))\s?){{1,3}}", re.ASCII)
+_TAGS = re.compile(rf"^(?:\s*(?:{_RANK_TAG}|{_STAMP}|{_CONTAINER}|[0-9]{{1,6}}:(?=\s|$))\s?){{1,3}}", re.ASCII)
 _INNER_TAG = re.compile(rf"{_RANK_TAG}|(?<![\w:-])[0-9]{{1,6}}:(?=\s|$)", re.ASCII)
 # Comments that somebody's table or script took the # from.
 _BARE = re.compile(

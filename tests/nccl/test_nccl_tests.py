@@ -359,6 +359,9 @@ TAGS = {
     "hydra": "[0] ",
     "kubernetes": "2026-03-01T12:00:00.123456789Z ",
     "containerd": "2026-03-01T12:00:00.123456789+00:00 stdout F ",
+    "docker compose": "worker-0    | ",
+    "kubectl logs --prefix": "[pod/nccl-launcher-abc/mpi] ",
+    "docker and mpirun": "launcher-1  | [1,0]<stdout>:",
     "kubernetes and mpirun": "2026-03-01T12:00:00.123456789Z [1,0]<stdout>:",
 }
 
