@@ -361,6 +361,7 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("compare dgx1-v100 allreduce --search long", 2, "'long' is not a number"),
         ("... --nodes", 2, "--nodes needs a value: --nodes INTEGER"),
         ("sweep dgx1-v100 allreduce 1MiB 2GiB", 2, "sizes go after --sizes"),
+        ("bound dgx1-v100 allreduce 1MiB", 2, "(1MiB): sizes go after --size (see"),
         ("advise dgx1-v100 allreduce --collective gather", 2, "--collective says what allreduce says; leave one of"),
         ("advise dgx1-v100 allreduce 1MiB --size 2MiB", 2, "--size says what 1MiB says"),
         ("advise allreduce", 2, "the machine comes before it: blinksim advise hgx-h100 allreduce"),
