@@ -637,9 +637,11 @@ class MachineComparison(Result):
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * may take least", *(f"  {words}" for words in refused_words(self.refused))]
         vague = not all(one.known for answers in self.answers.values() for one in answers)
-        notes += [f"  from {' or '.join(GUESSES)}: {UNKNOWN}: intervals that overlap rank no machines"] * vague
+        notes += [
+            f"  from {' or '.join(GUESSES)}: {UNKNOWN}: an interval that holds another time ranks no machines"
+        ] * vague
         alike = grouped((tuple(one.times()[0] for one in found), name) for name, found in self.answers.items())
-        notes += [f"  {', '.join(same)}: nothing known tells them apart" for same in alike.values() if same[1:]]
+        notes += [f"  {', '.join(same)}: nothing known tells their times apart" for same in alike.values() if same[1:]]
         _, _, many, *_ = zip(*rows, strict=True)
         notes += ["  to compare as many GPUs, put nodes before names: 9xp5,1xgb200-nvl72"] * (len({*many}) > 1)
         if self.prices:
@@ -655,9 +657,11 @@ class MachineComparison(Result):
         paid = {name: (self._worth(name, one) or 0.0) * one.time_s for name, one in last.items()}
         best = max(paid, key=lambda name: paid[name] / last[name].time_s)
         least = paid[best] / last[best].high_s
-        near = [name for name, one in last.items() if name != best and paid[name] / one.low_s > least]
+        most = paid[best] / last[best].time_s
+        near = [name for name, one in last.items() if paid[name] / one.low_s > most or paid[name] / one.time_s > least]
+        near.remove(best)
         others = f"{'those' if near[1:] else 'that'} of {', '.join(near)}"
-        overlap = f", but its interval overlaps with {others}" if near else ""
+        overlap = f", but intervals do not tell it from {others}" if near else ""
         return f"at {format_size(last[best].size)} {best} has most for the money{overlap}"
 
 

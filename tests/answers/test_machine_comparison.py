@@ -45,7 +45,7 @@ def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], t
     [p5, p5en] = [near.answers[name][-1] for name in ("p5", "p5en")]
     low, high = (busbw * 84 / 98 for busbw in (p5en.busbw_GBps, p5en.busbw_GBps * p5en.time_s / p5en.low_s))
     assert low < p5.busbw_GBps < high
-    assert near.text().endswith("p5 has most for the money, but its interval overlaps with that of p5en")
+    assert near.text().endswith("p5 has most for the money, but intervals do not tell it from that of p5en")
 
 
 def test_headline_names_all_whose_intervals_overlap() -> None:
@@ -227,7 +227,7 @@ def test_notes_say_what_the_table_does_not(capsys: pytest.CaptureFixture[str]) -
     assert run(asked) == 0
     text = capsys.readouterr().out
     assert "no price of 2xp5en, 1xgb200" in text
-    assert "2xp5, 2xp5en: nothing known tells them apart" in text
+    assert "2xp5, 2xp5en: nothing known tells their times apart" in text
     # A name that nobody knows is said at once.
     assert run(["compare", "p5,p5x", "allreduce"]) == 2
     told = capsys.readouterr().err
