@@ -246,7 +246,9 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
             hold[plan.row, plan.slot], lag[plan.row, plan.slot] = work.hold[plan.stages], work.lag[plan.stages]
         flat = table.reshape(len(table), -1)
         if check:
-            check = bool((table[:, 0, 0] > arrived[plan.servers]).all()) and _ascending(table, plan)
+            # All pieces arrive in the order in which their servers go.
+            latest = np.maximum.accumulate(flat, axis=1).reshape(table.shape)[plan.row, :, plan.slot]
+            check = bool((table[:, 0, 0] > arrived[plan.servers]).all() and (latest == ready).all())
             arrived[plan.servers] = flat.max(axis=1)
         # Rows that are alike need one ramp.
         before = hold if (hold != hold[:1]).any() else hold[:1]
@@ -281,16 +283,6 @@ def _arrived(plan: _Level, delivered: dict[int, Ints], number: int, pieces: int,
         came = came if len(into) == len(source) else np.maximum.reduceat(came, first, axis=0)
         ready[into] = np.maximum(ready[into], came)
     return ready
-
-
-def _ascending(table: Ints, plan: _Level) -> bool:
-    """True if all pieces arrive in the order in which their servers go."""
-    if plan.slots == 1:
-        return bool((table[:, 1:, 0] >= table[:, :-1, 0]).all())
-    latest = np.maximum.accumulate(table.reshape(len(table), -1), axis=1).reshape(table.shape)
-    real = np.zeros((len(table), 1, plan.slots), dtype=np.bool_)
-    real[plan.row, 0, plan.slot] = True
-    return bool(((latest == table) | ~real).all())
 
 
 # What follows a stage, if it is not one stage that waits for nothing else; and no event.
