@@ -164,32 +164,29 @@ class NcclTuner(TimingModel):
     ) -> list[tuple[Topology, Projection]]:
         """What NCCL's model states, no less than the bytes take, and the part that bounds each."""
         whole, found = self.machine or topology, self.prediction(topology)
-        timed = projections(found, whole, collective, size, algorithms)
-        return [self._held(one, found, whole) for one in timed]
-
-    def _held(self, projection: Projection, found: Prediction, whole: Topology) -> tuple[Topology, Projection]:
-        """Its part, and the projection with its ceiling; of a number of channels, what that takes."""
-        details, reduces = projection.details, projection.pick.startswith(NVLS)
-        far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
-        part, grants, ceiling = bounds_of(whole, self.nodes, projection.collective, reduces, far)
-        bounded = replace(projection, bound=ceiling, grants=grants)
-        if ceiling and projection.size / float(ceiling.rate) > projection.time_s:
-            # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
-            # share, nor, on two nodes, of a network that is slower than channels inside a node.
-            least, why = projection.size / float(ceiling.rate), "beyond NCCL's model: the links allow no less"
-            bounded = replace(bounded.raised(least, why, "bound"), bottleneck=ceiling.words)
-        if self.channels is None:
-            return part, bounded
-        job, latency_s = found.job, projection.terms[0].time_s
-        by = details["nccl_algorithm"], details["nccl_protocol"]
-        takes = Timing(*by, projection.time_s, latency_s, projection.algbw)
-        near = job.nnodes == 1 and details["type_intra"] == "NVL"
-        asked = LibraryJob(projection.collective.name, job.ranks, job.nnodes, NCCL, self.channels, near)
-        # Of a number of channels only what rings take is known.
-        rates = None if takes.algorithm == NVLS else whole.nccl_rates
-        known = nccl_time(catalogued(whole), rates, asked, projection.size, takes)
-        measured = {} if known is None else {"measured_time_s": known.time_s, "measured_channels": self.channels}
-        return part, replace(bounded, details={**bounded.details, **measured})
+        job, stated = found.job, list[tuple[Topology, Projection]]()
+        for one in projections(found, whole, collective, size, algorithms):
+            details, reduces = one.details, one.pick.startswith(NVLS)
+            far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
+            part, grants, ceiling = bounds_of(whole, self.nodes, collective, reduces, far)
+            bounded = replace(one, bound=ceiling, grants=grants)
+            if ceiling and size / float(ceiling.rate) > one.time_s:
+                # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
+                # share, nor, on two nodes, of a network that is slower than channels inside a node.
+                least, why = size / float(ceiling.rate), "beyond NCCL's model: the links allow no less"
+                bounded = replace(bounded.raised(least, why, "bound"), bottleneck=ceiling.words)
+            if self.channels is not None:
+                by = details["nccl_algorithm"], details["nccl_protocol"]
+                takes = Timing(*by, one.time_s, one.terms[0].time_s, one.algbw)
+                near = job.nnodes == 1 and details["type_intra"] == "NVL"
+                asked = LibraryJob(collective.name, job.ranks, job.nnodes, NCCL, self.channels, near)
+                # Of a number of channels only what rings take is known.
+                rates = None if takes.algorithm == NVLS else whole.nccl_rates
+                if known := nccl_time(catalogued(whole), rates, asked, size, takes):
+                    measured = {"measured_time_s": known.time_s, "measured_channels": self.channels}
+                    bounded = replace(bounded, details={**bounded.details, **measured})
+            stated.append((part, bounded))
+        return stated
 
 
 @lru_cache(maxsize=64)
