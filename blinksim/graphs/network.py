@@ -16,6 +16,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, Ints, partners, scattered
+from blinksim.graphs.connectivity import grouped
 from blinksim.topology.graph import Topology
 
 
@@ -179,25 +180,20 @@ def network_orbits(topology: Topology, net: Network) -> NetworkOrbits:
         return single_orbits(net)
     from blinksim.topology.symmetry import link_orbits, orbits
 
-    devices = orbits(topology)
-    place = np.zeros(len(topology.devices), dtype=np.int64)
-    for number, group in enumerate(devices):
-        place[list(group)] = number
-    keys: list[tuple[object, ...]] = [()] * len(net.tail)
-    for number, group in enumerate(link_orbits(topology)):
-        for link in group:
-            keys[link] = (number,)
-    for number, limit in enumerate(net.limits):
-        name, _, direction = limit.rpartition(" ")
-        keys[net.links + number] = (direction, int(place[topology.index[name]]))
-    seen: dict[tuple[object, ...], int] = {}
+    device, link = (
+        {place: number for number, group in enumerate(found) for place in group}
+        for found in (orbits(topology), link_orbits(topology))
+    )
+    ends = (limit.rpartition(" ") for limit in net.limits)
+    limits = [(direction, device[topology.index[name]]) for name, _, direction in ends]
+    keys, seen = (*map(link.get, range(net.links)), *limits), dict[object, int]()
     arc = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
-    held = place[net.members].tolist()
-    first = dict(reversed(list(zip(held, net.members.tolist(), strict=True))))
-    numbers = {orbit: number for number, orbit in enumerate(dict.fromkeys(held))}
-    member = tuple(numbers[orbit] for orbit in held)
-    size = tuple(np.bincount(member).tolist())
-    return NetworkOrbits(arc, tuple(first[orbit] for orbit in numbers), size, member)
+    held = [device[vertex] for vertex in net.members.tolist()]
+    alike = grouped(zip(held, net.members.tolist(), strict=True))
+    numbers = {orbit: number for number, orbit in enumerate(alike)}
+    member = tuple(map(numbers.__getitem__, held))
+    first, size = zip(*((vertices[0], len(vertices)) for vertices in alike.values()), strict=True)
+    return NetworkOrbits(arc, first, size, member)
 
 
 class Flow:
