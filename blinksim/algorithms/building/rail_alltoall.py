@@ -176,10 +176,8 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
     traffic = collective.traffic
     if traffic is None:
         # One unit for each block, or more where adapters carry unequal parts.
-        rates = (rails.resources.rates[uses.resource] for uses in rails.fabric_uses)
-        even = rails.open.all() and all(len(set(rate.tolist())) == 1 for rate in rates)
         ranks = rails.topology.ranks
-        traffic = Traffic.uniform(ranks, ranks * (1 if even else _UNITS))
+        traffic = Traffic.uniform(ranks, ranks * (1 if alike(rails) else _UNITS))
     units = rails.by_place(traffic.matrix)
     # Beyond the rate of flows no better places are looked for.
     crossing, nodes = choose_places(rails, units, 1 / spread_time(rails, traffic)), np.arange(rails.nodes)
