@@ -11,6 +11,7 @@ and reducescatter only add, towards the GPU that needs it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from itertools import pairwise
 
@@ -107,11 +108,9 @@ def _trees(plan: SwitchPlan, heads: Sequence[int], abilities: set[str]) -> list[
     able = {n for n, d in enumerate(plan.topology.devices) if abilities <= d.in_network and not d.reads}
     far: dict[int, int] = {}
     for switch in sorted(able):
-        try:
+        with suppress(InfeasibleError):
             ways = (way for head in heads for way in ((head, switch), (switch, head)))
             far[switch] = sum(len(plan.router.route(*way)) for way in ways)
-        except InfeasibleError:
-            continue
     if not far:
         what = "multicast and reduce" if len(abilities) > 1 else next(iter(abilities))
         needs = f"sharp needs switches that {what} in flight between the GPUs; {plan.topology.name} has none"

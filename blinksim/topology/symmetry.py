@@ -25,6 +25,7 @@ from abc import ABC, abstractmethod
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -605,10 +606,8 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
         image, times = (own, orders[number]) if perm is one else (known.image(perm), order(perm))
         if image is None or not all(np.array_equal(perm[other], other[perm]) for other in before):
             continue
-        try:
+        with suppress(InputError):
             best = CommutingGroup._on_grids(topology, [*before, perm], [*best.orders, times], [*best.links, image])
-        except InputError:
-            continue
     return best if best.generators else None
 
 
