@@ -335,7 +335,7 @@ class Partition(Certificate):
 
 # --- one after the other --------------------------------------------------------------------------------
 
-_PHASES = ("reducescatter", "allgather")
+PHASES = ("reducescatter", "allgather")
 
 
 @dataclass(frozen=True)
@@ -355,7 +355,7 @@ class Phases(Certificate):
         """
         given = tuple(proofs)
         names = tuple(name for name, _ in given)
-        if collective.name != "allreduce" or names != _PHASES:
+        if collective.name != "allreduce" or names != PHASES:
             raise InputError(f"{' then '.join(names)} is not {collective.name}")
         return cls(tuple((name, proof.again(topology, Collective(name))) for name, proof in given))
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from blinksim import budget
 from blinksim.bounds.bound_result import KEPT_BY_ALL, ONLY_TREES, SCOPES, TREES_BRANCH, UNSHARED, Bound, BoundResult
-from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases, check_shares
+from blinksim.bounds.certificates import PHASES, Certificate, Cut, Partition, Phases, check_shares
 from blinksim.bounds.experts import A_NODE, Way
 from blinksim.bounds.groups import groupings, tight_cut, tight_traffic_cut
 from blinksim.bounds.lengths import Lengths, more_than_forwards
@@ -43,7 +43,6 @@ from blinksim.topology.symmetry import orbits
 
 # Questions whose bounds are cached in the process.
 _CACHED = 64
-_PHASES = ("reducescatter", "allgather")
 # Searches of an allreduce, each as long as one for a tightest cut: cuts both ways, and partitions.
 _SEARCHES = 3
 # Ranks up to which trees of tokens are sought where all links limit them, not those of one node alone.
@@ -93,7 +92,7 @@ def packed_phases(topology: Topology) -> Bound | None:
     """`two_phases` where a theorem says that trees attain them (`Network.passes_on`); None where a search would."""
     question = _Question(topology, Collective("allreduce"), ())
     quick = _seconds(topology, Collective("allgather")) <= budget.MOST_SECONDS
-    return question.two_phases() if quick and all(map(question.attained, map(Collective, _PHASES))) else None
+    return question.two_phases() if quick and all(map(question.attained, map(Collective, PHASES))) else None
 
 
 def by_sums_alone(topology: Topology, collective: Collective, shares: Sequence[int] = ()) -> bool:
@@ -272,7 +271,7 @@ class _Question:
 
     def two_phases(self) -> Bound:
         """Reduce-scatter and then allgather, each with the tightest bound of its own."""
-        first, second = (_Question(self.topology, Collective(name), ()) for name in _PHASES)
+        first, second = (_Question(self.topology, Collective(name), ()) for name in PHASES)
         gather = second.one_way()[0]
         side = gather.certificate.side if isinstance(gather.certificate, Cut) else ()
         if gather.exact and side and self.net.partner is not None:
@@ -461,7 +460,7 @@ def _attained(topology: Topology, collective: Collective, rate: Fraction) -> boo
         return True
     if collective.name == "allreduce":
         # A reduce-scatter and then an allgather.
-        phases = [Collective(name) for name in _PHASES]
+        phases = [Collective(name) for name in PHASES]
         if _attains_every_cut(topology, phases[0]):
             return 1 / sum((1 / quick_bound(topology, phase).rate for phase in phases), Fraction(0)) >= rate
         with suppress(InfeasibleError):
