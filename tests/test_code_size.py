@@ -20,6 +20,16 @@ def test_a_new_file_fits_and_no_more() -> None:
     assert grown(more).keys() == {"algorithms", "dense functions"}
 
 
+def test_an_algorithm_of_one_file_fits_as_the_code_stands() -> None:
+    """As does a timing model or a format; code without an entry of its own does not, once a room is full."""
+    now = measure(ROOT)
+    more = {"algorithms": 60, "all code lines": 60, "functions": 8, "modules": 1, "files with an entry": 1}
+    assert grown({what: count + more.get(what, 0) for what, count in now.items()}) == {}
+    full = {what: limit for what, limit, _ in rows()}
+    assert grown(full | {"algorithms": full["algorithms"] + 120, "files with an entry": 39}) == {}
+    assert grown(full | {"algorithms": full["algorithms"] + 61}).keys() == {"algorithms"}
+
+
 def test_code_lines_leave_out_comments_and_docstrings() -> None:
     text = (
         '"""One\ntwo."""\n\n# Comment.\nX = """a\nb"""  # two lines\n\n\ndef f():\n    """No code."""\n    return X\n'

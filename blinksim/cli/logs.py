@@ -52,6 +52,13 @@ _FEW_LANES = range(2, 9)
 _DATA_CHECK = "nvidia-smi -q -d ECC (AMD: amd-smi metric --ecc); dmesg | grep -i -e xid -e amdgpu"
 
 
+def _check_logs(logs: Sequence[str]) -> None:
+    """Refuses numbers in place of logs."""
+    for log in logs:
+        if re.fullmatch("[0-9.]+", log) and not Path(log).exists():
+            raise InputError(f"{log} is no log; a figure is typed like --busbw {log} --size 8GiB --machine hgx-h100")
+
+
 def _runs(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
     return select(read_runs(log), Collective.parse(collective).name if collective else "")
@@ -98,9 +105,7 @@ def diagnose(options: Diagnose) -> None:
         raise InputError(f"--busbw, --time and --size are a figure in place of a log; {cure}")
     if options.json and len(options.logs) > 1:
         raise InputError("--json takes one log; --csv has a column for the log")
-    for log in options.logs:
-        if re.fullmatch("[0-9.]+", log) and not Path(log).exists():
-            raise InputError(f"{log} is no log; a figure is typed like --busbw {log} --size 8GiB --machine hgx-h100")
+    _check_logs(options.logs)
     question = _question(options)
     whole = question.whole()
     runs = {log: _runs(log, options.collective) for log in options.logs}
@@ -142,15 +147,19 @@ def diagnose(options: Diagnose) -> None:
 
 def _losses(
     found: Diagnosis, runs: Sequence[Run] | None, question: Question, options: Diagnose
-) -> tuple[Candidate, ...]:
-    """The single faults of `locate`'s table that explain a log alike, where it is behind and no cause is plain."""
+) -> dict[Candidate, str]:
+    """The single faults of `locate`'s table that explain a log alike, and where they are by the names of hosts.
+
+    None where it is not behind or a cause is plain.
+    """
     changed = question.edits or options.no_nvls
     if runs and len(options.logs) == 1 and found.first_behind is not None and not (found.sure or changed):
         with Working(f"comparing {options.machine} with faults"), suppress(BlinksimError):
             alike = located(question.machine, runs, nodes=question.nodes)
             # What is rather healthy has no fault to be named.
-            return alike.tied if alike.explained and alike.healthy < 0.5 and not alike.pairs else ()
-    return ()
+            said = alike.explained and alike.healthy < 0.5 and not alike.pairs
+            return {one: alike.named(one) for one in alike.tied} if said else {}
+    return {}
 
 
 def expect(options: Expect) -> None:
@@ -254,7 +263,7 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
 
 
 def _show_diagnosis(
-    found: Diagnosis, losses: Sequence[Candidate], question: Question, log: str, options: Diagnose
+    found: Diagnosis, losses: Mapping[Candidate, str], question: Question, log: str, options: Diagnose
 ) -> None:
     """log: as it is typed."""
     click.echo(found.sentence() + "\n")
@@ -272,11 +281,11 @@ def _show_diagnosis(
     # The headline is of all links of a class alike; one that is slow alone may be of another.
     device, kinds = found.part.device, found.expectation.rings.limits
     fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
-    losses = sorted(losses, key=lambda one: fit.isdisjoint(one.kind.slow))
-    for kind, same in grouped(losses, attrgetter("kind")):
-        where = same[0].place + (f", or {count(len(same) - 1, 'other place')}" if same[1:] else "")
+    tied = sorted(losses, key=lambda one: fit.isdisjoint(one.kind.slow))
+    for kind, same in grouped(tied, attrgetter("kind")):
+        others = f", or {count(len(same) - 1, 'other place')}" if same[1:] else ""
         apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)
-        told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({where}): {kind.check}"
+        told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({losses[same[0]]}{others}): {kind.check}"
         facts.append(("could be", told))
     click.echo("\n".join(labelled(facts)))
     machine, nodes, one = command_line(question), typed_options(question, "nodes"), typed(str(question.machine))

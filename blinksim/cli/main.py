@@ -121,8 +121,8 @@ def _words(error: click.ClickException, words: Sequence[str]) -> str:
         extra = "unexpected extra argument" in error.message
         if extra and (parted := re.search(r"(?<!\S)([0-9.]+) ([kKMGT]?i?B)(?!\S)", " ".join(words))):
             return f"{error.message}: a size has no blank; write {parted[1]}{parted[2]}"
-        where = next((option for option in ("--sizes", "--size") if extra and option in known), "")
-        return f"{error.message.rstrip('.')}: sizes go after {where}" if where else error.format_message()
+        where = sorted({"--size", "--sizes"} & known)
+        return f"{error.message.rstrip('.')}: sizes go after {where[-1]}" if extra and where else error.format_message()
     # Options of nccl-tests, mpirun and the like have other names here.
     here = read_words("option").get(error.option_name, "").split()
     meant = next((option for option in here if option in known), None)

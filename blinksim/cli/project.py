@@ -149,13 +149,9 @@ def _with_library(options: Project, question: Question, collective: Collective, 
         click.echo(as_typed(found.why() if options.why else found.text()))
         for one in was:
             earlier = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
-            source = one.details["origin"]
             # The time of fewer GPUs is scaled from as many of the machine as it was.
-            other = (
-                ""
-                if found.details["origin"].startswith(source.partition("; quicker than ")[0])
-                else f"; by other data: {source}"
-            )
+            source = one.details["origin"].partition("; quicker than ")[0]
+            other = "" if found.details["origin"].startswith(source) else f"; by other data: {source}"
             click.echo(f"  {'before':<17} {left(one.algbw, found.algbw, earlier)}{other}")
         again = command_line(question, collective.name, **vars(options.data)) + _of_library(options.timing)
         held = held_at([found.row()]).get("could take", "")

@@ -14,10 +14,12 @@ import click
 from click.core import ParameterSource
 
 from blinksim import exports as formats
+from blinksim.answers.verify import read_schedule as read_any, verify_file
 from blinksim.cli.options import ALL_GPUS, read_schedule, schedule_question, typed_options
 from blinksim.cli.terminal import Working, answer, as_typed, drawn, note, show_export, typed, with_name, written
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats.schedule_json import read_schedule as read, ready_names
+from blinksim.machines import Question
 from blinksim.results import keyed
 from blinksim.schedule.verify import verify as verified
 from blinksim.textio.text_files import Exported, check_folder, check_target, write_text
@@ -54,8 +56,6 @@ def schedules(options: Schedules) -> None:
 
 def verify(options: Verify) -> None:
     """Whether a schedule, what `bound` printed, or a file for a runtime is right."""
-    from blinksim.answers.verify import verify_file
-
     asked = {name: getattr(options, name) for name in ("in_place", "slots", "release")}
     verdict = verify_file(options.file, schedule_question(options.where), root=options.where.root, **asked)
     said = {"file": options.file, **verdict.to_dict()}
@@ -66,9 +66,6 @@ def verify(options: Verify) -> None:
 
 def export(options: Export) -> None:
     """A schedule in the format of a runtime, with what to set and what to look for there."""
-    from blinksim.answers.verify import read_schedule as read_any
-    from blinksim.machines import Question
-
     path, output = options.schedule, options.output
     tuner = options.name.lower().replace("_", "-") == formats.TUNER
     own = ("least_channels", "no_nvls", "version", "dialect", *(() if options.machine else ("members", "nodes")))

@@ -255,7 +255,7 @@ def test_text_names_nodes_by_their_hosts() -> None:
     named = [replace(one, places=log([(f"big{x}", gpu) for gpu in range(8)], {}).places) for x, one in enumerate(logs)]
     found = bs.locate(BOX, named, nodes=4)
     assert found.hosts == ("big0", "big1", "big2", "big3")
-    assert ", 4 logs: node big3 (NVLink lanes down or degraded), about 32 % of its rate" in found.sentence()
+    assert ", 4 logs: big3 (NVLink lanes down or degraded), about 32 % of its rate" in found.sentence()
     assert found.sentence().endswith(" left, or 15 others that look alike")
     assert "cannot be told apart: nvlink of big3.gpu0-nvswitch, " in found.text()
     assert all(one.place.startswith("n3.") for one in found.tied)

@@ -200,12 +200,12 @@ class Located(Result):
         """The answer in one line."""
         head = f"{gpus_of(self.machine, self.nodes * self.gpus, vars(self))}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
-            known = [(x.kind.words, self._named(x), 100 * x.share) for x in self.first]
+            known = [(x.kind.words, self.named(x), 100 * x.share) for x in self.first]
             many = sum(both[0].tied for both in self.pairs) or len(self.tied)
             one = self.first[0]
             if {-1} != {x.node for x in self.tied} == {one.node} and many > 1 > len(self.pairs):
                 # The node is what can be told.
-                known = [(self._named(replace(one, place=f"node {one.node}")), one.kind.words, known[0][2])]
+                known = [(self.named(replace(one, place=f"node {one.node}")), one.kind.words, known[0][2])]
             first = [f"{words} ({at}), about {share:.0f} % of its rate left" for words, at, share in known]
             among = f", or {count(many - 1, 'other')} that look{'s' * (many == 2)} alike" if many > 1 else ""
             return f"{head}: {'two faults explain all logs: ' * (len(first) > 1)}{'; '.join(first)}{among}"
@@ -218,19 +218,20 @@ class Located(Result):
             told = "slower than a healthy machine, but these logs do not say whether by a fault"
         return f"{head}: {told}"
 
-    def _named(self, one: Candidate) -> str:
+    def named(self, one: Candidate) -> str:
         """The place, in a node by the name of its host, if that is known."""
-        host = self.hosts[one.node] if 0 <= one.node < len(self.hosts) else f"n{one.node}"
-        return one.place.replace(f"node {one.node}", f"node {host}").replace(f"n{one.node}.", f"{host}.")
+        known = 0 <= one.node < len(self.hosts)
+        host, node = (self.hosts[one.node],) * 2 if known else (f"n{one.node}", f"node n{one.node}")
+        return one.place.replace(f"node {one.node}", node).replace(f"n{one.node}.", f"{host}.")
 
     @property
     def _open(self) -> str:
         """What else looks alike, by class, or the pairs; empty if nothing does."""
         if self.pairs:
-            tied = [[*map(self._named, both)] for both in self.pairs if both[0].tied]
+            tied = [[*map(self.named, both)] for both in self.pairs if both[0].tied]
             alike = [" with ".join(both) + " alone" * (len(both) < 2) for both in tied]
             return names(alike, "; ", 4) if len(alike) > 1 else ""
-        places = grouped((one.kind.name, self._named(one)) for one in self.tied)
+        places = grouped((one.kind.name, self.named(one)) for one in self.tied)
         return "; ".join(f"{kind} of {names(at, ', ', 4)}" for kind, at in places.items()) * (len(self.tied) > 1)
 
     def text(self) -> str:
