@@ -384,7 +384,7 @@ def test_what_a_library_sends_by_itself_is_not_worth_loading(machine: str, colle
 @pytest.mark.parametrize(
     ("machine", "nodes", "port", "told"),
     [
-        ("p5", 2, "n1.efa0-fabric", {"n1": f"FI_EFA_IFACE={','.join(f'efa{one}' for one in range(1, 32))}"}),
+        ("p5", 2, "n1.efa0-fabric", {"n1": "by FI_EFA_IFACE"}),
         ("hgx-h100", 4, "n2.nic3-fabric3", {"n2": "NCCL_IB_HCA=^=mlx5_3"}),
         ("perlmutter", 2, "n1.nic1-fabric", {"n1": "FI_CXI_DEVICE_NAME=cxi0,cxi2,cxi3"}),
     ],

@@ -33,6 +33,8 @@ from blinksim.topology.graph import Topology
 DEFAULT_VERSION = "2.28.3"
 # Who takes adapters by name, and by which variable: libfabric's fi_cxi(7), fi_efa(7); over verbs NCCL_IB_HCA.
 _CHOSEN = {"slingshot": ("FI_CXI_DEVICE_NAME", "cxi"), "efa": ("FI_EFA_IFACE", "")}
+# Where hosts call adapters by names of their own, such as rdmap79s0.
+_CALLED_OTHERWISE = {"efa": "FI_EFA_IFACE", "ethernet": "NCCL_IB_HCA or the variable of NCCL's plug-in"}
 PROTOCOLS = ("LL", "LL128", "Simple")
 _PREFIX = "nccl-tuner-"
 
@@ -459,15 +461,17 @@ def chosen_by(machine: Topology) -> tuple[str, str]:
 def without_adapters(machine: Topology, few: Collection[str]) -> tuple[list[str], dict[str, str]]:
     """Those of a machine's adapters that are named, and by node what is to be set to leave them out.
 
-    NCCL_IB_HCA names those, other variables those that stay.
+    NCCL_IB_HCA names those, other variables those that stay. Names that no host uses are not said.
     """
     (variable, stem), told = chosen_by(machine), dict[str, str]()
     nics, off = [one for one in machine.devices if one.kind == "nic"], variable == "NCCL_IB_HCA"
     slow = [one.name for one in nics if one.name in few]
+    otherwise = [words for kind, words in _CALLED_OTHERWISE.items() if kind in machine.inter_node_links]
     for node in dict.fromkeys(one.node for one in nics if one.name in few):
         own = enumerate(one.name for one in nics if one.node == node)
-        taken = [f"{stem}{place}" if stem else in_node(name) for place, name in own if (name in few) == off]
-        told[f"n{node}" if machine.nodes > 1 else "every node"] = f"{variable}={'^=' * off}{','.join(taken)}"
+        taken = ",".join(f"{stem}{place}" for place, name in own if (name in few) == off)
+        how = f"by {otherwise[0]}" if otherwise else f"{variable}={'^=' * off}{taken}"
+        told[f"n{node}" if machine.nodes > 1 else "every node"] = how
     return slow, told
 
 
