@@ -189,6 +189,9 @@ def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topol
         if nodes > 1 and joined and not node.fabric:
             lost = f"none of the {joined.kind} ports that join {nodes} nodes"
             raise InfeasibleError(f"{edit!r} leaves {node.name} {lost}")
+    if nodes > 1 and not node.fabric and (twin := known_gpus.like(node)):
+        cure = f"complete it with blinksim topo import and like={twin.name!r}"
+        raise InfeasibleError(f"{node.name} describes no fabric to join {nodes} nodes with; {cure}")
     cluster = node if nodes == 1 else node.replicate(nodes)
     every = f"n[0-{nodes - 1}]."
     for edit in later:
