@@ -120,8 +120,8 @@ class Collective:
         elif self.traffic is not None:
             raise InputError(f"{self.name} has no traffic matrix; alltoallv has")
         if (self.name in OF_EXPERTS) != (self.routing is not None):
-            what = "has no routing" if self.routing else "needs a routing, which bound, project, sweep and synth take"
-            raise InputError(f"{self.name} {what}: the experts of every token")
+            what = "has no routing" if self.routing else "needs a routing, as project, bound, sweep and synth draw it"
+            raise InputError(f"{self.name} {what}: it is the experts of every token")
 
     @classmethod
     def parse(cls, text: str, root: int | None = None, traffic: Traffic | None = None) -> Collective:

@@ -359,6 +359,7 @@ TAGS = {
     "hydra": "[0] ",
     "kubernetes": "2026-03-01T12:00:00.123456789Z ",
     "containerd": "2026-03-01T12:00:00.123456789+00:00 stdout F ",
+    "a stamp and a host": "2026-03-01T12:00:00.123Z node01 ",
     "docker compose": "worker-0    | ",
     "kubectl logs --prefix": "[pod/nccl-launcher-abc/mpi] ",
     "docker and mpirun": "launcher-1  | [1,0]<stdout>:",
