@@ -113,18 +113,7 @@ def load(
         return assemble(found, nodes, changes)
     name = _as_catalogued(name)
     node = _node(name, table)
-    return _loaded(id(node), node, (name, table), whole(nodes, "nodes"), changes)
-
-
-# Machines that are equal may differ in what was measured of them; the same one shares what is found of it.
-@lru_cache(maxsize=8)
-def _loaded(number: int, node: Topology, read: tuple[str, str], nodes: int, edits: Sequence[str]) -> Topology:
-    """A node as it was read, `number` in memory, as `load` gives it. read: the name and the table."""
-    # What-ifs at the rates of a source document or of a file are in its own terms.
-    both = [node, _node(read[0], NOMINAL)] if read[1] in ("nccl", "measured") else []
-    pairs = zip(*((one.fabric, *one.links) for one in both), strict=True)
-    shares = {new.kind: new.lane_bandwidth / old.lane_bandwidth for new, old in pairs if new and old}
-    return assemble(regarded(node, loaded_from=read, of_nominal=shares), nodes, edits)
+    return _assembled(id(node), node, whole(nodes, "nodes"), changes, (name, table))
 
 
 def this_machine(rates: RatesName | str = "nominal") -> Topology:
@@ -182,7 +171,23 @@ def as_topology(machine: MachineLike) -> Topology:
 
 def assemble(node: Topology, nodes: int = 1, edits: Sequence[str] = ()) -> Topology:
     """`node` after `edits`, as a cluster of `nodes` nodes; edits and errors are those of `load`."""
-    nodes, joined = whole(nodes, "nodes"), node.fabric
+    return _assembled(id(node), node, whole(nodes, "nodes"), tuple(edits))
+
+
+# Machines that are equal may differ in what was measured of them; the same one shares what is found of it. An
+# answer asks for its machine at several rates, with its edits and without.
+@lru_cache(maxsize=16)
+def _assembled(
+    number: int, node: Topology, nodes: int, edits: tuple[str, ...], read: tuple[str, str] | None = None
+) -> Topology:
+    """As `assemble`. node: `number` in memory; read: the name and the table, if it is as it was read from these."""
+    if read:
+        # What-ifs at the rates of a source document or of a file are in its own terms.
+        both = [node, _node(read[0], NOMINAL)] if read[1] in ("nccl", "measured") else []
+        pairs = zip(*((one.fabric, *one.links) for one in both), strict=True)
+        shares = {new.kind: new.lane_bandwidth / old.lane_bandwidth for new, old in pairs if new and old}
+        node = regarded(node, loaded_from=read, of_nominal=shares)
+    joined = node.fabric
     later = [edit for edit in edits if nodes > 1 and _NAMES_A_NODE.search(edit)]
     for edit in edits:
         node = node if edit in later else node.edit(edit)

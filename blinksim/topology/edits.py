@@ -18,7 +18,7 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.textio.name_ranges import RANGE, expand, paired
 from blinksim.textio.text_files import read_words
 from blinksim.textio.text_table import count
-from blinksim.topology.elements import ABILITIES, FABRIC, LINK_PROPERTIES, Fabric, Link, rewired
+from blinksim.topology.elements import ABILITIES, FABRIC, LINK_PROPERTIES, Fabric, Link, regarded, rewired
 from blinksim.units import format_rate, parse_rate, parse_time, whole
 
 if TYPE_CHECKING:
@@ -119,8 +119,9 @@ def _cut(
         levels = tuple(replace(level, planes=min(level.planes, len(ports))) for level in fabric.levels)
         planes = min(fabric.planes, len(ports))
         fabric = replace(fabric, ports=ports, planes=planes, levels=levels) if ports else None
-    return replace(
+    return regarded(
         topology,
+        known={},
         devices=tuple(d for d in topology.devices if d.name not in gone),
         links=tuple(x for x in topology.links if x.src not in gone and x.dst not in gone and x.key not in keys),
         members=members,
@@ -163,12 +164,12 @@ def _noted(before: Topology, after: Topology, *words: str, **changes: Any) -> To
     """`after`, or `before` where no link, device or fabric differs, which remembers the edit that made it."""
     after = before if all(getattr(after, of) == getattr(before, of) for of in ("links", "devices", "fabric")) else after
     text = " ".join((*words, *(f"{name}={value}" for name, value in changes.items())))
-    return replace(after, edits=(*before.edits, text))
+    return regarded(after, edits=(*before.edits, text))
 
 
 def unmeasured(topology: Topology) -> Topology:
     """`topology` without what was measured on the machine as it is: its links are about to change."""
-    return replace(topology, execution=None, nccl_rates=None)
+    return regarded(topology, execution=None, nccl_rates=None)
 
 
 def subset(topology: Topology, members: Iterable[str]) -> Topology:
@@ -216,15 +217,15 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
         fabric, of_class = _changed(topology, fabric, changes), True
         fabric.pairs([("port", "fabric")])  # refuses what no link can have
     kept = topology.symmetries if of_class else ()
-    edited = replace(unmeasured(topology), links=links, fabric=fabric, symmetries=kept)
+    edited = regarded(unmeasured(topology), known={}, links=links, fabric=fabric, symmetries=kept)
     return _noted(topology, edited, "replace", target, **changes)
 
 
 def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> None:
     """Raises `InputError` if only some of the links that share a bus got another bandwidth: a bus has one."""
-    pairs = zip(before, after, strict=True)
+    pairs = ((old, new) for old, new in zip(before, after, strict=True) if old.bus is not None)
     for bus, answers in grouped((old.bus, old.bandwidth != new.bandwidth) for old, new in pairs).items():
-        if bus is not None and len({*answers}) == 2:
+        if len({*answers}) == 2:
             shared = ", ".join(link.name for link in before if link.bus == bus)
             raise InputError(f"{target} is half duplex: change all links of its bus alike ({shared})")
 

@@ -186,8 +186,7 @@ class Faults:
 
     def _without(self, nodes: int, nics: Words) -> tuple[str, ...]:
         """Edits that leave each of so many nodes no adapters but these."""
-        gone = [name for name in self.nics if nics and name not in nics]
-        return tuple(f"without n{node}.{name}" for node in range(nodes) for name in gone)
+        return tuple(f"without n[0-{nodes - 1}].{name}" for name in self.nics if nics and name not in nics)
 
     def projection(
         self, local: Job, collective: Collective, size: int, edits: Words = (), nics: Words = ()
