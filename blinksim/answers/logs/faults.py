@@ -138,7 +138,7 @@ class Faults:
         self.columns = [(place, share) for place, one in enumerate(self.targets) for share in one.kind.shares]
         self.places = np.array([place for place, _ in self.columns])
         self._known: dict[tuple[object, ...], Floats] = {}
-        self._healthy: dict[tuple[object, ...], Projection] = {}
+        self._taken: dict[tuple[object, ...], Projection] = {}
         self._orbits: dict[Part, tuple[Part, Ints]] = {}
         # Which adapters a job takes is a choice where a node has several.
         nics = [device.name for device in self.node.devices if device.kind == "nic"] if self.several else []
@@ -191,18 +191,15 @@ class Faults:
     def projection(
         self, local: Job, collective: Collective, size: int, edits: Words = (), nics: Words = ()
     ) -> Projection:
-        """What the library takes for a job on these GPUs of each node; kept where nothing is edited.
+        """What the library takes for a job on these GPUs of each node.
 
         nics: the adapters that it may take on each of several nodes; none for all.
         """
-        key = tuple(map(tuple, local)), collective, size, nics
-        if edits or key not in self._healthy:
+        key = tuple(map(tuple, local)), collective, size, edits, nics
+        if key not in self._taken:
             model, where = self._library(local, edits, nics)
-            found = model.times(where, collective, [size])[0]
-            if edits:
-                return found
-            self._healthy[key] = found
-        return self._healthy[key]
+            self._taken[key] = model.times(where, collective, [size])[0]
+        return self._taken[key]
 
     def _library(self, local: Job, edits: Words, nics: Words) -> tuple[Library, Topology]:
         members = [node * self.gpus + gpu for node, gpus in enumerate(local) for gpu in gpus]

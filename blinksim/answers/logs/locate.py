@@ -309,6 +309,7 @@ class Suspicion:
         self.ratios: Floats = np.array([one.ratio for one in seen]).reshape(-1, 1)
         alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
         self.covariance = alike * np.outer(self.wide, self.wide) + _NOISE**2 * np.eye(len(seen))
+        self._told = dict[object, float]()
 
     def kind(self, job: Job) -> tuple[Part, ...]:
         """What jobs have in common that take the same time on a healthy machine."""
@@ -403,9 +404,14 @@ class Suspicion:
         weights = self.prior * np.exp(logs - logs.max())
         return np.asarray(weights / weights.sum())
 
-    def by_place(self, values: Floats) -> Floats:
-        """The sum over the shares of each place of `groups`."""
-        return np.bincount(self.groups, values).astype(np.float64)
+    @cached_property
+    def alike(self) -> list[object]:
+        """Of each node what is known, the same for nodes that can change places."""
+        if self.pairs is not None:
+            return [*range(self.nodes)]
+        known = np.vstack((self.posterior, self.effects))[:, :-1].reshape(1 + len(self.seen), self.nodes, -1)
+        own = known[:, :, ~(self.rail | self.above)]
+        return [(node // self.faults.width, own[:, node].tobytes()) for node in range(self.nodes)]
 
     @property
     def healthy(self) -> float:
@@ -428,8 +434,8 @@ class Suspicion:
         faults, weights = self.faults, self.posterior * self.shown
         share = np.append(np.tile(np.log([share for _, share in faults.columns]), self.nodes), 0)
         ends = np.take_along_axis(self.ends, np.argsort(self.places[self.ends], axis=1), axis=1)
-        total = self.by_place(weights)
-        means = [self.by_place(weights * share[end]) / np.maximum(total, 1e-300) for end in ends.T]
+        total = np.bincount(self.groups, weights)
+        means = [np.bincount(self.groups, weights * share[end]) / np.maximum(total, 1e-300) for end in ends.T]
         at = dict(zip(self.groups.tolist(), self.places[ends].tolist(), strict=True))
         order, found = np.argsort(-total, kind="stable"), list[tuple[Candidate, ...]]()
         for index in order[: int((total > 0.01 * total.sum()).sum())].tolist():
@@ -454,6 +460,11 @@ class Suspicion:
         """
         from scipy.special import entr
 
+        both = [dict(one.gpus) for one in (job, beside) if one]
+        at = sorted((self.alike[node], *(own.get(node) or () for own in both)) for node in {*chain(*both)})
+        key = job.collective, job.nics, beside and beside.nics, tuple(at)
+        if key in self._told:
+            return self._told[key]
         wide, kind = self.wide_of(self.expected(job)), (job.collective, self.kind(job))
         values, variance = self.predicted(job), wide**2 + _NOISE**2
         if beside is not None:
@@ -462,14 +473,15 @@ class Suspicion:
             shared = np.array([wide * w * (k == kind) for w, k in zip(self.wide, self.kinds, strict=True)])
             pulls = np.linalg.solve(self.covariance, shared)
             values, variance = values + pulls @ (self.ratios - self.effects), variance - float(pulls @ shared)
-        weights = self.by_place(self.posterior)
-        means = self.by_place(self.posterior * values) / np.maximum(weights, 1e-300)
+        weights = np.bincount(self.groups, self.posterior)
+        means = np.bincount(self.groups, self.posterior * values) / np.maximum(weights, 1e-300)
         means = np.where(weights > 0, means, means[-1])
         # The entropy of a mixture of normal distributions at these means, less that of one of them.
         bins = np.round((means - means.min()) / (math.sqrt(variance) / 2)).astype(np.int64)
         kernel = np.exp(-0.5 * (np.arange(-8, 9) / 2) ** 2)
         kernel /= kernel.sum()
-        return float(entr(np.convolve(np.bincount(bins, weights), kernel)).sum() - entr(kernel).sum())
+        self._told[key] = float(entr(np.convolve(np.bincount(bins, weights), kernel)).sum() - entr(kernel).sum())
+        return self._told[key]
 
     def runs(self) -> Iterator[Job]:
         """The runs to choose from: of a node all GPUs, halves, pairs; of several all GPUs, or one of each."""
