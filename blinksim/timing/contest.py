@@ -142,11 +142,14 @@ class Contest(Tabular):
 
         On the links these are without packed trees whose start costs more than they gain.
         """
-        found = dict(self.candidates)
-        for name in found.keys() - self.whole:
+        found, by_cost = dict(self.candidates), self.model.name == ON_LINKS[0] and not self.model.gamma
+        for name in sorted(found.keys() - self.whole, key="packed".__eq__):
             every = [found[name], *self.besides[name]]
             if name == "packed" and self.on_links:
-                every = [fewer_trees(one, size) for one in every]
+                # Where only the quickest counts, fewer trees that are slower than another algorithm need not be found.
+                others = [one for other, one in found.items() if other != name and self.only_best and by_cost]
+                most = min((cost(one, size).time_s for one in others), default=inf)
+                every = [fewer_trees(one, size, most) for one in every]
             found[name] = quickest(every, size)
         return self.among(found)
 
@@ -381,15 +384,16 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     return tuple(Candidate(other) for other in found if other is not None)
 
 
-def fewer_trees(whole: Candidate, size: int) -> Candidate:
+def fewer_trees(whole: Candidate, size: int, most: float = inf) -> Candidate:
     """With only the largest trees or paths of every pair of ends, as many as take least time for `size` bytes.
 
-    Each tree costs the start of its messages, which may be more than a small share gains.
+    Each tree costs the start of its messages, which may be more than a small share gains. most: seconds that what is
+    found takes at most, else it need not be the best.
     """
     best = whole
     floors = ((SAFE * (byte_s * size + start_s).max(), made) for byte_s, start_s, made in thinner(whole))
     for floor, made in sorted(floors, key=itemgetter(0)):
-        one = made() if floor < cost(best, size).time_s else None
+        one = made() if floor < min(most, cost(best, size).time_s) else None
         best = quickest((best, one), size) if one else best
     return best
 
@@ -492,7 +496,7 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
         trees = _kept("trees of hosts", *job, lambda: symmetric(*job, aim, 0.0) or from_hosts(*job, aim))
         # A search that takes a second finds better ones where these miss the bound.
         if trees is not None and (part.ranks > _SOLVED.get("packed", 0) or (trees.rate or 0) >= _HOSTS * aim):
-            _enter(contest, packed, sizes, say, quickest_trees(trees, sizes))
+            _enter(contest, packed, sizes, say, [trees, *other_trees(trees)])
     leader = _leader(contest, sizes)
     for entry in candidates(collective.name):
         compact = None if leader else said_once(entry, part, collective)
@@ -634,6 +638,7 @@ def _leader(contest: Contest, sizes: Collection[int]) -> str:
     """Which algorithm nearly takes the least time that any could, for all sizes; empty if there is none."""
     rate, where = float(contest.bound.rate), "" if contest.on_links else " on the links"
     for name, candidate in contest.candidates.items():
-        if all(size / rate >= NEARLY * cost(candidate, size).time_s for size in (min(sizes), max(sizes))):
+        every = candidate, *contest.besides[name]
+        if all(size / rate >= NEARLY * cost(quickest(every, size), size).time_s for size in (min(sizes), max(sizes))):
             return f"{name} comes within 1.5 % of what any algorithm can reach{where}"
     return ""
