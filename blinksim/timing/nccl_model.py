@@ -19,7 +19,7 @@ from typing import Any, get_args
 from blinksim.bounds.bound_result import EVERY_LINK, REDUCING_SWITCHES, with_reduction
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.machines import Question, RatesName, at_nominal
+from blinksim.machines import Question, RatesName, assemble, at_nominal
 from blinksim.nccl.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, predict_with
 from blinksim.results import Term, keyed
@@ -101,7 +101,9 @@ class NcclTuner(TimingModel):
             whole = one.whole()
         if whole is None or (one is not question and whole.fabric is None):
             one, whole = question, question.whole()
-        machine = replace(whole, members=question.member_names(whole), relays=())
+        members = question.member_names(whole)
+        as_it_is = (whole.members, whole.relays) == (members, ())
+        machine = whole if as_it_is else replace(whole, members=members, relays=())
         model = copy(self)
         model.machine, model.nodes = machine, None if one is question else question.nodes
         model._searched = None
@@ -201,7 +203,7 @@ def bounds_of(
     if whole.ranks * (nodes or 1) > MOST_RANKS and catalogued(whole):
         return whole, (), None
     machine = at_nominal(whole)
-    machine = machine if whole.nodes > 1 or nodes is None else machine.replicate(nodes)
+    machine = machine if whole.nodes > 1 or nodes is None else assemble(machine, nodes)
     part = machine.select(links=ALL if far else None)
     granted = [EVERY_LINK] if set(part.link_classes) > set(machine.default_links()) else []
     if reduces:
