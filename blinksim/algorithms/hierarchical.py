@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import partial
 from importlib import import_module
 from math import prod
 
@@ -22,8 +21,7 @@ from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, round_robin
-from blinksim.graphs.connectivity import grouped
-from blinksim.graphs.rooted_trees import depths, trees_over_ports
+from blinksim.graphs.rooted_trees import hops_over_ports
 from blinksim.schedule.loads import Exchange, Round, Whole
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.cluster import nodes_of
@@ -34,12 +32,16 @@ ENTRY = Algorithm(
 )
 
 
+# For COPY or REDUCE, what goes in rounds one after another; and from places, the root's place in its node and chunks to
+# what goes there before and after the trees of nodes.
+Rounds = list[Callable[[int], Round]]
+Inside = Callable[[Whole, int, Ints], tuple[Rounds, Rounds]]
+
 # Messages of a level between nodes, up to which who sends to whom is written down.
 _MOST_MESSAGES = 4_000_000
-# Trees of a broadcast in the root's node, and between nodes from each of its ranks. 1 GiB on 64 GB300 NVL72 takes 1.85,
-# 1.76, 1.73, 1.72 and 1.74 ms with 2, 3, 4, 6 and 8 in the node; on 64 p5 3.20, 3.20, 3.31 and 3.42 ms with 2, 3, 4
-# and 6 between nodes, on 64 HGX H100 3.03, 3.02, 2.94 and 2.98.
-_MOST_INSIDE, _MOST_BETWEEN = 4, 3
+# Trees of a broadcast between nodes from each rank of the root's. 1 GiB on 64 p5 takes 3.20, 3.20, 3.31 and 3.42 ms
+# with 2, 3, 4 and 6, on 64 HGX H100 3.03, 3.02, 2.94 and 2.98.
+_MOST_BETWEEN = 3
 
 
 def fill(plan: Plan) -> None:
@@ -70,54 +72,55 @@ def rounds(
     places = places_of(topology, name)
     nodes = places.shape[2]
     levels = radices(nodes)[::-1] if radices else ()
-    every, found = exchanges(places, (len(places), *inside(places.shape[1])[::-1]), levels), list[Round]()
+    every = exchanges(places, (len(places), *inside(places.shape[1])[::-1]), levels)
     every += [] if levels or nodes == 1 else [_rings(places.reshape(-1, nodes))]
-    for op in [REDUCE] * collective.reduces + [COPY] * (collective.ends == EVERY):
-        steps = [exchange(op) for exchange in every]
-        found += steps if op == REDUCE else steps[::-1]
-    return tuple(found)
+    return there_and_back(every, collective)
 
 
-def rooted(places: Whole, collective: Collective, inside: Callable[[int], tuple[int, ...]]) -> tuple[Round, ...]:
-    """Of a broadcast, or backwards of a reduce: along trees in the root's node, from all its ranks along trees of
-    nodes, and exchanges in these. inside: as in `rounds`.
+def there_and_back(every: Rounds, collective: Collective) -> tuple[Round, ...]:
+    """The rounds of a collective, from those for REDUCE in this order."""
+    ways = [(REDUCE, every)] * collective.reduces + [(COPY, every[::-1])] * (collective.ends == EVERY)
+    return tuple(of(op) for op, rounds in ways for of in rounds)
+
+
+def rooted(places: Whole, collective: Collective, inside: Inside, trees: int = 1) -> tuple[Round, ...]:
+    """Of a broadcast, or backwards of a reduce: in the root's node, along trees of nodes from all its ranks, in nodes.
+
+    inside: by the places, with the root's node first, the root's number in it, and the chunks (rank of a node, tree
+    there, tree of nodes), what comes before the trees of nodes and what after them. trees: to each rank of its node.
     """
     places = np.roll(places, -int(np.argwhere(places == collective.root)[0, 2]), axis=2)
     lanes = places.reshape(-1, places.shape[2])
-    first = np.roll(lanes[:, :1], -int(np.flatnonzero(lanes[:, 0] == collective.root)[0]), axis=0)
-    parts = _ports(_MOST_BETWEEN, lanes.shape[1])
-    chunks = np.arange(len(lanes) * parts)
-    ports = _ports(_MOST_INSIDE, len(lanes), chunks.size)
-    found = _along(first, chunks.reshape(1, ports, -1)) + _along(lanes.T, chunks.reshape(-1, parts, 1))
-    if lanes.shape[1] > 1:
-        own = len(places), *inside(places.shape[1])[::-1]
-        found += exchanges(places[:, :, 1:], own, parts=parts)[::-1]
-    return tuple(of(REDUCE) for of in found[::-1]) if collective.reduces else tuple(of(COPY) for of in found)
+    hops = hops_over_ports(_MOST_BETWEEN, lanes.shape[1])
+    ports = 1 + int(hops[:, 2].max(initial=0))
+    chunks = np.arange(len(lanes) * trees * ports).reshape(len(lanes), trees, ports)
+    before, after = inside(places, int(np.flatnonzero(lanes[:, 0] == collective.root)[0]), chunks)
+    between = along(chunks.swapaxes(1, 2).reshape(-1, trees), (hops, lanes.T, ports))
+    return there_and_back([*before, *between, *after][::-1], collective)
 
 
-def _ports(most: int, vertices: int, chunks: int = 0) -> int:
-    """The largest number of `trees_over_ports`, at most so many, that share the chunks evenly."""
-    return max(many for many in range(1, most + 1) if many * (many - 1) < max(1, vertices - 1) and not chunks % many)
+def along(chunks: Ints, *trees: tuple[Ints, Whole, int]) -> Rounds:
+    """What goes along trees, level by level, for COPY in this order.
 
-
-def _along(ranks: Whole, chunks: Ints) -> list[Callable[[int], Round]]:
-    """What goes along trees over several ports, level by level, for COPY in this order.
-
-    ranks (vertices, lanes): in every lane such trees from the first. chunks (lanes, trees, C): what each carries.
+    chunks (rows, C): what a tree carries. trees: hops (parent, child, tree, level), the ranks (vertices, copies) that
+    these vertices are, and how many rows further on the tree of the next copy has its chunks.
     """
-    levels = list[tuple[int, tuple[int, int, int]]]()
-    for tree, arcs in enumerate(trees_over_ports(chunks.shape[1], len(ranks))):
-        depth = depths(0, [arc[:2] for arc in arcs])
-        levels += [(depth[a], (a, b, tree)) for a, b, _ in arcs]
-    hops = (np.array(level).T for _, level in sorted(grouped(levels).items()))
-    return [_sent(ranks[a], ranks[b], chunks[:, tree].swapaxes(0, 1), chunks.size) for a, b, tree in hops]
+    found = Rounds()
+    for level in range(1 + max(int(hops[:, 3].max(initial=-1)) for hops, *_ in trees)):
+        sends = []
+        for hops, ranks, further in trees:
+            tail, head, tree, _ = hops[hops[:, 3] == level].T
+            rows = np.add.outer(tree, further * np.arange(ranks.shape[1]))
+            sends.append((ranks[tail].ravel(), ranks[head].ravel(), rows.ravel()))
+        found.append(_sent(chunks, *map(np.concatenate, zip(*sends, strict=True))))
+    return found
 
 
-def _sent(src: Whole, dst: Whole, chunk: Ints, many: int) -> Callable[[int], Round]:
-    """These ranks to those, for COPY, or back: of so many chunks the ones in the last axis in a message each."""
-    ends, each = (src.reshape(-1, 1), dst.reshape(-1, 1)), chunk.reshape(-1, chunk.shape[-1])
-    to = {COPY: Exchange(*ends), REDUCE: Exchange(*ends[::-1])}
-    return lambda op: Round(to[op], Fraction(1, many), op, chunks=each.shape[1], chunk=lambda *_: each)
+def _sent(chunks: Ints, src: Whole, dst: Whole, row: Ints) -> Callable[[int], Round]:
+    """These ranks to those (M), for COPY, or back: a row (M) of the chunks in a message each."""
+    to = {COPY: Exchange(src[:, None], dst[:, None]), REDUCE: Exchange(dst[:, None], src[:, None])}
+    # Of thousands of nodes all chunks take gigabytes, and only what is written out has them.
+    return lambda op: Round(to[op], Fraction(1, chunks.size), op, chunks=chunks.shape[1], chunk=lambda *_: chunks[row])
 
 
 def exchanges(
@@ -172,11 +175,10 @@ def _exchange(places: Whole, axis: int, before: Sequence[int], number: Ints) -> 
     more = number[tuple(slice(None) if one else slice(0, 1) for one in free)].reshape(-1, 1)
     lowest = np.moveaxis(lowest, axis, 0)
 
-    def of(op: int) -> Round:
-        share, side = Fraction(1, number.size), pairs[op == REDUCE]
-        return Round(exchange, share, op, chunks=len(more), chunk=lambda *_: lowest[side].ravel() + more)
-
-    return of
+    share = Fraction(1, number.size)
+    return lambda op: Round(
+        exchange, share, op, chunks=len(more), chunk=lambda *_: lowest[pairs[op == REDUCE]].ravel() + more
+    )
 
 
 def _rings(places: Whole) -> Callable[[int], Round]:
@@ -185,7 +187,6 @@ def _rings(places: Whole) -> Callable[[int], Round]:
     l, node = np.divmod(np.arange(places.size), nodes)  # noqa: E741
     exchange, share = Exchange(places.ravel(), np.roll(places, -1, axis=1).ravel()), Fraction(1, places.size)
 
-    def chunk(op: int, src: Whole, dst: Whole, step: int) -> Ints:
-        return np.asarray(l * nodes + (node - step - (op == REDUCE)) % nodes)
-
-    return lambda op: Round(exchange, share, op, nodes - 1, chunk=partial(chunk, op), channel=l)
+    return lambda op: Round(
+        exchange, share, op, nodes - 1, 1, lambda _, to, step: l * nodes + (node - step - (op == REDUCE)) % nodes, l
+    )

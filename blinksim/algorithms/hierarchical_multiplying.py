@@ -11,6 +11,7 @@ library", 1994) with one message for all that a rank has for another. A reduce g
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import ceil, log
 
@@ -19,7 +20,9 @@ import numpy as np
 from blinksim.algorithms import hierarchical
 from blinksim.algorithms.registry import ON_TREES, Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.schedule.loads import Round
+from blinksim.graphs.arrays import Ints
+from blinksim.graphs.rooted_trees import hops_over_ports
+from blinksim.schedule.loads import Round, Whole
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
@@ -34,6 +37,9 @@ fill = hierarchical.fill
 # 512 p3dn, whose messages take long to arrive, 35 % more with 4 than with 8. At ports of a switch starts add up: an
 # allreduce of 1 MiB on 2 p5 takes 54 us with groups of 4 inside nodes, 61 with 8.
 _MOST_GROUPS, _AT_A_PORT = 8, 4
+# Trees of a broadcast in the root's node. 1 GiB on 64 GB300 NVL72 takes 1.85, 1.76, 1.73, 1.72 and 1.74 ms with 2, 3,
+# 4, 6 and 8.
+_MOST_INSIDE = 4
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
@@ -42,8 +48,21 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     # GPUs that have links to others send on several at once.
     inside = radices if np.logical_and(*ends).any() else partial(radices, most=_AT_A_PORT)
     if collective.rooted:
-        return hierarchical.rooted(hierarchical.places_of(topology, "hierarchical_multiplying"), collective, inside)
+        places = hierarchical.places_of(topology, "hierarchical_multiplying")
+        return hierarchical.rooted(places, collective, partial(_by_exchanges, inside=inside))
     return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside)
+
+
+def _by_exchanges(
+    places: Whole, root: int, chunks: Ints, inside: Callable[[int], tuple[int, ...]]
+) -> tuple[hierarchical.Rounds, hierarchical.Rounds]:
+    """Trees in the root's node, and exchanges in the others in levels as in `hierarchical.rounds`."""
+    hops = hops_over_ports(_MOST_INSIDE, len(chunks), chunks.size)
+    first = np.roll(places[:, :, :1].reshape(-1, 1), -root, axis=0)
+    before = hierarchical.along(chunks.reshape(1 + int(hops[:, 2].max(initial=0)), -1), (hops, first, 0))
+    own = len(places), *inside(places.shape[1])[::-1]
+    after = hierarchical.exchanges(places[:, :, 1:], own, parts=chunks[0].size)[::-1] if places.shape[2] > 1 else []
+    return before, after
 
 
 def radices(nodes: int, most: int = _MOST_GROUPS) -> tuple[int, ...]:

@@ -120,6 +120,49 @@ def trees_over_ports(ports: int, vertices: int) -> list[list[tuple[int, int, int
     return found
 
 
+def hops_over_ports(most: int, vertices: int, parts: int = 0) -> Ints:
+    """(hops, 4): parent, child, number of the tree and the parent's depth of `trees_over_ports`.
+
+    most: ports; there are as many as the vertices allow and as share so many parts evenly.
+    """
+    alike = (many for many in range(1, most + 1) if many * (many - 1) < max(1, vertices - 1) and not parts % many)
+    hops = list[tuple[int, int, int, int]]()
+    for tree, arcs in enumerate(trees_over_ports(max(alike), vertices)):
+        depth = depths(0, [arc[:2] for arc in arcs])
+        hops += [(a, b, tree, depth[a]) for a, b, _ in arcs]
+    return np.array(hops, dtype=np.int64).reshape(-1, 4)
+
+
+# Times that each of `low_trees` is grown again around the others. The busiest link of a torus of 4 x 4 carries 5 of
+# 3.75 trees after the first time and 4 after the fifth.
+_TIMES = 5
+
+
+def low_trees(width: Mapping[Arc, int], vertices: int, roots: Sequence[int], hop: float) -> Ints:
+    """(hops, 4): parent, child, number of the tree and the parent's depth of the hops of a tree from each of the roots.
+
+    width: of the links. Every tree takes those that others use least, and is low. hop: what one more is worth, of what
+    a link carries in the mean. No rows where links do not join all vertices.
+    """
+    tail, head = np.array([*width], dtype=np.int64).reshape(-1, 2).T
+    wide, load, trees = np.array([*width.values()]), np.zeros(len(width)), dict[int, tuple[list[int], Ints]]()
+    worth = hop * len(roots) * (vertices - 1) / max(1, wide.sum())
+    for number, root in [*enumerate(roots)] * _TIMES:
+        load[trees[number][0] if number in trees else []] -= 1
+        depth, links = np.full(vertices, -1), list[int]()
+        depth[root] = 0
+        while len(near := np.flatnonzero((depth[tail] >= 0) & (depth[head] < 0))):
+            link = near[np.argmin((load[near] + 1) / wide[near] + worth * depth[tail[near]])]
+            depth[head[link]] = depth[tail[link]] + 1
+            links.append(link)
+        if (depth < 0).any():
+            return np.zeros((0, 4), dtype=np.int64)
+        load[links] += 1
+        trees[number] = links, depth[tail[links]]
+    hops = [(tail[links], head[links], np.full(len(links), tree), depth) for tree, (links, depth) in trees.items()]
+    return np.concatenate(hops, axis=1).T
+
+
 def hung_from(root: int, arcs: Iterable[Arc]) -> tuple[Arc, ...]:
     """The same tree with its arcs away from `root`, parents first."""
     near = grouped(pair for a, b in arcs for pair in ((a, b), (b, a)))

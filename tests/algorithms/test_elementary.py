@@ -20,12 +20,11 @@ from textbook import CLOSED_FORMS, Postal
 from blinksim import machines
 from blinksim.algorithms import hierarchical, hierarchical_trees
 from blinksim.algorithms.building import plan as plans
-from blinksim.algorithms.hierarchical_trees import low_trees
 from blinksim.algorithms.registry import REGISTRY, algorithm, candidates
 from blinksim.bounds.compute import bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.graphs.rooted_trees import two_trees
+from blinksim.graphs.rooted_trees import low_trees, two_trees
 from blinksim.schedule.loads import Outline, link_loads, rate
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.timing.alpha_beta import cost
@@ -329,6 +328,21 @@ def test_trees_inside_nodes_leave_them_no_more_than_needed(
     assert least <= (rate(schedule) or 0) / bound(part, Collective(collective)).rate <= 1
 
 
+@pytest.mark.parametrize(
+    ("machine", "nodes", "least"), [("trn2.48xlarge", 3, 0.9), ("aurora", 8, 0.99), ("mi250", 2, 0.75)]
+)
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+def test_a_broadcast_leaves_a_mesh_from_all_its_ranks(machine: str, nodes: int, least: float, collective: str) -> None:
+    """Each rank of the root's node sends a part of its own, and links inside carry little more than they must."""
+    part = machines.load(machine, nodes=nodes).select()
+    schedule = REGISTRY["hierarchical_trees"].build(part, Collective(collective, root=part.ranks - 2))
+    check_promise(schedule)
+    crossing = part.device_nodes[schedule.src] != part.device_nodes[schedule.dst]
+    assert {len(schedule.links_of(route)) for route in set(schedule.route[~crossing].tolist())} == {1}
+    assert len(set(schedule.src[crossing].tolist())) >= part.ranks // nodes
+    assert least <= (rate(schedule) or 0) / bound(part, schedule.collective).rate <= 1
+
+
 def test_trees_of_alike_nodes_take_memory_by_their_messages() -> None:
     """Steps of 256 nodes are told by no more than their ends: four times those of 64, not by the chunks in them."""
     sizes = list[int]()
@@ -352,7 +366,7 @@ def test_low_trees_span_their_node(data: st.DataObject, ranks: int) -> None:
     ]
     part = Topology("node", tuple(Device(f"gpu{i}", "gpu") for i in range(ranks)), tuple(links))
     graph = nx.Graph(chosen)
-    hops = low_trees(part, list(range(ranks)))
+    hops = low_trees(plans.lanes_between(part), ranks, range(ranks), 0.25)
     if len(graph) < ranks or not nx.is_connected(graph):
         assert not len(hops)
         return
