@@ -140,8 +140,7 @@ def losses(
     >>> round(float(worst.after) / 1e9, 2)
     78.57
     """
-    part = as_topology(machine).selected()
-    return link_changes(part, Collective.of(collective, root), -1 if one_lane else None)
+    return link_changes(as_topology(machine).selected(), Collective.of(collective, root), -1 if one_lane else None)
 
 
 def gains(machine: MachineLike, collective: CollectiveLike = "allreduce", *, root: int | None = None) -> list[Change]:

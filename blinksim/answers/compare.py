@@ -642,8 +642,9 @@ class MachineComparison(Result):
         ] * vague
         alike = grouped((tuple(one.times()[0] for one in found), name) for name, found in self.answers.items())
         notes += [f"  {', '.join(same)}: nothing known tells their times apart" for same in alike.values() if same[1:]]
-        _, _, many, *_ = zip(*rows, strict=True)
-        notes += ["  to compare as many GPUs, put nodes before names: 9xp5,1xgb200-nvl72"] * (len({*many}) > 1)
+        notes += ["  to compare as many GPUs, put nodes before names: 9xp5,1xgb200-nvl72"] * (
+            len({row[2] for row in rows}) > 1
+        )
         if self.prices:
             head.append("GB/s per price")
             unpriced = [name for name in self.answers if name not in self.prices]
@@ -656,10 +657,8 @@ class MachineComparison(Result):
         last = {name: answers[-1] for name, answers in self.answers.items()}
         paid = {name: (self._worth(name, one) or 0.0) * one.time_s for name, one in last.items()}
         best = max(paid, key=lambda name: paid[name] / last[name].time_s)
-        least = paid[best] / last[best].high_s
-        most = paid[best] / last[best].time_s
-        near = [name for name, one in last.items() if paid[name] / one.low_s > most or paid[name] / one.time_s > least]
-        near.remove(best)
+        most, least = (paid[best] / end_s for end_s in (last[best].time_s, last[best].high_s))
+        near = [n for n, one in last.items() if n != best and paid[n] > min(one.low_s * most, one.time_s * least)]
         others = f"{'those' if near[1:] else 'that'} of {', '.join(near)}"
         overlap = f", but intervals do not tell it from {others}" if near else ""
         return f"at {format_size(last[best].size)} {best} has most for the money{overlap}"

@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from inspect import cleandoc
 from typing import NoReturn
 
 import click
@@ -23,15 +24,6 @@ from blinksim.collective import COLLECTIVES, spelt
 from blinksim.errors import BlinksimError, InputError, OutdatedWarning, nearest_names
 from blinksim.textio.text_files import read_words
 
-_EPILOG = """\b
-A first answer:
-  blinksim project hgx-h100 allreduce 256MiB
-All options of a command, or what a word of an answer means:
-  blinksim help project
-  blinksim help busbw
-Exit status: 0 ok, 1 the answer is "no", 2 usage or bad input, 3 not expressible or infeasible,
-4 a missing extra or missing hardware, 5 nothing wrong but not all proved or known, 70 a bug in blinksim.
-The answer goes to stdout, progress to stderr."""
 # The exit status of a bug: EX_SOFTWARE of sysexits.h.
 BUG = 70
 _DEBUG = "--debug"
@@ -69,11 +61,27 @@ class Commands(click.Group):
                 formatter.write_dl([(name, rows[name]) for name in names])
 
 
-@click.command(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="blinksim", message="%(prog)s %(version)s")
 @click.option(_DEBUG, is_flag=True, expose_value=False, help="Show the traceback of a bug; goes with every command.")
 def cli() -> None:
-    """How fast can a collective be on this multi-GPU machine, how fast will it be, and why?"""
+    """How fast can a collective be on this multi-GPU machine, how fast will it be, and why?
+
+    \f
+    \b
+    A first answer:
+      blinksim project hgx-h100 allreduce 256MiB
+    All options of a command, or what a word of an answer means:
+      blinksim help project
+      blinksim help busbw
+    Exit status: 0 ok, 1 the answer is "no", 2 usage or bad input, 3 not expressible or infeasible,
+    4 a missing extra or missing hardware, 5 nothing wrong but not all proved or known, 70 a bug in blinksim.
+    The answer goes to stdout, progress to stderr.
+    """
+
+
+# What stands behind the form feed ends the help.
+cli.epilog = cleandoc(cli.callback.__doc__ or "").partition("\f")[2].strip("\n")
 
 
 def _swapped(words: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ from blinksim.errors import FileError
 from blinksim.formats.shipped.known_gpus import named
 from blinksim.graphs.connectivity import UnionFind, grouped
 from blinksim.nccl import debug_log
-from blinksim.textio import link_rates, lspci
+from blinksim.textio import link_rates, lspci, text_files
 from blinksim.topology.elements import machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
 
@@ -43,17 +43,6 @@ _LANE = re.compile(r"^\s*Link ([0-9]{1,3}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/
 _FAR = frozenset({"PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "PSB"})
 _PEER = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
 _MOST, _MOST_DEVICES = 300, 4096
-
-
-# Words of other vendors' tables of GPUs, and whose tool prints them.
-_VENDORS = (
-    (re.compile(r"(?:Weight|Hops|Link Type|Link accessibility) between (?:two )?GPUs|ROCm System Management|\bXGMI\b"),
-     "rocm-smi or amd-smi (AMD)"),
-    (re.compile(r"^\s*(?:NPU0|Phy-ID0?|HCCS)\b|\bHCCS\b", re.MULTILINE), "npu-smi (Huawei)"),
-    (re.compile(r"\bMX[0-9]{1,2}\b.*\bMX[0-9]{1,2}\b|mx-smi|MetaXLink", re.IGNORECASE), "mx-smi (MetaX)"),
-    (re.compile(r"^\s*MLU0\b|\bMLULink\b|\bcnmon\b", re.MULTILINE), "cnmon (Cambricon)"),
-    (re.compile(r"xpu-smi|\bXL[0-9]{1,2}\b.*\bXL[0-9]{1,2}\b|^\s*GPU 0/0\b", re.MULTILINE), "xpu-smi (Intel)"),
-)  # fmt: skip
 
 
 # NVLinks of one GPU, by what its name holds; no GPU has more than 18.
@@ -203,8 +192,8 @@ def parse(text: str, path: str | Path) -> SmiTable:
     tables = [str(n) for n, line in enumerate(lines, 1) if _HEADER.match(line) and "CPU Affinity" in line]
     if len(tables) > 1:
         raise FileError(path, f"holds tables of several hosts (lines {', '.join(tables)}); give one host's")
-    tool = next((tool for words, tool in _VENDORS if words.search(text[:100_000])), "")
-    if tool:
+    tools = text_files.read_words("table of a tool").items()
+    if tool := next((tool for pattern, tool in tools if re.search(pattern, text[:100_000])), ""):
         cure = "Write the machine as YAML, or take a name of the catalogue"
         raise FileError(path, f"is a table of {tool}; only NVIDIA's is read. {cure}")
     devices = lspci.read(text)

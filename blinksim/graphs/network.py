@@ -139,8 +139,7 @@ def network(topology: Topology) -> Network:
     tails = np.concatenate([out_half[tail], [a for a, _, _ in more]]).astype(np.int64)
     heads = np.concatenate([in_half[head], [b for _, b, _ in more]]).astype(np.int64)
     values, hosts = np.array(amounts, dtype=np.int64), np.array(host, dtype=np.int64)
-    members = topology.member_places.copy()
-    return Network(tails, heads, values, unit, members, hosts, in_half, out_half, tuple(limits))
+    return Network(tails, heads, values, unit, topology.member_places.copy(), hosts, in_half, out_half, tuple(limits))
 
 
 def guard(total: int) -> None:

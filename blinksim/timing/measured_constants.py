@@ -599,6 +599,7 @@ _FORMATS: dict[str, tuple[Callable[[Entry], float | str], Callable[[Any], Any]]]
     "number": (lambda entry: float(entry.ratio("2.4")), lambda number: f"{Decimal(repr(number)):f}"),
     "name": (lambda entry: entry.text(80), str),
     "text": (Entry.text, str),
+    "day": (lambda entry: _day(entry), str),
     "time": (Entry.time, time_text),
 }
 
@@ -638,15 +639,17 @@ def _head(key: str, entry: Entry) -> Any:
     if key == "hardware":
         return entry.text(80)
     if key == "measured":
-        given = entry.mapping(("source", "date", "driver", "band"), ("source",), example=_ORIGIN)
-        texts = {name: given[name].text() for name in ("source", "date", "driver") if name in given}
-        if "date" in texts and not _DATE.fullmatch(texts["date"]):
-            raise given["date"].error(f"{given['date'].what} is a day such as 2026-11-20; found {texts['date']!r:.40}")
-        return Origin(**texts, band=given["band"].percent() if "band" in given else None)
+        return _fields(entry, Origin)
     found = [item.integer(2, _MOST) for item in entry.items(example="[2, 4, 8]")]
     if not found or found != sorted(set(found)):
         raise entry.error(f"{entry.what} are numbers of GPUs, ascending and each once, as in [2, 4, 8]")
     return tuple(found)
+
+
+def _day(entry: Entry) -> str:
+    if not _DATE.fullmatch(text := entry.text()):
+        raise entry.error(f"{entry.what} is a day such as 2026-11-20; found {text!r:.40}")
+    return text
 
 
 def _key(field: Field[Any]) -> str:
@@ -693,11 +696,7 @@ def write_section(ours: ExecutionRates | None, nccl: NcclRates | None) -> dict[s
 
 
 def _head_text(rates: ExecutionRates | NcclRates) -> dict[str, Any]:
-    origin = rates.measured
-    texts = {"source": origin.source, "date": origin.date, "driver": origin.driver}
-    measured = {key: text for key, text in texts.items() if text}
-    measured |= {} if origin.band is None else {"band": _FORMATS["share"][1](origin.band)}
-    return {"hardware": rates.hardware, "measured": measured, "gpus": list(rates.gpus)}
+    return {"hardware": rates.hardware, "measured": _texts(rates.measured), "gpus": list(rates.gpus)}
 
 
 def _texts(rates: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -705,8 +704,8 @@ def _texts(rates: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
     texts = dict[str, Any]()
     for field in fields(rates):
         value = getattr(rates, field.name)
-        # What is 0 unless it was measured goes without saying.
-        if field.name not in without and value is not None and (value or field.default != 0):
+        # What is 0 unless it was measured goes without saying, and so does an empty text.
+        if field.name not in without and value is not None and (value or field.default not in (0, "")):
             _, written = _FORMATS[_KINDS.get(field.name, "time")]
             texts[_key(field)] = _texts(value) if _record_in(field) else written(value)
     return texts

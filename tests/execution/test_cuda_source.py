@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from blinksim.gpu.execution.gpu_devices import _HOLD
+from blinksim.gpu.execution import gpu_devices
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.tables import kernel_source
 
@@ -73,7 +73,7 @@ def test_nvrtc_compiles_the_kernels(dtype: str, op: str, packets: bool) -> None:
 
 @pytest.mark.skipif(LIBRARY is None, reason="no NVRTC: pip install nvidia-cuda-nvrtc-cu12")
 def test_nvrtc_compiles_the_stopwatch() -> None:
-    assert ".entry hold(" in compile_nvrtc(_HOLD)
+    assert ".entry hold(" in compile_nvrtc(Path(gpu_devices.__file__).with_name("hold.cu").read_text())
 
 
 @pytest.mark.skipif(NVCC is None, reason="no nvcc")

@@ -77,8 +77,7 @@ class FaultClass:
 @cache
 def classes(amd: bool) -> tuple[FaultClass, ...]:
     """All classes of fault, of AMD's GPUs or others."""
-    of = partial(FaultClass.of, amd)
-    return tuple(read_rows(data_files.folder("models") / "faults.csv", of, "class of fault"))
+    return tuple(read_rows(data_files.folder("models") / "faults.csv", partial(FaultClass.of, amd), "class of fault"))
 
 
 @dataclass(frozen=True)

@@ -220,9 +220,8 @@ class Located(Result):
 
     def named(self, one: Candidate) -> str:
         """The place, in a node by the name of its host, if that is known."""
-        known = 0 <= one.node < len(self.hosts)
-        host, node = (self.hosts[one.node],) * 2 if known else (f"n{one.node}", f"node n{one.node}")
-        return one.place.replace(f"node {one.node}", node).replace(f"n{one.node}.", f"{host}.")
+        host = self.hosts[one.node] if 0 <= one.node < len(self.hosts) else f"n{one.node}"
+        return one.place.replace(f"node {one.node}", host).replace(f"n{one.node}.", f"{host}.")
 
     @property
     def _open(self) -> str:

@@ -210,15 +210,6 @@ def _hash(text: bytes) -> bytes:
 
 
 WARMUP, ITERATIONS = 5, 20
-_HOLD = """
-extern "C" __global__ void hold(unsigned long long duration) {
-  unsigned long long begin, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-  do {
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  } while (now - begin < duration);
-}
-"""
 
 
 class Stopwatch:
@@ -227,7 +218,8 @@ class Stopwatch:
     def __init__(self, gpus: Sequence[int], streams: Sequence[Any]) -> None:
         self.cupy = require_cupy()
         self.gpus, self.streams = list(gpus), list(streams)
-        self.hold = {gpu: load_kernel(gpu, _HOLD, "hold") for gpu in dict.fromkeys(self.gpus)}
+        source = text_files.read_text(Path(__file__).with_name("hold.cu"))
+        self.hold = {gpu: load_kernel(gpu, source, "hold") for gpu in dict.fromkeys(self.gpus)}
 
     def _mark(self) -> list[Any]:
         marks = []

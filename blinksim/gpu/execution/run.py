@@ -100,8 +100,7 @@ class GpuClock(_Clock):
 
     def time(self, schedule: Schedule, size: int, protocol: str, slices: int | None) -> Sequence[float]:
         """Seconds of each iteration of a schedule; size: bytes of float32."""
-        execution = execute(schedule, size, executor="cupy", protocol=protocol, slices=slices, check=False)  # type: ignore[arg-type]
-        return execution.times_s
+        return execute(schedule, size, executor="cupy", protocol=protocol, slices=slices, check=False).times_s  # type: ignore[arg-type]
 
     def time_nccl(self, gpus: int, collective: str, size: int) -> Sequence[float]:
         """Seconds of each iteration of NCCL's own collective; size: bytes of float32."""
