@@ -19,10 +19,10 @@ from hypothesis import given, strategies as st
 
 import blinksim as bs
 from blinksim.answers.logs.faults import ASKED, SIZE, Faults
-from blinksim.answers.logs.locate import _adapters, _Rig
+from blinksim.answers.logs.locate import Job, Suspicion, _adapters, _Rig
 from blinksim.cli.main import run
 from blinksim.collective import Collective
-from blinksim.errors import InputError
+from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import Question
 from blinksim.nccl import tests_log
 from blinksim.nccl.tests_log import RankPlace, Row, Run
@@ -286,6 +286,15 @@ def test_runs_on_an_adapter_are_proposed_as_commands() -> None:
     """A slow NIC or PCIe of the node: which of four shows in runs on one each, and logs of these are understood."""
     found = bs.locate("perlmutter", [on_adapter(0), on_adapter(1)], nodes=4, plan=True)
     assert any(re.search(r"-x FI_CXI_DEVICE_NAME=cxi[0-3] ", line) for line in found.plan)
+
+
+def test_ends_on_other_rails_are_no_run_where_rails_are_apart() -> None:
+    """GPU 0 of one node and GPU 7 of the other are joined by nothing there: no such run is timed as of one rail."""
+    same, other = (Job(((0, (0,)), (1, (gpu,)))) for gpu in (0, 7))
+    known = Suspicion(Faults("hgx-h100", several=True), 2)
+    assert known.expected(same).time_s > 0
+    with pytest.raises(InfeasibleError, match=r"n0.gpu0 \| n1.gpu7"):
+        known.expected(other)
 
 
 def test_the_next_run_halves_what_is_open() -> None:

@@ -238,8 +238,8 @@ class Faults:
         Nodes are alike, and so are leaf switches, of which the one with the number `first` comes first.
         """
         alike = {self.alike(local, nics)[0] for _, local in job}
-        # Which of several uplinks a rail has is its own.
-        if len(alike) == 1 and (first < 0 or len(self.uplinks) < 2):
+        # Other GPUs at the other end are on another rail, and which of several uplinks a rail has is its own.
+        if len(alike) == len({own for _, own in job}) == 1 and (first < 0 or len(self.uplinks) < 2):
             [(local, nics)] = alike
             job = [(node, local) for node, _ in job]
         leaves, found = grouped((node // self.width, local) for node, local in job), list[Gpus]()
