@@ -642,9 +642,8 @@ class MachineComparison(Result):
         ] * vague
         alike = grouped((tuple(one.times()[0] for one in found), name) for name, found in self.answers.items())
         notes += [f"  {', '.join(same)}: nothing known tells their times apart" for same in alike.values() if same[1:]]
-        notes += ["  to compare as many GPUs, put nodes before names: 9xp5,1xgb200-nvl72"] * (
-            len({row[2] for row in rows}) > 1
-        )
+        _, _, many, *_ = zip(*rows, strict=True)
+        notes += ["  to compare as many GPUs, put nodes before names: 9xp5,1xgb200-nvl72"] * (len({*many}) > 1)
         if self.prices:
             head.append("GB/s per price")
             unpriced = [name for name in self.answers if name not in self.prices]

@@ -111,8 +111,7 @@ def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[L
     ends = ((place, number.get((link.dst, link.src, link.kind))) for place, link in enumerate(topology.links))
     pairs = [[one] if other is None else [one, other] for one, other in ends if other is None or one < other]
     kinds = (frozenset(orbit[one] for one in pair) for pair in pairs)
-    alike = grouped(zip(kinds, ([topology.links[one] for one in pair] for pair in pairs), strict=True))
-    return list(alike.values())
+    return list(grouped(zip(kinds, ([topology.links[one] for one in pair] for pair in pairs), strict=True)).values())
 
 
 def _named(pair: list[Link]) -> str:

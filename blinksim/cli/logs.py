@@ -283,7 +283,7 @@ def _show_diagnosis(
     fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
     tied = sorted(losses, key=lambda one: fit.isdisjoint(one.kind.slow))
     for kind, same in grouped(tied, attrgetter("kind")):
-        others = f", or {count(len(same) - 1, 'other place')}" if same[1:] else ""
+        others = f", or {count(len(same) - 1, 'other place')}" * (len(same) > 1)
         apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({losses[same[0]]}{others}): {kind.check}"
         facts.append(("could be", told))
@@ -297,6 +297,7 @@ def _show_diagnosis(
     several = all((question.nodes > 1, found.expectation.library in VISIBLE, not question.edits))
     faster = found.largest in found.judged and found.largest.time_s < found.largest.expected.low_s
     # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
+    after = "advise" if found.expectation.library in VISIBLE else "compare"
     ways = (
         (found.wrong, f"locate {one}{nodes} --plan"),
         (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}{nodes}"),
@@ -305,7 +306,7 @@ def _show_diagnosis(
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
         (several and not found.as_expected, f"locate {one} {(log, '--plan')[partly]}{nodes}"),
         (not found.as_expected, f"bound {command_line(question, name)} --losses"),
-        (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"advise {command_line(question, name)}{nvls}"),
+        (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"{after} {command_line(question, name)}{nvls}"),
         (True, f"calibrate {log} --machine {machine}{nvls} -o rates.yaml"),
     )
     click.echo(f"next: blinksim {next(command for fits, command in ways if fits)}")

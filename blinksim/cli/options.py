@@ -319,8 +319,7 @@ def built(name: str) -> click.Command:
     epilog = f"\b\n{examples}" if examples else None
     texts: dict[str, Any] = {"short_help": summary, "help": about or summary, "epilog": epilog}
     if not options.run:
-        subs = [built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")]
-        return click.Group(name, commands=subs, **texts)
+        return click.Group(name, commands=[built(sub) for sub in COMMANDS if sub.startswith(f"{name} ")], **texts)
     # An option that two groups have is one.
     params = {parameter.name: parameter for parameter in options.parameters(name)}
     return Command(name.split()[-1], callback=carry_out, params=[*params.values()], **texts)

@@ -34,6 +34,7 @@ from blinksim.timing.library_model import Library
 from blinksim.timing.projection import Change, bottlenecks, load_preset
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import TimingModel
+from blinksim.topology.elements import NCCL, RCCL
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size_about, format_time, in_GBps, parse_rate, parse_size, parse_sizes
 
@@ -393,8 +394,9 @@ def _print(found: Comparison | Models, question: Question, options: Compare) -> 
     from blinksim.answers.compare import Models
 
     again = command_line(question, options.collective, **vars(options.data))
-    # What no schedule is known of, nothing can be loaded for.
-    verb = "advise" if isinstance(found, Models) or found.best() else "project --why"
+    # What no schedule is known of, nothing can be loaded for; and other libraries read no schedules.
+    loads = found.topology.device(found.topology.members[0]).library in (NCCL, RCCL)
+    verb = "advise" if loads and (isinstance(found, Models) or found.best()) else "project --why"
     more = f"next: blinksim {verb} {again} {typed_size(max(found.sizes))}{typed_options(options.timing, 'no_nvls')}"
     described, text = question.described(found.topology), f"{as_typed(found.text(question.edits))}\n{more}"
     answer("compare", lambda: {**described, **found.to_dict()}, lambda: click.echo(text), found.rows)

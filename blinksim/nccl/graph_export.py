@@ -64,8 +64,7 @@ def net_number(topology: Topology, device: Device) -> int:
     """The number of a network device: its own, or its position among those of its node."""
     if "dev" in device.attributes or NUMBERED.fullmatch(device.name):
         return number(device)
-    ports = [d.name for d in topology.devices if d.node == device.node and is_port(topology, d)]
-    return ports.index(device.name)
+    return [d.name for d in topology.devices if d.node == device.node and is_port(topology, d)].index(device.name)
 
 
 def has_nvswitch(topology: Topology) -> bool:

@@ -285,8 +285,7 @@ class _Builder:
             elif not re.fullmatch(r"[1-9][0-9]{1,2}", str(sm)):
                 runs = "NCCL runs on NVIDIA GPUs, sm=90 is compute capability 9.0"
                 raise InfeasibleError(f"{device.name} has sm={sm!r}; {runs}")
-            number = int(_number(device, "dev", number))
-            return Vertex(GPU_KIND, device.name, number, int(sm or DEFAULT_SM), direct)
+            return Vertex(GPU_KIND, device.name, int(_number(device, "dev", number)), int(sm or DEFAULT_SM), direct)
         # An imported port behind an adapter says its number; other NICs are the adapters themselves.
         if leaves and device.kind == NIC_KIND and "dev" in device.attributes:
             return self.port(device, device.name, int(_number(device, "dev", 0)))

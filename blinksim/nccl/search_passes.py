@@ -89,8 +89,7 @@ class Found:
             return False
         mine = self.target
         if target.pattern == Pattern.NVLS:
-            more = self.nchannels < nchannels <= gpus
-            return more or nchannels * target.bw_inter > self.nchannels * mine.bw_inter
+            return self.nchannels < nchannels <= gpus or nchannels * target.bw_inter > self.nchannels * mine.bw_inter
         gain = nchannels * target.bw_intra - self.nchannels * mine.bw_intra
         if gain:
             return gain > 0

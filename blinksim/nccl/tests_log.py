@@ -27,6 +27,7 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.nccl.tuner.tuner import ALGORITHMS, PROTOCOLS
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
+from blinksim.textio.text_table import names as listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,7 +490,11 @@ def lacking(runs: Sequence[Run], known: Collection[str] = (), count: int = 0) ->
     too.
     """
     hosts = dict(chain.from_iterable(run.hcas for run in runs))
-    without = list(dict.fromkeys(chain.from_iterable(run.without for run in runs)))
+    said = dict.fromkeys(chain.from_iterable(run.without for run in runs))
+    # What several adapters of a host lack is said once.
+    parted = ((host, *re.sub("HCA [0-9]+ ", "", words).rpartition(" ")) for host, words in said)
+    several = grouped(((host, kind), item) for host, kind, _, item in parted)
+    without = [(host, f"{kind} {listed(items, ', ', 4)}") for (host, kind), items in several.items()]
     present = {*hosts, *dict(without), *(place.host for run in runs for place in run.places)}
     for words, own in grouped((words, host) for host, words in without).items():
         if present - {*own}:
@@ -498,11 +503,11 @@ def lacking(runs: Sequence[Run], known: Collection[str] = (), count: int = 0) ->
             # Machines of other networks have no such adapters on any host.
             yield "", words
     every = dict.fromkeys(chain(known, *hosts.values()))
-    for host, names in hosts.items():
-        if len(names) < count:
-            lost = ", ".join(name for name in every if name not in names)
-            few = f"{len(names)} of {count} adapters{f', without {lost}' if lost else ''}"
-            yield host or "NCCL", f"uses {few}: {100 * len(names) / count:.0f} % of the ports"
+    for host, used in hosts.items():
+        if len(used) < count:
+            lost = ", ".join(name for name in every if name not in used)
+            few = f"{len(used)} of {count} adapters{f', without {lost}' if lost else ''}"
+            yield host or "NCCL", f"uses {few}: {100 * len(used) / count:.0f} % of the ports"
 
 
 def select(runs: Iterable[Run], collective: str = "") -> list[Run]:

@@ -78,8 +78,7 @@ def whole_graph(net: Network, capacity: Capacities, rates: Mapping[int, Fraction
     known = {id(value): value for value in capacity}
     factors = {number: int(value * scale) for number, value in known.items()}
     whole = [factors[id(value)] for value in capacity]
-    roots = {vertex: int(rate * scale) for vertex, rate in rates.items()}
-    return Digraph.of(net, whole, roots)
+    return Digraph.of(net, whole, {vertex: int(rate * scale) for vertex, rate in rates.items()})
 
 
 def fewest(net: Network, capacity: Capacities, rates: Mapping[int, Fraction]) -> tuple[Digraph, Fraction]:

@@ -72,7 +72,7 @@ def test_sockets_and_disabled_rdma_count_between_nodes(tmp_path: Path) -> None:
     )
     path = between_nodes(tmp_path, *lines)
     found = bs.diagnose(path, bs.Question("hgx-h200", nodes=2, members="0-3,8-11").part()).otherwise
-    assert found == ("Using network Socket", "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'")
+    assert found == ("Using network Socket", "GPU Direct RDMA Disabled for 'mlx5_0'")
     assert bs.diagnose(path, "hgx-h200").otherwise == ()
 
 
@@ -129,6 +129,9 @@ def four_hosts(tmp_path: Path, slower: float, *messages: str) -> Path:
 
 
 NO_RDMA = "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"
+EVERY_HCA = "\nbox2:41:97 [0] NCCL INFO ".join(
+    f"NET/IB : GPU Direct RDMA Disabled for HCA {n} 'mlx5_{n}'" for n in range(8)
+)
 OTHERS = [f"box{n}:41:97 [0] NCCL INFO Using network IB" for n in (0, 1, 3)]
 
 
@@ -137,7 +140,8 @@ OTHERS = [f"box{n}:41:97 [0] NCCL INFO Using network IB" for n in (0, 1, 3)]
     [
         (8, "Using network Socket", "uses sockets", "network"),
         (3, "NET/IB : No device found.", "finds no InfiniBand or RoCE adapter", "network"),
-        (3, f"NET/IB : {NO_RDMA}", f"has {NO_RDMA}", "host"),
+        (3, f"NET/IB : {NO_RDMA}", "has GPU Direct RDMA Disabled for 'mlx5_0'", "host"),
+        (3, EVERY_HCA, "has GPU Direct RDMA Disabled for 'mlx5_0', 'mlx5_1', … 'mlx5_7'", "host"),
     ],
 )  # fmt: skip
 def test_the_host_that_lacks_something_is_named(

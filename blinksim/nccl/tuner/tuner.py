@@ -454,8 +454,7 @@ def in_node(name: str) -> str:
 
 def chosen_by(machine: Topology) -> tuple[str, str]:
     """The variable that says which adapters to take, and what they are called, before a number."""
-    known = (_CHOSEN[kind] for kind in machine.inter_node_links if kind in _CHOSEN)
-    return next(known, ("NCCL_IB_HCA", "mlx5_"))
+    return next((_CHOSEN[kind] for kind in machine.inter_node_links if kind in _CHOSEN), ("NCCL_IB_HCA", "mlx5_"))
 
 
 def without_adapters(machine: Topology, few: Collection[str]) -> tuple[list[str], dict[str, str]]:
