@@ -252,8 +252,14 @@ class Topo(Options, run=""):
 class TopoList(TextOptions, run="blinksim.cli.topo:list_machines"):
     """The machines and shapes that blinksim knows.
 
-    The machines that come with blinksim, and the shapes that can be generated.
+    The machines that come with blinksim, and the shapes that can be generated; or those machines whose name, maker or
+    description has WORD.
+
+    Example:
+      blinksim topo list h100
     """
+
+    word: str | None = argument()
 
 
 class TopoShow(TextOptions, run="blinksim.cli.topo:show"):

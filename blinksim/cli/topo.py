@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from operator import attrgetter
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -37,12 +37,15 @@ _WIDTH, _MARGIN = 120, 10
 
 def list_machines(options: TopoList) -> None:
     """The machines that come with blinksim by maker and year, and the shapes that can be generated."""
-    heads = {name: machine_names.outline(name) for name in machine_names.names()}
-    also = {name: machine_names.ALSO.get(name, []) for name in heads}
+    also = {name: machine_names.ALSO.get(name, []) for name in machine_names.names()}
+    outlines = {name: machine_names.outline(name) for name in also}
+    said = {name: f"{name} {head.maker} {head.title} {also[name]}".lower() for name, head in outlines.items()}
+    heads = {name: head for name, head in outlines.items() if (options.word or "").lower() in said[name]}
+    if not heads:
+        raise InputError(f"no machine that blinksim knows has {options.word!r} in its name, maker or description")
     keys = "name title maker year aliases"
     rows = [keyed(head, keys, name=name, aliases=also[name]) for name, head in heads.items()]
-    forms = {name: example for name, (example, _) in shapes.FORMS.items()}
-    if answer("topo list", lambda: {"rows": rows, "shapes": forms}):
+    if answer("topo list", lambda: {"rows": rows, "shapes": {name: one for name, (one, _) in shapes.FORMS.items()}}):
         columns = shutil.get_terminal_size(fallback=(_WIDTH, 24)).columns
         # What the first two columns leave of a line, and how the last two share it.
         room = columns - _MARGIN - max(map(len, heads))
@@ -57,12 +60,15 @@ def list_machines(options: TopoList) -> None:
         click.echo(first)
         for line, maker, last in zip(lines, makers[1:], makers, strict=False):
             click.echo(line if maker == last else f"\n{maker}\n{line}")
-        room = max(24, columns - _MARGIN - max(len(name) + len(form) for name, (form, _) in shapes.FORMS.items()))
-        described = list[list[str]]()
-        for name, (example, meaning) in shapes.FORMS.items():
-            described += _folded([name, example], [wrap(meaning, room)])
-        click.echo("\n" + table(("shape", "for example", "what it is"), described, left=(0, 1, 2)))
+        if not options.word:
+            _show_shapes(columns)
         click.echo("\nnext: blinksim topo show dgx1-v100")
+
+
+def _show_shapes(columns: int) -> None:
+    room = max(24, columns - _MARGIN - max(len(name) + len(form) for name, (form, _) in shapes.FORMS.items()))
+    folded = (_folded([name, form], [wrap(meaning, room)]) for name, (form, meaning) in shapes.FORMS.items())
+    click.echo("\n" + table(("shape", "for example", "what it is"), [*chain(*folded)], left=(0, 1, 2)))
 
 
 def _folded(first: list[str], texts: list[list[str]]) -> list[list[str]]:

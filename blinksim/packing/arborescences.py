@@ -417,8 +417,7 @@ def usual_sets(graph: Digraph, host: Sequence[int]) -> list[Bools]:
     hosts = np.asarray(host)
     here = sorted({int(hosts[vertex]) for vertex in graph.members})
     groups = [hosts == one for one in here] if len(here) > 1 else []
-    alone = [np.arange(graph.count) == vertex for vertex in graph.members]
-    return [*groups, *(~group for group in groups), *alone]
+    return [*groups, *(~group for group in groups), *(np.arange(graph.count) == vertex for vertex in graph.members)]
 
 
 def split_off(

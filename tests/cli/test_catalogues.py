@@ -130,3 +130,20 @@ def test_the_list_of_machines_fits_the_terminal(
         years = [int(line[2:6]) for line in block[1:] if line[2:6].strip()]
         assert years == sorted(years)
     assert {machine_names.outline(name).maker for name in machine_names.names()} == {block[0] for block in blocks}
+
+
+def test_machines_are_listed_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a name, a maker, another name or what it is, whatever the case; of no machine, that is said."""
+    for word, some in (
+        ("P6", "p6-b200.48xlarge"),
+        ("amazon", "p5e.48xlarge"),
+        ("ndv5", "nd-h100-v5"),
+        ("GB200", "gb200-nvl72"),
+    ):
+        assert run(["topo", "list", word, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert some in {row["name"] for row in rows}
+        assert all(word.lower() in f"{row} ".lower() for row in rows)
+        assert len(rows) < len(machine_names.names())
+    assert run(["topo", "list", "h300"]) == 2
+    assert "no machine that blinksim knows has 'h300'" in capsys.readouterr().err
