@@ -47,6 +47,13 @@ def test_the_gpus_of_a_place_are_named_by_ranges_in_their_order(capsys: pytest.C
     assert bs.load("hgx-h100", nodes=12).select(members).members == bs.load("hgx-h100", nodes=12).members
 
 
+def test_what_reads_no_schedules_is_not_sent_to_advise(capsys: pytest.CaptureFixture[str]) -> None:
+    """oneCCL loads nothing, NCCL does."""
+    asked = ["allreduce", "--sizes", "1MiB"]
+    assert following(capsys, "compare", "aurora", *asked) == ["project", "--why", "aurora", "allreduce", "1MiB"]
+    assert following(capsys, "compare", "dgx1-v100", *asked) == ["advise", "dgx1-v100", "allreduce", "1MiB"]
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_file_names_are_quoted(capsys: pytest.CaptureFixture[str], name: str) -> None:
     name = name if name.endswith(".json") else f"{name}.json"

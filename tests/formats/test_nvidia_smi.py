@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from blinksim import machines
 from blinksim.bounds.compute import bound
-from blinksim.errors import FileError, InputError
+from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.nvidia_smi import looks_like, read_text
 from blinksim.topology.graph import Topology
 
@@ -339,6 +339,13 @@ def test_models_are_read_as_people_paste_them(line: str, after: str) -> None:
     assert pasted.source == "nvidia-smi topo -m in box.txt"
     assert {str(pasted.device(f"gpu{number}").attributes["model"])[:15] for number in range(4)} == {"NVIDIA H100 80G"}
     assert pasted.links == read_text(NAMED.format(*["NVIDIA H100 80GB HBM3"] * 4) + quad("NV18"), "box.txt").links
+
+
+def test_nodes_without_a_network_are_sent_to_the_machine_they_are_like(tmp_path: Path) -> None:
+    path = tmp_path / "box.txt"
+    path.write_text("".join(f"GPU {n}: NVIDIA A100-SXM4-80GB (UUID: GPU-{n})\n" for n in range(8)) + quad("NV12", 8))
+    with pytest.raises(InfeasibleError, match=r"no fabric to join 2 nodes with; complete it .* like='dgx-a100'"):
+        machines.load(path, nodes=2)
 
 
 def test_rows_after_a_table_that_is_cut_short_are_refused() -> None:
