@@ -346,7 +346,7 @@ _JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{|\[\s*[\]{])")
 # What mpirun --tag-output, srun --label, Hydra's -l, Kubernetes and Docker put before every line, and before
 # every piece of it.
 _RANK_TAG = r"\[(?:[\w.-]+@)?[0-9]+(?:,[0-9]+)?\](?:<std(?:out|err)>:)?"
-_HOST = r"(?!nccl|NCCL)[A-Za-z][\w.]{0,60}[0-9-][\w.-]{0,60}(?=\s)"
+_HOST = r"(?!nccl|NCCL|out-of-place)[A-Za-z][\w.]{0,60}[0-9-][\w.-]{0,60}(?=\s)"
 _STAMP = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9:.]{{8,20}}(?:Z|[+-][0-9:]{{4,6}})(?: std(?:out|err) [FP]| {_HOST})?"
 _CONTAINER = r"\[pod/[\w./-]{1,200}\]|[A-Za-z][\w.-]{0,60} {0,60}\|(?=\s|$)"
 # A stamp may stand before a tag.
