@@ -143,6 +143,7 @@ OTHERS = [f"box{n}:41:97 [0] NCCL INFO Using network IB" for n in (0, 1, 3)]
         (3, f"NET/IB : {NO_RDMA}", "has GPU Direct RDMA Disabled for 'mlx5_0'", "host"),
         (3, EVERY_HCA, "has GPU Direct RDMA Disabled for 'mlx5_0', 'mlx5_1', … 'mlx5_7'", "host"),
     ],
+    ids=["sockets", "no adapter", "one adapter", "all adapters"],
 )  # fmt: skip
 def test_the_host_that_lacks_something_is_named(
     tmp_path: Path, slower: float, message: str, words: str, kind: str
