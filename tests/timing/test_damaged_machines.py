@@ -209,6 +209,16 @@ def test_a_time_before_by_other_data_says_so(edit: str, other: bool, capsys: pyt
     assert ("alcf-2025" in before) is other
 
 
+@pytest.mark.slow
+def test_the_same_published_time_is_no_other_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two p5 it says, besides, that no ring on these links is as quick, which its multiple does not say last."""
+    asked = ["project", "p5", "allreduce", "1GiB", "--nodes", "2", "--edit", "without n1.efa0", "--before"]
+    assert run(asked) == 0
+    out = capsys.readouterr().out
+    assert "measured at this point: NCCL 2.22.3, aws-p5-n16-2223; times 1.031 for the edits" in out
+    assert "; by other data: " not in out
+
+
 @pytest.mark.parametrize("lanes", [17, 16, 15, 12, 9, 8])
 def test_a_gpu_with_fewer_lanes_takes_as_many_times_longer(lanes: int) -> None:
     """All GPUs send and receive alike through a switch that adds, whichever bandwidth NCCL plans its channels with."""
