@@ -224,7 +224,8 @@ def of_the_quickest(
         whole, left = rivals.candidates[one.algorithm], end - monotonic()
         if left <= 0 or one.time_s > _TOO_LONG * min((other.time_s for other in found), default=inf):
             break
-        if whole.sends <= sends:
+        # With fewer pieces than the sums take, a simulation says too much.
+        if whole.sends <= min(sends, _MOST_EVENTS // one.details.get("pieces", 1)):
             sends -= whole.sends
             with suppress(InfeasibleError):
                 # Sums of alpha and beta do not see how messages of several trees overlap.

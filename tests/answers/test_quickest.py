@@ -384,3 +384,13 @@ def test_nothing_in_a_comparison_with_nccl_takes_less_than_its_bound(capsys: pyt
     envelope = json.loads(capsys.readouterr().out)["envelope"]
     assert [row["algorithm"] for row in envelope] == ["nccl"] * 3
     assert all(0 < row["time_bound_s"] <= row["time_s"] for row in envelope)
+
+
+@pytest.mark.slow
+def test_what_takes_more_pieces_than_are_simulated_keeps_its_sum() -> None:
+    """With the few pieces that are simulated a broadcast on 8 p5 takes longer than one that is searched for."""
+    machine = bs.load("p5", nodes=8)
+    found = bs.synthesize(machine, "broadcast", size="1GiB")
+    known = bs.project(machine, "broadcast", "1GiB", model="alpha-beta")
+    assert found.at is not None
+    assert (found.schedule.algorithm, found.at.time_s) == (known.algorithm, known.time_s)
