@@ -600,13 +600,17 @@ class MachineComparison(Result):
         """The rows, and the reasons of machines without any."""
         return keyed(self, "collective=collective.name rows refused", rows=self.rows(), refused=dict(self.refused))
 
-    def _first(self, at: int) -> dict[str, Answer]:
-        """The answers for a size of what takes least, and of what intervals do not tell from it."""
+    def _first(self, at: int, worth: Mapping[str, float] | None = None) -> dict[str, Answer]:
+        """The answers for a size of what takes least, and of what intervals do not tell from it.
+
+        worth: by what the times of each machine are divided; default: by 1.
+        """
         took = {name: answers[at] for name, answers in self.answers.items()}
-        first, *slower = sorted(took, key=lambda name: took[name].time_s)
+        by = worth or dict.fromkeys(took, 1.0)
+        first, *slower = sorted(took, key=lambda name: took[name].time_s / by[name])
         # An interval that holds the time of the other one; those that merely touch leave few runs in doubt.
-        best = took[first]
-        near = (one for one in slower if took[one].low_s < best.time_s or took[one].time_s < best.high_s)
+        time_s, high_s = took[first].time_s / by[first], took[first].high_s / by[first]
+        near = (one for one in slower if took[one].low_s / by[one] < time_s or took[one].time_s / by[one] < high_s)
         return {name: took[name] for name in (first, *near)}
 
     def sentence(self) -> str:
@@ -654,10 +658,9 @@ class MachineComparison(Result):
     def best_for_money(self) -> str:
         """Which machine has most GB/s for its price at the largest size, and whether intervals tell it from others."""
         last = {name: answers[-1] for name, answers in self.answers.items()}
-        paid = {name: (self._worth(name, one) or 0.0) * one.time_s for name, one in last.items()}
-        best = max(paid, key=lambda name: paid[name] / last[name].time_s)
-        most, least = (paid[best] / end_s for end_s in (last[best].time_s, last[best].high_s))
-        near = [n for n, one in last.items() if n != best and paid[n] > min(one.low_s * most, one.time_s * least)]
+        best, *near = self._first(
+            -1, {name: (self._worth(name, one) or 0.0) * one.time_s for name, one in last.items()}
+        )
         others = f"{'those' if near[1:] else 'that'} of {', '.join(near)}"
         overlap = f", but intervals do not tell it from {others}" if near else ""
         return f"at {format_size(last[best].size)} {best} has most for the money{overlap}"

@@ -588,6 +588,14 @@ _EXAMPLE = f"hardware: NVIDIA H200, measured: {_ORIGIN}, gpus: [2, 4, 8], nccl: 
 _NCCL_EXAMPLE = "version: 2.28.9, ll: {start: 8.4us, hop: 0.67us, rate: 165GB/s}"
 _MOST = 10**9
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _day(entry: Entry) -> str:
+    if not _DATE.fullmatch(text := entry.text()):
+        raise entry.error(f"{entry.what} is a day such as 2026-11-20; found {text!r:.40}")
+    return text
+
+
 # What the fields are that are no time.
 _KINDS = read_words("figure")
 # How the fields of each kind are read, and how they are written.
@@ -599,7 +607,7 @@ _FORMATS: dict[str, tuple[Callable[[Entry], float | str], Callable[[Any], Any]]]
     "number": (lambda entry: float(entry.ratio("2.4")), lambda number: f"{Decimal(repr(number)):f}"),
     "name": (lambda entry: entry.text(80), str),
     "text": (Entry.text, str),
-    "day": (lambda entry: _day(entry), str),
+    "day": (_day, str),
     "time": (Entry.time, time_text),
 }
 
@@ -644,12 +652,6 @@ def _head(key: str, entry: Entry) -> Any:
     if not found or found != sorted(set(found)):
         raise entry.error(f"{entry.what} are numbers of GPUs, ascending and each once, as in [2, 4, 8]")
     return tuple(found)
-
-
-def _day(entry: Entry) -> str:
-    if not _DATE.fullmatch(text := entry.text()):
-        raise entry.error(f"{entry.what} is a day such as 2026-11-20; found {text!r:.40}")
-    return text
 
 
 def _key(field: Field[Any]) -> str:
