@@ -83,15 +83,18 @@ def there_and_back(every: Rounds, collective: Collective) -> tuple[Round, ...]:
     return tuple(of(op) for op, rounds in ways for of in rounds)
 
 
-def rooted(places: Whole, collective: Collective, inside: Inside, trees: int = 1) -> tuple[Round, ...]:
+def rooted(
+    places: Whole, collective: Collective, inside: Inside, trees: int = 1, tree: Ints | None = None
+) -> tuple[Round, ...]:
     """Of a broadcast, or backwards of a reduce: in the root's node, along trees of nodes from all its ranks, in nodes.
 
     inside: by the places, with the root's node first, the root's number in it, and the chunks (rank of a node, tree
     there, tree of nodes), what comes before the trees of nodes and what after them. trees: to each rank of its node.
+    tree: the hops of a tree of nodes, in place of several.
     """
     places = np.roll(places, -int(np.argwhere(places == collective.root)[0, 2]), axis=2)
     lanes = places.reshape(-1, places.shape[2])
-    hops = hops_over_ports(_MOST_BETWEEN, lanes.shape[1])
+    hops = hops_over_ports(_MOST_BETWEEN, lanes.shape[1]) if tree is None else tree
     ports = 1 + int(hops[:, 2].max(initial=0))
     chunks = np.arange(len(lanes) * trees * ports).reshape(len(lanes), trees, ports)
     before, after = inside(places, int(np.flatnonzero(lanes[:, 0] == collective.root)[0]), chunks)
@@ -112,15 +115,19 @@ def along(chunks: Ints, *trees: tuple[Ints, Whole, int]) -> Rounds:
             tail, head, tree, _ = hops[hops[:, 3] == level].T
             rows = np.add.outer(tree, further * np.arange(ranks.shape[1]))
             sends.append((ranks[tail].ravel(), ranks[head].ravel(), rows.ravel()))
-        found.append(_sent(chunks, *map(np.concatenate, zip(*sends, strict=True))))
+        found.append(sent(chunks, *map(np.concatenate, zip(*sends, strict=True))))
     return found
 
 
-def _sent(chunks: Ints, src: Whole, dst: Whole, row: Ints) -> Callable[[int], Round]:
-    """These ranks to those (M), for COPY, or back: a row (M) of the chunks in a message each."""
+def sent(chunks: Ints, src: Whole, dst: Whole, row: Ints, *, summed: bool = True) -> Callable[[int], Round]:
+    """These ranks to those (M), for COPY, or back: a row (M) of the chunks in a message each.
+
+    summed: False for what a reduce only gathers, as it is reduced already.
+    """
     to = {COPY: Exchange(src[:, None], dst[:, None]), REDUCE: Exchange(dst[:, None], src[:, None])}
     # Of thousands of nodes all chunks take gigabytes, and only what is written out has them.
-    return lambda op: Round(to[op], Fraction(1, chunks.size), op, chunks=chunks.shape[1], chunk=lambda *_: chunks[row])
+    share, chunk = Fraction(1, chunks.size), lambda *_: chunks[row]
+    return lambda op: Round(to[op], share, op if summed else COPY, chunks=chunks.shape[1], chunk=chunk)
 
 
 def exchanges(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -33,6 +33,7 @@ AlgorithmName = Literal[
     "hierarchical_multiplying", "hierarchical_trees", "chain_tree", "parameter_server", "mxnet", "packed",
     "few_steps", "few_rounds", "chains", "rings", "blink", "blink_hierarchical", "blinkplus", "nvls", "nvls_one_shot",
     "packed_in_network", "nvls_tree", "sharp", "binomial_blocks",
+    "scatter_allgather",
 ]  # fmt: skip
 """The names of the registry in the order of lists, for editors too; ``-`` and ``_`` are alike."""
 
@@ -77,6 +78,7 @@ class Algorithm:
     in_network: it needs switches that multicast or reduce, runs only when named, and chooses routes. traffic:
     it has alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined:
     its module tells the `rounds` of a schedule, alone or besides, for `blinksim.schedule.loads`.
+    choices: options of the schedules of which the quickest at a size stands for the name, the default first.
     symmetric: it has the `symmetric` form. fill: what fills the plan of an algorithm from outside. form: of
     schedules that a `fill` makes. home: the file that registered it.
     """
@@ -93,6 +95,7 @@ class Algorithm:
     traffic: bool = False
     tokens: bool = False
     outlined: bool = False
+    choices: tuple[dict[str, Any], ...] = field(default=({},), compare=False)
     symmetric: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
@@ -147,12 +150,16 @@ class Algorithm:
         if options:
             return self._parallel(topology, collective, **options)
 
-        def build() -> Candidate:
+        def one(**choice: Any) -> Candidate:
             if not self.outlines(topology, collective):
-                return self._parallel(topology, collective)
-            rounds = import_module(f"blinksim.algorithms.{self.name}").rounds(topology, collective)
+                return self._parallel(topology, collective, **choice)
+            rounds = import_module(f"blinksim.algorithms.{self.name}").rounds(topology, collective, **choice)
             outline = Outline(topology, collective, self.name, rounds)
-            return Candidate(outline, build=lambda: self._parallel(topology, collective))
+            return Candidate(outline, build=lambda: self._parallel(topology, collective, **choice))
+
+        def build() -> Candidate:
+            first, *others = (one(**choice) for choice in self.choices)
+            return replace(first, others=tuple(others))
 
         # Where a topology was loaded from does not make it another one, but is part of the answer.
         return cached((self, topology, topology.loaded_from, collective), build)

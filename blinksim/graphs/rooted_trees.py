@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -131,6 +132,24 @@ def hops_over_ports(most: int, vertices: int, parts: int = 0) -> Ints:
         depth = depths(0, [arc[:2] for arc in arcs])
         hops += [(a, b, tree, depth[a]) for a, b, _ in arcs]
     return np.array(hops, dtype=np.int64).reshape(-1, 4)
+
+
+def hops_by_levels(groups: Sequence[int]) -> Ints:
+    """(hops, 4) as `hops_over_ports`, of one tree over as many vertices as the product of the groups.
+
+    What a vertex stands for falls into so many groups in each level, and it sends to the first vertex of every other
+    one: with groups of 2 a binomial tree.
+
+    >>> hops_by_levels((2, 2)).tolist()
+    [[0, 2, 0, 0], [0, 1, 0, 1], [2, 3, 0, 1]]
+    """
+    hops = [np.zeros((0, 4), dtype=np.int64)]
+    for level, many in enumerate(groups):
+        span = prod(groups[level + 1 :])
+        parent = np.repeat(np.arange(prod(groups[:level])) * many * span, many - 1)
+        child = parent + np.resize(np.arange(1, many) * span, len(parent))
+        hops.append(np.stack([parent, child, 0 * parent, 0 * parent + level], axis=1))
+    return np.concatenate(hops)
 
 
 # Times that each of `low_trees` is grown again around the others. The busiest link of a torus of 4 x 4 carries 5 of

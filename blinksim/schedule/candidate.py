@@ -42,12 +42,13 @@ class Candidate:
 
     timed: with all sends, by symmetry, or the loads of its steps. parallel: the routes that the sends of a
     `Schedule` are divided among, None if every send takes the one route that it has. build: what writes the
-    sends that loads leave out.
+    sends that loads leave out. others: schedules that its algorithm has for other sizes.
     """
 
     timed: Schedule | SymmetricSchedule | Outline | StepLoads
     parallel: Spread | None = None
     build: Callable[[], Candidate] | None = None
+    others: tuple[Candidate, ...] = ()
 
     @classmethod
     def of(cls, schedule: Schedule) -> Candidate:
@@ -85,9 +86,10 @@ class Candidate:
         return self._written.parallel
 
     @property
-    def undivided(self) -> list[Candidate]:
-        """The same with every message on one route, if any is divided: each part of it costs a start."""
-        return [Candidate(self.timed)] if self.parallel else []
+    def besides(self) -> list[Candidate]:
+        """The others, and all with every message on one route, if any is divided: each part of it costs a start."""
+        every = (self, *self.others)
+        return [*self.others, *(Candidate(one.timed) for one in every if one.parallel)]
 
     @property
     def steps(self) -> int:

@@ -302,7 +302,7 @@ def enter_named(contest: Contest, names: CandidatesLike, sizes: Collection[int],
             label = f"{label} {sum(other.startswith(label) for other in contest.candidates) + 1}"
         say(f"building {label}")
         contest.candidates[label] = build()
-        contest.besides[label] = contest.candidates[label].undivided
+        contest.besides[label] = contest.candidates[label].besides
         contest.model.check_schedule(contest.candidates[label])
 
 
@@ -340,7 +340,7 @@ def forms(entry: Algorithm, part: Topology, collective: Collective, sizes: Colle
     """The schedule; of packed all forms at the best rate, or nearly, of which any may be quickest."""
     packed = entry.name == "packed"
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
-    return quickest_trees(best, sizes) if packed and sizes else [best, *best.undivided]
+    return quickest_trees(best, sizes) if packed and sizes else [best, *best.besides]
 
 
 def quickest_trees(best: Candidate, sizes: Collection[int]) -> list[Candidate]:

@@ -184,6 +184,16 @@ def halving_doubling(collective: str, ranks: int, size: float, model: Postal) ->
     return one_way * (2 if collective == "allreduce" else 1) + model.gamma * size * (ranks - 1) / ranks
 
 
+def scatter_allgather(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """(n-1)/n of the vector through the root's port twice (Barnett et al., 1994), in a level for each prime factor."""
+    left, levels = ranks, 0
+    for factor in range(2, ranks + 1):
+        while left % factor == 0:
+            left, levels = left // factor, levels + 1
+    moved = size * (ranks - 1) / ranks
+    return 2 * (levels * model.alpha + model.beta * moved) + model.gamma * moved * (collective == "reduce")
+
+
 def direct(collective: str, ranks: int, size: float, model: Postal) -> float:
     """One latency, and n-1 messages of a shard (or of the vector) through the busiest port (Chan et al., 2007)."""
     whole = collective in ("allreduce", "broadcast", "reduce")
@@ -219,6 +229,6 @@ CLOSED_FORMS: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
         ring, chain, binary, double_binary, chain_tree, mxnet, recursive_doubling, halving_doubling, direct, two_shot,
-        parameter_server,
+        parameter_server, scatter_allgather,
     )
 }  # fmt: skip

@@ -36,6 +36,7 @@ IN_NETWORK: dict[str, tuple[tuple[str, int, tuple[str, ...]], ...]] = {
 }
 MANY_NODES = {
     "hierarchical_multiplying": (("rails:12x2", 1, ()), ("rails:9x1", 1, ())),
+    "scatter_allgather": (("rails:12x2", 1, ()), ("rails:9x1", 1, ()), ("rails:2x6", 1, ())),
     "hierarchical_trees": (("dgx1-v100", 2, ()), ("dgx1-p100", 3, ("without gpu[5-7]",)), ("mi250", 2, ())),
 }
 

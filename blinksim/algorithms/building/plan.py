@@ -196,12 +196,12 @@ class Plan(Builder):
     def add_rounds(self, rounds: Sequence[Round]) -> None:
         """The sends of steps one after another.
 
-        Of a plan without chunks these are the whole vector if the steps send that, and else a chunk for every rank:
-        its own, or the one that ends with it.
+        Of a plan without chunks these are as many as the steps say, such as one for every rank: its own, or the one
+        that ends with it.
         """
-        whole = bool(rounds) and rounds[0].share == 1
-        for rank in range(1 if whole else self.n) if not self._shares else ():
-            self.add_chunk(1 if whole else Fraction(1, self.n), *self.collective.labels(rank, rank))
+        chunks = rounds[0].share.denominator if rounds else self.n
+        for rank in range(chunks) if not self._shares else ():
+            self.add_chunk(Fraction(1, chunks), *self.collective.labels(rank, rank))
         number = 0
         for one in rounds:
             src, dst = one.exchange.ends(self.n)
