@@ -17,7 +17,7 @@ RELEASE = (".github", "packaging", "pyproject.toml", "CITATION.cff", "Containerf
 ELSEWHERE = {
     "gpu": ("execution", "jobs"),
     "topologies": ("topology", "test_machines.py", "test_machine_figures.py", "test_names_in_types.py"),
-    "algorithms": ("algorithms", "schedule/test_every_algorithm.py", "test_names_in_types.py"),
+    "algorithms": ("algorithms", "execution", "schedule/test_every_algorithm.py", "test_names_in_types.py"),
 }
 
 

@@ -7,8 +7,6 @@ reduce goes the other way: a reduce-scatter and a gather (Rabenseifner, ICCS 200
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from blinksim.algorithms import hierarchical
@@ -36,9 +34,8 @@ def rounds(topology: Topology, collective: Collective, *, width: int = 2) -> tup
     HGX H100 takes 28.4, 31.2, 40.1 and 63.8 us with 2, 24.6, 27.6, 37.2 and 71.1 with 4. Along the trees for large
     sizes of `hierarchical.rooted`, pieces of the first and the last steps would wait for each other.
     """
-    several = topology.nodes > 1
-    places = hierarchical.places_of(topology, "scatter_allgather") if several else np.arange(topology.ranks)
-    tree = hops_by_levels(radices(topology.nodes, most=width))
+    one, tree = np.arange(topology.ranks), hops_by_levels(radices(topology.nodes, most=width))
+    places = hierarchical.places_of(topology, "scatter_allgather") if topology.nodes > 1 else one
     return hierarchical.rooted(places.reshape(1, -1, topology.nodes), collective, _by_shards, tree=tree)
 
 
@@ -49,7 +46,7 @@ def _by_shards(places: Whole, root: int, chunks: Ints) -> tuple[hierarchical.Rou
     before, hops = hierarchical.Rounds(), hops_by_levels(levels)
     for level in range(len(levels)):
         parent, child, *_ = hops[hops[:, 3] == level].T
-        span = prod(levels[level + 1 :])
+        span = int(child[0] - parent[0])
         blocks, ends = shards.reshape(-1, span), (ranks[parent], ranks[child])
         before.append(hierarchical.sent(blocks, *ends, child // span, summed=False))
     return before, hierarchical.exchanges(places, (1, *levels[::-1]), parts=1)[::-1]

@@ -143,13 +143,12 @@ def hops_by_levels(groups: Sequence[int]) -> Ints:
     >>> hops_by_levels((2, 2)).tolist()
     [[0, 2, 0, 0], [0, 1, 0, 1], [2, 3, 0, 1]]
     """
-    hops = [np.zeros((0, 4), dtype=np.int64)]
+    hops = list[tuple[int, int, int, int]]()
     for level, many in enumerate(groups):
         span = prod(groups[level + 1 :])
-        parent = np.repeat(np.arange(prod(groups[:level])) * many * span, many - 1)
-        child = parent + np.resize(np.arange(1, many) * span, len(parent))
-        hops.append(np.stack([parent, child, 0 * parent, 0 * parent + level], axis=1))
-    return np.concatenate(hops)
+        firsts = range(0, prod(groups), many * span)
+        hops += [(first, first + number * span, 0, level) for first in firsts for number in range(1, many)]
+    return np.array(hops, dtype=np.int64).reshape(-1, 4)
 
 
 # Times that each of `low_trees` is grown again around the others. The busiest link of a torus of 4 x 4 carries 5 of

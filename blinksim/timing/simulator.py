@@ -102,7 +102,7 @@ class Spans:
     end: Floats
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Timeline(Rates, Result):
     """The simulated run of a schedule for one size.
 

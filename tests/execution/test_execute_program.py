@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
-from blinksim.errors import InputError
+from blinksim.errors import BlinksimError, InputError
 from blinksim.gpu.execution.numpy_executor import interpret
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
@@ -42,9 +44,14 @@ def machine(ranks: int, name: str = "") -> Topology:
     return (load(f"torus:2x{ranks // 2}") if name == "bucket" else fully_connected(ranks)).select()
 
 
+@cache
 def many(name: str, ranks: int) -> int:
-    """The ranks, or of the next torus for buckets."""
-    return 4 * -(-ranks // 4) if name == "bucket" else ranks
+    """The ranks, or the next number of them that the algorithm takes."""
+    for more in range(ranks, 2 * ranks + 3):
+        with suppress(BlinksimError):
+            REGISTRY[name].build(machine(more, name), Collective(REGISTRY[name].collectives[0]))
+            return more
+    raise AssertionError(f"{name} refuses {ranks} ranks and twice as many")
 
 
 def wrong(program: Program, schedule: Schedule, op: str = "sum", seed: int | None = None) -> int:
