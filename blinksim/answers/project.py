@@ -24,13 +24,13 @@ from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
 from blinksim.graphs.connectivity import grouped
-from blinksim.machines import NOMINAL, MachineLike, Question, as_topology, preferring
+from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.results import Result, Term, keyed
 from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing import model_registry as models
-from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, with_least_time
+from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, least_time_of
 from blinksim.timing.library_model import GUESSES, Library, sent_by
 from blinksim.timing.measured_constants import uncovered
 from blinksim.timing.nccl_model import NcclTuner, weakest
@@ -223,7 +223,7 @@ def rank(
     size : int or str
         Bytes, or text such as ``"256MiB"``.
     model : str or TimingModel
-        What times them. A machine that is named is loaded at the rates that a named model wants.
+        What times them. A machine that is named is loaded at the rates that the model wants.
     algorithms : str or sequence of str
         ``best`` or ``all`` of those that the model times, or names, as a list or separated by commas.
     report : callable, optional
@@ -249,13 +249,12 @@ def rank(
     """
     question = machine if isinstance(machine, Question) else Question(machine)
     wanted, count = Collective.of(collective), size_of(size)
-    if isinstance(model, str):
-        model = models.model(model)
-        model.check(question)
-        if not isinstance(question.machine, Topology):
-            question = model.at_its_rates(question)
-        elif model.rates is not None:
-            question = question.preferring_known(model.rates)
+    model = models.model(model) if isinstance(model, str) else model
+    model.check(question)
+    if not isinstance(question.machine, Topology):
+        question = model.at_its_rates(question)
+    else:
+        question = question.preferring_known(model.rates)
     algorithms = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
     timing, topology = model.at(replace(question, collective=wanted))
@@ -266,6 +265,7 @@ def rank(
         found = tuple(run.answers(count, best=algorithms == BEST))
         return Ranking(found, algorithms, None, run.refused, question.edits, run.left_out, _slower(run, found))
     found = tuple(timing.times(topology, wanted, [count], timing.best if algorithms == BEST else names))
+    found = tuple(one if one.bound else _with_bound(question, one) for one in found)
     chooses = timing.best is not None and (names is None or tuple(names) == timing.best)
     chosen = timing.times(topology, wanted, [count], timing.best)[0] if chooses else None
     library = None
@@ -283,6 +283,14 @@ def rank(
                         times.append(with_file(own, library, loaded, pick))
                 library = min(times, key=lambda one: one.time_s, default=None)
     return Ranking(found, algorithms, chosen, edits=question.edits, library=library)
+
+
+def _with_bound(question: Question, found: Projection) -> Projection:
+    """A projection with the bound for its members; by equations of its own it may be below what the links need."""
+    asked = replace(question, members=",".join(found.members), ranks_per_node=None)
+    part, grants, bound = Library().at(asked)[0].bounded(found.collective)
+    least = least_time_of(part, found.collective, found.size, bound, grants)
+    return replace(found, bound=bound, least=least)
 
 
 def with_file(library: Library, takes: Projection, file: graph_file.GraphFile, picked: tuple[str, str]) -> Projection:
@@ -667,9 +675,7 @@ def project(
     timing = models.model(model, **({"gamma": gamma} if gamma else {})) if isinstance(model, str) else model
     if gamma and timing is model:
         raise InputError("gamma is a setting of a model; give it to the one that you made")
-    topology = preferring(topology, timing.rates) if timing.rates else topology
-    found = timing.times(topology, wanted, [count], timing.best if algorithm == BEST else [algorithm])[0]
-    return with_least_time(topology.selected(), found) if isinstance(timing, ScheduleModel) else found
+    return rank(topology, wanted, count, timing, algorithm).best
 
 
 def schedules(
@@ -726,9 +732,6 @@ def _published_projection(question: Question, takes: Projection) -> Projection |
     name, nominal = f"{takes.machine}-projection", any("bandwidth" in edit for edit in question.edits)
     if name in models.preset_names() and not (nominal and question.rates is None):
         with suppress(BlinksimError):
-            model = models.model(name)
-            model.check(question)
-            preset, topology = model.at(model.at_its_rates(replace(question, rates=None)))
-            found = preset.times(topology, takes.collective, [takes.size])[0]
+            found = rank(replace(question, rates=None), takes.collective, takes.size, name).best
             return found if {*found.members} == {*takes.members} else None
     return None

@@ -244,14 +244,14 @@ def _next(best: Projection, question: Question, options: Project, algorithm: str
     size = typed_size(best.size)
     # As it was typed: a model in a file has another name in the answer.
     timed_by = best.model if registry.chooser(algorithm) else typed(model)
-    if best.bound is None and not options.what_if and registry.model(best.model).pins_rates:
-        return f"project {again} {size} --model {timed_by} --what-if"
-    if best.bound is not None and algorithm == "best" and best.algbw < 0.9 * float(best.bound.rate):
-        return f"synth {again} --size {size} -o schedule.json"
     if "holds_from_bytes" in best.details:
+        if not options.what_if and registry.model(best.model).pins_rates:
+            return f"project {again} {size} --model {timed_by} --what-if"
         # A preset times itself only: other sizes of the same question, by the same model.
         least = typed_size(best.details["holds_from_bytes"])
         return f"sweep {again} --sizes {least}:{size}:x4 --model {timed_by} --plot sizes.png"
+    if best.bound is not None and algorithm == "best" and best.algbw < 0.9 * float(best.bound.rate):
+        return f"synth {again} --size {size} -o schedule.json"
     given = options.timing
     by = _of_library(given) if model == registry.DEFAULT else f" --model {timed_by}{typed_options(given)}"
     return f"compare {again}{by} --plot {_picture(best, question)}"

@@ -61,14 +61,10 @@ def list_machines(options: TopoList) -> None:
         for line, maker, last in zip(lines, makers[1:], makers, strict=False):
             click.echo(line if maker == last else f"\n{maker}\n{line}")
         if not options.word:
-            _show_shapes(columns)
+            room = max(24, columns - _MARGIN - max(len(name) + len(form) for name, (form, _) in shapes.FORMS.items()))
+            listed = [_folded([name, form], [wrap(meaning, room)]) for name, (form, meaning) in shapes.FORMS.items()]
+            click.echo("\n" + table(("shape", "for example", "what it is"), [*chain(*listed)], left=(0, 1, 2)))
         click.echo("\nnext: blinksim topo show dgx1-v100")
-
-
-def _show_shapes(columns: int) -> None:
-    room = max(24, columns - _MARGIN - max(len(name) + len(form) for name, (form, _) in shapes.FORMS.items()))
-    folded = (_folded([name, form], [wrap(meaning, room)]) for name, (form, meaning) in shapes.FORMS.items())
-    click.echo("\n" + table(("shape", "for example", "what it is"), [*chain(*folded)], left=(0, 1, 2)))
 
 
 def _folded(first: list[str], texts: list[list[str]]) -> list[list[str]]:

@@ -46,9 +46,6 @@ SAME = {"double_binary": "tree", "chain_tree": "tree", **{name: name for name in
 FAMILY = {"ring": "ring", "nvls": "nvls", "nvls_tree": "nvls"}
 # MAXCHANNELS of NCCL since 2.25.
 MOST_CHANNELS = 64
-# Ranks up to which a bound stands beside every prediction: a larger cluster is not built for it, unless it may be
-# exceeded. On machines of the catalogue it is not.
-MOST_RANKS = 8192
 # What NCCL calls paths over the links that a machine file means for collectives: inside a node, where NVB is
 # by way of another GPU, and to the adapters.
 _NEAR = frozenset({"LOC", "NVL", "NVB"})
@@ -172,7 +169,7 @@ class NcclTuner(TimingModel):
             far = details["type_intra"] not in _NEAR or details.get("type_inter", "LOC") not in _NEAR_ADAPTERS
             part, grants, ceiling = bounds_of(whole, self.nodes, collective, reduces, far)
             bounded = replace(one, bound=ceiling, grants=grants)
-            if ceiling and size / float(ceiling.rate) > one.time_s:
+            if size / float(ceiling.rate) > one.time_s:
                 # NCCL knows neither of switches between nodes that are too narrow, nor of buses that links
                 # share, nor, on two nodes, of a network that is slower than channels inside a node.
                 least, why = size / float(ceiling.rate), "beyond NCCL's model: the links allow no less"
@@ -194,14 +191,12 @@ class NcclTuner(TimingModel):
 @lru_cache(maxsize=64)
 def bounds_of(
     whole: Topology, nodes: int | None, collective: Collective, reduces: bool, far: bool
-) -> tuple[Topology, tuple[str, ...], Ceiling | None]:
+) -> tuple[Topology, tuple[str, ...], Ceiling]:
     """The part of a machine that bounds a time of NCCL, what its switches may do, and the bound on the rate.
 
     At nominal rates: its own are what NCCL plans by. reduces: switches add, for NVLS. far: not over the links
-    of collectives alone. No bound for machines of the catalogue above `MOST_RANKS`.
+    of collectives alone.
     """
-    if whole.ranks * (nodes or 1) > MOST_RANKS and catalogued(whole):
-        return whole, (), None
     machine = at_nominal(whole)
     machine = machine if whole.nodes > 1 or nodes is None else assemble(machine, nodes)
     part = machine.select(links=ALL if far else None)

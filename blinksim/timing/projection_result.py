@@ -278,7 +278,7 @@ class Projection(Rates, Result):
         for edit in edits:
             idle = [kind for kind in self.details.get("links_left_out", ()) if kind in edit.split()]
             lines.append(("edited", f"{edit}; changes nothing: no term has {idle[0]}" if idle else edit))
-        if rivals is not None and self.bound is not None:
+        if rivals is not None and "holds_from_bytes" not in self.details:
             others = f", best of {rivals}; algorithm=all ranks them" if rivals > 1 else ""
             lines.append(("algorithm", f"{self.algorithm}{others}"))
             lines += [("left out" if not place else "", words) for place, words in enumerate(left_out_words(left_out))]
@@ -319,7 +319,9 @@ class Projection(Rates, Result):
         if self.least is None:
             return []
         share = 100 * self.least.time_s / (self.time_s or 1.0)
-        lines = [("at least", f"{format_time(self.least.time_s)}, {share:.1f} % of this time:"), ("", self.least.words)]
+        short = ", which leaves something out" * (round(share, 1) > 100)
+        words = f"{format_time(self.least.time_s)}, {share:.1f} % of this time{short}:"
+        lines = [("at least", words), ("", self.least.words)]
         said = not self.least.assumes or (self.bound is not None and self.least.assumes == self.bound.assumes)
         return [*lines, *([] if said else [("", f"it assumes: {self.least.assumes}")])]
 
