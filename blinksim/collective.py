@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
-from blinksim.errors import InputError, one_of, unknown
+from blinksim.errors import InputError, one_of
 from blinksim.units import whole
 
 if TYPE_CHECKING:
@@ -130,9 +130,7 @@ class Collective:
         Raises `InputError` for an unknown name, a root given to a collective that has none, and for a traffic
         matrix that is missing, or given to another collective than alltoallv.
         """
-        name = spelt(text)
-        if name not in _PROMISES:
-            raise unknown("collective", text, _PROMISES)
+        name = one_of("collective", spelt(text), _PROMISES)
         if name == ALLTOALLV or traffic is not None:
             if root is not None:
                 raise InputError(f"{name} with a traffic matrix has no root; leave root= out")

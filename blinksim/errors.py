@@ -171,6 +171,8 @@ def asked(called: Any) -> Any:
             if name in ("nodes", "edits", "rates"):
                 way = f"load the machine with it: bs.load(name, {name}={named[name]!r})"
                 raise InputError(f"{called.__name__}() takes no {name}=; {way}")
+            if (called.__name__, name) == ("bound", "size"):
+                raise InputError("bound() takes no size=; what so many bytes take at least is bs.time_bound's answer")
             raise unknown(f"keyword of {called.__name__}()", name, signature(called).parameters)
         try:
             signature(called).bind(*given, **named)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InfeasibleError, InputError, one_of, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.registry import FORMATS as FORMATS, TUNER as TUNER, Format
@@ -194,9 +194,8 @@ def export(
         from blinksim.formats.shipped.known_gpus import numbered
         from blinksim.nccl.files import topo_file
 
-        known = get_args(MachineFormatName)
-        if name.lower().replace("_", "-") not in known:
-            raise unknown("format of machines", name, known, hint="(schedules: blinksim export)")
+        known, hint = get_args(MachineFormatName), "(schedules: blinksim export)"
+        one_of("format of machines", name.lower().replace("_", "-"), known, hint=hint)
         found = topo_file.write(numbered(thing), bus_ids)
         return Exported(
             files={"": found.text},

@@ -67,7 +67,7 @@ def load(
         (.xml), what ``nvidia-smi topo -m`` printed (.txt), a shape such as ``torus:4x4@50GB/s``, or ``-`` for
         standard input.
     nodes : int
-        Number of nodes, joined by the machine's fabric.
+        Number of nodes, joined by the machine's fabric; they may stand before a name, as in ``2xp5``.
     rates : str or path
         The name of a table of rates that the machine has, such as ``nominal``, or a rates file.
     edits : str or sequence of str
@@ -99,7 +99,8 @@ def load(
     """
     if not isinstance(name_or_path, (str, os.PathLike)):
         raise InputError(f"{name_or_path!r:.60} is not a machine; give a name, a path or a Topology")
-    name = os.fspath(name_or_path).strip()
+    asked = Question(os.fspath(name_or_path).strip(), nodes)
+    name, nodes = str(asked.machine), asked.nodes
     changes = (edits,) if isinstance(edits, str) else tuple(edits)
     table = os.fspath(rates).strip()
     if like is not None:
@@ -416,7 +417,7 @@ class Question:
     machine : str, path or Topology
         Whatever `blinksim.load` takes, or one node as a topology.
     nodes : int
-        Number of nodes, joined by the machine's fabric.
+        Number of nodes, joined by the machine's fabric; they may stand before a name, as in ``2xp5``.
     ranks_per_node : int, optional
         Ranks on every node, placed card by card in file order. Default: all its GPUs.
     members : str, optional
@@ -461,6 +462,14 @@ class Question:
     rates: RatesName | str | None = None
     edits: tuple[str, ...] = ()
     collective: Collective | None = None
+
+    def __post_init__(self) -> None:
+        name = self.machine if isinstance(self.machine, str) else ""
+        if (several := re.fullmatch("([1-9][0-9]{0,8})x([^,]+)", name)) and not os.path.exists(name):
+            if self.nodes != 1:
+                raise InputError(f"{name} says how many nodes there are; leave nodes={self.nodes} out")
+            object.__setattr__(self, "machine", several[2])
+            object.__setattr__(self, "nodes", int(several[1]))
 
     @classmethod
     def of(

@@ -89,7 +89,7 @@ def read_schedule(
     if machine is None:
         return schedule_json.read(path).schedule
     question = machine if isinstance(machine, Question) else Question(machine)
-    if question.machine and schedule_json.is_of_runtime(path):
+    if question.machine and schedule_json.with_format(path)[1]:
         return schedule_json.read(path, question.part(), root).schedule
     moved = moved_to(schedule_json.read(path).schedule, question)
     if isinstance(moved, tuple):

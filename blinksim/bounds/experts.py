@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.collective import DISPATCH, Collective
-from blinksim.errors import FileError, InputError, blamed_on
+from blinksim.errors import FileError, InputError, blamed_on, one_of
 from blinksim.graphs.arrays import Floats, Ints
 from blinksim.schedule.loads import resources, uses_of_messages
 from blinksim.textio.npy_files import array_in, content_of
@@ -235,13 +235,21 @@ def _within_nodes(random: np.random.Generator, weight: Floats, tokens: int, k: i
     return np.asarray(np.take_along_axis(best, node, axis=1) * weight.shape[1] + expert)
 
 
+# Bytes of an element by the names that its type has.
+ELEMENT_BYTES = {"fp8": 1} | dict.fromkeys(("bf16", "bfloat16", "fp16", "float16", "half"), 2)
+ELEMENT_BYTES |= dict.fromkeys(("fp32", "float32", "float"), 4)
+
+
 def token_bytes(hidden: int, dtype: str) -> int:
     """Bytes of a token of `hidden` elements; fp8 has a scale in 32 bits for every 128, as DeepEP sends it.
+
+    Raises `InputError` for a type that is not in `ELEMENT_BYTES`.
 
     >>> token_bytes(7168, "fp8"), token_bytes(7168, "bf16")
     (7392, 14336)
     """
-    return hidden + 4 * -(-hidden // 128) if dtype == "fp8" else 2 * hidden
+    each = ELEMENT_BYTES[one_of("element type", dtype.lower(), ELEMENT_BYTES)]
+    return each * hidden + (4 * -(-hidden // 128) if each == 1 else 0)
 
 
 def read_routing(

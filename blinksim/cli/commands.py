@@ -230,7 +230,7 @@ class ExpertOptions(Options):
     placement: str | None = option(metavar="FILE", rare=True)
     tokens: int | None = option(kind=Whole(1), rare=True)
     hidden: int | None = option(kind=Whole(1), rare=True)
-    dtype: Literal["fp8", "bf16", "fp16"] | None = choice("fp8 bf16 fp16", rare=True)
+    dtype: str | None = choice("fp8 bf16 bfloat16 fp16 float16 half fp32 float32 float", rare=True)
     token_size: str | None = option(metavar="SIZE", rare=True)
     experts: int | None = option(kind=Whole(1), rare=True)
     experts_per_rank: int | None = option(kind=Whole(1), rare=True)

@@ -439,18 +439,13 @@ def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
 def question_of(machine: str, where: MachineOptions, before: bool = False) -> Question:
     """The question that a command line asks; `before` also asks for the machine before its edits.
 
-    Nodes may stand before the machine, as in 2xp5. What was assumed of a machine that is read from another tool's
-    file is noted on stderr.
+    What was assumed of a machine that is read from another tool's file is noted on stderr.
     """
     from blinksim.machines import Question, remarks
 
     given = {name: value for name, value in vars(where).items() if name != "without_in_network"}
     if where.without_in_network:
         given["edits"] = (*where.edits, "without in-network")
-    if (several := re.match("([1-9][0-9]{0,8})x", machine)) and not os.path.exists(machine):
-        if where.nodes > 1:
-            raise InputError(f"{machine} says how many nodes there are; leave --nodes out")
-        machine, given["nodes"] = machine.removeprefix(several[0]), int(several[1])
     question = Question(machine, **given)
     if os.path.isfile(machine) and not machine.lower().endswith((".yaml", ".yml")):
         for remark in remarks(question.node()):

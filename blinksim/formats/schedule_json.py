@@ -508,7 +508,7 @@ def is_xml(file: str) -> bool:
     return os.path.isfile(file) and read_bytes(file, MOST_BYTES, "schedule")[:1] == b"<"
 
 
-def _given(path: str | os.PathLike[str]) -> tuple[GivenFile, Format | None]:
+def with_format(path: str | os.PathLike[str]) -> tuple[GivenFile, Format | None]:
     """A file, and the format of a runtime that it has; those name no devices and links."""
     file = os.fspath(located(path))
     if is_xml(file):
@@ -524,11 +524,6 @@ def _given(path: str | os.PathLike[str]) -> tuple[GivenFile, Format | None]:
     return given, None if own else taken(given)
 
 
-def is_of_runtime(path: str | os.PathLike[str]) -> bool:
-    """True for a file of a runtime, which names no devices and links."""
-    return _given(path)[1] is not None
-
-
 def read(path: str | os.PathLike[str], part: Topology | None = None, root: int = 0) -> Candidate:
     """The schedule of a file or a name; on `part`, if it is given.
 
@@ -538,7 +533,7 @@ def read(path: str | os.PathLike[str], part: Topology | None = None, root: int =
     Raises `FileError` for a file that is none of these or wrong, `InputError` if a machine is needed, and
     `InfeasibleError` if the schedule does not run on the machine.
     """
-    given, form = _given(path)
+    given, form = with_format(path)
     if form is not None and form.read is not None:
         if part is None:
             raise InputError(f"{given.path} names ranks, but no devices and links; name its machine with machine=")

@@ -45,11 +45,15 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Figures of one table or section. source: where they are published, and how ours come about."""
+    """Figures of one table or section. source: where they are published, and how ours come about.
+
+    measured: they were measured, and the document does not say that its equations give them.
+    """
 
     name: str
     source: str
     rows: tuple[Figure, ...]
+    measured: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,8 +94,9 @@ class Reproduction(Result):
         return keyed(self, "document title sources rows slips", sources=sources, rows=self.rows())
 
     def sentence(self) -> str:
-        """The answer in one line."""
-        rows = [(f"{part.name}, {row.what}", row.difference_pct) for part in self.tables for row in part.rows]
+        """The answer in one line, about what the document computes."""
+        told = [part for part in self.tables if not part.measured]
+        rows = [(f"{part.name}, {row.what}", row.difference_pct) for part in told for row in part.rows]
         gaps = [(abs(difference), what) for what, difference in rows if difference is not None]
         near, (far, what) = sum(difference <= 1 for difference, _ in gaps), max(gaps)
         return f"{self.title}: {near} of {len(gaps)} figures within 1 %; farthest off by {far:.3g} %: {what}"

@@ -69,7 +69,7 @@ def project_experts(machine: MachineLike, wanted: CollectiveLike = DISPATCH, **s
         ``dispatch`` or ``combine``.
     settings
         ``routing``: the experts of every token, or a file that `read_routing` reads; by default drawn.
-        ``hidden`` and ``dtype``: elements of a token, 7,168, and ``fp8``, ``bf16`` or ``fp16``; by default
+        ``hidden`` and ``dtype``: elements of a token, 7,168, and ``fp8``, ``bf16``, ``fp16`` or ``fp32``; by default
         fp8 for a dispatch, with a scale in 32 bits for every 128 elements, and bf16 for a combine.
         ``placement``: of the experts in a file. Of what is drawn, ``tokens``, ``experts``, ``top_k``,
         ``skew``, ``hot``, ``node_limit`` and ``seed``, as `draw_routing` takes them.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
-from blinksim.errors import InputError, one_of, unknown
+from blinksim.errors import InputError, one_of
 
 ServiceName = Literal["fifo", "static", "ordered"]
 OfferName = Literal["turns", "burst"]
@@ -27,9 +27,7 @@ PROTOCOLS: Mapping[str, Fraction] = {"simple": Fraction(1), "ll": Fraction(4, 8)
 
 def efficiency(name: str) -> Fraction:
     """The share of data of the protocol called `name`, in any case; raises `InputError` for another name."""
-    if name.lower() not in PROTOCOLS:
-        raise unknown("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name.lower()]
+    return PROTOCOLS[one_of("protocol", name.lower(), PROTOCOLS)]
 
 
 @dataclass(frozen=True, slots=True)

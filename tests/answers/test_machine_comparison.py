@@ -216,7 +216,7 @@ def test_each_machine_may_have_its_own_nodes(capsys: pytest.CaptureFixture[str])
     assert run(["project", "2xp5", "allreduce", "1GiB", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["time_s"] == pytest.approx(rows["2xp5"]["time_s"])
     assert run(["project", "2xp5", "allreduce", "1GiB", "--nodes", "3"]) == 2
-    assert "2xp5 says how many nodes there are; leave --nodes out" in capsys.readouterr().err
+    assert "2xp5 says how many nodes there are; leave --nodes 3 out" in capsys.readouterr().err
     assert run(["compare", "0xp5,p5en", "allreduce"]) == 2
     assert run(["compare", "8xp5,8xp5en", "allreduce", "--nodes", "4"]) == 2
     assert "--nodes is for machines without a number before their name" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import pytest
 
 import blinksim as bs
 from blinksim.answers.project import answer as three_figures
+from blinksim.bounds.experts import token_bytes
 from blinksim.collective import Collective
 
 
@@ -35,3 +36,36 @@ def test_nccls_own_model_has_a_bound_on_any_number_of_ranks() -> None:
     assert found.bound is not None
     assert found.least is not None
     assert found.least.time_s < found.time_s
+
+
+def test_nodes_may_stand_before_a_name_in_python_as_on_the_command_line() -> None:
+    """One answer, however the nodes are said; who says them twice is told."""
+    said = bs.project("2xp5", "allreduce", "1GiB")
+    assert said == bs.project(bs.load("p5", nodes=2), "allreduce", "1GiB")
+    assert bs.Question("2xp5") == bs.Question("p5", nodes=2)
+    with pytest.raises(bs.InputError, match="2xp5 says how many nodes there are; leave nodes=3 out"):
+        bs.load("2xp5", nodes=3)
+    compared = bs.compare_machines(["2xp5", "2xhgx-b200"], "allreduce", ["1GiB"])
+    assert sorted({row["machine"] for row in compared.rows()}) == ["hgx-b200", "p5"]
+
+
+def test_a_bound_in_bytes_says_which_function_has_a_size() -> None:
+    with pytest.raises(bs.InputError, match=r"takes no size=; .* bs\.time_bound"):
+        bs.bound("dgx1-v100", "allreduce", size="1MiB")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("fp8", 7392), ("bf16", 14336), ("half", 14336), ("Float16", 14336), ("fp32", 28672)]
+)
+def test_types_of_tokens_have_their_bytes(dtype: str, size: int) -> None:
+    """By the names that people type; a type that is not known is refused, where it counted as 2 bytes."""
+    assert token_bytes(7168, dtype) == size
+    with pytest.raises(bs.InputError, match="unknown element type 'int4'"):
+        token_bytes(7168, "int4")
+
+
+def test_what_is_measured_is_no_difference_of_a_reproduction() -> None:
+    """The chain of equation 1 is 773 % off the measured time, and that is the document's."""
+    found = bs.reproduce("aurora")
+    assert max(abs(row["difference_pct"]) for row in found.rows() if row["difference_pct"]) > 700
+    assert "farthest off by 16.2 %: Intra-node" in found.sentence()

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from blinksim.errors import InputError, unknown
+from blinksim.errors import InputError, one_of
 
 Array = npt.NDArray[Any]
 DtypeName = Literal["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
@@ -62,9 +62,7 @@ REDUCTIONS = dict(zip(get_args(ReductionName), _UFUNCS, strict=True))
 def element_type(name: str) -> ElementType:
     """The type called `name` (also half, bf16, float …); raises `InputError` with the nearest names."""
     key = _SHORT.get(name.lower(), name.lower())
-    if key not in ELEMENT_TYPES:
-        raise unknown("element type", name, ELEMENT_TYPES)
-    return ELEMENT_TYPES[key]
+    return ELEMENT_TYPES[one_of("element type", key, ELEMENT_TYPES)]
 
 
 def widen(values: Array, kind: ElementType) -> Array:
