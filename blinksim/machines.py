@@ -75,7 +75,8 @@ def load(
         every node, one that names a device of the cluster (``n0.gpu0``) only that.
     like : str or path, optional
         The machine that an NCCL topology file is of, for files that leave out GPUs, NVLinks or network ports:
-        these are taken from it. Of text of nvidia-smi only the GPUs and their NVLinks are kept.
+        these are taken from it. Of text of nvidia-smi only the GPUs and their NVLinks are kept. GPUs of another
+        model are refused.
 
     Returns
     -------
@@ -104,14 +105,17 @@ def load(
     changes = (edits,) if isinstance(edits, str) else tuple(edits)
     table = os.fspath(rates).strip()
     if like is not None:
-        if Path(name).suffix.lower() in _XML:
-            found = _described(name, _XML, table, like=load(like))
-        elif Path(name).suffix.lower() in _TEXT or _is_smi(name):
-            found = known_gpus.completed(_described(name, _TEXT, NOMINAL), load(like, rates=table))
-        else:
+        xml = Path(name).suffix.lower() in _XML
+        if not (xml or Path(name).suffix.lower() in _TEXT or _is_smi(name)):
             neither = f"{name} is neither a topology file (.xml) nor text of nvidia-smi"
             raise InputError(f"{neither}; like={os.fspath(like)} completes what these leave out")
-        return assemble(found, nodes, changes)
+        twin = load(like, rates=NOMINAL if xml else table)
+        found = _described(name, _XML, table, like=twin) if xml else _described(name, _TEXT, NOMINAL)
+        own, others = ({known_gpus.model(one.device(gpu)) for gpu in one.members} for one in (found, twin))
+        if "" not in own | others and own != others:
+            said = f"{found.name} has {' and '.join(sorted(own))}, and {twin.name} has {' and '.join(sorted(others))}"
+            raise InputError(f"{said}; name the machine that it is")
+        return assemble(found if xml else known_gpus.completed(found, twin), nodes, changes)
     name = _as_catalogued(name)
     node = _node(name, table)
     return _assembled(id(node), node, whole(nodes, "nodes"), changes, (name, table))

@@ -26,7 +26,7 @@ from blinksim.units import format_rate, format_size, format_time
 _SLOWER = "uneven-class", "pcie-port"
 _ASKED, SIZE = Collective("allreduce"), 256 * 2**20
 _NVLINKS = "nvidia-smi nvlink -s, -e (errors); dmesg | grep -i xid; systemctl status nvidia-fabricmanager"
-_CARDS = "lspci | grep -i nvidia; dmesg | grep -i xid; lspci -vv (LnkSta); ibstat and rdma link for NICs"
+_CARDS = "lspci | grep -i nvidia; dmesg | grep -i xid; lspci -vv (LnkSta); rdma link for NICs, of EFA too"
 
 
 @dataclass(frozen=True, repr=False)

@@ -340,11 +340,9 @@ def _given(options: Synth, algorithm: str | None, names: Sequence[str]) -> tuple
     """The options for an algorithm that were given, of some names, and those that it takes; refuses others."""
     known = {"time_limit"} if algorithm is None else registered(algorithm).options()
     extra: Given = {key: getattr(options, key) for key in names if getattr(options, key) is not None}
-    for key in extra:
-        if key not in known and algorithm is None:
-            raise InputError(f"{option_name(options, key)} is for a certain algorithm; name it with --algorithm")
-        if key not in known:
-            raise InputError(f"{algorithm} takes no {option_name(options, key)}")
+    if others := [option_name(options, key) for key in extra if key not in known]:
+        named = f"{algorithm} takes no {others[0]}"
+        raise InputError(named if algorithm else f"{others[0]} is for a certain algorithm; name it with --algorithm")
     return extra, known
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim.budget import SlowerError
 from blinksim.collective import CALLED
-from blinksim.errors import InfeasibleError, InputError, unknown
+from blinksim.errors import InfeasibleError, InputError, one_of
 from blinksim.results import Term, keyed, total
 from blinksim.schedule.model import Schedule, refuse
 from blinksim.textio.text_files import read_words
@@ -86,10 +86,9 @@ class Executed(ScheduleModel):
         from blinksim.gpu.programs.program import PROTOCOLS
 
         super().__init__()
-        if protocol not in (None, *PROTOCOLS):
-            raise unknown("protocol", str(protocol), PROTOCOLS)
-        if calls not in (None, *CALLS):
-            raise unknown("kind of calls", str(calls), CALLS)
+        for what, name, known in (("protocol", protocol, PROTOCOLS), ("kind of calls", calls, CALLS)):
+            if name is not None:
+                one_of(what, str(name), known)
         self.protocol, self.calls = protocol, calls
         self.part: Topology | None = None
 

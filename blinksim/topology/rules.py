@@ -332,7 +332,7 @@ def _plausible_latency(topology: Topology) -> Iterator[Breach]:
                 yield Breach(f"{link.kind} links with {name} {format_time(time)}", ("link_classes", link.kind, name))
 
 
-@rule("uneven-class", "warning", "see what has come down (lspci -vv, ibstat), or give it a class of its own")
+@rule("uneven-class", "warning", "see what has come down (lspci -vv, rdma link), or give it a class of its own")
 def _uneven_class(topology: Topology) -> Iterator[str]:
     """Most links of a class between parts of two sorts are not faster than others; GPUDirect is on."""
     kind, beside = {device.name: device.kind for device in topology.devices}, beside_gpus(topology)

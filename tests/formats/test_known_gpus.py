@@ -316,5 +316,20 @@ def test_text_of_nvidia_smi_is_completed_from_the_machine_that_it_is_of(tmp_path
     written.write_text(machine_yaml.write(found))
     assert wires(load(written)) == wires(expected)
     assert [one.rule for one in check(str(written))] == ["as-in-catalogue"]
-    with pytest.raises(InputError, match="box has other NVLinks than dgx1-p100; name the machine that it is"):
+    with pytest.raises(
+        InputError, match="box has Tesla V100, and dgx1-p100 has Tesla P100; name the machine that it is"
+    ):
         load(str(file), like="dgx1-p100")
+    with pytest.raises(InputError, match="box has other NVLinks than dgx2; name the machine that it is"):
+        load(str(file), like="dgx2")
+
+
+@pytest.mark.parametrize("like", ["hgx-h200", "hgx-b200", "dgx-a100", "hgx-h20"])
+def test_gpus_of_another_model_are_no_like(like: str, tmp_path: Path) -> None:
+    """An H100 box completed as one of B200 had times of B200; a topology file says its model by its PCI number."""
+    recorded = tmp_path / "box.xml"
+    recorded.write_text(Path("tests/data/nccl_topo/hgx-h100-8nic.xml").read_text())
+    with pytest.raises(InputError, match=f"box has H100, and {like} has .*; name the machine that it is"):
+        load(str(recorded), like=like)
+    # A board that clouds sell under other names is the same.
+    assert load(str(recorded), like="p5").ranks == 8
