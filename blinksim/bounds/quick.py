@@ -389,10 +389,7 @@ def least_even_tree(topology: Topology, flags: bytes) -> tuple[int | None, tuple
     ends = distinct(point[topology.member_places])
     far, nearest = np.full(len(points), -1), np.arange(len(points))
     far[ends] = hops = 0
-    while True:
-        step = (far[a] == hops) & (far[b] < 0)
-        if not step.any():
-            break
+    while (step := (far[a] == hops) & (far[b] < 0)).any():
         nearest[b[step]] = nearest[a[step]]
         hops += 1
         far[b[step]] = hops

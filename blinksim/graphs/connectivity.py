@@ -83,10 +83,7 @@ def joined_labels(count: int, first: NDArray[np.int64], second: NDArray[np.int64
             return label
         first, second, a, b = first[apart], second[apart], a[apart], b[apart]
         np.minimum.at(label, np.maximum(a, b), np.minimum(a, b))
-        while True:
-            flat = label[label]
-            if np.array_equal(flat, label):
-                break
+        while not np.array_equal(flat := label[label], label):
             label = flat
 
 

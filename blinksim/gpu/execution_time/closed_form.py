@@ -127,7 +127,7 @@ class _Launches:
         self.begun: list[list[float]] = [[0.0] * len(ports)]
 
     def run(self, launches: int) -> timing.Ends:
-        """So many launches, or as many as until all GPUs take as long for one as for the one before.
+        """So many launches; walked until GPUs end as far apart as after an earlier one, as all repeats from there.
 
         Gives, for each, when each GPU has ended it, and what it looked until then.
         """
@@ -168,10 +168,15 @@ class _Launches:
             self.ends.append(ends)
             self.looks.append(looks)
             self.begun.append([end + self.rates.launch_s for end in ends])
-            if launch:
-                times = [b - a for a, b in zip(self.ends[-2], self.ends[-1], strict=True)]
-                if max(times) - min(times) <= _ALIKE * max(times):
-                    break
+            # GPUs that end as far apart as after an earlier launch go on as from there; all that go on as after the
+            # last one, `timed` adds.
+            for since in range(1, launch + 1):
+                times = [b - a for a, b in zip(self.ends[launch - since], ends, strict=True)]
+                if max(times) - min(times) <= _ALIKE * max(times) / since:
+                    for _ in range(launch + 1, launches if since > 1 else 0):
+                        self.ends.append([a + b for a, b in zip(self.ends[-since], times, strict=True)])
+                        self.looks.append(self.looks[-since])
+                    return self.ends, self.looks
         return self.ends, self.looks
 
     def _spend(self, queue: _Queue, work_s: float) -> None:
@@ -445,11 +450,13 @@ class ScheduleTimes:
             program_of = partial(of_calls.call_program, call, schedule, protocol == "ll128", blocks)
             launches = [*of_calls.launched(call, schedule.topology.ranks, of_calls.Segment(), program_of)]
             launch_s = looking_s = ports_s = steps_s = 0.0
-            for program, _, _, rounds in launches:
-                idle, begin_s = 1 + (rounds - 1) * self.rates.job.again, self.rates.launch_s
-                # What the launches before it leave of the time is shared by its rounds.
-                left_s = most_s - launch_s - looking_s - ports_s - steps_s - begin_s
-                one = timing.run_time(program, self.rates, most_s=begin_s + left_s / idle)
+            begin_s, busy = self.rates.launch_s, [timing.busiest_port(one[0], self.rates)[2] for one in launches]
+            # What the ports leave of the time is shared by all rounds.
+            spare_s = most_s - sum(begin_s + busy_s * one[3] for busy_s, one in zip(busy, launches, strict=True))
+            for busy_s, (program, _, _, rounds) in zip(busy, launches, strict=True):
+                idle = 1 + (rounds - 1) * self.rates.job.again
+                most = begin_s + busy_s + (spare_s - looking_s - steps_s) / idle
+                one = timing.run_time(program, self.rates, most_s=most)
                 launch_s, ports_s = launch_s + one.launch_s, ports_s + one.ports_s * rounds
                 looking_s, steps_s = looking_s + one.looking_s * idle, steps_s + one.steps_s * idle
             if self.calls == "host":
