@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -212,8 +212,9 @@ def least_time_of(
     return LeastTime(best.time / SECOND, best.words(part), "" if assumes == NOTHING else assumes, best.kind)
 
 
+@lru_cache(maxsize=64)
 def ceiling_of(
-    part: Topology, collective: Collective, grants: Sequence[str] = (), granted: Sequence[str] | None = None
+    part: Topology, collective: Collective, grants: tuple[str, ...] = (), granted: tuple[str, ...] | None = None
 ) -> Ceiling:
     """The upper bound for all algorithms on a selected topology.
 
@@ -223,8 +224,8 @@ def ceiling_of(
     """
     if part.ranks < 2:
         raise InputError(f"members={','.join(part.members)}: a collective needs two GPUs or more, or nodes=2")
-    said = tuple(granted if granted is not None else [granted_to_switches(grants)] if grants else ())
-    known = best_known(part, collective, tuple(grants))
+    said = granted if granted is not None else (granted_to_switches(grants),) if grants else ()
+    known = best_known(part, collective, grants)
     certificate = known.certificate
     assumes = of_blocks(granting(assumed_by(certificate, collective), *said), collective)
     every = () if grants or collective.personalized else part.in_network

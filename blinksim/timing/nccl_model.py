@@ -200,9 +200,9 @@ def bounds_of(
     machine = at_nominal(whole)
     machine = machine if whole.nodes > 1 or nodes is None else assemble(machine, nodes)
     part = machine.select(links=ALL if far else None)
-    granted = [EVERY_LINK] if set(part.link_classes) > set(machine.default_links()) else []
+    granted = (EVERY_LINK,) if set(part.link_classes) > set(machine.default_links()) else ()
     if reduces:
-        granted, part = [*granted, REDUCING_SWITCHES], with_reduction(part)
+        granted, part = (*granted, REDUCING_SWITCHES), with_reduction(part)
     able = frozenset[str]().union(*(device.in_network for device in part.devices if device.node >= 0))
     # What NVLS uses of what the switches can do.
     grants = tuple(grant for grant in BRANCHING if reduces and grant in able)
