@@ -89,8 +89,12 @@ lint: $(STAMP)  ## ruff, and mypy --strict
 # Each process is on a core of its own: threads of a numerical library would only wait for each other.
 test quick test-all test-every: export OPENBLAS_NUM_THREADS := 1
 
+# Processes that compile the tests at once would each compile all of them. What fails here the run itself reports.
+tests/__pycache__:
+	@ls tests/test_*.py tests/*/test_*.py | xargs -n 160 -P $(JOBS) $(BIN)/python -m pytest --collect-only -q >/dev/null || true
+
 .PHONY: test
-test: lint  ## lint and all quick tests (a few minutes on two cores)
+test: lint tests/__pycache__  ## lint and all quick tests (a few minutes on two cores)
 	@echo 'pytest (quick tests, $(JOBS) processes)'
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout $(HUNG) -m 'not slow and not gpu' --durations=5
 
@@ -106,7 +110,7 @@ torch: $(STAMP)
 
 .PHONY: test-all
 test-all: SLOW := not gpu and not alike
-test-all: torch lint  ## lint and the slow tests too, the notebooks and the site (TESTS='tests/cli …' runs some)
+test-all: torch lint tests/__pycache__  ## lint and the slow tests too, the notebooks and the site (TESTS='tests/cli …' runs some)
 	@echo 'pytest (all tests, $(JOBS) processes)'
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --timeout $(HUNG) -m '$(SLOW)' --hypothesis-profile thorough --durations=15 $(TESTS)
 
