@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -77,7 +77,6 @@ class Algorithm:
     in_network: it needs switches that multicast or reduce, runs only when named, and chooses routes. traffic:
     it has alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined:
     its module tells the `rounds` of a schedule, alone or besides, for `blinksim.schedule.loads`.
-    choices: options of the schedules of which the quickest at a size stands for the name, the default first.
     symmetric: it has the `symmetric` form. fill: what fills the plan of an algorithm from outside. form: of
     schedules that a `fill` makes. home: the file that registered it.
     """
@@ -94,7 +93,6 @@ class Algorithm:
     traffic: bool = False
     tokens: bool = False
     outlined: bool = False
-    choices: tuple[dict[str, Any], ...] = field(default=({},), compare=False)
     symmetric: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
@@ -149,16 +147,12 @@ class Algorithm:
         if options:
             return self._parallel(topology, collective, **options)
 
-        def one(**choice: Any) -> Candidate:
-            if not self.outlines(topology, collective):
-                return self._parallel(topology, collective, **choice)
-            rounds = import_module(f"blinksim.algorithms.{self.name}").rounds(topology, collective, **choice)
-            outline = Outline(topology, collective, self.name, rounds)
-            return Candidate(outline, build=lambda: self._parallel(topology, collective, **choice))
-
         def build() -> Candidate:
-            first, *others = (one(**choice) for choice in self.choices)
-            return replace(first, others=tuple(others))
+            if not self.outlines(topology, collective):
+                return self._parallel(topology, collective)
+            rounds = import_module(f"blinksim.algorithms.{self.name}").rounds(topology, collective)
+            outline = Outline(topology, collective, self.name, rounds)
+            return Candidate(outline, build=lambda: self._parallel(topology, collective))
 
         # Where a topology was loaded from does not make it another one, but is part of the answer.
         return cached((self, topology, topology.loaded_from, collective), build)

@@ -22,19 +22,19 @@ ENTRY = Algorithm(
     ("broadcast", "reduce"),
     "shards to the ranks of a node, along trees of nodes, and gathered in every node",
     sends=per_pair,
-    choices=({}, {"width": 4}),
     source="Barnett et al., 1994; Thakur et al., IJHPCA 2005",
 )
 
 
-def rounds(topology: Topology, collective: Collective, *, width: int = 2) -> tuple[Round, ...]:
-    """What the steps have in common. Raises `InfeasibleError` for nodes with different numbers of ranks.
+# Nodes that a level of a tree makes of one. A broadcast of 256 KiB, 1 MiB and 4 MiB on 8 HGX H100 takes 31.2, 40.1 and
+# 63.8 us with 2, 27.6, 37.2 and 71.1 with 4, 27.0, 40.8 and 97.8 with 8. Along pipelined trees pieces of the first and
+# the last steps wait for each other: 16 MiB take 138 us where sums say 112.
+_MOST_NODES = 4
 
-    width: how many nodes a level of the tree makes of one at most. A broadcast of 16 KiB, 256 KiB, 1 MiB and 4 MiB on 8
-    HGX H100 takes 28.4, 31.2, 40.1 and 63.8 us with 2, 24.6, 27.6, 37.2 and 71.1 with 4. Along the trees for large
-    sizes of `hierarchical.rooted`, pieces of the first and the last steps would wait for each other.
-    """
-    one, tree = np.arange(topology.ranks), hops_by_levels(radices(topology.nodes, most=width))
+
+def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
+    """What the steps have in common. Raises `InfeasibleError` for nodes with different numbers of ranks."""
+    one, tree = np.arange(topology.ranks), hops_by_levels(radices(topology.nodes, most=_MOST_NODES))
     places = hierarchical.places_of(topology, "scatter_allgather") if topology.nodes > 1 else one
     return hierarchical.rooted(places.reshape(1, -1, topology.nodes), collective, _by_shards, tree=tree)
 

@@ -42,13 +42,12 @@ class Candidate:
 
     timed: with all sends, by symmetry, or the loads of its steps. parallel: the routes that the sends of a
     `Schedule` are divided among, None if every send takes the one route that it has. build: what writes the
-    sends that loads leave out. others: schedules that its algorithm has for other sizes.
+    sends that loads leave out.
     """
 
     timed: Schedule | SymmetricSchedule | Outline | StepLoads
     parallel: Spread | None = None
     build: Callable[[], Candidate] | None = None
-    others: tuple[Candidate, ...] = ()
 
     @classmethod
     def of(cls, schedule: Schedule) -> Candidate:
@@ -86,10 +85,9 @@ class Candidate:
         return self._written.parallel
 
     @property
-    def besides(self) -> list[Candidate]:
-        """The others, and all with every message on one route, if any is divided: each part of it costs a start."""
-        every = (self, *self.others)
-        return [*self.others, *(Candidate(one.timed) for one in every if one.parallel)]
+    def undivided(self) -> list[Candidate]:
+        """The same with every message on one route, if any is divided: each part of it costs a start."""
+        return [Candidate(self.timed)] if self.parallel else []
 
     @property
     def steps(self) -> int:

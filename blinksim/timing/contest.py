@@ -303,7 +303,7 @@ def enter_named(contest: Contest, names: CandidatesLike, sizes: Collection[int],
             label = f"{label} {sum(other.startswith(label) for other in contest.candidates) + 1}"
         say(f"building {label}")
         contest.candidates[label] = build()
-        contest.besides[label] = contest.candidates[label].besides
+        contest.besides[label] = contest.candidates[label].undivided
         contest.model.check_schedule(contest.candidates[label])
 
 
@@ -341,7 +341,7 @@ def forms(entry: Algorithm, part: Topology, collective: Collective, sizes: Colle
     """The schedule; of packed all forms at the best rate, or nearly, of which any may be quickest."""
     packed = entry.name == "packed"
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
-    return quickest_trees(best, sizes) if packed and sizes else [best, *best.besides]
+    return quickest_trees(best, sizes) if packed and sizes else [best, *best.undivided]
 
 
 def quickest_trees(best: Candidate, sizes: Collection[int]) -> list[Candidate]:
