@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from math import inf
+from operator import add, sub
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -109,6 +110,7 @@ class _Launches:
     def __init__(self, shape: Shape, sizes: list[Sized], rates: ExecutionRates) -> None:
         self.shape, self.sizes, self.rates, self.packets = shape, sizes, rates, shape.packets
         protocol = rates.packets if self.packets else rates.flags
+        self.fence_s = 0.0 if self.packets else rates.flags.fence_s
         fan, ports = rates.ports.fan, range(len(shape.receivers))
         self.out_s = [(1 + fan * max(0, len(others) - 1)) / rates.ports.out for others in shape.receivers]
         # Halves of the slices that get uneven shares of a port drift apart: a block waits for its own half
@@ -160,9 +162,7 @@ class _Launches:
                 queue.look += tail * self.rates.visit_s
                 self._spend(queue, tail * self.rates.visit_s)
                 queue.go_on()
-                end = max(queue.time, queue.last)
-                if not self.packets:
-                    end = max(end, queue.fence[1]) + self.rates.flags.fence_s
+                end = max(queue.time, queue.last, queue.fence[1]) + self.fence_s
                 if end >= ends[device]:
                     ends[device], looks[device] = end, queue.look
             self.ends.append(ends)
@@ -171,10 +171,10 @@ class _Launches:
             # GPUs that end as far apart as after an earlier launch go on as from there; all that go on as after the
             # last one, `timed` adds.
             for since in range(1, launch + 1):
-                times = [b - a for a, b in zip(self.ends[launch - since], ends, strict=True)]
+                times = [*map(sub, ends, self.ends[launch - since])]
                 if max(times) - min(times) <= _ALIKE * max(times) / since:
-                    for _ in range(launch + 1, launches if since > 1 else 0):
-                        self.ends.append([a + b for a, b in zip(self.ends[-since], times, strict=True)])
+                    for _ in range(launch + 1, launches * (since > 1)):
+                        self.ends.append([*map(add, self.ends[-since], times)])
                         self.looks.append(self.looks[-since])
                     return self.ends, self.looks
         return self.ends, self.looks
