@@ -597,8 +597,7 @@ def find_commuting_group(topology: Topology, more: Sequence[Sequence[int] | Ints
         if best.regular:
             break  # they take any member to any other by one element each: nothing else commutes with all
         one, before = candidates[number], best.generators
-        own = known.image(one)
-        if own is None:
+        if (own := known.image(one)) is None:
             continue
         perm = _everywhere(one, before) if moved[number] < len(members) else one
         if perm is None or np.array_equal(perm[members], members):

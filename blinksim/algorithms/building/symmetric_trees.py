@@ -12,7 +12,7 @@ not assumed but follows from the loads of all images together.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -23,7 +23,7 @@ import numpy as np
 from blinksim.algorithms.building.plan import Plan, accepted_gap
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import EVERY, Collective
-from blinksim.graphs.arrays import Ints, distinct, occurrences
+from blinksim.graphs.arrays import Ints, distinct, occurrences, per_topology
 from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import depths, trees_over_ports
 from blinksim.packing.forest import pairs_of_links, regular_group, trees_of_first
@@ -432,6 +432,12 @@ def symmetric_trees(topology: Topology, collective: Collective, aim: Fraction) -
     return symmetric_host_trees(topology, collective, aim) or symmetric_device_trees(topology, collective, aim)
 
 
+# Trees for a leaf and others of one cluster share its group.
+_rotations: Callable[[Topology], CommutingGroup | None] = per_topology(
+    lambda of: find_commuting_group(of, host_rotations(hosts, len(of.devices))) if (hosts := read_hosts(of)) else None
+)
+
+
 def symmetric_host_trees(
     topology: Topology, collective: Collective, aim: Fraction, by_leaf: bool = False
 ) -> SymmetricSchedule | None:
@@ -442,7 +448,7 @@ def symmetric_host_trees(
     if collective.name not in COLLECTIVES or topology.nodes < 2:
         return None
     hosts = read_hosts(topology)
-    rotations = None if hosts is None else find_commuting_group(topology, host_rotations(hosts, len(topology.devices)))
+    rotations = _rotations(topology)
     if hosts is None or rotations is None:
         return None
     best: SymmetricSchedule | None = None
@@ -452,9 +458,7 @@ def symmetric_host_trees(
     place = np.full(len(rotations.first), -1)
     there = hosts.device >= 0
     place[hosts.device[there]] = np.nonzero(there)[1]
-    for group in dict.fromkeys((rotations, rotations.keeping(place))):
-        if group is None:
-            continue
+    for group in filter(None, dict.fromkeys((rotations, rotations.keeping(place)))):
         plan, stands = Plan(topology, collective, "packed", "forest"), Stands(group)
         if add_host_trees(plan, shard, pairs_of_links(topology), hosts, stands, by_leaf):
             schedule = weighed(plan.finish(rounded=True), group, stands.counts)
