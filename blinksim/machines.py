@@ -473,8 +473,8 @@ class Question:
             if self.nodes != 1:
                 raise InputError(f"{name} says how many nodes there are; leave nodes={self.nodes} out")
             if re.fullmatch("(mi|gb|[abhlvp])[0-9]{2,3}[asx]?", several[2], re.IGNORECASE):
-                meant = f"one box is {several[2]}, {several[1]} boxes are {several[2]} with nodes {several[1]}"
-                raise InputError(f"{name}: {several[1]} GPUs or {several[1]} boxes of them? {meant}")
+                meant = f"{name}: {several[1]} GPUs or {several[1]} boxes? one box is {several[2]}; boxes go by nodes"
+                raise InputError(meant)
             object.__setattr__(self, "machine", several[2])
             object.__setattr__(self, "nodes", int(several[1]))
 

@@ -119,15 +119,11 @@ def along(chunks: Ints, *trees: tuple[Ints, Whole, int]) -> Rounds:
     return found
 
 
-def sent(chunks: Ints, src: Whole, dst: Whole, row: Ints, *, summed: bool = True) -> Callable[[int], Round]:
-    """These ranks to those (M), for COPY, or back: a row (M) of the chunks in a message each.
-
-    summed: False for what a reduce only gathers, as it is reduced already.
-    """
+def sent(chunks: Ints, src: Whole, dst: Whole, row: Ints) -> Callable[[int], Round]:
+    """These ranks to those (M), for COPY, or back: a row (M) of the chunks in a message each."""
     to = {COPY: Exchange(src[:, None], dst[:, None]), REDUCE: Exchange(dst[:, None], src[:, None])}
     # Of thousands of nodes all chunks take gigabytes, and only what is written out has them.
-    share, chunk = Fraction(1, chunks.size), lambda *_: chunks[row]
-    return lambda op: Round(to[op], share, op if summed else COPY, chunks=chunks.shape[1], chunk=chunk)
+    return lambda op: Round(to[op], Fraction(1, chunks.size), op, chunks=chunks.shape[1], chunk=lambda *_: chunks[row])
 
 
 def exchanges(

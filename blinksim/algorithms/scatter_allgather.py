@@ -7,6 +7,10 @@ reduce goes the other way: a reduce-scatter and a gather (Rabenseifner, ICCS 200
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
 from blinksim.algorithms import hierarchical
@@ -15,7 +19,8 @@ from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.graphs.arrays import Ints
 from blinksim.graphs.rooted_trees import hops_by_levels
-from blinksim.schedule.loads import Round, Whole
+from blinksim.schedule.loads import Exchange, Round, Whole
+from blinksim.schedule.model import COPY
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
@@ -43,10 +48,21 @@ def _by_shards(places: Whole, root: int, chunks: Ints) -> tuple[hierarchical.Rou
     """A scatter in the root's node along a binomial tree, and doubling exchanges in all nodes."""
     levels = radices(len(chunks), most=2)
     ranks, shards = np.roll(places[0, :, 0], -root), np.roll(chunks, -root, axis=0)
-    before, hops = hierarchical.Rounds(), hops_by_levels(levels)
+    before, hops, held = hierarchical.Rounds(), hops_by_levels(levels), [ranks[0] * chunks.size + shards.ravel()]
     for level in range(len(levels)):
         parent, child, *_ = hops[hops[:, 3] == level].T
         span = int(child[0] - parent[0])
         blocks, ends = shards.reshape(-1, span), (ranks[parent], ranks[child])
-        before.append(hierarchical.sent(blocks, *ends, child // span, summed=False))
-    return before, hierarchical.exchanges(places, (1, *levels[::-1]), parts=1)[::-1]
+        before.append(hierarchical.sent(blocks, *ends, child // span))
+        held.append((ends[1][:, None] * chunks.size + blocks[child // span]).ravel())
+    every = hierarchical.exchanges(places, (1, *levels[::-1]), parts=1)[::-1]
+    return before, [partial(_to_others, one, np.concatenate(held), chunks.size) for one in every]
+
+
+def _to_others(every: Callable[[int], Round], held: Ints, chunks: int, op: int) -> Round:
+    """Without what goes to ranks that have passed it on, or for REDUCE from them; held: rank * chunks + chunk."""
+    one = every(op)
+    ends = one.exchange.ends(0)
+    src, dst, chunk = np.broadcast_arrays(*ends, one.chunk(*ends, 0))
+    keep = ~np.isin((dst if op == COPY else src) * chunks + chunk, held)
+    return replace(one, exchange=Exchange(src[keep], dst[keep]), chunks=1, chunk=lambda *_: chunk[keep])

@@ -252,11 +252,6 @@ class Library(TimingModel):
         return library_rates.LibraryJob("", self.ranks, self.nodes, self.library, channels, switched and near)
 
     @cached_property
-    def _by_threads(self) -> Library | None:
-        """The model of the same calls by threads, where these of one node are captured in a graph."""
-        return self.at(self.question, set_up=THREADS)[0] if self.nodes == 1 and self.set_up == GRAPH else None
-
-    @cached_property
     def _name(self) -> str:
         """The machine of the catalogue that has these links; empty if there is none."""
         if self.healthy or self.question.links is not None:
@@ -364,7 +359,14 @@ class Library(TimingModel):
         ends = {end: max(taken.details[end] * (found.time_s / taken.time_s), least.time_s) for end in _ENDS}
         any_launch = self.set_up != "graph" and self.nodes > 1
         origin = taken.details["origin"] + "; however calls are launched" * any_launch
-        origin += self._told_otherwise(taken) if taken.details["basis"] not in _PUBLISHED else ""
+        others = self._of_this_job([one for one in self._published_of(self._name) if one.set.members], True)
+        told = *others, *self._of_this_job(self._published_of(self._name, aside=True))
+        rest = [one for one in told if one.collective == taken.collective.name and self.published(one)]
+        if rest and taken.details["basis"] not in _PUBLISHED:
+            one = min(rest, key=lambda one: abs(math.log(one.size / taken.size)))
+            who = f"other GPUs, {one.set.members}," if one in others else f"with {one.set.algorithm} it"
+            who = "a run that was reported as slow" if one.set.quality == SLOW else who
+            origin += f"; {who} took {format_time(one.time_s)} for {format_size(one.size)}"
         details = {**taken.details, **ends, "bound_rates": rates_of(part), "origin": origin}
         if needs_s > (1 + 1e-9) * found.time_s:
             details |= {"choice": "", "nccl_expects_s": {}}
@@ -372,22 +374,6 @@ class Library(TimingModel):
             terms = (Term(f"not by a {pick}", found.time_s, ""),)
             found = replace(found, terms=terms, bottleneck=terms[0].name)
         return replace(found, details=details, least=least, bound=bound, grants=grants)
-
-    def _told_otherwise(self, taken: Projection) -> str:
-        """What was published of other GPUs of the node, of runs set aside, and of calls by threads, in words."""
-        others = self._of_this_job([one for one in self._published_of(self._name) if one.set.members], True)
-        told = *others, *self._of_this_job(self._published_of(self._name, aside=True))
-        rest = [one for one in told if one.collective == taken.collective.name and self.published(one)]
-        words = ""
-        if rest:
-            one = min(rest, key=lambda one: abs(math.log(one.size / taken.size)))
-            who = f"other GPUs, {one.set.members}," if one in others else f"with {one.set.algorithm} it"
-            who = "a run that was reported as slow" if one.set.quality == SLOW else who
-            words = f"; {who} took {format_time(one.time_s)} for {format_size(one.size)}"
-        by_threads = self._by_threads._known(taken.collective).get(taken.size) if self._by_threads else None
-        if by_threads and "held_to" not in taken.details:
-            words += f"; launched by threads it took {format_time(by_threads)}"
-        return words
 
     @_once
     def _risen(self, collective: Collective, size: int, asked: float = 0.0) -> Projection:
@@ -522,9 +508,9 @@ class Library(TimingModel):
             caps += list(starmap(self._risen, slower))
         if self.nodes > 1 and found.details["basis"] in GUESSES:
             caps += [one._taken(collective, size) for one in self._lesser(collective)]
-        if self._by_threads:
+        if self.nodes == 1 and self.set_up == GRAPH and found.details["basis"] in GUESSES:
             # No call in a graph waits for what launches it.
-            other = self._by_threads._taken(collective, size)
+            other = self.at(self.question, set_up=THREADS)[0]._taken(collective, size)
             caps += [other] * (other.details["basis"] in _PUBLISHED)
         for most in caps:
             details = {**found.details, **{end: min(found.details[end], most.details[end]) for end in _ENDS}}

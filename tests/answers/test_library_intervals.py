@@ -727,20 +727,21 @@ def test_what_other_gpus_took_is_named() -> None:
     assert "other GPUs" not in bs.project(job, "broadcast", "875MB").details["origin"]
 
 
-@pytest.mark.parametrize("machine", ["dgx-a100", "hgx-h100", "hgx-b200"])
-def test_calls_in_a_graph_take_no_more_than_those_that_threads_launch(machine: str) -> None:
-    """What was published of calls by threads is said or held to, where it is another time."""
+@pytest.mark.parametrize("machine", ["dgx-a100", "hgx-b200"])
+def test_calls_in_a_graph_are_guessed_no_longer_than_those_that_threads_launch(machine: str) -> None:
+    """Of an alltoall nothing is fitted there, and what was published of calls by threads is more than a guess."""
     model, part = Library().at(bs.Question(machine))
     cells = [one for one in public_tables.cells(machine) if one.set.set_up == "threads" and one.gpus == part.ranks]
-    assert len(cells) > 50
-    for collective in ("allgather", "alltoall", "reducescatter"):
-        told = defaultdict[int, list[float]](list)
-        for one in cells:
-            told[one.size] += [one.time_s] if one.collective == collective else []
-        sizes = sorted(size for size, times in told.items() if times)
-        # Nor than those of fewer bytes.
-        most = np.maximum.accumulate([max(told[size]) for size in sizes])
-        for found, least, size in zip(model.times(part, bs.Collective(collective), sizes), most, sizes, strict=True):
-            assert found.time_s <= least * (1 + 1e-9), (collective, size)
-            said = "launched by threads it took", "held to what a launch by threads takes", "measured at this point"
-            assert any(words in found.details["origin"] for words in said), (collective, size, found.details["origin"])
+    told = defaultdict[int, list[float]](list)
+    for one in cells:
+        told[one.size] += [one.time_s] if one.collective == "alltoall" else []
+    sizes = sorted(size for size, times in told.items() if times)
+    assert len(sizes) > 10
+    # Nor than those of fewer bytes.
+    most = np.maximum.accumulate([max(told[size]) for size in sizes])
+    held = set[str]()
+    for found, least, size in zip(model.times(part, bs.Collective("alltoall"), sizes), most, sizes, strict=True):
+        assert found.time_s <= least * (1 + 1e-9), size
+        assert found.details["basis"] in ("measured", "between", "scaled"), size
+        held.add(str(found.details.get("held_to")))
+    assert "a launch by threads" in held
