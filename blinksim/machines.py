@@ -472,7 +472,7 @@ class Question:
         if (several := re.fullmatch("([1-9][0-9]{0,8})x([^,]+)", name)) and not os.path.exists(name):
             if self.nodes != 1:
                 raise InputError(f"{name} says how many nodes there are; leave nodes={self.nodes} out")
-            if re.fullmatch("(mi|gb|[abhlvp])[0-9]{2,3}[asx]?", several[2], re.IGNORECASE):
+            if re.fullmatch("(mi|[abhlvp])[0-9]{2,3}[asx]?", several[2], re.IGNORECASE):
                 meant = f"{name}: {several[1]} GPUs or {several[1]} boxes? one box is {several[2]}; boxes go by nodes"
                 raise InputError(meant)
             object.__setattr__(self, "machine", several[2])

@@ -641,9 +641,8 @@ class MachineComparison(Result):
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * may take least", *(f"  {words}" for words in refused_words(self.refused))]
         vague = not all(one.known for answers in self.answers.values() for one in answers)
-        notes += [
-            f"  from {' or '.join(GUESSES)}: {UNKNOWN}: an interval that holds another time ranks no machines"
-        ] * vague
+        guess = f"  from {' or '.join(GUESSES)}: {UNKNOWN.format('')}"
+        notes += [f"{guess}: an interval that holds another time ranks no machines"] * vague
         alike = grouped((tuple(one.times()[0] for one in found), name) for name, found in self.answers.items())
         notes += [f"  {', '.join(same)}: nothing known tells their times apart" for same in alike.values() if same[1:]]
         _, _, many, *_ = zip(*rows, strict=True)

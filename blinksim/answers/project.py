@@ -251,10 +251,7 @@ def rank(
     wanted, count = Collective.of(collective), size_of(size)
     model = models.model(model) if isinstance(model, str) else model
     model.check(question)
-    if not isinstance(question.machine, Topology):
-        question = model.at_its_rates(question)
-    else:
-        question = question.preferring_known(model.rates)
+    question = model.at_its_rates(question)
     algorithms = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
     names = None if algorithms in (BEST, ALL) else algorithms.split(",")
     timing, topology = model.at(replace(question, collective=wanted))
@@ -327,7 +324,7 @@ def with_file(library: Library, takes: Projection, file: graph_file.GraphFile, p
 
 # The share of the time that bytes take where bandwidth decides.
 _SENDS = 0.5
-UNKNOWN = "an estimate, as no time of this very job is published"
+UNKNOWN = "an estimate, as no time of this very job{} is published"
 
 
 @dataclass(frozen=True, repr=False)
@@ -456,10 +453,10 @@ class Answer(Projection):
         choice = f"; {self.library} picks {details['choice']}" if details["choice"] else ""
         bound = " (the bound)" * (self.low_s == getattr(least, "time_s", None))
         ends = f"{format_time(self.low_s)}{bound} to {format_time(self.high_s)}"
-        origin = ("" if self.known else f"{UNKNOWN}: ") + details["origin"]
+        launched = f" launched {_LAUNCHED[details['set_up']]}" if "set_up" in details else ""
+        origin = ("" if self.known else f"{UNKNOWN.format(launched)}: ") + details["origin"]
         if runs := details.get("published_s"):
             origin += f"; the runs took {format_time(runs[0])} to {format_time(runs[-1])}"
-        launched = f" launched {_LAUNCHED[details['set_up']]}" if "set_up" in details else ""
         found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{launched}{choice}"), ("from", origin)]
         if one := self.projected:
             apart = "" if self.low_s <= one.time_s <= self.high_s else "; outside the interval"

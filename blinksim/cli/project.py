@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -175,7 +176,6 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
     """The time by one algorithm or model, its terms and its bottleneck."""
     algorithm, name = options.algorithm or BEST, options.model or registry.DEFAULT
     model = _model(options, algorithm, name)
-    model.check(question)
     asked = model.at_its_rates(question)
     was: Projection | None = None
     changes: tuple[Change, ...] = ()
@@ -558,8 +558,11 @@ def _lines(
 def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
     """At which rates the rows are (`tables` where no library takes them), and what their bounds assume."""
     rows = swept.rows()
-    libraries = dict.fromkeys(row["library"] for row in rows if row.get("library"))
+    told = sorted((row for row in rows if row.get("library")), key=itemgetter("size_bytes"))
+    libraries, times = dict.fromkeys(map(itemgetter("library"), told)), [*map(itemgetter("time_s"), told)]
     notes = [f"time with {' or '.join(libraries)}; --csv has its interval"] if libraries else []
+    if swept.varying() == ["size_bytes"] and times != sorted(times):
+        notes.append("a time that is less than that of fewer bytes was measured so")
     notes.append(", ".join(map("".join, held_at(rows).items())))
     if several:
         notes.append("what NCCL chooses is at its own rates; --rates takes one table for all")

@@ -83,10 +83,6 @@ class NcclTuner(TimingModel):
         self.nodes, self.version, self.multicast, self.graph_file = nodes, version, multicast, graph_file
         self._searched: tuple[Topology, Prediction] | None = None
 
-    def at_its_rates(self, question: Question) -> Question:
-        """At NCCL's own figures where the machine has them, else at its nominal ones."""
-        return question.preferring_known(self.rates)
-
     def at(self, question: Question) -> tuple[NcclTuner, Topology]:
         """The model of the machine that the question asks about, and that machine with its members.
 

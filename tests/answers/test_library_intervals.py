@@ -742,6 +742,5 @@ def test_calls_in_a_graph_are_guessed_no_longer_than_those_that_threads_launch(m
     held = set[str]()
     for found, least, size in zip(model.times(part, bs.Collective("alltoall"), sizes), most, sizes, strict=True):
         assert found.time_s <= least * (1 + 1e-9), size
-        assert found.details["basis"] in ("measured", "between", "scaled"), size
         held.add(str(found.details.get("held_to")))
     assert "a launch by threads" in held

@@ -7,6 +7,7 @@ import pytest
 import blinksim as bs
 from blinksim.answers.project import answer as three_figures
 from blinksim.bounds.experts import token_bytes
+from blinksim.cli.main import run
 from blinksim.collective import Collective
 
 
@@ -77,3 +78,11 @@ def test_so_many_gpus_are_not_so_many_boxes(name: str) -> None:
     with pytest.raises(bs.InputError, match=f"{many} GPUs or {many} boxes. one box is {gpu}"):
         bs.project(name, "allreduce", "1MiB")
     assert bs.project(bs.load(gpu, nodes=2), "allreduce", "1MiB").time_s > 0
+
+
+def test_a_time_that_falls_as_the_size_grows_is_said_to_be_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """32 KiB took longer than 64 KiB in the published run of 2 x p5; where no time falls, nothing is said."""
+    words = "a time that is less than that of fewer bytes was measured so"
+    for sizes, falls in (("32KiB,64KiB", True), ("1MiB,2MiB", False)):
+        assert run(["sweep", "p5", "allreduce", "--nodes", "2", "--sizes", sizes]) == 0
+        assert (words in capsys.readouterr().out) is falls
