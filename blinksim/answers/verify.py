@@ -358,7 +358,7 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
         busy += f", as busy as {count(facts.busiest_count - 1, 'other')}" if facts.busiest_count > 1 else ""
         lines.append(f"loads allow {exact_algbw(facts.rate)}: {busy}")
     if facts.bound is not None:
-        lines.append(f"bound {exact_GBps(facts.bound)} GB/s, gap {facts.gap}")
+        lines.append(f"bound {exact_GBps(facts.bound)} GB/s" + f", gap {facts.gap}" * verdict.ok)
         lines += _reworded(schedule)
     elif verdict.ok:
         lines.append(unknown_bound(facts.rate))

@@ -55,8 +55,9 @@ _DATA_CHECK = "nvidia-smi -q -d ECC (AMD: amd-smi metric --ecc); dmesg | grep -i
 def _check_logs(logs: Sequence[str]) -> None:
     """Refuses numbers in place of logs."""
     for log in logs:
-        if re.fullmatch("[0-9.]+", log) and not Path(log).exists():
-            raise InputError(f"{log} is no log; a figure is typed like --busbw {log} --size 8GiB --machine hgx-h100")
+        if (rate := re.fullmatch("([0-9.]+)(GB/?s)?", log, re.IGNORECASE)) and not Path(log).exists():
+            typed = f"--busbw {rate[1]} --size 8GiB --machine hgx-h100"
+            raise InputError(f"{log} is no log; a figure is typed like {typed}")
 
 
 def _runs(log: str, collective: str | None) -> list[Run]:

@@ -54,7 +54,7 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
     if nodes == 1:
         return node
     if fabric is None:
-        cure = "add `fabric:` to its file, or complete it with blinksim topo import and like='hgx-h200'"
+        cure = "add `fabric:` to its file, or complete it with blinksim topo import and like= a machine of such nodes"
         raise InfeasibleError(f"{node.name} describes no fabric to join {nodes} nodes with; {cure}")
     for port in fabric.ports:
         node.device(port)

@@ -75,6 +75,21 @@ def test_a_bound_without_a_certificate_is_unknown(tmp_path: Path, capsys: pytest
     assert "no certificate: rate of the schedule" in capsys.readouterr().out
 
 
+def test_a_schedule_that_is_wrong_has_no_gap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A send less makes its loads no better."""
+    file = tmp_path / "s.json"
+    bs.write(bs.synthesize("full:4", "allgather", "packed").schedule, file)
+    assert run(["verify", str(file)]) == 0
+    assert "gap 0" in capsys.readouterr().out
+    document = json.loads(file.read_text())
+    document |= {name: document[name][:-1] for name in ("chunk", "src", "dst", "op", "step", "route", "channel")}
+    file.write_text(json.dumps(document))
+    assert run(["verify", str(file)]) == 1
+    said = capsys.readouterr().out
+    assert "never reaches" in said
+    assert "gap" not in said
+
+
 def test_only_a_schedule_that_attains_a_bound_shows_that_it_is_exact() -> None:
     best, tree = bs.synthesize("full:4", "allreduce").schedule, bs.synthesize("full:4", "allreduce", "binary").schedule
     assert best.bound["kind"] == "exact"
