@@ -56,8 +56,7 @@ def _check_logs(logs: Sequence[str]) -> None:
     """Refuses numbers in place of logs."""
     for log in logs:
         if (rate := re.fullmatch("([0-9.]+)(GB/?s)?", log, re.IGNORECASE)) and not Path(log).exists():
-            typed = f"--busbw {rate[1]} --size 8GiB --machine hgx-h100"
-            raise InputError(f"{log} is no log; a figure is typed like {typed}")
+            raise InputError(f"{log} is no log; type a figure like --busbw {rate[1]} --size 8GiB --machine hgx-h100")
 
 
 def _runs(log: str, collective: str | None) -> list[Run]:

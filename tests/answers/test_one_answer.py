@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import blinksim as bs
-from blinksim.answers.project import answer as three_figures
+from blinksim.answers.project import answer as three_figures, rank
 from blinksim.bounds.experts import token_bytes
 from blinksim.cli.main import run
 from blinksim.collective import Collective
@@ -86,3 +86,10 @@ def test_a_time_that_falls_as_the_size_grows_is_said_to_be_measured(capsys: pyte
     for sizes, falls in (("32KiB,64KiB", True), ("1MiB,2MiB", False)):
         assert run(["sweep", "p5", "allreduce", "--nodes", "2", "--sizes", sizes]) == 0
         assert (words in capsys.readouterr().out) is falls
+
+
+def test_equations_wait_for_no_bound_of_thousands_of_ranks() -> None:
+    few, many = (rank(bs.Question("aurora", nodes=n), "allreduce", "1GiB", "aurora-projection").best for n in (2, 512))
+    assert few.bound is not None
+    assert many.bound is None
+    assert many.time_s > few.time_s
