@@ -509,7 +509,7 @@ class Library(TimingModel):
         if self.nodes > 1 and found.details["basis"] in GUESSES:
             caps += [one._taken(collective, size) for one in self._lesser(collective)]
         if self.nodes == 1 and self.set_up == GRAPH and found.details["basis"] in GUESSES:
-            # No call in a graph waits for what launches it.
+            # What the same calls took by threads is nearer than a guess, and rather too long than too short.
             other = self.at(self.question, set_up=THREADS)[0]._taken(collective, size)
             caps += [other] * (other.details["basis"] in _PUBLISHED)
         for most in caps:
