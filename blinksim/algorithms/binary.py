@@ -8,9 +8,7 @@ from blinksim.algorithms.building.plan import Plan, add_rank_trees
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.graphs.rooted_trees import Parents
 
-ENTRY = Algorithm(
-    REDUCE_AND_SPREAD, "a complete binary tree, pipelined", form="forest", source="Chan et al., CCPE 2007"
-)
+ENTRY = Algorithm(REDUCE_AND_SPREAD, "a complete binary tree, pipelined", form="forest")
 
 
 def heap(ranks: int, root: int) -> Parents:

@@ -20,12 +20,7 @@ from blinksim.collective import EVERY
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.cluster import nodes_of
 
-ENTRY = Algorithm(
-    REDUCE_AND_SPREAD,
-    "the earliest tree: every rank that has the data sends it on",
-    form="forest",
-    source="Karp et al., SPAA 1993",
-)
+ENTRY = Algorithm(REDUCE_AND_SPREAD, "the earliest tree: every rank that has the data sends it on", form="forest")
 
 
 def fill(plan: Plan) -> None:

@@ -17,10 +17,7 @@ from blinksim.schedule.model import COPY
 from blinksim.topology.cluster import nodes_of
 
 ENTRY = Algorithm(
-    ("gather", "scatter"),
-    "blocks down or up the earliest tree, those of a subtree as one message",
-    sends=per_channel,
-    source="Thakur et al., IJHPCA 2005",
+    ("gather", "scatter"), "blocks down or up the earliest tree, those of a subtree as one message", sends=per_channel
 )
 
 

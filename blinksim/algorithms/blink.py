@@ -25,13 +25,7 @@ from blinksim.schedule.loads import Tree
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    (*ON_TREES, "gather", "scatter"),
-    "few trees at the best rate (Blink)",
-    solver=True,
-    most_ranks=1024,
-    source="Wang et al. (Blink), MLSys 2020",
-)
+ENTRY = Algorithm((*ON_TREES, "gather", "scatter"), "few trees at the best rate (Blink)", solver=True, most_ranks=1024)
 
 
 # Ranks up to which trees are searched.

@@ -1,9 +1,9 @@
 """Blink's hierarchical allreduce: reduce to chunk owners in cliques, exchange between partners, broadcast.
 
 Every group of fully connected GPUs reduces each chunk at its owner; the owners of a chunk, one per group and
-joined by links, exchange it; then each spreads it in its group (Blink, 2018 short paper, section 3.1). Only
-GPUs with a partner in the other group own chunks, so groups may be partial and unequal (5, 6 and 7 GPUs of a
-DGX-1), and a linear program sets the chunks' shares: equal ones where these are best.
+joined by links, exchange it; then each spreads it in its group (Wang et al., Blink, 2018 short paper, section
+3.1). Only GPUs with a partner in the other group own chunks, so groups may be partial and unequal (5, 6 and 7
+GPUs of a DGX-1), and a linear program sets the chunks' shares: equal ones where these are best.
 """
 
 from __future__ import annotations
@@ -27,13 +27,7 @@ from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ("allreduce",),
-    "reduce inside cliques, exchange between them (Blink)",
-    solver=True,
-    most_ranks=1024,
-    source="Wang et al. (Blink), 2018, section 3.1",
-)
+ENTRY = Algorithm(("allreduce",), "reduce inside cliques, exchange between them (Blink)", solver=True, most_ranks=1024)
 
 
 # Ranks up to which all partitions into the fewest cliques are listed; most of these; most choices of owners.

@@ -26,9 +26,7 @@ from blinksim.schedule.loads import Tree, rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    REDUCE_AND_SPREAD, "trees through idle GPUs as well (Blink+)", solver=True, source="Blink+ report, section 4.1"
-)
+ENTRY = Algorithm(REDUCE_AND_SPREAD, "trees through idle GPUs as well (Blink+)", solver=True)
 
 
 # What a helper must do for trees to branch there.

@@ -15,13 +15,7 @@ from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ("alltoall",),
-    "from node to node digit by digit, in few messages",
-    sends=per_pair,
-    source="Bruck et al., IEEE TPDS 1997",
-    routes=True,
-)
+ENTRY = Algorithm(("alltoall",), "from node to node digit by digit, in few messages", sends=per_pair, routes=True)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

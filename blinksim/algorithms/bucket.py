@@ -25,12 +25,7 @@ from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import commuting_group
 
-ENTRY = Algorithm(
-    SHARDED,
-    "rings in every dimension of a torus, in all of them at once",
-    sends=per_pair,
-    source="Barnett et al., IPPS 1993; Sack and Gropp, ACM TOPC 2015",
-)
+ENTRY = Algorithm(SHARDED, "rings in every dimension of a torus, in all of them at once", sends=per_pair)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

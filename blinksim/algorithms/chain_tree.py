@@ -16,11 +16,7 @@ from blinksim.graphs.rooted_trees import Parents, two_trees
 from blinksim.topology.cluster import nodes_of
 
 ENTRY = Algorithm(
-    ("allreduce",),
-    "chains inside the nodes, a double binary tree between them",
-    sends=per_channel,
-    form="forest",
-    source="Blink+ report, section 2",
+    ("allreduce",), "chains inside the nodes, a double binary tree between them", sends=per_channel, form="forest"
 )
 
 

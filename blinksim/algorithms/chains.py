@@ -26,11 +26,7 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    ("allreduce",),
-    "Hamiltonian paths in equal channels: the best NCCL can load",
-    solver=True,
-    most_ranks=1024,
-    source="Nash-Williams and Tutte 1961",
+    ("allreduce",), "Hamiltonian paths in equal channels: the best NCCL can load", solver=True, most_ranks=1024
 )
 
 

@@ -13,12 +13,7 @@ from blinksim.algorithms.building.plan import Plan, add_rank_trees
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.graphs.rooted_trees import Parents, two_trees
 
-ENTRY = Algorithm(
-    REDUCE_AND_SPREAD,
-    "two binary trees with half the vector each, pipelined",
-    form="forest",
-    source="Sanders, Speck and Träff, Parallel Computing 2009",
-)
+ENTRY = Algorithm(REDUCE_AND_SPREAD, "two binary trees with half the vector each, pipelined", form="forest")
 
 
 def fill(plan: Plan) -> None:

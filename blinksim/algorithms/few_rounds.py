@@ -2,9 +2,9 @@
 
 With links, every link sends one message a round, of what its source got in the rounds before. Linear programs
 divide the data among trees of rounds so that the last message ends early: latency, overhead and bandwidth
-count together (`blinksim.packing.rounds`). Column generation as in Gilmore and Gomory, Operations Research
-1961. For small sizes, constraint programming orders all messages of one or a few equal parts, over routes of
-one and two links.
+count together (`blinksim.packing.rounds`), latency as in the postal model (Bar-Noy and Kipnis 1992). Column
+generation as in Gilmore and Gomory, Operations Research 1961. For small sizes, constraint programming orders
+all messages of one or a few equal parts, over routes of one and two links.
 
 Besides there are exchanges along the bits of rank numbers: halving, then doubling (Thakur, Rabenseifner and
 Gropp, IJHPCA 2005) in any order of bits, such as inside the nodes before the rails between them. An allreduce
@@ -207,7 +207,6 @@ ENTRY = Algorithm(
     "the quickest messages of a few rounds for one size, by linear programs",
     solver=True,
     most_ranks=256,
-    source="Gilmore and Gomory 1961; Bar-Noy and Kipnis 1992",
     routes=True,
 )
 

@@ -27,11 +27,7 @@ from blinksim.topology.graph import Topology
 # Chunks by (origin or owner, target, which of them).
 Numbers = dict[tuple[int, int, int], int]
 ENTRY = Algorithm(
-    COLLECTIVES,
-    "the fewest steps and rounds for a given number of chunks, by search",
-    solver=True,
-    most_ranks=1024,
-    source="Cai et al. (SCCL), PPoPP 2021",
+    COLLECTIVES, "the fewest steps and rounds for a given number of chunks, by search", solver=True, most_ranks=1024
 )
 
 

@@ -13,12 +13,7 @@ from blinksim.schedule.loads import Round
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ("allreduce", "reducescatter"),
-    "exchanges at halving, then doubling distances",
-    sends=per_pair,
-    source="Rabenseifner, ICCS 2004",
-)
+ENTRY = Algorithm(("allreduce", "reducescatter"), "exchanges at halving, then doubling distances", sends=per_pair)
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:

@@ -27,9 +27,7 @@ from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    SHARDED, "direct inside nodes (or cards), rings between nodes", sends=per_pair, source="Jia et al., 2018"
-)
+ENTRY = Algorithm(SHARDED, "direct inside nodes (or cards), rings between nodes", sends=per_pair)
 
 
 # For COPY or REDUCE, what goes in rounds one after another; and from places, the root's place in its node and chunks to

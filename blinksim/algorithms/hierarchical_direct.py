@@ -14,10 +14,7 @@ from blinksim.schedule.loads import Round
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    SHARDED,
-    "direct inside nodes and between neighbours, halving and doubling between groups of these",
-    sends=per_pair,
-    source="Jia et al., 2018",
+    SHARDED, "direct inside nodes and between neighbours, halving and doubling between groups of these", sends=per_pair
 )
 fill = hierarchical.fill
 

@@ -27,10 +27,7 @@ from blinksim.schedule.loads import Round, Whole
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    ON_TREES,
-    "trees inside nodes of a mesh, straight and by halving and doubling between them",
-    sends=per_pair,
-    source="Jia et al., 2018; Wang et al. (Blink), 2020",
+    ON_TREES, "trees inside nodes of a mesh, straight and by halving and doubling between them", sends=per_pair
 )
 fill = hierarchical.fill
 

@@ -30,10 +30,7 @@ from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    REDUCE_AND_SPREAD,
-    "a balanced binary tree per GPU, avoiding each other's links (MXNet)",
-    most_ranks=32,
-    source="MXNet multi-tree wiki page",
+    REDUCE_AND_SPREAD, "a balanced binary tree per GPU, avoiding each other's links (MXNet)", most_ranks=32
 )
 
 

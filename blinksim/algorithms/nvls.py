@@ -16,9 +16,7 @@ from blinksim.collective import EVERY, Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ON_TREES, "switches add what GPUs read and multicast what they store", source="NCCL 2.17", in_network=True
-)
+ENTRY = Algorithm(ON_TREES, "switches add what GPUs read and multicast what they store", in_network=True)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

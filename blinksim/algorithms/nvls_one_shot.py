@@ -13,7 +13,7 @@ from blinksim.collective import Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(("allreduce",), "every GPU reads the sum from the switches", source="NCCL 2.27", in_network=True)
+ENTRY = Algorithm(("allreduce",), "every GPU reads the sum from the switches", in_network=True)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

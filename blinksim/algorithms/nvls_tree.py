@@ -17,9 +17,7 @@ from blinksim.graphs.rooted_trees import two_trees
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ("allreduce",), "NVLS inside the nodes, a double binary tree between them", source="NCCL 2.18", in_network=True
-)
+ENTRY = Algorithm(("allreduce",), "NVLS inside the nodes, a double binary tree between them", in_network=True)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:

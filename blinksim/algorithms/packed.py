@@ -42,13 +42,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    COLLECTIVES,
-    "trees or paths packed up to the exact bound",
-    solver=True,
-    source="Edmonds 1973; Zhao et al. (ForestColl), 2024",
-    routes=True,
-    traffic=True,
-    tokens=True,
+    COLLECTIVES, "trees or paths packed up to the exact bound", solver=True, routes=True, traffic=True, tokens=True
 )
 
 

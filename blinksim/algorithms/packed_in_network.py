@@ -1,6 +1,7 @@
 """Trees packed through switches that multicast or reduce, at the rate of the bound that grants them this.
 
-Where switches do not raise the rate, they only forward, as in `packed`.
+Such trees are Steiner trees (Jain, Mahdian and Salavatipour, "Packing Steiner trees", SODA 2003). Where
+switches do not raise the rate, they only forward, as in `packed`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(ON_TREES, "packed trees that may branch in switches", source="Jain et al. 2003", in_network=True)
+ENTRY = Algorithm(ON_TREES, "packed trees that may branch in switches", in_network=True)
 
 
 def build(topology: Topology, collective: Collective, *, bound: BoundResult | None = None) -> Schedule:

@@ -14,7 +14,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
 from blinksim.schedule.model import COPY, REDUCE
 
-ENTRY = Algorithm(("allreduce",), "all to one rank and back", source="MXNet multi-tree wiki page")
+ENTRY = Algorithm(("allreduce",), "all to one rank and back")
 
 
 def fill(plan: Plan) -> None:

@@ -3,7 +3,8 @@
 A rank hands its data to the member of its node whose adapter is on the rail that the data takes, mostly the
 receiver's own; members of equal place exchange them; what arrived elsewhere is handed on inside the node. So
 no byte crosses from rail to rail, and idle adapters carry what the own cannot: at most three sends, two of
-them inside nodes (PXN, NCCL 2.12; hierarchical alltoall of Tutel and of DeepSpeed-MoE, 2022).
+them inside nodes (PXN, NCCL 2.12; hierarchical alltoall of Tutel and of DeepSpeed-MoE: Rajbhandari et al.,
+ICML 2022).
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ ENTRY = Algorithm(
     ("alltoall",),
     "between nodes over rails, all adapters evenly, at most three sends",
     sends=per_pair,
-    source="PXN (NCCL 2.12); Rajbhandari et al. (DeepSpeed-MoE), ICML 2022",
     routes=True,
     traffic=True,
     tokens=True,

@@ -3,7 +3,7 @@
 The members of a node share out which of them sends to which other node, hand it all that the others have for
 that node, and the member of equal place there hands the blocks on. So a rank sends few messages, where a
 message for every block takes longer to begin than to send. What members hand on in one round overlaps with
-what crosses in another.
+what crosses in another (the hierarchical alltoall of Tutel, Hwang et al., MLSys 2023).
 """
 
 from __future__ import annotations
@@ -16,12 +16,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    ("alltoall",),
-    "as rail_aligned, what goes to a node in one message",
-    sends=per_pair,
-    source="Tutel, MLSys 2023",
-    routes=True,
-    traffic=True,
+    ("alltoall",), "as rail_aligned, what goes to a node in one message", sends=per_pair, routes=True, traffic=True
 )
 
 

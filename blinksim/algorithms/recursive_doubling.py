@@ -19,12 +19,7 @@ from blinksim.schedule.loads import Exchange, Round, Whole
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ("allreduce", "allgather"),
-    "exchanges at doubling distances",
-    sends=per_pair,
-    source="Thakur, Rabenseifner and Gropp, IJHPCA 2005",
-)
+ENTRY = Algorithm(("allreduce", "allgather"), "exchanges at doubling distances", sends=per_pair)
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:

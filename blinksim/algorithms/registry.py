@@ -72,8 +72,8 @@ class Algorithm:
 
     solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its
     schedule has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this
-    many, its search takes too long. source: the publication that describes it. every_pair: every rank sends
-    to every other. routes: it chooses the route of every send, which then is not divided among equals.
+    many, its search takes too long. every_pair: every rank sends to every other. routes: it chooses the route
+    of every send, which then is not divided among equals.
     in_network: it needs switches that multicast or reduce, runs only when named, and chooses routes. traffic:
     it has alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined:
     its module tells the `rounds` of a schedule, alone or besides, for `blinksim.schedule.loads`.
@@ -86,7 +86,6 @@ class Algorithm:
     solver: bool = False
     sends: Sends = per_rank
     most_ranks: int | None = None
-    source: str = ""
     every_pair: bool = False
     routes: bool = False
     in_network: bool = False

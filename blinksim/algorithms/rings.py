@@ -1,9 +1,9 @@
 """Rings: the most Hamiltonian cycles that share no lane, each with an equal part of the data.
 
-NCCL's rings use a machine this way, and Blink (2018 short paper, section 2) counts what they leave idle: one
-bidirectional ring on 4 to 7 GPUs of a DGX-1P uses 6 to 7 of its 16 links. The count is an integer program
-over all cycles of small machines (or those of least price), so that "no further ring fits" is proved where it
-is said.
+NCCL's rings use a machine this way, and Blink (Wang et al., 2018 short paper, section 2) counts what they
+leave idle: one bidirectional ring on 4 to 7 GPUs of a DGX-1P uses 6 to 7 of its 16 links. The count is an
+integer program over all cycles of small machines (or those of least price), so that "no further ring fits" is
+proved where it is said.
 """
 
 from __future__ import annotations
@@ -27,13 +27,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ON_TREES,
-    "the most rings that share no lane",
-    solver=True,
-    most_ranks=1024,
-    source="Wang et al. (Blink), 2018, section 2",
-)
+ENTRY = Algorithm(ON_TREES, "the most rings that share no lane", solver=True, most_ranks=1024)
 
 
 _LIST_RANKS = 9

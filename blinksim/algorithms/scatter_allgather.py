@@ -27,7 +27,6 @@ ENTRY = Algorithm(
     ("broadcast", "reduce"),
     "shards to the ranks of a node, along trees of nodes, and gathered in every node",
     sends=per_pair,
-    source="Barnett et al., 1994; Thakur et al., IJHPCA 2005",
 )
 
 

@@ -23,9 +23,7 @@ from blinksim.graphs.rooted_trees import hung_from
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(
-    ON_TREES, "switches between the nodes add and multicast", source="Graham et al. 2016", in_network=True
-)
+ENTRY = Algorithm(ON_TREES, "switches between the nodes add and multicast", in_network=True)
 
 
 def build(topology: Topology, collective: Collective) -> Schedule:
