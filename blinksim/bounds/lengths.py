@@ -23,7 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import combinations, islice
 from math import lcm, prod
@@ -421,13 +421,15 @@ def _refuse(many: bool) -> None:
         raise InputError("too many switches that multicast or reduce differ for this sum to be checked")
 
 
-def _halves(ranks: int) -> Iterator[int]:
-    """The parts of a set, as bits, that have its first rank, but not all."""
-    first = ranks & -ranks
+@lru_cache(maxsize=4096)
+def _halves(ranks: int) -> Sequence[tuple[int, int]]:
+    """The ways to part a set, as bits, in two: one that has its first rank, and the rest."""
+    first, found = ranks & -ranks, list[tuple[int, int]]()
     part = ranks ^ first
     while part:
         part = (part - 1) & ranks & ~first
-        yield part | first
+        found.append((part | first, ranks ^ part ^ first))
+    return found
 
 
 @dataclass
@@ -487,17 +489,20 @@ class Branching:
             return None
         used, stack = {root}, [(every, at)]
         for ranks, v in stack:
-            u, both = self.fork(ranks, v)
+            u = self.fork(ranks, v)
             used.add(vertices[u])
-            stack += [(part, u) for part in both]
+            stack += [(part, u) for part in self.parted(ranks, u)]
         return best[every][at], Choice(tuple(sorted(v for v in used if v >= self.ranks and v != root)), ())
 
-    def fork(self, ranks: int, v: int) -> tuple[int, tuple[int, ...]]:
-        """Where the least tree from a vertex to a set of ranks forks, and into which parts of the set."""
-        vertices, far, forked, best = self._sets
-        u = min(range(len(vertices)), key=lambda u: far[v][u] + forked[ranks][u])
-        fork = ((part, ranks ^ part) for part in _halves(ranks))
-        return u, next((two for two in fork if sum(best[part][u] for part in two) == forked[ranks][u]), ())
+    def fork(self, ranks: int, v: int) -> int:
+        """Where the least tree from a vertex to a set of ranks forks."""
+        _, far, forked, best = self._sets
+        return [*map(add, far[v], forked[ranks])].index(best[ranks][v])
+
+    def parted(self, ranks: int, u: int) -> Sequence[int]:
+        """Into which parts of a set of ranks the least tree that forks at a vertex does so."""
+        _, _, forked, best = self._sets
+        return next((two for two in _halves(ranks) if best[two[0]][u] + best[two[1]][u] == forked[ranks][u]), ())
 
     def carried(self, amounts: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:
         """What goes from point to point along least trees, by what goes from each to sets of ranks, as bits.
@@ -509,10 +514,13 @@ class Branching:
         for (start, ranks), amount in amounts.items():
             due[ranks][vertices.index(start)] += amount
         for ranks in range(len(best) - 1, 0, -1):
+            at = Counter[int]()
             for v, amount in due[ranks].items():
-                u, both = self.fork(ranks, v)
+                u = self.fork(ranks, v)
                 found[vertices[v], vertices[u]] += amount * (u != v)
-                for part in both:
+                at[u] += amount
+            for u, amount in at.items():
+                for part in self.parted(ranks, u):
                     due[part][u] += amount
         moved = {pair: amount for pair, amount in found.items() if amount}
         if any(self.cost[a][b] is None for a, b in moved):
@@ -531,7 +539,7 @@ class Branching:
         forked, best, self.spent = [[0]], [[0] * len(vertices)], self.spent + 3**self.ranks
         for ranks in range(1, 1 << self.ranks):
             if ranks & (ranks - 1):
-                sums = [list(map(add, best[part], best[ranks ^ part])) for part in _halves(ranks)]
+                sums = [list(map(add, best[part], best[rest])) for part, rest in _halves(ranks)]
                 forked.append(list(map(min, *sums)) if len(sums) > 1 else sums[0])
             else:
                 forked.append([0 if 1 << v == ranks else big for v in range(len(vertices))])

@@ -379,7 +379,7 @@ def least_trees(
         size = Fraction(collective.routing.token_size, collective.routing.size)
         used = defaultdict[int, Fraction](Fraction)
         for (a, b), many in side.carried(tokens).items():
-            for x, y in pairwise(trees.path(collective.collects, side.points[a], side.points[b])):
+            for x, y in pairwise(trees.paths(collective.collects, side.points[a])[side.points[b]]):
                 used[trees.links[(y, x) if collective.collects else (x, y)]] += size * many
         return [TreeSet(used, {}, (), partial(trees.hops, collective.collects))], side.spent
     if collective.name == "allreduce":
@@ -430,7 +430,7 @@ class _Trees:
         for (a, b), number in least.items():
             self._graphs[0].add_edge(a, b, weight=whole[number])
             self._graphs[1].add_edge(b, a, weight=whole[number])
-        self.path = cache(lambda inward, a, b: nx.dijkstra_path(self._graphs[inward], a, b))
+        self.paths = cache(lambda inward, a: nx.single_source_dijkstra_path(self._graphs[inward], a))
 
     def hops(self, inward: int, root: int, ranks: int) -> tuple[tuple[int, int], ...]:
         """From rank to rank the least tree from one to a set of them, as bits, where each is a point."""
@@ -438,10 +438,10 @@ class _Trees:
         rank = {device: number for number, device in enumerate(side.points[: side.ranks])}
         while stack:
             v, those = stack.pop()
-            u, both = side.fork(those, v)
-            passed = [rank[x] for x in self.path(inward, side.points[v], side.points[u]) if x in rank]
+            u = side.fork(those, v)
+            passed = [rank[x] for x in self.paths(inward, side.points[v])[side.points[u]] if x in rank]
             parents |= {b: a for a, b in pairwise(passed)}
-            stack += [(u, part) for part in both]
+            stack += [(u, part) for part in side.parted(those, u)]
         return from_parents(parents, root)
 
     def tree(self, inward: int, root: int) -> tuple[Hop, ...]:
@@ -463,7 +463,7 @@ class _Trees:
         for sort, *ends in self._edges[inward, leader]:
             a, b = (swapped.get(end, end) for end in ends)
             # Where the owner begins, its own copy passes as well.
-            steps = list(pairwise(self.path(inward, a, b))) if sort == PATH else [(a, b)]
+            steps = list(pairwise(self.paths(inward, a)[b])) if sort == PATH else [(a, b)]
             steps += [(b, a)] if sort == OWN else []
             links = [self.links[(y, x) if inward else (x, y)] for x, y in steps]
             # A path to the root is walked from its other end.
