@@ -211,19 +211,21 @@ def read_link_class(name: str, key: Entry, value: Entry, resolved: bool) -> Link
             bandwidth[table] = rate.rate()
         if "nominal" not in bandwidth:
             raise width.error(f"{width.what} has no 'nominal'; add the data sheet's figure, as in nominal: 25GB/s")
-    origin = given["source"]
+    origin, numbers, assumed = given["source"], (*bandwidth, "latency", "overhead"), set[str]()
     if origin.is_mapping:
-        numbers = (*bandwidth, "bandwidth", "latency", "overhead")
-        origins = origin.mapping(dict.fromkeys(numbers), example="{nominal: data sheet, latency: assumption}")
+        example = "{nominal: data sheet, latency: assumption}"
+        origins = origin.mapping(dict.fromkeys((*numbers, "bandwidth")), example=example)
         source = "; ".join(f"{number}: {text.text()}" for number, text in origins.items())
+        # What has no source of its own is nobody's figure.
+        assumed = set(numbers) - set(origins) - set(bandwidth if "bandwidth" in origins else ())
     else:
         source = origin.text()
-    assumed: tuple[str, ...] = ()
     if "assumed" in given:
         # ``true``, or a list of names.
-        marked, numbers = given["assumed"], (*bandwidth, "latency", "overhead")
+        marked = given["assumed"]
         if marked.node.tag.endswith(":seq"):
-            assumed = tuple(item.choice(numbers, "number of the class") for item in marked.items(example="[latency]"))
+            assumed |= {item.choice(numbers, "number of the class") for item in marked.items(example="[latency]")}
         elif marked.choice(("true", "false"), "answer (or list of numbers)") == "true":
-            assumed = numbers
-    return LinkClass(name, bandwidth, given["latency"].time(), given["overhead"].time(), source, assumed)
+            assumed = set(numbers)
+    named = tuple(number for number in numbers if number in assumed)
+    return LinkClass(name, bandwidth, given["latency"].time(), given["overhead"].time(), source, named)

@@ -108,19 +108,20 @@ def test_the_head_tells_the_sources(tmp_path: Path) -> None:
     assert (head.title, head.rate_names()) == ("A box", ["nominal", "seed"])
     bandwidth = {"nominal": Fraction(25 * GB), "seed": Fraction(20 * GB)}
     source = "nominal: data sheet; latency: a guess"
-    assert head.link_classes["nv"] == LinkClass("nv", bandwidth, 0.6e-6, 1.3e-6, source)
+    assert head.link_classes["nv"] == LinkClass("nv", bandwidth, 0.6e-6, 1.3e-6, source, ("seed", "overhead"))
 
 
 def test_the_head_tells_what_is_assumed(tmp_path: Path) -> None:
     path = tmp_path / "box.yaml"
     text = BOX.replace("title: A box", "title: A box\nmaker: We\nyear: 2026\nassumed: [one NIC is enough]")
-    path.write_text(text.replace("    overhead: 1.3us\n", "    overhead: 1.3us\n    assumed: [seed, overhead]\n"))
+    path.write_text(text.replace("    overhead: 1.3us\n", "    overhead: 1.3us\n    assumed: [latency]\n"))
     head = machine_yaml.outline(path)
     assert (head.maker, head.year) == ("We", 2026)
-    assert head.assumptions() == ["one NIC is enough", "nv: seed, overhead"]
-    for told, marked in (("true", "nominal, seed, latency, overhead"), ("false", "")):
+    assert head.assumptions() == ["one NIC is enough", "nv: seed, latency, overhead"]
+    # What has no source of its own is assumed.
+    for told, marked in (("true", "nominal, seed, latency, overhead"), ("false", "seed, overhead")):
         path.write_text(BOX.replace("    overhead: 1.3us\n", f"    overhead: 1.3us\n    assumed: {told}\n"))
-        assert machine_yaml.outline(path).assumptions() == ([f"nv: {marked}"] if marked else [])
+        assert machine_yaml.outline(path).assumptions() == [f"nv: {marked}"]
 
 
 def test_the_page_about_machine_files_is_right() -> None:
