@@ -184,6 +184,7 @@ class Pareto(Result):
             ("at most", f"{format_rate(self.bound.rate)} algbw: {self.bound.words}"),
             ("ranks", f"{self.topology.ranks}: {names(self.topology.members)}"),
             ("links", links_at(self.topology)),
+            ("times", "by the sums of alpha and beta; a simulation may rank close ones otherwise"),
             *([("bettered", names(self.dominated, "; "))] if self.dominated else []),
             *(("left out", words) for words in left_out_words(self.left_out)),
             *([("stopped", "before the search was done; these are the best so far")] if self.interrupted else []),

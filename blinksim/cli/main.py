@@ -104,6 +104,16 @@ def _swapped(words: Sequence[str]) -> str:
     return ""
 
 
+def _several_machines(words: Sequence[str]) -> str:
+    """What to say where machines stand apart, which `compare` takes with commas; empty if they do not."""
+    at = next((number for number, word in enumerate(words) if word in COLLECTIVES), 0)
+    if at < 3 or "-" in {word[:1] for word in words}:
+        return ""
+    sizes = ["--sizes", ",".join(words[at + 1 :])] * (at + 1 < len(words))
+    meant = shlex.join(["blinksim", "compare", ",".join(words[1:at]), words[at], *sizes])
+    return f"several machines are one word, joined by commas: {meant}"
+
+
 def _without_value(error: click.ClickException, words: Sequence[str]) -> str:
     """What to say where an option stands without its value; empty if none does."""
     context = click.Context(cli)
@@ -201,7 +211,8 @@ def _run(arguments: list[str]) -> int:
         context = getattr(error, "ctx", None)
         where = f" (see {context.command_path} --help)" if context is not None else ""
         # As every other message: on one line, and short enough to be read.
-        said = _swapped(arguments) or _words(error, arguments).replace("\n\t", " ").rstrip(".")
+        said = _swapped(arguments) or _several_machines(arguments) or _words(error, arguments)
+        said = said.replace("\n\t", " ").rstrip(".")
         said, status = f"{InputError(said)}{_SUCH_AS.get(said, '')}{where}", error.exit_code
     except MemoryError:
         said, status = "not enough memory for this; take a smaller size or fewer ranks", 2

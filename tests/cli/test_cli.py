@@ -356,6 +356,8 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("... --members 0..3", 2, "--members 0..3 is no range; write it like 0-3"),
         ("... --members 2:", 2, "--members 2: is no range; write it like 2-7"),
         ("compare dgx1-v100 allreduce 1MiB:2GiB", 2, "(1MiB:2GiB): sizes go after --sizes"),
+        ("compare h100 a100 allreduce 1MiB 2MiB", 2,
+         "joined by commas: blinksim compare h100,a100 allreduce --sizes 1MiB,2MiB (see"),
         ("compare dgx1-v100 allreduce --search", 2, "--search needs a value: --search SECONDS"),
         ("compare dgx1-v100 allreduce --search --sizes 1MiB", 2, "--search needs a value: --search SECONDS (see"),
         ("compare dgx1-v100 allreduce --search long", 2, "'long' is not a number"),
