@@ -49,13 +49,11 @@ def listed(names: Names, holders: Sequence[str], argument: str) -> tuple[str, ..
     Raises `InputError` for a number that no GPU has, a range that runs backwards or is cut short, an empty
     name and anything but numbers and names; names are not looked up.
     """
-    if isinstance(names, str):
-        return tuple(name for part in names.split(",") for name in _part(part.strip(), names, holders, argument))
-    known = frozenset(holders)
-    chosen: list[str] = []
-    for name in _several(names, argument):
+    known, chosen = frozenset(holders), list[str]()
+    for name in names.split(",") if isinstance(names, str) else _several(names, argument):
         if isinstance(name, str):
-            chosen += [name] if name in known else _part(name.strip(), name, holders, argument)
+            part, text = name.strip(), names if isinstance(names, str) else name
+            chosen += [part] if part in known else _part(part, text, holders, argument)
         elif isinstance(name, Integral) and not isinstance(name, bool) and name >= 0:
             chosen += _part(str(int(name)), str(name), holders, argument)
         else:
@@ -64,7 +62,7 @@ def listed(names: Names, holders: Sequence[str], argument: str) -> tuple[str, ..
 
 
 def _part(part: str, text: str, holders: Sequence[str], argument: str) -> Sequence[str]:
-    """What one entry of a list names: a number, a range or a name."""
+    """What one entry of a list names that is no GPU's name: a number, a range, or names by a pattern."""
     span = _RANGE.fullmatch(part)
     if span and span[2] and (span[3] != "-" or not span[4]):
         raise InputError(f"{argument}={part} is no range; write it like {span[1]}-{span[4] or len(holders) - 1}")
@@ -79,7 +77,7 @@ def _part(part: str, text: str, holders: Sequence[str], argument: str) -> Sequen
         raise InputError(f"{argument}={text!r}: write commas between the names, like {','.join(part.split())}")
     if not part:
         raise InputError(f"{argument}={text!r}: a name is missing between the commas; write it like 0,1,4")
-    return (part,) if part in holders else expand(part)
+    return expand(part)
 
 
 def relay_names(
