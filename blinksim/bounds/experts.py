@@ -27,7 +27,7 @@ from blinksim.errors import FileError, InputError, blamed_on, one_of
 from blinksim.graphs.arrays import Floats, Ints
 from blinksim.schedule.loads import resources, uses_of_messages
 from blinksim.textio.npy_files import array_in, content_of
-from blinksim.textio.text_files import MIB, PathLike, decode, read_bytes, shown, write_bytes
+from blinksim.textio.text_files import MIB, PathLike, decode, read_bytes, read_words, shown, write_bytes
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.traffic import MOST_EXPERTS, MOST_IDS, MOST_RANKS, Routing, Traffic, first_of_equals
@@ -235,9 +235,8 @@ def _within_nodes(random: np.random.Generator, weight: Floats, tokens: int, k: i
     return np.asarray(np.take_along_axis(best, node, axis=1) * weight.shape[1] + expert)
 
 
-# Bytes of an element by the names that its type has.
-ELEMENT_BYTES = {"fp8": 1} | dict.fromkeys(("bf16", "bfloat16", "fp16", "float16", "half"), 2)
-ELEMENT_BYTES |= dict.fromkeys(("fp32", "float32", "float"), 4)
+# Bytes of an element by its type.
+ELEMENT_BYTES = {"fp8": 1, "bfloat16": 2, "float16": 2, "float32": 4}
 
 
 def token_bytes(hidden: int, dtype: str) -> int:
@@ -248,7 +247,8 @@ def token_bytes(hidden: int, dtype: str) -> int:
     >>> token_bytes(7168, "fp8"), token_bytes(7168, "bf16")
     (7392, 14336)
     """
-    each = ELEMENT_BYTES[one_of("element type", dtype.lower(), ELEMENT_BYTES)]
+    known = read_words("element type").get(dtype.lower(), dtype.lower())
+    each = ELEMENT_BYTES[one_of("element type", known, ELEMENT_BYTES)]
     return each * hidden + (4 * -(-hidden // 128) if each == 1 else 0)
 
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 _KINDS = (b'"traceEvents"', b'"coll_perf"', b'"record_id"')
 STEP, _SHARDED = "ProfilerStep", ("AllGather", "ReduceScatter")
-# Of types without a number of bits in their name.
-_BITS = {"double": 64, "long": 64, "float": 32, "int": 32, "half": 16, "short": 16, "char": 8, "byte": 8}
+_TYPES = text_files.read_words("element type")
 # Instructions of a pickle: what they make, how much they take (0: to the mark), and those that give theirs.
 _MADE: dict[str, Any] = {"EMPTY_DICT": {}, "EMPTY_LIST": [], "NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _TAKEN = {"APPEND": 1, "SETITEM": 2, "TUPLE2": 2, "APPENDS": 0, "SETITEMS": 0, "TUPLE": 0}
@@ -68,8 +67,8 @@ def read(path: str | os.PathLike[str]) -> list[Call] | None:
 
 
 def _bytes(dtype: str, elements: int) -> int:
-    bits = re.search("[0-9]+", dtype)
-    return elements * (int(bits[0][:3]) if bits else _BITS.get(dtype.lower(), 0)) // 8
+    bits = re.search("[0-9]+", _TYPES.get(dtype.lower(), dtype))
+    return elements * int(bits[0][:3] if bits else 0) // 8
 
 
 def _tabled(path: str, text: str) -> Iterator[Call]:

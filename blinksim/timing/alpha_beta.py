@@ -37,7 +37,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, distinct, expand, per_topology, scattered
 from blinksim.results import Term
@@ -47,7 +46,6 @@ from blinksim.schedule.loads import Outline, Resources, Spread, StepLoads, resou
 from blinksim.schedule.model import REDUCE, Schedule
 from blinksim.textio.text_table import count as counted
 
-Places = npt.NDArray[np.intp]
 Timed = Schedule | SymmetricSchedule | Outline | StepLoads
 
 FURTHER = "overhead of further messages"

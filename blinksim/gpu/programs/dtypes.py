@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blinksim.errors import InputError, one_of
+from blinksim.textio.text_files import read_words
 
 Array = npt.NDArray[Any]
 DtypeName = Literal["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"]
@@ -53,15 +54,13 @@ ELEMENT_TYPES: dict[str, ElementType] = {
     name: ElementType(name, "uint16" if name == "bfloat16" else name, _FRACTION_BITS.get(name, 0))
     for name in get_args(DtypeName)
 }
-_SHORT = {"half": "float16", "fp16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32"}
-_SHORT |= {"double": "float64", "fp64": "float64", "int": "int32"}
 _UFUNCS: tuple[Callable[[Array, Array], Array], ...] = (np.add, np.multiply, np.minimum, np.maximum)
 REDUCTIONS = dict(zip(get_args(ReductionName), _UFUNCS, strict=True))
 
 
 def element_type(name: str) -> ElementType:
     """The type called `name` (also half, bf16, float …); raises `InputError` with the nearest names."""
-    key = _SHORT.get(name.lower(), name.lower())
+    key = read_words("element type").get(name.lower(), name.lower())
     return ELEMENT_TYPES[one_of("element type", key, ELEMENT_TYPES)]
 
 

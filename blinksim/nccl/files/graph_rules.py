@@ -246,7 +246,6 @@ def load_graphs(text: str, release: Release) -> tuple[Node, list[str]]:
 
 DEFAULT_RELEASE = "2.28.3"
 _DEEPEST_HEAP = 64
-VERDICTS = ("used", "ignored", "corrupt_tree", "ring_error", "error", "crash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +294,8 @@ class LoadedGraph:
 class Judgement:
     """The fate of a graph file.
 
-    verdict: one of `VERDICTS`. reason: why, in words. log: NCCL's own line, if it prints one.
+    verdict: ``used``, ``ignored``, ``corrupt_tree``, ``ring_error``, ``error`` or ``crash``. reason: why, in words.
+    log: NCCL's own line, if it prints one.
     graphs: by name (ring, tree, nvls), as far as loading came.
     channels: those of the communicator; None if NCCL's search decides or no communicator starts.
     accidents: where NCCL misreads the file.
