@@ -1,4 +1,4 @@
-"""Hierarchical collectives by recursive multiplying: about eight groups exchange in each level, four at ports.
+"""Hierarchical collectives by recursive multiplying: about eight groups exchange in each level, two at ports.
 
 Few steps and few messages, for small and middle sizes and for nodes of many GPUs: recursive doubling has more
 steps, a direct exchange more messages (Ruefenacht, Bull and Booth, "Generalisation of recursive doubling for
@@ -30,8 +30,8 @@ fill = hierarchical.fill
 
 # An allgather of 256 KiB on 64 HGX H100 takes 32.7 us with groups of 8 between nodes, 32.9 of 4, 44 of 2; of 4 KiB on
 # 512 p3dn, whose messages take long to arrive, 35 % more with 4 than with 8. At ports of a switch starts add up: an
-# allreduce of 1 MiB on 2 p5 takes 54 us with groups of 4 inside nodes, 61 with 8.
-_MOST_GROUPS, _AT_A_PORT = 8, 4
+# allreduce of 1 MiB on 2 p5 takes 53 us with groups of 2 inside nodes, 54 with 4, 61 with 8.
+_MOST_GROUPS, _AT_A_PORT = 8, 2
 # Trees of a broadcast in the root's node. 1 GiB on 64 GB300 NVL72 takes 1.85, 1.76, 1.73, 1.72 and 1.74 ms with 2, 3,
 # 4, 6 and 8.
 _MOST_INSIDE = 4
