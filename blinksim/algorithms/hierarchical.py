@@ -4,7 +4,8 @@ Only 1/g of the vector of a node with g ranks crosses each of its network ports,
 allreduce projection, equation 4; Jia et al., "Highly scalable deep learning training system", 2018, section
 4.2). Of cards with several tiles, the tiles exchange first, then tiles of equal number, directly: their
 links join every pair of cards (projection, section 3.1, the scale-up terms). A single node may have cards
-alone.
+alone. In an allreduce, nodes with slow ports hand their data to the others, as ranks beyond a power of two do in
+recursive doubling (Thakur et al., IJHPCA 2005).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
+from blinksim.bounds.groups import groupings, whole_widths
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, round_robin
@@ -68,11 +70,38 @@ def rounds(
     neighbours, then groups of ever more nodes. inside: the same for the ranks of a node or card.
     """
     places = places_of(topology, name)
-    nodes = places.shape[2]
+    own = len(places), *inside(places.shape[1])[::-1]
+    # A reduce-scatter ends, and an allgather begins, with a shard at every rank.
+    some, others = _slow_nodes(topology, places) if collective.name == "allreduce" else (places[:, :, :0], places)
+    nodes = others.shape[2]
     levels = radices(nodes)[::-1] if radices else ()
-    every = exchanges(places, (len(places), *inside(places.shape[1])[::-1]), levels)
-    every += [] if levels or nodes == 1 else [_rings(places.reshape(-1, nodes))]
+    every = exchanges(others, own, levels)
+    if some.size:
+        within, shards = exchanges(places, own, parts=nodes), np.arange(others.size).reshape(*others.shape, 1)
+        ends = np.broadcast_arrays(others[..., None], some[:, :, None], shards)
+        handed = sent(shards.reshape(-1, 1), *(one.ravel() for one in ends))
+        every = [*within, handed, *every[len(within) :]]
+    every += [] if levels or nodes == 1 else [_rings(others.reshape(-1, nodes))]
     return there_and_back(every, collective)
+
+
+def _slow_nodes(topology: Topology, places: Whole) -> tuple[Whole, Whole]:
+    """The places of nodes that hand their data to the others, as their ports are slow, and those of the others.
+
+    k of n nodes pass their data once, and each of the others 2 (n - k - 1) + k of n - k parts of it.
+    """
+    nodes, (src, dst), node = places.shape[2], topology.ends, topology.device_nodes
+    owner, (widths, _) = groupings(topology)[1].label[src], whole_widths(topology)
+    out = (node[src] != node[dst]) & (owner < topology.ranks)
+    width = np.bincount(owner[out], widths[out].astype(np.float64), topology.ranks)[places]
+    # A rank without a port of its own takes another's, of which each then has half.
+    least = np.where(width > 0, width, width.max() / 2).min(axis=(0, 1))
+    order, k = np.argsort(least, kind="stable"), np.arange(max(nodes - 1, 1))
+    if least.min() == least.max():
+        return places[:, :, :0], places
+    took = np.maximum((2 * (nodes - k - 1) + k) / (nodes - k) / least[order[k]], (k > 0) / least[order[0]])
+    many = int(took.argmin())
+    return places[:, :, np.sort(order[:many])], places[:, :, np.sort(order[many:])]
 
 
 def there_and_back(every: Rounds, collective: Collective) -> tuple[Round, ...]:
