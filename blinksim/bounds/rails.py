@@ -405,10 +405,9 @@ def _first_routes(topology: Topology, device: Ints) -> tuple[_Routes, _Routes, _
     device: (2, L). None unless all members have as many, over the fabric and not through other members.
     """
     router, (here, there) = topology.router, device.tolist()
-    head = topology.ends[1].astype(np.int64)
-    holds = np.array([d.holds for d in topology.devices])
     inside: _Routes = [router.routes(a, b) if a != b else () for a in here for b in here]
-    if any(holds[head[list(route[:-1])]].any() for routes in inside for route in routes):
+    passed = topology.ends[1][[link for routes in inside for route in routes for link in route[:-1]]]
+    if any(topology.devices[place].holds for place in passed.tolist()):
         return None
     halves = [_halves(topology, router.routes(a, b)) or [] for a, b in zip(here, there, strict=True)]
     if not all(halves) or len({*map(len, halves)}) > 1:
