@@ -1,4 +1,4 @@
-"""Hierarchical collectives by recursive multiplying: about eight groups exchange in each level, two at ports.
+"""Hierarchical collectives by recursive multiplying: about eight groups exchange in each level, two or four at ports.
 
 Few steps and few messages, for small and middle sizes and for nodes of many GPUs: recursive doubling has more
 steps, a direct exchange more messages (Ruefenacht, Bull and Booth, "Generalisation of recursive doubling for
@@ -30,8 +30,9 @@ fill = hierarchical.fill
 
 # An allgather of 256 KiB on 64 HGX H100 takes 32.7 us with groups of 8 between nodes, 32.9 of 4, 44 of 2; of 4 KiB on
 # 512 p3dn, whose messages take long to arrive, 35 % more with 4 than with 8. At ports of a switch starts add up: an
-# allreduce of 1 MiB on 2 p5 takes 53 us with groups of 2 inside nodes, 54 with 4, 61 with 8.
-_MOST_GROUPS, _AT_A_PORT = 8, 2
+# allreduce of 1, 4, 16, 64 MiB takes, simulated, 30.7, 50.8, 108.9, 311 us on 2 HGX H100 of 8 GPUs with groups of 4
+# and 29.3, 48.9, 108.8, 308 with 2, on 2 DGX-2 of 16 GPUs 55.4, 111.6, 288, 950 and 53.2, 115.4, 289, 942.
+_MOST_GROUPS, _AT_A_PORT, _IN_PAIRS = 8, 4, 8
 # Trees of a broadcast in the root's node. 1 GiB on 64 GB300 NVL72 takes 1.85, 1.76, 1.73, 1.72 and 1.74 ms with 2, 3,
 # 4, 6 and 8.
 _MOST_INSIDE = 4
@@ -41,11 +42,15 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
     ends = (np.isin(places, topology.member_places) for places in topology.ends)
     # GPUs that have links to others send on several at once.
-    inside = radices if np.logical_and(*ends).any() else partial(radices, most=_AT_A_PORT)
+    inside = radices if np.logical_and(*ends).any() else _at_ports
     if collective.rooted:
         places = hierarchical.places_of(topology, "hierarchical_multiplying")
         return hierarchical.rooted(places, collective, partial(_by_exchanges, inside=inside))
     return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside)
+
+
+def _at_ports(ranks: int) -> tuple[int, ...]:
+    return radices(ranks, 2 if ranks <= _IN_PAIRS else _AT_A_PORT)
 
 
 def _by_exchanges(
