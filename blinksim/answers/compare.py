@@ -620,11 +620,12 @@ class MachineComparison(Result):
         several = len({len(one.members) for one in last.values()}) > 1
         called = {name: f"{name} ({len(one.members)} GPUs)" if several else name for name, one in last.items()}
         asked = f"{self.collective} of {format_size(last[first].size)}"
+        money = f"; {self.best_for_money()}" if self.prices.keys() >= last.keys() else ""
         if not others:
-            return f"{asked}: {called[first]} is quickest, {format_time(last[first].time_s)} with {last[first].library}"
-        three = {name: map(format_time, (one.time_s, one.low_s, one.high_s)) for name, one in near.items()}
-        listed = ["{} {} ({} to {})".format(called[name], *times) for name, times in three.items()]
-        return f"{asked}: no clear winner: {', '.join(listed[:-1])} or {listed[-1]}; their intervals overlap"
+            took = f"{format_time(last[first].time_s)} with {last[first].library}"
+            return f"{asked}: {called[first]} is quickest, {took}{money}"
+        *listed, final = (f"{called[name]} {format_time(one.time_s)}" for name, one in near.items())
+        return f"{asked}: no clear winner: {', '.join(listed)} or {final}, as intervals overlap{money}"
 
     def text(self) -> str:
         """The sentence, and a table by size."""
@@ -650,8 +651,8 @@ class MachineComparison(Result):
         if self.prices:
             head.append("GB/s per price")
             unpriced = [name for name in self.answers if name not in self.prices]
-            said = f"no price of {', '.join(unpriced)}" if unpriced else self.best_for_money()
-            notes.append(f"  GB/s per price: busbw over what a GPU costs an hour; {said}")
+            none = f"; no price of {', '.join(unpriced)}" if unpriced else ""
+            notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{none}")
         return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))
 
     def best_for_money(self) -> str:
@@ -662,7 +663,7 @@ class MachineComparison(Result):
         )
         others = f"{'those' if near[1:] else 'that'} of {', '.join(near)}"
         overlap = f", but intervals do not tell it from {others}" if near else ""
-        return f"at {format_size(last[best].size)} {best} has most for the money{overlap}"
+        return f"{best} has most for the money{overlap}"
 
 
 def compare_machines(

@@ -27,6 +27,7 @@ _SLOWER = "uneven-class", "pcie-port"
 _ASKED, SIZE = Collective("allreduce"), 256 * 2**20
 _NVLINKS = "nvidia-smi nvlink -s, -e (errors); dmesg | grep -i xid; systemctl status nvidia-fabricmanager"
 _CARDS = "lspci | grep -i nvidia; dmesg | grep -i xid; lspci -vv (LnkSta); rdma link for NICs, of EFA too"
+_NICS = "rdma link, of EFA too; ibstat or ethtool for its state; lspci -vv (LnkSta)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,7 +102,7 @@ class Health(Result):
         """The sentence, what is lost, and what to do: at most nine lines."""
         lines, was, now, other = list[tuple[str, str]](), self.healthy, self.takes, self.meanwhile
         if now is not None:
-            between = f" on {self.twin.nodes} nodes" if self.twin and self.twin.nodes > 1 else ""
+            between = f" on {self.twin.nodes} such nodes" if self.twin and self.twin.nodes > 1 else ""
             asked = f"{_ASKED} of {format_size(SIZE)}{between}: {format_time(now.time_s)}"
             if was and (longer := f"{now.time_s / was.time_s:.3g}") != "1":
                 asked += f" in place of {format_time(was.time_s)}, {longer} times as long"
@@ -117,7 +118,8 @@ class Health(Result):
         if other is not None and now is not None:
             lines.append(("meanwhile", meanwhile(other, now)))
         if self.missing:
-            lines.append(("check", _NVLINKS if self.twin and self.twin.lanes else _CARDS))
+            fewer = self.twin or Twin("")
+            lines.append(("check", _NVLINKS if fewer.lanes else _NICS if fewer.nics and not fewer.gpus else _CARDS))
         lines += zip(("note",), remarks(self.machine, assumed=False), strict=False)
         lines += [(one.severity, f"{one.message}; {one.cure}") for one in self.findings[:2]]
         return "\n".join((self.sentence(), *labelled(lines)))

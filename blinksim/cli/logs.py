@@ -352,12 +352,12 @@ def small_times(found: Diagnosis) -> str:
     """How small sizes compare with what is expected, in words; empty if nothing stands out."""
     small = [line for line in found.lines if line.latency_bound and not (found.stated or found.strange)]
     slow = [line for line in small if line.behind]
-    if len(slow) < max(1, len(small) // 2):
+    # Where larger ones are behind, the first line says from which size on.
+    if found.first_behind is not None or len(slow) < max(1, len(small) // 2):
         return ""
-    line = slow[0]
-    why = "launching and waiting, not the links" if found.first_behind is None else "slow as well"
-    usual = format_time(line.expected.time_s)
-    return f"{format_time(line.time_s)} at {format_size(line.size)}, where {usual} is expected: {why}"
+    took, usual = format_time(slow[0].time_s), format_time(slow[0].expected.time_s)
+    where = f"at {format_size(slow[0].size)}, where {usual} is expected"
+    return f"{took} {where}: launching and waiting, not the links"
 
 
 Job = Mapping[str, Any]

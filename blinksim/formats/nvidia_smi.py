@@ -306,7 +306,8 @@ def read_text(text: str, path: str | Path, rates: str = "nominal") -> Topology:
     if debug_log.looks_like(text):
         said, (text, switches, ports) = "NCCL's debug log", debug_log.as_table(text, path)
     elif not looks_like(text) and ("NCCL INFO" in text or "out-of-place" in text):
-        raise FileError(path, "has no paths of GPUs: set NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH, or use diagnose")
+        judged = "; blinksim diagnose judges its times" * ("out-of-place" in text)
+        raise FileError(path, f"has no paths of GPUs: run it with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH{judged}")
     table = parse(text, path)
     table = replace(table, switches=switches, ports=ports | table.ports, source=said or table.source)
     found = _Builder(path, table, link_rates.load(rates)).build()

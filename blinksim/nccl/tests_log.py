@@ -475,7 +475,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     if not drafts:
         if draft.columns is None:
             none = "has no heading like '# size count type redop root time algbw busbw'"
-            raise FileError(name, f"{none}; is it a log of nccl-tests? NCCL's debug log is for blinksim health")
+            raise FileError(name, f"{none}; is it a log of nccl-tests? blinksim health reads NCCL's own")
         if draft.trouble and _ROW.match(draft.ended):
             raise draft.trouble
         why = f"the run ended early: {draft.ended}" if draft.ended else "did the test end early?"

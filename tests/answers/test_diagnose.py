@@ -180,6 +180,12 @@ def test_a_single_odd_size_is_not_a_slow_machine(tmp_path: Path) -> None:
     assert dgx1(tmp_path, slowed("dgx1-v100", lambda size, time: time * (1 + 2**24 / size))).odd == []
 
 
+def test_small_sizes_are_told_of_where_large_ones_are_as_expected(tmp_path: Path) -> None:
+    found = dgx1(tmp_path, slowed("dgx1-v100", lambda size, time: 3 * time))
+    assert found.first_behind is not None
+    assert small_times(found) == ""
+
+
 def test_small_sizes_do_not_blame_a_link(tmp_path: Path) -> None:
     found = dgx1(tmp_path, slowed("dgx1-v100", lambda size, time: max(time, 120e-6)))
     assert found.first_behind is None

@@ -50,7 +50,13 @@ def test_one_screen_says_one_figure() -> None:
     assert re.findall(r"limited by .* of the time of the best schedule at (.*) rates", found.text()) == rates
     assert rates == ["measured (pcie: nominal)"]
     # Nothing is said where both are of one table.
-    assert re.search(r"limited by .* best schedule$", str(bs.project("aurora", "allreduce", "1GiB")), re.MULTILINE)
+    aurora = bs.project("aurora", "allreduce", "1GiB")
+    assert isinstance(aurora, Answer)
+    assert aurora.could is not None
+    told = re.search(r"limited by .* best schedule, and ([0-9.]+) % of what oneCCL takes$", aurora.text(), re.MULTILINE)
+    assert told is not None
+    best = aurora.could.best
+    assert float(told[1]) == pytest.approx(100 * best.limit[1] * best.time_s / aurora.time_s, rel=0.05)
     part = bs.Question("hgx-h100", nodes=2, rates="measured").part()
     run = bs.simulate(bs.contest(part, "allgather", ["packed"]).schedules["packed"], "64MiB")
     assert f"{100 * run.uses[0].busy:.0f}" == busy
