@@ -37,7 +37,7 @@ ENTRY = Algorithm(SHARDED, "direct inside nodes (or cards), rings between nodes"
 Rounds = list[Callable[[int], Round]]
 Inside = Callable[[Whole, int, Ints], tuple[Rounds, Rounds]]
 
-# Messages of a level between nodes, up to which who sends to whom is written down.
+# Messages of a step, up to which who sends to whom is written down.
 _MOST_MESSAGES = 4_000_000
 # Trees of a broadcast between nodes from each rank of the root's. 1 GiB on 64 p5 takes 3.20, 3.20, 3.31 and 3.42 ms
 # with 2, 3, 4 and 6, on 64 HGX H100 3.03, 3.02, 2.94 and 2.98.
@@ -129,6 +129,32 @@ def rooted(
     return there_and_back([*before, *between, *after][::-1], collective)
 
 
+def scattered(every: Sequence[Round], ranks: int, root: int) -> tuple[Rounds, Rounds]:
+    """A scatter to the ranks that an allgather begins with, and the allgather to those that have not got it then.
+
+    every: the rounds of the allgather, which can be several at once of the same chunks. The scatter goes back along
+    the paths on which the root would gather.
+    """
+    sends = list[tuple[Ints, ...]]()
+    for one in every:
+        ends = one.exchange.ends(ranks)
+        sends.append(np.broadcast_arrays(*ends, one.chunk(*ends, 0)))
+    numbers = np.arange(every[0].share.denominator if every else 1)[:, None]
+    # Which chunks ranks pass on to the root, and which they have once these came from there.
+    wanted, passed = np.zeros((2, ranks, len(numbers)), dtype=bool)
+    wanted[root] = passed[root] = True
+    before, after = Rounds(), Rounds()
+    for src, dst, chunk in sends[::-1]:
+        way = wanted[dst, chunk]
+        giver, taker, number = src[way], dst[way], chunk[way]
+        wanted[taker, number], wanted[giver, number], passed[giver, number] = False, True, True
+        before.append(sent(numbers, taker, giver, number))
+    for src, dst, chunk in sends:
+        new = ~passed[dst, chunk]
+        after.append(sent(numbers, src[new], dst[new], chunk[new]))
+    return before, after
+
+
 def along(chunks: Ints, *trees: tuple[Ints, Whole, int]) -> Rounds:
     """What goes along trees, level by level, for COPY in this order.
 
@@ -161,15 +187,20 @@ def exchanges(
     parts: how many chunks each rank of a node has, the same in all nodes; 0: one that no other rank has.
     Raises `InfeasibleError` for very many messages.
     """
-    if (messages := places.size * (max(levels, default=1) - 1)) > _MOST_MESSAGES:
-        what = f"{messages:,} messages at once between nodes, more than {_MOST_MESSAGES:,}"
-        raise InfeasibleError(f"such levels send {what}; take hierarchical, which has rings")
+    check_messages(places.size * (max(levels, default=1) - 1))
     every, inner = places.reshape(*own, *(levels or (-1,))), len(own)
     order = *range(inner - 1, 0, -1), 0, *range(every.ndim - 1, inner - 1, -1)[: len(levels)]
     axes = [axis for axis in order if every.shape[axis] > 1]
     shape = (*own, parts) if parts else every.shape
     number = np.arange(prod(shape)).reshape(shape)
     return [_exchange(every, axis, axes[:place], number) for place, axis in enumerate(axes)]
+
+
+def check_messages(messages: int) -> None:
+    """Raises `InfeasibleError` for very many messages at once."""
+    if messages > _MOST_MESSAGES:
+        what = f"{messages:,} messages at once, more than {_MOST_MESSAGES:,}"
+        raise InfeasibleError(f"such steps send {what}; take hierarchical, chain_tree or double_binary")
 
 
 def places_of(topology: Topology, name: str) -> Whole:

@@ -1,21 +1,45 @@
-"""Two-shot allreduce: direct reduce-scatter, then direct allgather; bandwidth-optimal on switches."""
+"""Two shots: every rank gets a shard of each of the others, or of the root, and sends it to all; two direct steps.
+
+An allreduce is a direct reduce-scatter and allgather, bandwidth-optimal on switches (two-shot, as in NVIDIA's and
+MSCCL++'s kernels). A broadcast is a scatter and allgather, a reduce a reduce-scatter and gather (Thakur et al.,
+IJHPCA 2005, section 4.2), without what the root has already.
+"""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
+
+from blinksim.algorithms.hierarchical import check_messages, sent, there_and_back
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
+from blinksim.graphs.arrays import round_robin
 from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(("allreduce",), "direct reduce-scatter, then direct allgather", sends=per_pair, every_pair=True)
+ENTRY = Algorithm(
+    ("allreduce", "broadcast", "reduce"),
+    "direct reduce-scatter or scatter, then direct allgather or gather",
+    sends=per_pair,
+    every_pair=True,
+)
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
-    """What both steps do: shard r is reduced by rank r, and then sent to all ranks."""
-    every, share = Exchange(), Fraction(1, topology.ranks)
+    """What both steps do: shard r comes together at rank r, or goes to it, and from there to all ranks.
+
+    Raises `InfeasibleError` for very many messages to or from a root.
+    """
+    n, root = topology.ranks, collective.root
+    if collective.rooted:
+        check_messages(n * n)
+        shards, (src, dst) = np.arange(n)[:, None], round_robin(n)
+        others, back = np.delete(np.arange(n), root), dst != root
+        to_ranks = sent(shards, np.full(n - 1, root), others, others)
+        return there_and_back([sent(shards, src[back], dst[back], src[back]), to_ranks], collective)
+    every, share = Exchange(), Fraction(1, n)
     return (
         Round(every, share, REDUCE, chunk=lambda src, dst, step: dst),
         Round(every, share, COPY, chunk=lambda src, dst, step: src),

@@ -203,9 +203,9 @@ def direct(collective: str, ranks: int, size: float, model: Postal) -> float:
 
 
 def two_shot(collective: str, ranks: int, size: float, model: Postal) -> float:
-    """Two latencies, and (n-1)/n of the vector out of every port twice: a direct reduce-scatter and allgather."""
+    """Two latencies, and (n-1)/n of the vector from a port twice: direct reduce-scatter (or scatter) and allgather."""
     moved = size * (ranks - 1) / ranks
-    return 2 * (model.alpha + model.beta * moved) + model.gamma * moved
+    return 2 * (model.alpha + model.beta * moved) + model.gamma * moved * (collective != "broadcast")
 
 
 def parameter_server(collective: str, ranks: int, size: float, model: Postal) -> float:
