@@ -129,17 +129,19 @@ def rooted(
     return there_and_back([*before, *between, *after][::-1], collective)
 
 
-def scattered(every: Sequence[Round], ranks: int, root: int) -> tuple[Rounds, Rounds]:
+def scattered(every: Sequence[Round], ranks: int, root: int) -> Rounds:
     """A scatter to the ranks that an allgather begins with, and the allgather to those that have not got it then.
 
     every: the rounds of the allgather, which can be several at once of the same chunks. The scatter goes back along
-    the paths on which the root would gather.
+    the paths on which the root would gather. Raises `InfeasibleError` for very many ranks and chunks.
     """
+    chunks = every[0].share.denominator if every else 1
+    check_messages(ranks * chunks)
     sends = list[tuple[Ints, ...]]()
     for one in every:
         ends = one.exchange.ends(ranks)
         sends.append(np.broadcast_arrays(*ends, one.chunk(*ends, 0)))
-    numbers = np.arange(every[0].share.denominator if every else 1)[:, None]
+    numbers = np.arange(chunks)[:, None]
     # Which chunks ranks pass on to the root, and which they have once these came from there.
     wanted, passed = np.zeros((2, ranks, len(numbers)), dtype=bool)
     wanted[root] = passed[root] = True
@@ -152,7 +154,7 @@ def scattered(every: Sequence[Round], ranks: int, root: int) -> tuple[Rounds, Ro
     for src, dst, chunk in sends:
         new = ~passed[dst, chunk]
         after.append(sent(numbers, src[new], dst[new], chunk[new]))
-    return before, after
+    return before + after
 
 
 def along(chunks: Ints, *trees: tuple[Ints, Whole, int]) -> Rounds:

@@ -40,17 +40,18 @@ _MOST_INSIDE = 4
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
-    ends = (np.isin(places, topology.member_places) for places in topology.ends)
-    # GPUs that have links to others send on several at once.
-    inside = radices if np.logical_and(*ends).any() else _at_ports
+    inside = partial(inner_radices, topology)
     if collective.rooted:
         places = hierarchical.places_of(topology, "hierarchical_multiplying")
         return hierarchical.rooted(places, collective, partial(_by_exchanges, inside=inside))
     return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside)
 
 
-def _at_ports(ranks: int) -> tuple[int, ...]:
-    return radices(ranks, 2 if ranks <= _IN_PAIRS else _AT_A_PORT)
+def inner_radices(topology: Topology, ranks: int) -> tuple[int, ...]:
+    """The `radices` of so many ranks of a node: GPUs that have links to others send on several at once."""
+    ends = (np.isin(places, topology.member_places) for places in topology.ends)
+    at_a_port = 2 if ranks <= _IN_PAIRS else _AT_A_PORT
+    return radices(ranks, _MOST_GROUPS if np.logical_and(*ends).any() else at_a_port)
 
 
 def _by_exchanges(

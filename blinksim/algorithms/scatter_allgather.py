@@ -25,9 +25,8 @@ ENTRY = Algorithm(
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises `InfeasibleError` for very many messages."""
-    hierarchical.check_messages(topology.ranks**2)
-    before, after = hierarchical.scattered(_allgather(topology), topology.ranks, collective.root)
-    return hierarchical.there_and_back([*before, *after][::-1], collective)
+    every = hierarchical.scattered(_allgather(topology), topology.ranks, collective.root)
+    return hierarchical.there_and_back(every[::-1], collective)
 
 
 def _allgather(topology: Topology) -> tuple[Round, ...]:

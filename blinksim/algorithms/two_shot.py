@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.hierarchical import check_messages, sent, there_and_back
-from blinksim.algorithms.registry import Algorithm, per_pair
+from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.graphs.arrays import round_robin
 from blinksim.schedule.loads import Exchange, Round
@@ -20,7 +20,7 @@ from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(
-    ("allreduce", "broadcast", "reduce"),
+    REDUCE_AND_SPREAD,
     "direct reduce-scatter or scatter, then direct allgather or gather",
     sends=per_pair,
     every_pair=True,

@@ -1,4 +1,4 @@
-"""A broadcast and a reduce take no longer than an allreduce, which has the work of both."""
+"""What a collective contains takes no longer: broadcast and reduce than an allreduce, allgather than an alltoall."""
 
 from __future__ import annotations
 
@@ -22,6 +22,19 @@ def test_one_half_takes_no_longer_than_an_allreduce(machine: str, nodes: int) ->
         )
         # An allreduce has more forms, such as other groups of nodes.
         assert max(halves) <= 1.04 * allreduce, (size, allreduce, halves)
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes"), [("mi300x", 16), ("leonardo", 64), ("p5", 64), ("alps", 16), ("hgx-h100", 64), ("gaudi3", 8)]
+)
+def test_an_allgather_takes_no_longer_than_an_alltoall_which_could_do_it(machine: str, nodes: int) -> None:
+    part = bs.load(machine, nodes=nodes)
+    for size in ("16KiB", "64KiB", "1MiB"):
+        allgather, alltoall = (
+            bs.project(part, name, size, model="alpha-beta", algorithm="best").time_s
+            for name in ("allgather", "alltoall")
+        )
+        assert allgather <= 1.01 * alltoall, (size, allgather, alltoall)
 
 
 @pytest.mark.parametrize(
