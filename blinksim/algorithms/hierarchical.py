@@ -19,7 +19,7 @@ import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
-from blinksim.bounds.groups import groupings, whole_widths
+from blinksim.bounds.groups import private, whole_widths
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, round_robin
@@ -91,7 +91,7 @@ def _slow_nodes(topology: Topology, places: Whole) -> tuple[Whole, Whole]:
     k of n nodes pass their data once, and each of the others 2 (n - k - 1) + k of n - k parts of it.
     """
     nodes, (src, dst), node = places.shape[2], topology.ends, topology.device_nodes
-    owner, (widths, _) = groupings(topology)[1].label[src], whole_widths(topology)
+    owner, (widths, _) = private(topology).label[src], whole_widths(topology)
     out = (node[src] != node[dst]) & (owner < topology.ranks)
     width = np.bincount(owner[out], widths[out].astype(np.float64), topology.ranks)[places]
     # A rank without a port of its own takes another's, of which each then has half.

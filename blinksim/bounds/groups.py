@@ -76,8 +76,21 @@ def groupings(topology: Topology) -> tuple[Grouping, ...]:
     links, and nodes below one switch of the fabric.
     """
     members, ranks, size = topology.member_places, np.arange(topology.ranks), len(topology.devices)
-    # The forwarders that lead, within their node, to one member only, such as the NICs of a GPU and the PCIe
-    # switch that they share: they are private to it.
+    found = [Grouping.of("member", members, ranks, topology.members, size), private(topology)]
+    if len(set(topology.device_nodes[members].tolist())) > 1:
+        hosts = nodes(topology)
+        found += [hosts, *_inside_adapters(topology, hosts), *_below_switches(topology)]
+    return tuple(found)
+
+
+@per_topology
+def private(topology: Topology) -> Grouping:
+    """Every member with what is private to it.
+
+    That is the forwarders that lead, within their node, to one member only, such as the NICs of a GPU and the PCIe
+    switch that they share.
+    """
+    members, ranks, size = topology.member_places, np.arange(topology.ranks), len(topology.devices)
     node, (src, dst) = topology.device_nodes, topology.ends
     rank = scattered(members, ranks, size)
     member = rank >= 0
@@ -91,12 +104,7 @@ def groupings(topology: Topology) -> tuple[Grouping, ...]:
     only[np.bincount(near, minlength=size) > 1] = -1
     number = np.where(member, rank, only[beside])
     devices = np.flatnonzero(number >= 0)
-    private = Grouping.of("what is private to a member", devices, number[devices], topology.members, size)
-    found = [Grouping.of("member", members, ranks, topology.members, size), private]
-    if len(set(node[members].tolist())) > 1:
-        hosts = nodes(topology)
-        found += [hosts, *_inside_adapters(topology, hosts), *_below_switches(topology)]
-    return tuple(found)
+    return Grouping.of("what is private to a member", devices, number[devices], topology.members, size)
 
 
 def nodes(topology: Topology) -> Grouping:
