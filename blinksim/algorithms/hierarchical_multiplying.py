@@ -7,6 +7,9 @@ AllReduce", Parallel Computing 2017).
 A broadcast goes along trees in the root's node, and a part of it from each of its ranks along trees of nodes, which
 gather the parts in that exchange: scatter and allgather (Barnett et al., "Interprocessor collective communication
 library", 1994) with one message for all that a rank has for another. A reduce goes the other way.
+
+Nodes with lost or slow ports hand their data over in one step, in which a port may carry the data of two GPUs:
+`hierarchical_direct` shares it out for two steps more, which large sizes repay.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     if collective.rooted:
         places = hierarchical.places_of(topology, "hierarchical_multiplying")
         return hierarchical.rooted(places, collective, partial(_by_exchanges, inside=inside))
-    return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside)
+    return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside, evenly=False)
 
 
 def inner_radices(topology: Topology, ranks: int) -> tuple[int, ...]:
@@ -62,7 +65,7 @@ def _by_exchanges(
     first = np.roll(places[:, :, :1].reshape(-1, 1), -root, axis=0)
     before = hierarchical.along(chunks.reshape(1 + int(hops[:, 2].max(initial=0)), -1), (hops, first, 0))
     own = len(places), *inside(places.shape[1])[::-1]
-    after = hierarchical.exchanges(places[:, :, 1:], own, parts=chunks[0].size)[::-1] if places.shape[2] > 1 else []
+    after = hierarchical.exchanges(places[:, :, 1:], own, chunks)[::-1] if places.shape[2] > 1 else []
     return before, after
 
 

@@ -51,8 +51,9 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
         raise InfeasibleError(f"hierarchical_trees needs {what}; take hierarchical_direct")
     if collective.rooted:
         return hierarchical.rooted(places, collective, partial(_by_trees, lanes), _TREES)
-    between = hierarchical.exchanges(places[0], (ranks,), radices(nodes)[::-1])[1:]
-    inside = hierarchical.along(np.arange(places.size).reshape(ranks, nodes), (hops, places[0], 0))
+    shards = np.arange(places.size).reshape(ranks, nodes)
+    between = hierarchical.exchanges(places[0], (ranks,), shards, radices(nodes)[::-1])[1:]
+    inside = hierarchical.along(shards, (hops, places[0], 0))
     return hierarchical.there_and_back(inside[::-1] + between, collective)
 
 

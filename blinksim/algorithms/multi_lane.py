@@ -41,7 +41,7 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     levels = (each,) if meshed else radices(each, most=2)
 
     def inside(places: Whole, root: int, chunks: Ints) -> tuple[hierarchical.Rounds, hierarchical.Rounds]:
-        every = [of(COPY) for of in hierarchical.exchanges(places, (1, *levels[::-1]), parts=1)[::-1]]
+        every = [of(COPY) for of in hierarchical.exchanges(places, (1, *levels[::-1]), chunks)[::-1]]
         found = hierarchical.scattered(every, topology.ranks, collective.root)
         return found[: len(every)], found[len(every) :]
 

@@ -37,4 +37,4 @@ def _allgather(topology: Topology) -> tuple[Round, ...]:
             return of(topology, allgather)
     levels = hierarchical_multiplying.radices(topology.ranks, most=2)[::-1]
     ranks = np.arange(topology.ranks).reshape(1, -1, 1)
-    return hierarchical.there_and_back(hierarchical.exchanges(ranks, (1, *levels)), allgather)
+    return hierarchical.there_and_back(hierarchical.exchanges(ranks, (1, *levels), ranks.reshape(-1, 1, 1)), allgather)

@@ -1,4 +1,4 @@
-"""Allreduce where ports of one node are slow or lost: that node hands its data to the others."""
+"""Allreduce where ports of a node are slow or lost: it hands its data to the others, evenly or in few steps."""
 
 from __future__ import annotations
 
@@ -16,28 +16,45 @@ NAMES = "hierarchical", "hierarchical_direct", "hierarchical_multiplying"
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    ("edit", "nodes", "rate"),
+    ("machine", "edit", "nodes", "evenly", "else_"),
     [
         # Nothing lost: 2 (n - 1) / n of the data over eight ports of 50 GB/s.
-        ("", 8, Fraction(400 * 8, 14)),
+        ("hgx-h100", "", 8, Fraction(400 * 8, 14), Fraction(400 * 8, 14)),
         # A quarter of the data over the port that two GPUs share, once; the other nodes pass 13/7 over eight ports.
-        ("without n0.nic0", 8, Fraction(200)),
-        # 5/3 of the data over eight ports are more than 1.5 over the half of one that two share: 133 GB/s.
-        ("without n0.nic0", 4, Fraction(200)),
-        # Half a port is an eighth of the data in a node that hands it over; the others pass 13/7.
-        ("degrade n5.nic3-fabric3 bandwidth=25GB/s", 8, Fraction(200)),
+        # Evenly: a seventh over each port, of which seven ports of seven nodes get a part; these pass 12/7 over eight.
+        ("hgx-h100", "without n0.nic0", 8, 50 / (Fraction(12, 7 * 8) + Fraction(1, 7 * 7)), Fraction(200)),
+        ("hgx-h100", "without n0.nic0", 4, 50 / (Fraction(4, 3 * 8) + Fraction(1, 7 * 3)), Fraction(200)),
+        # Of two nodes one sums all. NVLinks of a GPU without a port pass most: 7/8 of the data as its node sums it,
+        # 1/8 to the GPUs with ports, and 7/8 to all.
+        ("hgx-h100", "without n0.nic0", 2, Fraction(450 * 8, 15), Fraction(200)),
+        # All ports that are left carry a quarter of the data either way.
+        ("hgx-h100", "without n0.nic[0-3]", 8, Fraction(200), Fraction(200)),
+        # Half a port is an eighth of the data in a node that hands it over; the others pass 13/7. Evenly: as above, as
+        # a seventh of a shard is the least that other GPUs take.
+        ("hgx-h100", "degrade n5.nic3-fabric3 bandwidth=25GB/s", 8, Fraction(4900, 23), Fraction(200)),
         # A little slower is better than to hand over: 14/8 of the data over 48 GB/s.
-        ("degrade n5.nic3-fabric3 bandwidth=48GB/s", 8, Fraction(48 * 8 * 8, 14)),
+        ("hgx-h100", "degrade n5.nic3-fabric3 bandwidth=48GB/s", 8, Fraction(48 * 64, 14), Fraction(48 * 64, 14)),
+        # Without rails every GPU gets the same: of four nodes three pass 4/3 and get 1/3 over eight times four ports.
+        ("p5", "without n0.efa[0-3]", 4, Fraction(400 * 3, 5), Fraction(200)),
     ],
 )
-def test_rates_by_hand(name: str, edit: str, nodes: int, rate: Fraction) -> None:
-    machine = bs.load("hgx-h100", nodes=nodes, edits=edit or ())
-    made = bs.synthesize(machine, "allreduce", name)
+def test_rates_by_hand(name: str, machine: str, edit: str, nodes: int, evenly: Fraction, else_: Fraction) -> None:
+    made = bs.synthesize(bs.load(machine, nodes=nodes, edits=edit or ()), "allreduce", name)
     assert made.verdict.ok
-    assert made.rate == rate * GB
+    assert made.rate == (else_ if name == "hierarchical_multiplying" else evenly) * GB
 
 
-@given(st.integers(3, 6), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=6), st.sampled_from(NAMES))
+@given(st.sets(st.integers(0, 7), min_size=1, max_size=6))
+def test_all_ports_that_are_left_carry_the_same(lost: set[int]) -> None:
+    """They carry all data once, of which each of the others' gets a seventh of what one sends, beside 12/7 of 1/8."""
+    edits = [f"without n2.nic{nic}" for nic in sorted(lost)]
+    made = bs.synthesize(bs.load("hgx-h100", nodes=8, edits=edits), "allreduce", "hierarchical_direct")
+    each = Fraction(1, 8 - len(lost))
+    assert made.verdict.ok
+    assert made.rate == 50 * GB / max(each, Fraction(12, 7 * 8) + each / 7)
+
+
+@given(st.integers(2, 6), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=6), st.sampled_from(NAMES))
 def test_any_lost_ports(nodes: int, lost: list[tuple[int, int]], name: str) -> None:
     edits = [f"without n{node}.nic{nic}" for node, nic in sorted({*lost}) if node < nodes and nic < 4]
     made = bs.synthesize(bs.load("hgx-h100", nodes=nodes, edits=edits), "allreduce", name)
