@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -58,7 +58,9 @@ _MEASURES = ("ranks", "algorithm", "size_bytes", "time_s", "algbw_GBps", "busbw_
 _BY_CLASS = "time_by_class_s"
 _BOUND = ("bound_algbw_GBps", "bound_exact_GBps", "bound_scope", "bound_assumes", "bound_reason")
 _BOUND_WORK = " bound"
-_APART = {"reason", _BY_CLASS, *_BOUND}
+# Whether the reason is bad input.
+_MISTAKEN = "mistaken"
+_APART = {"reason", _MISTAKEN, _BY_CLASS, *_BOUND}
 _BY_LINKS = "alpha-beta"
 
 SETTINGS = ("nodes", "ranks-per-node", "members", "relays", "links", "rates", "edit")
@@ -151,6 +153,11 @@ class Axis:
         units = {"bandwidth": "_GBps", "latency": "_s", "overhead": "_s"}
         verb = f"{words[0]}_" if words[0] == "add" else ""
         return verb + "_".join(words[words[0] in VERBS :]) + units.get(words[-1], "")
+
+    def of_cells(self, cells: Collection[object]) -> str:
+        """The text that `parse` reads, of the values whose cells these are; of all where none is told."""
+        kept = [value for value in self.values if not cells or self.number(value) in cells]
+        return f"{self.name}={(';' if self.name in _LISTS else ',').join(kept)}"
 
     def number(self, value: str) -> int | float | str:
         """The cell of a value: a number in the column's unit, or the text; raises `InputError`."""
@@ -295,11 +302,12 @@ class Task:
         empty = {"model": self.model, "asked": self.algorithm, **dict.fromkeys(_MEASURES), "rates": self.rates}
         return {**empty, "reason": "", **values}
 
-    def failed(self, reason: str) -> Rows:
+    def failed(self, reason: BlinksimError | str) -> Rows:
         """The rows of work without an answer."""
         if self.algorithm == _BOUND_WORK:
-            return [dict.fromkeys(_BOUND[:-1]) | {"bound_reason": reason}]
-        return [self.row(size_bytes=size, reason=reason) for size in self.sizes]
+            return [dict.fromkeys(_BOUND[:-1]) | {"bound_reason": str(reason)}]
+        why = {"reason": str(reason), _MISTAKEN: isinstance(reason, InputError)}
+        return [self.row(size_bytes=size, **why) for size in self.sizes]
 
 
 @lru_cache(maxsize=1)
@@ -332,6 +340,8 @@ class Sweep(Result):
         The columns with the seconds of each link class, of models that say them.
     unfinished : int
         Pieces of work that Ctrl-C left undone; they have no rows.
+    mistaken : tuple of str
+        The reasons that are bad input, such as a GPU that the machine lacks, rather than what cannot be done there.
 
     Examples
     --------
@@ -350,6 +360,7 @@ class Sweep(Result):
     base: Question = field(default_factory=Question)
     classes: tuple[str, ...] = ()
     unfinished: int = 0
+    mistaken: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[dict[str, Any], ...]:
@@ -508,7 +519,8 @@ def sweep(
                 row["of_bound"] = rate / most if most and rate else None
             points.append(row | {"reason": answer["reason"]})
     seconds, damaged = tuple(f"{kind}_s" for kind in classes), tuple(stored.damaged)
-    return Sweep(title, wanted, along, tuple(points), resumed, damaged, start, seconds, total - len(answers))
+    mistaken = tuple(dict.fromkeys(row["reason"] for row in every if row.get(_MISTAKEN)))
+    return Sweep(title, wanted, along, tuple(points), resumed, damaged, start, seconds, total - len(answers), mistaken)
 
 
 def _tasks(
@@ -603,7 +615,7 @@ def run(task: Task) -> Rows:
     except BlinksimError as error:
         if len(task.sizes) > 1 and task.algorithm != _BOUND_WORK:  # other sizes may have an answer
             return [row for size in task.sizes for row in run(replace(task, sizes=(size,)))]
-        return task.failed(str(error))
+        return task.failed(error)
     except MemoryError:
         return task.failed("not enough memory")
     except Exception as error:  # A fault of ours in one of ten thousand points must not cost the others.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -609,6 +611,39 @@ def test_a_sweep_without_an_answer_says_why_once(capsys: pytest.CaptureFixture[s
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("does not connect the members") == 1
+
+
+def test_mistyped_edits_everywhere_are_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    """At the three default sizes, each message once; a question that is none for the machine stays status 3."""
+    command = ["sweep", "dgx1-v100", "allreduce", "--vary"]
+    assert run([*command, "edit=without gpu0-gpu9;halve gpu0-gpu3"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [captured.err.count(word) for word in ("no point", "'gpu9'", "'halve'", "\n")] == [1, 1, 1, 1]
+    assert run([*command, "members=0,5;0,9", "--links", "nvlink"]) == 3
+
+
+def test_what_failed_is_named_and_not_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """The next command asks for all points that have an answer, and for these alone."""
+    edits = ["none", "without gpu0-gpu9", "without gpu0-gpu3"]
+    command = ["sweep", "dgx1-v100", "allreduce", "--vary", f"edit={';'.join(edits)}", "--algorithms", "ring,sharp"]
+    assert run(command) == 0
+    shown = capsys.readouterr().out
+    assert "no answer for edit without gpu0-gpu9: unknown device 'gpu9'" in shown
+    assert "algorithm sharp: sharp needs switches" in shown
+    again = shlex.split(shown.splitlines()[-1].removeprefix("next: blinksim "))
+    assert run([*again[: again.index("--plot")], "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {(row["edit"], row["asked"], row["reason"]) for row in rows} == {
+        (edit, "ring", "") for edit in (edits[0], edits[2])
+    }
+    assert len(rows) == 6
+    # Edits and members that fail together alone leave no such command.
+    assert (
+        run([*command[:3], "--links", "nvlink", "--vary", "members=0,4;0,3", "--vary", "edit=none;without gpu0-gpu3"])
+        == 0
+    )
+    assert "next:" not in capsys.readouterr().out
 
 
 def test_rows_that_cannot_be_written_are_shown_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
