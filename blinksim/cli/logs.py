@@ -282,11 +282,14 @@ def _show_diagnosis(
     device, kinds = found.part.device, found.expectation.rings.limits
     fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
     tied = sorted(losses, key=lambda one: fit.isdisjoint(one.kind.slow))
-    for kind, same in grouped(tied, attrgetter("kind")):
+    causes = [*grouped(tied, attrgetter("kind"))]
+    for kind, same in causes:
         others = f", or {count(len(same) - 1, 'other place')}" * (len(same) > 1)
         apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({losses[same[0]]}{others}): {kind.check}"
         facts.append(("could be", told))
+    order = f"those of {' or '.join(kinds)} first, then the likelier; next is what tells them apart"
+    facts += [("", order)] * (len(causes) > 1)
     click.echo("\n".join(labelled(facts)))
     machine, nodes, one = command_line(question), typed_options(question, "nodes"), typed(str(question.machine))
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
@@ -294,7 +297,7 @@ def _show_diagnosis(
     again, name = typed_options(options, "in_place", "nccl_version", "set_up"), found.collective.name
     # Roots, and GPUs that a head need not list, are not for locate.
     partly = any((found.stated, found.collective.rooted, question.members, question.ranks_per_node))
-    several = all((question.nodes > 1, found.expectation.library in VISIBLE, not question.edits))
+    visible = all((found.expectation.library in VISIBLE, not question.edits))
     faster = found.largest in found.judged and found.largest.time_s < found.largest.expected.low_s
     # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
     after = "advise" if found.expectation.library in VISIBLE else "compare"
@@ -304,7 +307,7 @@ def _show_diagnosis(
         (found.impossible or faster, "topo list"),
         (not found.judged, f"expect {machine} --collective {name}"),
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
-        (several and not found.as_expected, f"locate {one} {(log, '--plan')[partly]}{nodes}"),
+        (visible and not found.as_expected, f"locate {one} {(f'{log} --next', '--plan')[partly]}{nodes}"),
         (not found.as_expected, f"bound {command_line(question, name)} --losses"),
         (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"{after} {command_line(question, name)}{nvls}"),
         (True, f"calibrate {log} --machine {machine}{nvls} -o rates.yaml"),

@@ -205,11 +205,13 @@ class Diagnosis(Result):
         return line not in self.judged or (not line.behind and line.of_model**2 * _FAULT < 1)
 
     def status(self, *, weighed: bool = True) -> int:
-        """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too."""
+        """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too.
+
+        Nobody can tell from what another machine was measured at, which is quicker than this one can be or names
+        other GPUs.
+        """
         wrong = self.wrong or (weighed and (self.first_behind or self.behind_before))
-        if self.impossible and not (wrong or self.strange):
-            return 5 if guesses(rates_of(self.part)) else 1
-        return 1 if wrong else 5 if self.strange or (weighed and self.unclear) else 0
+        return 1 if wrong else 5 if self.strange or self.impossible or (weighed and self.unclear) else 0
 
     @property
     def as_expected(self) -> bool:
