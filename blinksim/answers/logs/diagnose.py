@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any, cast
 
 from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of, other_gpus, read_runs
+from blinksim.answers.logs.faults import TYPICAL
 from blinksim.answers.measurements.public import grouped
 from blinksim.answers.project import gpus_in
 from blinksim.bounds.bound_result import Bound
@@ -40,8 +41,6 @@ _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 STEPS = "the steps"
 # A number as nccl-tests prints it.
 _PLAIN = re.compile(r"-?[0-9]{1,12}(\.[0-9]{0,12})?")
-# A link, rail or direction of two that is down: by which factor a typical fault lowers the bandwidth.
-_FAULT = 2
 # After so many steps an explaining rate is near, if there is one.
 _TRIES = 3
 # Tolerance for another explanation.
@@ -179,7 +178,7 @@ class Diagnosis(Result):
     @property
     def again(self) -> list[str]:
         """Sizes to be measured again, and why: single ones that are behind, and times far apart."""
-        why = {x.size: f"up to {x.apart:.3g} times apart" for x in self.judged if x.apart**2 > _FAULT}
+        why = {x.size: f"up to {x.apart:.3g} times apart" for x in self.judged if x.apart**2 > TYPICAL}
         why |= {x.size: "alone behind" for x in self.odd}
         return [f"{format_size(size)} {what}" for size, what in why.items()]
 
@@ -202,7 +201,7 @@ class Diagnosis(Result):
     def unclear(self) -> bool:
         """True if the largest size is not judged, or not behind, and yet nearer to a typical fault."""
         line = self.largest
-        return line not in self.judged or (not line.behind and line.of_model**2 * _FAULT < 1)
+        return line not in self.judged or (not line.behind and line.of_model**2 * TYPICAL < 1)
 
     def status(self, *, weighed: bool = True) -> int:
         """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too.

@@ -31,6 +31,8 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import encoded, orbit_labels, searched
 
 ASKED, SIZE = Collective("allreduce"), 2**28
+# A link, rail or direction of two that is down: by which factor a typical fault lowers the bandwidth.
+TYPICAL = 2
 ALL = "all"
 Gpus = tuple[int, ...]
 Words = tuple[str, ...]

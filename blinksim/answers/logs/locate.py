@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, combinations, product
+from operator import itemgetter
 from statistics import median
 from typing import Any, cast
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from blinksim.answers.expect import PROGRAMS, VISIBLE
 from blinksim.answers.logs.expectation import read_runs
-from blinksim.answers.logs.faults import ALL, ASKED, LEAF, RAIL, SIZE, FaultClass, Faults, Part
+from blinksim.answers.logs.faults import ALL, ASKED, LEAF, RAIL, SIZE, TYPICAL, FaultClass, Faults, Part
 from blinksim.answers.project import gpus_of
 from blinksim.collective import ROOTED, Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
@@ -82,7 +83,7 @@ class Seen:
     """A log: its job, its largest size, and its time there beside that of a healthy machine.
 
     ratio: logarithm of measured over expected time, the median over its largest sizes. told: nodes, and what
-    NCCL says that they lack.
+    NCCL says that they lack. times: of rows with these sizes: size, whether in place, and time, where calls are alike.
     """
 
     path: str
@@ -92,6 +93,7 @@ class Seen:
     ratio: float
     healthy: Projection
     told: tuple[tuple[int, str], ...] = ()
+    times: tuple[tuple[int, bool, float], ...] = ()
 
     @property
     def behind(self) -> bool:
@@ -153,6 +155,9 @@ class Located(Result):
     pairs : tuple of pairs of Candidate
         Two faults at once, the likeliest first, where these explain all logs better than any single one, and
         likely single ones; `candidates` then holds each of them once.
+    apart : float
+        How many times as long the same GPUs took in one run as in another, where that hides a fault; else 1. Then
+        `next_run` is this run again.
 
     Examples
     --------
@@ -174,6 +179,7 @@ class Located(Result):
     explained: bool = True
     hosts: tuple[str, ...] = ()
     pairs: tuple[tuple[Candidate, ...], ...] = ()
+    apart: float = 1.0
 
     @property
     def status(self) -> int:
@@ -242,9 +248,9 @@ class Located(Result):
             shown = f"{format_size(one.size)} in {took}, healthy {usual}, at most {most}"
             lines += [("NCCL says", f"{self.hosts[node]} {words}") for node, words in one.told[:1] * (not lines)]
             lines.append(("shown by" if self.status == 1 else "slow", f"{one.path}: {shown}"))
-        both = {one.job for one in self.seen if one.behind} & {one.job for one in self.seen if not one.behind}
-        if both and not self.explained:
-            lines.append(("unsteady", "the same GPUs gave different results, so the fault comes and goes"))
+        if self.apart > 1:
+            told = f"the same GPUs took up to {self.apart:.3g} times as long in one run as in another"
+            lines.append(("unsteady", f"{told}: measure again, as the fault comes and goes or others use them"))
         if self.status == 1 and self.candidates:
             fewer = ", or less often" * (self.once_in >= 1e6)
             lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
@@ -264,7 +270,7 @@ class Located(Result):
         keys += " interval_high_s=healthy.details.interval_high_s cannot_take_less_s=healthy.least.time_s"
         logs = [keyed(one, keys) | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
         said = "machine nodes gpus_per_node=gpus status healthy_probability=healthy"
-        said += " once_in explained hosts rows logs next_run plan pairs"
+        said += " once_in explained hosts rows logs next_run plan pairs apart"
         pairs = [keyed(both[0], "probability tied places", places=[one.words for one in both]) for both in self.pairs]
         return keyed(self, said, rows=self.rows(), logs=logs, pairs=pairs)
 
@@ -381,6 +387,13 @@ class Suspicion:
                 many += len(one) * len(other)
                 found.append(np.stack(np.meshgrid(one, other), axis=-1).reshape(-1, 2))
         return Suspicion(self.faults, self.nodes, self.seen, np.concatenate(found[::-1]))
+
+    @cached_property
+    def unsteady(self) -> tuple[float, Job | None]:
+        """How many times as long a job took in one run as in another, and the job, if a typical fault does less."""
+        times = grouped(((one.job, *row[:2]), row[2]) for one in self.seen for row in one.times)
+        apart = [(max(same) / min(same), job) for (job, *_), same in times.items()]
+        return max((one for one in apart if one[0] ** 2 > TYPICAL), key=itemgetter(0), default=(1.0, None))
 
     @property
     def settled(self) -> Suspicion:
@@ -522,8 +535,11 @@ class Suspicion:
     def next_run(self) -> Job | None:
         """The run that tells most, of several the one on most nodes; None if no run tells anything.
 
-        By itself, or half of what it and a run on others tell beside each other.
+        By itself, or half of what it and a run on others tell beside each other. One whose times are far apart comes
+        first: nothing is told before it is steady.
         """
+        if self.unsteady[1]:
+            return self.unsteady[1]
         # What is found may not be all.
         asked = self.doubled if self.pairs is None and self.healthy < _ALARM else self.settled
         if asked is not self:
@@ -636,7 +652,14 @@ class _Rig:
         of = healthy[-1].details
         middle = math.log(math.sqrt(of["interval_low_s"] * of["interval_high_s"]) / healthy[-1].time_s)
         told = tuple((self.hosts[host], words) for host, words in lacking([run]) if host in self.hosts)
-        return Seen(run.path, job, sizes[-1], median(times[sizes[-1]]), median(ratios) - middle, healthy[-1], told)
+        # In a job most calls wait for a rank, or share the GPU with other kernels.
+        every = (
+            ()
+            if run.group
+            else tuple((row.size, row.in_place, row.time_s) for row in run.rows if row.size in sizes and row.time_s)
+        )
+        took, ratio = median(times[sizes[-1]]), median(ratios) - middle
+        return Seen(run.path, job, sizes[-1], took, ratio, healthy[-1], told, every)
 
     def command(self, job: Job) -> str:
         """The run as a command of nccl-tests."""
@@ -757,15 +780,16 @@ def locate(
     seen = [rig.seen(run, given) for run, given in runs]
     single = Suspicion(faults, many, seen)
     suspicion = single.settled
-    more = suspicion.next_run() if next_run else None
+    apart, again = suspicion.unsteady
+    more = suspicion.next_run() if next_run else again
     planned = tuple(rig.command(job) for job in _plan(single)) if plan else ()
-    found = suspicion.candidates() if seen else []
+    found = suspicion.candidates()
     likely = {(one.kind.name, one.place): one for one in reversed([*chain(*found)])}
     return Located(
         faults.node.name, many, faults.gpus, tuple(seen), tuple(likely.values())[::-1],
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
         rig.command(more) if more else "", planned,
-        suspicion.explained, tuple(rig.hosts), () if suspicion is single else tuple(found),
+        suspicion.explained, tuple(rig.hosts), () if suspicion is single else tuple(found), apart,
     )  # fmt: skip
 
 
