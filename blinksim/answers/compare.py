@@ -13,11 +13,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby, pairwise, product
+from itertools import pairwise, product
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import UNKNOWN, Answer, answer, contest, gpus_of, held_at, schedules, simulating
+from blinksim.answers.project import UNKNOWN, Answer, answer, contest, gpus_of, held_at, origins, schedules, simulating
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.connectivity import grouped
@@ -206,13 +206,7 @@ class Comparison(Result):
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         if self.answers:
-            notes, named = list[str](), [format_size_about(one.size) for one in self.answers]
-            origins = grouped((str(one.details["origin"]), place) for place, one in enumerate(self.answers))
-            # Sizes that follow each other are a range; others may lie between two ranges of an origin.
-            for origin, places in [*reversed(origins.items())][:4]:
-                runs = ([*run] for _, run in groupby(enumerate(places), lambda at: at[1] - at[0]))
-                spans = [named[run[0][1]] + f" to {named[run[-1][1]]}" * (len(run) > 1) for run in runs]
-                notes.append(f"  from, {', '.join(spans)}: {origin}")
+            notes = [f"  {line}" for line in origins((one.size, one.details["origin"]) for one in self.answers)]
             held = held_at(map(Answer.row, self.answers))
             if said := dict.fromkeys(one.could.best.runs_as for one in self.answers if one.could):
                 held["could take"] = f"{held.get('could take', '')}, {' or '.join(said)}"
@@ -629,29 +623,39 @@ class MachineComparison(Result):
 
     def text(self) -> str:
         """The sentence, and a table by size."""
-        rows = []
+        rows, last = [], {name: answers[-1] for name, answers in self.answers.items()}
         for at, _ in enumerate(next(iter(self.answers.values()))):
             for name, answers in self.answers.items():
                 one, worth = answers[at], self._worth(name, answers[at])
                 ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
-                takes += " *" if name in self._first(at) else "  "
-                row = [format_size(one.size), name, str(len(one.members)), takes, ends]
+                takes += ("  ", " *")[name in self._first(at)]
+                row = [format_size(one.size), name, str(len(one.members)), takes, ends, format_rate(one.busbw)]
                 held = one.details.get("held_to")
-                row += [format_rate(one.busbw), f"held to {held}" if held else str(one.details["basis"])]
-                rows.append(row + (["-" if worth is None else f"{worth:.4g}"] if self.prices else []))
+                row += [f"held to {held}" if held else str(one.details["basis"])]
+                rows.append([*row, "-" if worth is None else f"{worth:.4g}"][: 7 + bool(self.prices)])
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * may take least", *(f"  {words}" for words in refused_words(self.refused))]
-        vague = not all(one.known for answers in self.answers.values() for one in answers)
+        _, _, many, _, _, _, basis, *_ = zip(*rows, strict=True)
         guess = f"  from {' or '.join(GUESSES)}: {UNKNOWN.format('')}"
-        notes += [f"{guess}: an interval that holds another time ranks no machines"] * vague
+        notes += [f"{guess}: an interval that holds another time ranks no machines"] * (
+            not {*GUESSES}.isdisjoint(basis)
+        )
+        # A newer machine may be slower by what its library picks, or as only times of the older one are published.
+        told = grouped(
+            (tuple(map(one.details.get, ("origin", "library", "choice"))), name) for name, one in last.items()
+        )
+        for (origin, *by), same in told.items():
+            notes.append(f"  from, {', '.join(same)}: {origin}{f'; {by[0]} picks {by[1]}' * bool(by[1])}")
         alike = grouped((tuple(one.times()[0] for one in found), name) for name, found in self.answers.items())
-        notes += [f"  {', '.join(same)}: nothing known tells their times apart" for same in alike.values() if same[1:]]
-        _, _, many, *_ = zip(*rows, strict=True)
+        for same in alike.values():
+            could = (f"{last[name].times()[1]} at {last[name].row()['could_take_rates']} rates" for name in same)
+            words = f"nothing known tells apart what their library takes; could take {', '.join(could)}"
+            notes += [f"  {', '.join(same)}: {words}"] * (len(same) > 1)
         notes += ["  to compare as many GPUs, put nodes before names: 9xp5,1xgb200-nvl72"] * (len({*many}) > 1)
         if self.prices:
             head.append("GB/s per price")
             unpriced = [name for name in self.answers if name not in self.prices]
-            none = f"; no price of {', '.join(unpriced)}" if unpriced else ""
+            none = f"; no price of {', '.join(unpriced)}" * bool(unpriced)
             notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{none}")
         return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -432,7 +432,7 @@ class Answer(Projection):
         """The three figures as a row of a table."""
         keys = "interval_low_s=low_s interval_high_s=high_s could_take_s=could.best.time_s"
         keys += " cannot_take_less_s=least.time_s could_take_rates"
-        keys += " cannot_take_less_rates=details.bound_rates library basis=details.basis"
+        keys += " cannot_take_less_rates=details.bound_rates library basis=details.basis origin=details.origin"
         best, at = self.could.best if self.could else None, self.details["bound_rates"]
         if best is None or best.rates != at.partition(" (")[0]:
             at = best and rates_of_links(best.rates, best.links)
@@ -545,6 +545,20 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     found = {what: dict.fromkeys(filter(None, (row.get(key) for row in shown))) for what, key in keys.items()}
     plain = {*chain(*found.values())} <= {NOMINAL}
     return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
+
+
+def origins(told: Iterable[tuple[int, str]]) -> list[str]:
+    """Where the times of sizes come from, a line each, the largest sizes first; told: sizes, ascending, and origins."""
+    found = list(dict.fromkeys(told))
+    sizes, notes = list(dict.fromkeys(size for size, _ in found)), list[str]()
+    by_origin = grouped((origin, sizes.index(size)) for size, origin in found)
+    # Sizes that follow each other are a range; others may lie between two ranges of an origin.
+    for origin, places in [*reversed(by_origin.items())][:4]:
+        runs = ([*run] for _, run in groupby(enumerate(places), lambda at: at[1] - at[0]))
+        ends = (dict.fromkeys((run[0][1], run[-1][1])) for run in runs)
+        spans = (" to ".join(format_size_about(sizes[place]) for place in span) for span in ends)
+        notes.append(f"from, {', '.join(spans)}: {origin}")
+    return notes
 
 
 def answer(

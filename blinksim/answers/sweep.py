@@ -609,7 +609,7 @@ def run(task: Task) -> Rows:
         if not isinstance(task.collective, str):
             return _rows(task, task.collective)
         timed = project_experts(part_at(task.place), task.collective, **dict(task.case.tokens))
-        more = "library interval_low_s interval_high_s could_take_s cannot_take_less_s wire_GBps logical_GBps"
+        more = "library origin interval_low_s interval_high_s could_take_s cannot_take_less_s wire_GBps logical_GBps"
         said, keys = timed.to_dict(), (*_MEASURES[1:-1], *more.split())
         return [task.row(model=said["model"], ranks=timed.routing.ranks, **{key: said[key] for key in keys})]
     except BlinksimError as error:

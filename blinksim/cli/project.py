@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from blinksim.answers.project import BEST, answer as three_figures, held_at, rank
+from blinksim.answers.project import BEST, answer as three_figures, held_at, origins, rank
 from blinksim.cli import terminal
 from blinksim.cli.options import collective_of, command_line, left, of_tokens, question_of, typed_options, wanted_of
 from blinksim.cli.terminal import Working, answer, as_typed, csv_text, drawn, note, typed, typed_size, written
@@ -454,12 +454,10 @@ def sweep(options: Sweep) -> None:
         note(f"{journal}:{line}: is damaged; its work was done again")
     rows = swept.rows()
 
-    def keep(target: str) -> None:
-        """Writes the rows; once they are on disk the journal has no use."""
-        write_text(target, csv_text(rows), force=options.force)
-        Path(f"{target}.journal").unlink(missing_ok=True)
-
+    keep = partial(write_text, text=csv_text(rows), force=options.force)
     with written(None if swept.unfinished else options.output, keep) as output:
+        if output:  # The rows are on disk, and the journal has no use.
+            Path(f"{output}.journal").unlink(missing_ok=True)
         said: dict[str, object] = {"machine": swept.machine, "source": machine}
         by = options.model or ("alpha-beta" if options.algorithms else "library")
         said |= {"collective": getattr(swept.collective, "name", swept.collective), "model": by}
@@ -578,6 +576,7 @@ def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
     notes = [f"time with {' or '.join(libraries)}; --csv has its interval"] if libraries else []
     if swept.varying() == ["size_bytes"] and times != sorted(times):
         notes.append("a time that is less than that of fewer bytes was measured so")
+    notes += origins(map(itemgetter("size_bytes", "origin"), told))
     notes.append(", ".join(map("".join, held_at(rows).items())))
     if several:
         notes.append("what NCCL chooses is at its own rates; --rates takes one table for all")

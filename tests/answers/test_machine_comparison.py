@@ -225,7 +225,12 @@ def test_notes_say_what_the_table_does_not(capsys: pytest.CaptureFixture[str]) -
     assert run(asked) == 0
     text = capsys.readouterr().out
     assert "no price of 2xp5en, 1xgb200" in text
-    assert "2xp5, 2xp5en: nothing known tells their times apart" in text
+    assert "2xp5, 2xp5en: nothing known tells apart what their library takes; could take " in text
+    # Each origin is that of `project`, once for machines that share it.
+    for names in (("2xp5", "2xp5en"), ("1xgb200",)):
+        origins = {bs.project(name, "allreduce", "1GiB").details["origin"] for name in names}
+        assert len(origins) == 1
+        assert f"\n  from, {', '.join(names)}: {origins.pop()}" in text
     # A name that nobody knows is said at once.
     assert run(["compare", "p5,p5x", "allreduce"]) == 2
     told = capsys.readouterr().err

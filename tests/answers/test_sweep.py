@@ -646,6 +646,20 @@ def test_what_failed_is_named_and_not_asked_again(capsys: pytest.CaptureFixture[
     assert "next:" not in capsys.readouterr().out
 
 
+def test_where_times_come_from_is_said_as_by_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    """Aurora's times on two nodes are all scaled from one published one, which is among these sizes."""
+    asked = ["aurora", "allreduce", "--nodes", "2", "--sizes", "8MB:2GB:x4"]
+    told = []
+    for command in ("compare", "sweep"):
+        assert run([command, *asked]) == 0
+        told.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("  from, ")])
+    assert told[0] == told[1]
+    assert [line.partition(":")[0] for line in told[1]] == ["  from, 2 GB", "  from, 8 MB to 512 MB"]
+    assert "scaled from the nearest size that was measured" in told[1][1]
+    assert run(["sweep", *asked, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][-1]["origin"] in told[0][0]
+
+
 def test_rows_that_cannot_be_written_are_shown_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out.csv"
     command = ["sweep", RING4, "allreduce", "--sizes", "1MiB", "--vary", "members=0-3;0,1", "-o", str(output)]
