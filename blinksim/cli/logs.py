@@ -584,7 +584,7 @@ def _show_measured(public: PublicMeasurements | Projected) -> None:
         for name, rows in grouped(public.rows(), itemgetter("table")):
             reached = _span([row["efficiency_pct"] for row in rows], "{:.3g}".format)
             lines.append((name, str(len(rows)), _span([row["nodes"] for row in rows]), f"{reached} %"))
-        click.echo(table(("table", "cells", "nodes", "of what the model allows"), lines))
+        click.echo(table(("table", "printed", "nodes", "of what the model allows"), lines))
         return
     for name, rows in grouped(public.rows(), itemgetter("set")):
         first = rows[0]
