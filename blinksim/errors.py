@@ -8,7 +8,7 @@ hardware · 5 nothing is wrong, and something is not proved (`blinksim verify`) 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from inspect import CO_VARKEYWORDS, signature
@@ -20,6 +20,7 @@ _LONGEST = 1500
 _MOST_COMPARED = 2000
 # Names that a message lists at most.
 _MOST_LISTED = 40
+_NO_SORTS: Mapping[str, list[str]] = {}
 
 
 class BlinksimError(Exception):
@@ -186,11 +187,14 @@ def asked(called: Any) -> Any:
     return checked
 
 
-def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> InputError:
+def unknown(
+    what: str, name: str, known: Iterable[str], *, hint: str = "", sorts: Mapping[str, list[str]] = _NO_SORTS
+) -> InputError:
     """An `InputError` for a name that is not in `known`: offers the nearest names, or lists all of them.
 
     Where some of `known` have the same part before their last dot, such as a node's name, only these count, and
-    names without a dot, such as that of a switch between nodes.
+    names without a dot, such as that of a switch between nodes. sorts: names by what people call their like; where
+    none is near, those alone are listed whose sort the name begins with, as the adapters for ``nic3``.
     """
     names, inside = sorted(known), name[: name.rfind(".") + 1]
     if any(entry.startswith(inside) for entry in names):
@@ -206,9 +210,9 @@ def unknown(what: str, name: str, known: Iterable[str], *, hint: str = "") -> In
     elif not names:
         advice = "there are none"
     else:
-        runs = in_runs(names)
+        runs = in_runs(sorts.get(sought.rstrip("0123456789"), names))
         advice = f"known: {', '.join(runs)}" if len(runs) <= _MOST_LISTED else f"{len(names)} names are known"
-    shown = name if len(name) <= 200 else f"{name[:200]}…"
+    shown = name[:200] + "…" * (len(name) > 200)
     return InputError(f"unknown {what} {shown!r}: {advice}{' ' + hint if hint else ''}")
 
 

@@ -65,9 +65,11 @@ def _matching(topology: Topology, target: str, *, classes: bool) -> set[tuple[st
         what = f"{target} is a device, and a link has two ends, as in {link}"
         raise InputError(f"{what}; {target} is linked to {beside}")
     if found is None:
-        known = [*topology.link_classes, *fabric] if classes else []
-        what, named = ("link", f"; link classes: {', '.join(known)}") if known else ("device or link", "")
-        raise unknown(what, target, [*known, *topology.index], hint=f"(a link is written gpu0-gpu3{named})")
+        known, written = [*topology.link_classes, *fabric], "(a link is written gpu0-gpu3"
+        if not (classes and known):
+            topology.device(target, "device or link", f"{written})")
+        hint = f"{written}; link classes: {', '.join(known)})"
+        raise unknown("link", target, [*known, *topology.index], hint=hint)
     both, pairs = found
     keys = set[tuple[str, str, str]]()
     for a, b in pairs:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
 from blinksim.errors import InputError, blamed_on, unknown
+from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular, keyed
 from blinksim.textio.text_table import count
 from blinksim.topology import edits, elements, rules, selection
@@ -202,10 +203,17 @@ class Topology(Tabular):
     def ranks(self) -> int:
         return len(self.members)
 
-    def device(self, name: str) -> Device:
-        """The device called `name`; raises `InputError` with the nearest names if there is none."""
+    def device(self, name: str, what: str = "device", hint: str = "") -> Device:
+        """The device called `name`; raises `InputError` with the nearest names if there is none.
+
+        Or with those of its node of the sort that it begins with, where all that hold ranks are GPUs. what, hint: how
+        the message begins and ends.
+        """
         if name not in self.index:
-            raise unknown("device", name, self.index, hint=f"(blinksim topo show {self.name} lists them)")
+            own = (one for one in self.devices if one.name.startswith(name[: name.rfind(".") + 1]))
+            sorts = grouped(("gpu" if one.holds else one.kind, one.name) for one in own)
+            listed = f"(blinksim topo show {self.name} lists them)"
+            raise unknown(what, name, self.index, hint=hint or listed, sorts=sorts)
         return self.devices[self.index[name]]
 
     def links_between(self, src: str, dst: str) -> list[Link]:

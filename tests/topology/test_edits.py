@@ -246,16 +246,25 @@ def test_a_port_without_a_node_is_that_of_every_node(machine: str, port: str) ->
 
 
 def test_the_names_of_adapters_are_offered_where_an_edit_names_another() -> None:
-    with pytest.raises(InputError, match="unknown device or link 'nic0': known: efa0 to efa31, gpu0 to gpu7, nvsw"):
+    with pytest.raises(InputError, match=r"unknown device or link 'nic0': known: efa0 to efa31 \(a link"):
         load("p5", edits=["without nic0"])
 
 
 def test_the_adapters_of_a_node_are_offered_where_an_edit_names_another_of_it() -> None:
-    known = r"known: fabric, n1\.cpu0 to n1\.cpu1, n1\.efa0 to n1\.efa3, n1\.gpu0 to n1\.gpu7, n1\.nvswitch"
+    known = r"known: n1\.efa0 to n1\.efa3 \(a link"
     with pytest.raises(InputError, match=rf"unknown device or link 'n1\.nic2': {known}"):
         load("p4d", nodes=2, edits=["without n1.nic2"])
     with pytest.raises(InputError, match=r"unknown device or link 'n1\.ega2': did you mean 'n1\.efa2'\?"):
         load("p4d", nodes=2, edits=["without n1.ega2"])
+
+
+def test_tiles_are_offered_where_an_edit_names_a_gpu_and_all_devices_for_another_word() -> None:
+    with pytest.raises(InputError, match=r"'n0\.gpu0': known: n0\.card0\.t0 to n0\.card0\.t1, .*card5\.t1 \(a link"):
+        load("aurora", nodes=2, edits=["without n0.gpu0"])
+    with pytest.raises(InputError, match=r"'gpu0': known: card0\.t0 to card0\.t1, .*, card5\.t0 to card5\.t1 \(blink"):
+        load("aurora").device("gpu0")
+    with pytest.raises(InputError, match="'port3': known: efa0 to efa31, gpu0 to gpu7, nvswitch, "):
+        load("p5", edits=["without port3"])
 
 
 def test_the_last_member_cannot_be_removed() -> None:
