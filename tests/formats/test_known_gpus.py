@@ -18,7 +18,7 @@ from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import known_gpus
 from blinksim.formats.shipped.machine_names import catalogue_file, names
-from blinksim.machines import Question, check, load
+from blinksim.machines import Question, check, load, remarks
 from blinksim.timing.library_model import Library
 from blinksim.topology import edits
 from blinksim.topology.graph import Topology
@@ -186,10 +186,10 @@ def with_cells(text: str, cells: dict[tuple[int, int], str]) -> str:
     """The table with other connections between pairs."""
     lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if "GPU0 GPU1" in line)
-    rows = [line.split() for line in lines[at + 1 : at + 9]]
+    rows = [line.split() for line in lines[at + 1 :] if re.match("(GPU|NIC)[0-9]", line)]
     for (a, b), cell in cells.items():
         rows[a][b + 1] = rows[b][a + 1] = cell
-    return "\n".join([*lines[: at + 1], *map(" ".join, rows), *lines[at + 9 :]]) + "\n"
+    return "\n".join([*lines[: at + 1], *map(" ".join, rows), *lines[at + 1 + len(rows) :]]) + "\n"
 
 
 @pytest.mark.parametrize("models", [V100S, ""])
@@ -258,6 +258,18 @@ def test_adapters_that_are_gone_stay_gone_in_what_is_completed(
     file.write_text(names + smi(gpus, nics, near))
     found = load(str(file), like="hgx-h100")
     assert [device.name for device in found.devices if device.kind == "nic"] == [f"nic{n}" for n in range(left)]
+
+
+def test_an_adapter_at_another_place_is_said_where_the_machine_named_has_it_in_its_own(tmp_path: Path) -> None:
+    """NIC0 is beside GPU1, as many in all: what is written has it beside gpu0, and a note says so."""
+    file = tmp_path / "box.txt"
+    file.write_text(with_cells(smi(8, 8, "PIX"), {(0, 8): "SYS", (1, 8): "PIX", (8, 9): "PIX"}))
+    found = load(str(file), like="hgx-h100")
+    told = "NICs placed as there and not as recorded: gpu0: 1 NIC fewer on its side of the CPU"
+    assert remarks(found) == ["completed as hgx-h100", told]
+    assert len([device for device in found.devices if device.kind == "nic"]) == 8
+    file.write_text(smi(8, 8, "PIX"))
+    assert remarks(load(str(file), like="hgx-h100")) == ["completed as hgx-h100"]
 
 
 def test_no_machine_of_the_catalogue_lacks_anything() -> None:

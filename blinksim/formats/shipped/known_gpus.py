@@ -266,10 +266,13 @@ def completed(recorded: Topology, like: Topology) -> Topology:
     fewer = lacking(recorded, machine)
     if fewer is None:
         raise InputError(f"{recorded.name} has other NVLinks than {like.name}; name the machine that it is")
-    edits = [*(edit for _, edit in losing(fewer, machine)), *_fewer_nics(recorded, machine)[3]]
+    _, _, apart, off = _fewer_nics(recorded, machine)
+    edits = [*(edit for _, edit in losing(fewer, machine)), *off]
     for edit in edits:
         machine = machine.edit(edit)
-    source = f"{recorded.source.partition('; ')[0]}; completed as {', '.join((like.name, *edits))}"
+    # As many NICs in all, at other places.
+    moved = f"; NICs placed as there and not as recorded: {listed(apart)}" * bool(apart and not off)
+    source = f"{recorded.source.partition('; ')[0]}; completed as {', '.join((like.name, *edits))}{moved}"
     return replace(machine, name=recorded.name, source=source, edits=())
 
 
