@@ -635,7 +635,7 @@ class MachineComparison(Result):
                 rows.append([*row, "-" if worth is None else f"{worth:.4g}"][: 7 + bool(self.prices)])
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
         notes = ["  * may take least", *(f"  {words}" for words in refused_words(self.refused))]
-        _, _, many, _, _, _, basis, *_ = zip(*rows, strict=True)
+        *_, basis = zip(*(row[:7] for row in rows), strict=True)
         guess = f"  from {' or '.join(GUESSES)}: {UNKNOWN.format('')}"
         notes += [f"{guess}: an interval that holds another time ranks no machines"] * (
             not {*GUESSES}.isdisjoint(basis)
@@ -651,7 +651,6 @@ class MachineComparison(Result):
             could = (f"{last[name].times()[1]} at {last[name].row()['could_take_rates']} rates" for name in same)
             words = f"nothing known tells apart what their library takes; could take {', '.join(could)}"
             notes += [f"  {', '.join(same)}: {words}"] * (len(same) > 1)
-        notes += ["  to compare as many GPUs, put nodes before names: 9xp5,1xgb200-nvl72"] * (len({*many}) > 1)
         if self.prices:
             head.append("GB/s per price")
             unpriced = [name for name in self.answers if name not in self.prices]

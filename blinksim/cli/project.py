@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
+from math import ceil, lcm, prod
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic
@@ -336,6 +336,13 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
         library = library_of(options.timing)
         found = compare_machines(questions, collective, options.sizes, prices=prices, library=library)
     asked = replace(questions[0], machine=options.machine, nodes=options.where.nodes)
+    totals = [len(answers[0].members) for answers in found.answers.values()]
+    each = [total // one.nodes for total, one in zip(totals, questions, strict=False)]
+    if all((len({*totals}) > 1, not found.refused, not prices, *(one.node().fabric for one in questions))):
+        # Next are as many GPUs of each, no fewer than now.
+        most = lcm(*each) * ceil(max(totals) / lcm(*each))
+        counted = (f"{most // own}x{one.machine}" for own, one in zip(each, questions, strict=True))
+        asked = replace(asked, machine=",".join(counted), nodes=1)
     again = command_line(asked, options.collective, **vars(options.data))
     again += typed_options(options, "sizes", "price") + _of_library(options.timing)
     text = as_typed(found.text())

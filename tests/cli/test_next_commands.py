@@ -54,6 +54,23 @@ def test_what_reads_no_schedules_is_not_sent_to_advise(capsys: pytest.CaptureFix
     assert following(capsys, "compare", "dgx1-v100", *asked) == ["advise", "dgx1-v100", "allreduce", "1MiB"]
 
 
+@pytest.mark.parametrize(
+    ("machines", "more", "equal"),
+    [
+        ("2xp5,1xgb200-nvl72", [], "9xp5,1xgb200-nvl72"),
+        ("p5,aurora", ["--nodes", "4"], "6xp5,4xaurora"),
+        ("2xp5,2xhgx-h100", [], "2xp5,2xhgx-h100"),
+        ("p5,ring:4@25GB/s", [], "p5,ring:4@25GB/s"),
+    ],
+)
+def test_the_next_comparison_is_of_as_many_gpus(
+    machines: str, more: list[str], equal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A least common multiple of the GPUs of a node, and no fewer than before; as asked where they are as many."""
+    asked = ["allreduce", *more, "--sizes", "1GiB"]
+    assert following(capsys, "compare", machines, *asked)[:3] == ["compare", equal, "allreduce"]
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_file_names_are_quoted(capsys: pytest.CaptureFixture[str], name: str) -> None:
     name = name if name.endswith(".json") else f"{name}.json"
