@@ -549,14 +549,13 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def origins(told: Iterable[tuple[int, str]]) -> list[str]:
     """Where the times of sizes come from, a line each, the largest sizes first; told: sizes, ascending, and origins."""
-    found = list(dict.fromkeys(told))
-    sizes, notes = list(dict.fromkeys(size for size, _ in found)), list[str]()
-    by_origin = grouped((origin, sizes.index(size)) for size, origin in found)
+    known, notes = list(told), list[str]()
+    by_origin = grouped((origin, place) for place, (_, origin) in enumerate(known))
     # Sizes that follow each other are a range; others may lie between two ranges of an origin.
     for origin, places in [*reversed(by_origin.items())][:4]:
         runs = ([*run] for _, run in groupby(enumerate(places), lambda at: at[1] - at[0]))
-        ends = (dict.fromkeys((run[0][1], run[-1][1])) for run in runs)
-        spans = (" to ".join(format_size_about(sizes[place]) for place in span) for span in ends)
+        ends = ([format_size_about(known[place][0]) for _, place in (run[0], run[-1])] for run in runs)
+        spans = dict.fromkeys(" to ".join(dict.fromkeys(both)) for both in ends)
         notes.append(f"from, {', '.join(spans)}: {origin}")
     return notes
 

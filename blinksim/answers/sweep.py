@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -153,11 +153,6 @@ class Axis:
         units = {"bandwidth": "_GBps", "latency": "_s", "overhead": "_s"}
         verb = f"{words[0]}_" if words[0] == "add" else ""
         return verb + "_".join(words[words[0] in VERBS :]) + units.get(words[-1], "")
-
-    def of_cells(self, cells: Collection[object]) -> str:
-        """The text that `parse` reads, of the values whose cells these are; of all where none is told."""
-        kept = [value for value in self.values if not cells or self.number(value) in cells]
-        return f"{self.name}={(';' if self.name in _LISTS else ',').join(kept)}"
 
     def number(self, value: str) -> int | float | str:
         """The cell of a value: a number in the column's unit, or the text; raises `InputError`."""

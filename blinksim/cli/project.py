@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil, lcm, prod
+from math import ceil, lcm
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic
@@ -471,21 +471,12 @@ def sweep(options: Sweep) -> None:
         said |= {"edits": list(question.edits), "vary": list(options.vary), "rows": rows}
         answer("sweep", lambda: said, lambda: _show(swept, output), lambda: rows)
     drawn(options.plot, options.force, "sweep", swept, options.plot_y)
-    answered = [row for row in rows if not row["reason"]]
-    if not answered:
-        reasons = dict.fromkeys(str(row["reason"]) for row in rows)
+    if len(swept.failed) == len(rows):
+        reasons = dict.fromkeys(row["reason"] for row in rows)
         error = InputError if reasons.keys() <= {*swept.mistaken} else InfeasibleError
         raise error(f"no point has an answer: {'; '.join(reasons)}")
-    told = {column: list(dict.fromkeys(row[column] for row in answered)) for column in swept.varying()}
-    # What has no answer is not asked again: neither values without one at any point, nor a combination.
-    whole = not swept.failed or prod(map(len, told.values())) == len(answered)
-    several = sum(len(values) > 1 for values in told.values())
-    if whole and 1 <= several <= 3 and not (options.plot or options.csv or options.json):
-        if swept.failed:
-            options.vary = tuple(axis.of_cells(told.get(axis.column, ())) for axis in swept.axes)
-            options.algorithms = ",".join(told.get("asked", [])) or options.algorithms
-            fewer = len(told.get("size_bytes", sizes)) < len(sizes)
-            options.sizes = ",".join(map(typed_size, told["size_bytes"])) if fewer else options.sizes
+    # What failed is to be mended, and not asked again.
+    if not any((options.plot, options.csv, options.json, swept.failed)) and 1 <= len(swept.varying()) <= 3:
         again = command_line(question, options.collective, **vars(options.data))
         again += typed_options(options, "sizes", "algorithms", "model", "vary", "bounds")
         again += typed_options(options.drawing)
@@ -514,10 +505,8 @@ def _show(swept: Study, output: str | None) -> None:
         if len(rows) > _SHOWN:
             click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
         for reason, lost in grouped((row["reason"], row) for row in swept.failed).items():
-            cells = {column: dict.fromkeys(_cell(column, row[column]) for row in lost) for column in varying}
-            every = {column: len({row[column] for row in rows}) for column in varying}
-            named = [column for column in varying if len(cells[column]) <= min(4, every[column] - 1)]
-            which = ", ".join(f"{_title(column)} {' or '.join(cells[column])}" for column in named)
+            same = [column for column in varying if len({row[column] for row in lost}) == 1]
+            which = ", ".join(f"{_title(column)} {_cell(column, lost[0][column])}" for column in same)
             click.echo(f"\n  no answer for {which or len(lost)}: {reason}", nl=False)
         click.echo("\n" if swept.failed else "", nl=bool(not swept.failed))
     if output:
