@@ -20,7 +20,6 @@ _LONGEST = 1500
 _MOST_COMPARED = 2000
 # Names that a message lists at most.
 _MOST_LISTED = 40
-_NO_SORTS: Mapping[str, list[str]] = {}
 
 
 class BlinksimError(Exception):
@@ -188,7 +187,7 @@ def asked(called: Any) -> Any:
 
 
 def unknown(
-    what: str, name: str, known: Iterable[str], *, hint: str = "", sorts: Mapping[str, list[str]] = _NO_SORTS
+    what: str, name: str, known: Iterable[str], *, hint: str = "", sorts: Mapping[str, list[str]] | None = None
 ) -> InputError:
     """An `InputError` for a name that is not in `known`: offers the nearest names, or lists all of them.
 
@@ -210,7 +209,7 @@ def unknown(
     elif not names:
         advice = "there are none"
     else:
-        runs = in_runs(sorts.get(sought.rstrip("0123456789"), names))
+        runs = in_runs((sorts or {}).get(sought.rstrip("0123456789"), names))
         advice = f"known: {', '.join(runs)}" if len(runs) <= _MOST_LISTED else f"{len(names)} names are known"
     shown = name[:200] + "…" * (len(name) > 200)
     return InputError(f"unknown {what} {shown!r}: {advice}{' ' + hint if hint else ''}")

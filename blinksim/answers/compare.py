@@ -545,6 +545,8 @@ def across_models(
     return Models(topology.selected(), chosen, ordered, names, shown, found, refused)
 
 
+# What is known of a machine's times.
+_KNOWN = ("origin", "library", "choice")
 # Calls together may take so many times as long as the quickest, to be called as good.
 _AS_GOOD = 1.1
 
@@ -612,7 +614,8 @@ class MachineComparison(Result):
         last = {name: answers[-1] for name, answers in self.answers.items()}
         first, *others = near = self._first(-1)
         several = len({len(one.members) for one in last.values()}) > 1
-        called = {name: f"{name} ({len(one.members)} GPUs)" if several else name for name, one in last.items()}
+        parts = {name: f"{len(one.members)} {one.details.get('unit', 'GPU')}s" for name, one in last.items()}
+        called = {name: f"{name} ({parts[name]})" if several else name for name in last}
         asked = f"{self.collective} of {format_size(last[first].size)}"
         money = f"; {self.best_for_money()}" if self.prices.keys() >= last.keys() else ""
         if not others:
@@ -629,7 +632,8 @@ class MachineComparison(Result):
                 one, worth = answers[at], self._worth(name, answers[at])
                 ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
                 takes += ("  ", " *")[name in self._first(at)]
-                row = [format_size(one.size), name, str(len(one.members)), takes, ends, format_rate(one.busbw)]
+                ranks = f"{len(one.members)} {one.details.get('unit', '')}s".removesuffix(" s")
+                row = [format_size(one.size), name, ranks, takes, ends, format_rate(one.busbw)]
                 held = one.details.get("held_to")
                 row += [f"held to {held}" if held else str(one.details["basis"])]
                 rows.append([*row, "-" if worth is None else f"{worth:.4g}"][: 7 + bool(self.prices)])
@@ -637,20 +641,17 @@ class MachineComparison(Result):
         notes = ["  * may take least", *(f"  {words}" for words in refused_words(self.refused))]
         *_, basis = zip(*(row[:7] for row in rows), strict=True)
         guess = f"  from {' or '.join(GUESSES)}: {UNKNOWN.format('')}"
-        notes += [f"{guess}: an interval that holds another time ranks no machines"] * (
-            not {*GUESSES}.isdisjoint(basis)
-        )
+        vague = not {*GUESSES}.isdisjoint(basis)
+        notes += [f"{guess}: an interval that holds another time ranks no machines"] * vague
         # A newer machine may be slower by what its library picks, or as only times of the older one are published.
-        told = grouped(
-            (tuple(map(one.details.get, ("origin", "library", "choice"))), name) for name, one in last.items()
-        )
+        told = grouped((tuple(map(one.details.get, _KNOWN)), name) for name, one in last.items())
         for (origin, *by), same in told.items():
             notes.append(f"  from, {', '.join(same)}: {origin}{f'; {by[0]} picks {by[1]}' * bool(by[1])}")
         alike = grouped((tuple(one.times()[0] for one in found), name) for name, found in self.answers.items())
         for same in alike.values():
             could = (f"{last[name].times()[1]} at {last[name].row()['could_take_rates']} rates" for name in same)
-            words = f"nothing known tells apart what their library takes; could take {', '.join(could)}"
-            notes += [f"  {', '.join(same)}: {words}"] * (len(same) > 1)
+            what = f"{', '.join(same)}: nothing known tells their times apart"
+            notes += [f"  {what}; could take {', '.join(could)}"] * (len(same) > 1)
         if self.prices:
             head.append("GB/s per price")
             unpriced = [name for name in self.answers if name not in self.prices]

@@ -288,8 +288,9 @@ def _show_diagnosis(
         apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({losses[same[0]]}{others}): {kind.check}"
         facts.append(("could be", told))
-    order = f"those of {' or '.join(kinds)} first, then the likelier; next is what tells them apart"
-    facts += [("", order)] * (len(causes) > 1)
+    facts += [("", f"those of {' or '.join(kinds)} first, then the likelier; next tells them apart")] * (
+        len(causes) > 1
+    )
     click.echo("\n".join(labelled(facts)))
     machine, nodes, one = command_line(question), typed_options(question, "nodes"), typed(str(question.machine))
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):

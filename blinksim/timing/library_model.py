@@ -628,8 +628,8 @@ class Library(TimingModel):
             least_s = min((sizes / np.maximum.accumulate(rates))[sizes >= size])
             ratios[math.log(neighbor.ranks)] = math.log(least_s / base.time_s)
             each, same = neighbor.ranks // neighbor.nodes, neighbor.nodes == self.nodes
-            where = " a node" * (self.nodes > 1)
-            jobs.append(f"{count(each, 'GPU')}{where}" if same else count(neighbor.nodes, "node"))
+            where, kind = " a node" * (self.nodes > 1), self.machine.device(self.machine.members[0]).kind
+            jobs.append(f"{count(each, kind.replace('gpu', 'GPU'))}{where}" if same else count(neighbor.nodes, "node"))
         if ratios:
             far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
             weight = max(0.0, 1 - far)

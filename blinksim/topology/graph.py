@@ -212,8 +212,8 @@ class Topology(Tabular):
         if name not in self.index:
             own = (one for one in self.devices if one.name.startswith(name[: name.rfind(".") + 1]))
             sorts = grouped(("gpu" if one.holds else one.kind, one.name) for one in own)
-            listed = f"(blinksim topo show {self.name} lists them)"
-            raise unknown(what, name, self.index, hint=hint or listed, sorts=sorts)
+            hint = hint or f"(blinksim topo show {self.name} lists them)"
+            raise unknown(what, name, self.index, hint=hint, sorts=sorts)
         return self.devices[self.index[name]]
 
     def links_between(self, src: str, dst: str) -> list[Link]:

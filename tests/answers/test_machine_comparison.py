@@ -225,7 +225,7 @@ def test_notes_say_what_the_table_does_not(capsys: pytest.CaptureFixture[str]) -
     assert run(asked) == 0
     text = capsys.readouterr().out
     assert "no price of 2xp5en, 1xgb200" in text
-    assert "2xp5, 2xp5en: nothing known tells apart what their library takes; could take " in text
+    assert "2xp5, 2xp5en: nothing known tells their times apart; could take " in text
     # Each origin is that of `project`, once for machines that share it.
     for names in (("2xp5", "2xp5en"), ("1xgb200",)):
         origins = {bs.project(name, "allreduce", "1GiB").details["origin"] for name in names}

@@ -80,7 +80,7 @@ def test_measurements_that_two_tables_have_count_once() -> None:
     of = {name: {tuple(row[key] for key in times) for row in found.rows() if row["table"] == name} for name in names}
     assert all(of[name] == of[name.removesuffix(", with PCIe")] for name in again)
     distinct, printed = len(set().union(*of.values())), len(found.rows())
-    assert f"aurora: {distinct} published measurements, printed {printed} times in tables " in found.sentence()
+    assert f"aurora: {distinct} published measurements, printed {printed} times, reach" in found.sentence()
     assert "15 published" in found.sentence()
     # As the list of all machines counts them.
     assert len(public_tables.cells("aurora")) == distinct < printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -69,6 +70,16 @@ def test_the_next_comparison_is_of_as_many_gpus(
     """A least common multiple of the GPUs of a node, and no fewer than before; as asked where they are as many."""
     asked = ["allreduce", *more, "--sizes", "1GiB"]
     assert following(capsys, "compare", machines, *asked)[:3] == ["compare", equal, "allreduce"]
+
+
+def test_ranks_that_are_tiles_are_called_so_beside_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "p5,aurora", "allreduce", "--sizes", "1GiB", "--nodes", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "p5 (16 GPUs) is quickest" in shown
+    assert " aurora   24 tiles " in shown
+    assert "24 GPUs" not in shown
+    assert run(["project", "aurora", "allreduce", "1MiB", "--members", "0-5"]) == 0
+    assert re.search(r"scaled to published times of [0-9]+ tiles and 12 tiles", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, combinations, product
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Any, cast
 
@@ -653,11 +653,8 @@ class _Rig:
         middle = math.log(math.sqrt(of["interval_low_s"] * of["interval_high_s"]) / healthy[-1].time_s)
         told = tuple((self.hosts[host], words) for host, words in lacking([run]) if host in self.hosts)
         # In a job most calls wait for a rank, or share the GPU with other kernels.
-        every = (
-            ()
-            if run.group
-            else tuple((row.size, row.in_place, row.time_s) for row in run.rows if row.size in sizes and row.time_s)
-        )
+        alike = (row for row in run.rows if row.size in sizes and row.time_s and not run.group)
+        every = tuple(map(attrgetter("size", "in_place", "time_s"), alike))
         took, ratio = median(times[sizes[-1]]), median(ratios) - middle
         return Seen(run.path, job, sizes[-1], took, ratio, healthy[-1], told, every)
 

@@ -127,8 +127,7 @@ class Measured(Result):
         reach = f"{min(shares):.3g} to {max(shares):.3g} % of what the model allows"
         # A table with other rates of the model has the measurements of one before it again.
         distinct = {(one.nodes, one.ranks_per_node, one.size, one.measured_ms) for one in self.cells}
-        again = f", printed {len(self.cells)} times in tables by rates of the model,"
-        return f"{self.machine}: {len(distinct)} published measurements{again} reach {reach}"
+        return f"{self.machine}: {len(distinct)} published measurements, printed {len(self.cells)} times, reach {reach}"
 
     def text(self) -> str:
         """The sentence, a table for each published table, and the source."""
