@@ -205,10 +205,10 @@ def test_each_machine_may_have_its_own_nodes(capsys: pytest.CaptureFixture[str])
         alone = bs.project(bs.load(machine, nodes=nodes), "allreduce", "1GiB")
         assert (rows[name]["time_s"], rows[name]["ranks"]) == (pytest.approx(alone.time_s), 8 * nodes)
         assert (rows[name]["busbw_per_price"] is None) == (name != "2xp5")
-    # The command that it offers asks the same again.
+    # The command that it offers asks for as many GPUs of each.
     assert run(["compare", "2xhgx-h100,p5", "allreduce", "--sizes", "1GiB", "--nodes", "4"]) == 0
     text = capsys.readouterr().out
-    assert "next: blinksim compare 2xhgx-h100,p5 allreduce --nodes 4 " in text
+    assert "next: blinksim compare 4xhgx-h100,4xp5 allreduce --sizes 1GiB " in text
     assert "4xp5 (32 GPUs)" in text
     # So does every command about one machine.
     assert run(["project", "2xp5", "allreduce", "1GiB", "--json"]) == 0
@@ -226,11 +226,11 @@ def test_notes_say_what_the_table_does_not(capsys: pytest.CaptureFixture[str]) -
     text = capsys.readouterr().out
     assert "no price of 2xp5en, 1xgb200" in text
     assert "2xp5, 2xp5en: nothing known tells their times apart; could take " in text
-    # Each origin is that of `project`, once for machines that share it.
-    for names in (("2xp5", "2xp5en"), ("1xgb200",)):
-        origins = {bs.project(name, "allreduce", "1GiB").details["origin"] for name in names}
-        assert len(origins) == 1
-        assert f"\n  from, {', '.join(names)}: {origins.pop()}" in text
+    # Each origin is that of `project`: the figures of p5en are lent by p5.
+    for name in ("2xp5", "2xp5en", "1xgb200"):
+        assert f"\n  from, {name}: {bs.project(name, 'allreduce', '1GiB').details['origin']}" in text
+    assert run(["compare", "p5e,p5en", "allreduce", "--nodes", "8", "--sizes", "1GiB"]) == 0
+    assert "\n  from, p5e, p5en: " in capsys.readouterr().out
     # A name that nobody knows is said at once.
     assert run(["compare", "p5,p5x", "allreduce"]) == 2
     told = capsys.readouterr().err
