@@ -161,7 +161,7 @@ def rooted(
     return there_and_back([*before, *between, *after][::-1], collective)
 
 
-def scattered(every: Sequence[Round], ranks: int, root: int) -> Rounds:
+def scattered(every: Sequence[Round], ranks: int, root: int) -> tuple[Rounds, Rounds]:
     """A scatter to the ranks that an allgather begins with, and the allgather to those that have not got it then.
 
     every: the rounds of the allgather, which can be several at once of the same chunks. The scatter goes back along
@@ -182,11 +182,11 @@ def scattered(every: Sequence[Round], ranks: int, root: int) -> Rounds:
         way = wanted[dst, chunk]
         giver, taker, number = src[way], dst[way], chunk[way]
         wanted[taker, number], wanted[giver, number], passed[giver, number] = False, True, True
-        before.append(sent(numbers, taker, giver, number))
+        before += [sent(numbers, taker, giver, number)] if way.any() else []
     for src, dst, chunk in sends:
         new = ~passed[dst, chunk]
-        after.append(sent(numbers, src[new], dst[new], chunk[new]))
-    return before + after
+        after += [sent(numbers, src[new], dst[new], chunk[new])] if new.any() else []
+    return before, after
 
 
 def along(chunks: Ints, *trees: tuple[Ints, Whole, int]) -> Rounds:

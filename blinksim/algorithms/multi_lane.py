@@ -42,7 +42,6 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
 
     def inside(places: Whole, root: int, chunks: Ints) -> tuple[hierarchical.Rounds, hierarchical.Rounds]:
         every = [of(COPY) for of in hierarchical.exchanges(places, (1, *levels[::-1]), chunks)[::-1]]
-        found = hierarchical.scattered(every, topology.ranks, collective.root)
-        return found[: len(every)], found[len(every) :]
+        return hierarchical.scattered(every, topology.ranks, collective.root)
 
     return hierarchical.rooted(places, collective, inside, tree=tree)

@@ -8,6 +8,7 @@ takes. A reduce goes backwards: a reduce-scatter and a gather (Rabenseifner, ICC
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 
@@ -25,8 +26,8 @@ ENTRY = Algorithm(
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises `InfeasibleError` for very many messages."""
-    every = hierarchical.scattered(_allgather(topology), topology.ranks, collective.root)
-    return hierarchical.there_and_back(every[::-1], collective)
+    halves = hierarchical.scattered(_allgather(topology), topology.ranks, collective.root)
+    return hierarchical.there_and_back([*chain(*halves)][::-1], collective)
 
 
 def _allgather(topology: Topology) -> tuple[Round, ...]:

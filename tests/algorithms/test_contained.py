@@ -8,7 +8,8 @@ import blinksim as bs
 
 MACHINES = (
     ("gaudi3", 1), ("gaudi3", 8), ("mi250", 2), ("mi250", 16), ("mi300x", 1), ("mi300x", 8), ("tpu-v5p", 4),
-    ("alps", 8), ("dgx1-v100", 8), ("p4d", 8), ("dgx2", 8), ("hgx-h100", 3), ("hgx-h100", 4), ("aurora", 4), ("p5", 8),
+    ("alps", 8), ("dgx1-v100", 8), ("dgx1-v100", 64), ("p4d", 8), ("dgx2", 8), ("hgx-h100", 3), ("hgx-h100", 4),
+    ("aurora", 4), ("p5", 8),
 )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from blinksim.topology.shapes import fully_connected
 INT32 = ELEMENT_TYPES["int32"]
 BETWEEN_NODES = (
     *("hierarchical", "hierarchical_direct", "hierarchical_multiplying", "hierarchical_trees"),
-    *("rail_aligned", "rail_joined", "bruck"),
+    *("rail_aligned", "rail_joined", "bruck", "locality_bruck", "multi_lane"),
 )
 CASES = [
     (entry.name, collective)

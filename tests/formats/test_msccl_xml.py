@@ -29,7 +29,7 @@ EIGHT = machines.load("dgx1-v100").select()
 # On one node there is no hierarchy to build.
 BETWEEN_NODES = (
     *("hierarchical", "hierarchical_direct", "hierarchical_multiplying", "hierarchical_trees"),
-    *("rail_aligned", "rail_joined", "bruck"),
+    *("rail_aligned", "rail_joined", "bruck", "locality_bruck", "multi_lane"),
 )
 QUICK = [entry for entry in REGISTRY.values() if not entry.solver and entry.name not in BETWEEN_NODES]
 CASES = [(entry.name, collective) for entry in QUICK for collective in COLLECTIVES if entry.supports(collective)]
