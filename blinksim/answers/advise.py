@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from blinksim import exports
+from blinksim.algorithms.registry import MOST_SENDS
 from blinksim.answers.idle_gpus import IDLE_GPUS, carrier
 from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_in, meanwhile, schedules, with_file
 from blinksim.bounds.bound_result import Bound
@@ -23,7 +24,6 @@ from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.tuner import COLLECTIVES
 from blinksim.results import Result, keyed
 from blinksim.schedule.candidate import Candidate
-from blinksim.schedule.loads import MOST_SENDS
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
 from blinksim.textio.safe_xml import MAX_ELEMENTS
