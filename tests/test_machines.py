@@ -51,6 +51,8 @@ def test_every_machine_loads_is_sound_and_survives_writing(name: str, rates: str
         assert machine.rates.split(" ")[0] == rates
         assert machine.source, f"give {name}.yaml a source: of all that has none of its own"
         assert [finding for finding in machine.check() if finding.severity == "error"] == []
+        # Also of one straight to a network: without overhead hundreds of messages at once would be free.
+        assert all(link.overhead > 0 for link in machine.links if machine.device(link.src).holds)
         assert machine_yaml.read_text(machine_yaml.write(machine), "again.yaml") == machine
 
 
