@@ -66,6 +66,13 @@ def test_a_graph_that_is_not_regular_has_none() -> None:
     assert disjoint_cycles([(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)], 6) == []
 
 
+def test_a_pair_with_more_links_than_all_others_of_its_ranks_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links at a thousandth of the others' rate were thousands of edges, a hundred seconds of search."""
+    monkeypatch.setattr("blinksim.algorithms.building.plan.disjoint_cycles", lambda *_: pytest.fail("searched"))
+    slow = bs.load("aurora").edit("degrade xe bandwidth=1MB/s").select()
+    assert bs.project(slow, "allreduce", "1GiB", algorithm="ring", model="alpha-beta").bound is not None
+
+
 @pytest.mark.parametrize("machine", ["torus:4x4", "torus:8x8", "torus:4x4x4", "torus:3x7"])
 def test_rings_on_tori_use_all_links(machine: str) -> None:
     loaded = bs.load(machine)

@@ -667,8 +667,12 @@ def _disjoint(topology: Topology, n: int) -> list[list[Order]]:
         return []
     # A link that differs from most is as good a link; how much its rings lose is measured.
     usual = Counter(lanes.values()).most_common(1)[0][0]
-    edges = [edge for edge, number in lanes.items() for _ in range(max(1, round(number / usual)))]
-    cycles = disjoint_cycles(edges, n)
+    times = {edge: max(1, round(number / usual)) for edge, number in lanes.items()}
+    degrees = summed((end, many) for edge, many in times.items() for end in edge)
+    # Each of half as many cycles as links meet at a rank passes a pair of ranks at most once.
+    if any(2 * many > degrees[a] for (a, _), many in times.items()):
+        return []
+    cycles = disjoint_cycles([edge for edge, many in times.items() for _ in range(many)], n)
     most = _MOST_RING_SENDS // (4 * n * n)
     return [cycles[:most], *([cycle] for cycle in cycles)] if most > 1 and cycles else [[cycle] for cycle in cycles]
 

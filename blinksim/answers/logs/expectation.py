@@ -542,5 +542,5 @@ class Expectation:
         spare = [link for link in out if link.kind not in self.part.link_classes]
         carried = sum(link.bandwidth for link in spare)
         ways = " or ".join((*dict.fromkeys(link.kind for link in spare), "the host"))
-        words = f"traffic over {ways} (peer access off: NCCL_P2P_DISABLE, or {limit} down?)"
+        words = f"traffic over {ways} (peer access off{read_words('peers').get(self.library, '')}, or {limit} down?)"
         return words, float(carried / (sum(link.bandwidth for link in out) - carried))
