@@ -8,13 +8,11 @@ IJHPCA 2005, section 4.2), without what the root has already.
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import chain
 
-import numpy as np
-
-from blinksim.algorithms.hierarchical import check_messages, sent, there_and_back
+from blinksim.algorithms.hierarchical import scattered, there_and_back
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.graphs.arrays import round_robin
 from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import COPY, REDUCE
 from blinksim.topology.graph import Topology
@@ -32,15 +30,9 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
 
     Raises `InfeasibleError` for very many messages to or from a root.
     """
-    n, root = topology.ranks, collective.root
+    every, share = Exchange(), Fraction(1, topology.ranks)
+    allgather = Round(every, share, COPY, chunk=lambda src, dst, step: src)
     if collective.rooted:
-        check_messages(n * n)
-        shards, (src, dst) = np.arange(n)[:, None], round_robin(n)
-        others, back = np.delete(np.arange(n), root), dst != root
-        to_ranks = sent(shards, np.full(n - 1, root), others, others)
-        return there_and_back([sent(shards, src[back], dst[back], src[back]), to_ranks], collective)
-    every, share = Exchange(), Fraction(1, n)
-    return (
-        Round(every, share, REDUCE, chunk=lambda src, dst, step: dst),
-        Round(every, share, COPY, chunk=lambda src, dst, step: src),
-    )
+        halves = scattered([allgather], topology.ranks, collective.root)
+        return there_and_back([*chain(*halves)][::-1], collective)
+    return Round(every, share, REDUCE, chunk=lambda src, dst, step: dst), allgather
