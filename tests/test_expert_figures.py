@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import blinksim as bs
-from blinksim.algorithms.building.expert_times import taken
 from blinksim.bounds.experts import token_bytes
+from blinksim.timing.experts import taken
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = list(csv.DictReader((ROOT / "models" / "experts.csv").read_text().splitlines()))

@@ -1,25 +1,226 @@
-"""How long a dispatch or a combine of tokens takes on the links: routings as asked for, and the answer."""
+"""How long a dispatch or a combine of tokens takes with libraries, on the links by their ways, and at least."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from blinksim.algorithms.building.expert_times import ExpertTimes, savings, taken
+from blinksim import data_files
+from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.compute import bound
 from blinksim.bounds.experts import A_NODE, A_RANK, DIRECT, Way, draw_routing, hops, read_routing, token_bytes
-from blinksim.collective import DISPATCH, Collective, CollectiveLike
+from blinksim.collective import DISPATCH, Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.results import Term
+from blinksim.results import Result, Term, keyed
 from blinksim.schedule.loads import StepLoads, resources, step_row, uses_of_messages
+from blinksim.textio.text_files import read_rows
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, scope_of, spread_at
 from blinksim.topology.cluster import nodes_of
+from blinksim.topology.elements import titled
 from blinksim.topology.graph import Topology
 from blinksim.traffic import Routing
+from blinksim.units import format_rate, format_time
+
+
+@dataclass(frozen=True, repr=False)
+class ExpertTimes(Result):
+    """A dispatch or a combine: with libraries, on the links (bytes, latencies, starts), and at least.
+
+    Attributes
+    ----------
+    bound : BoundResult
+        What no schedule exceeds, with its certificate.
+    takes : mapping
+        What libraries take by published figures: ``time_s``, between ``interval_low_s`` and
+        ``interval_high_s`` in 8 of 10 runs, with which ``library``, and of which ``origin`` that is.
+    ways : tuple of Way
+        What libraries do, quickest first: a copy of a token for every node that wants it, one for every rank on the
+        same rails, and one that goes straight to every rank.
+    terms : mapping
+        What the time of each of the ways is made of, by its name.
+    saved : mapping
+        What would take less time, in words, and the part of the time that it saves, of a sample of tokens.
+
+    Examples
+    --------
+    >>> import blinksim as bs
+    >>> found = bs.project_experts(bs.load("hgx-h100", nodes=2), "dispatch", tokens=512)
+    >>> found.floor_s <= found.could_s <= found.time_s, found.ways[0].limit
+    (True, 'ib')
+    """
+
+    bound: BoundResult
+    takes: Mapping[str, Any]
+    ways: tuple[Way, ...]
+    terms: Mapping[str, tuple[Term, ...]]
+    saved: Mapping[str, float]
+
+    @property
+    def routing(self) -> Routing:
+        """The experts of every token."""
+        return self.bound.collective.routed
+
+    @property
+    def time_s(self) -> float:
+        """Seconds with libraries."""
+        return float(self.takes["time_s"])
+
+    @property
+    def could_s(self) -> float:
+        """Seconds by the quickest way on the links."""
+        return self.seconds(self.ways[0])
+
+    def seconds(self, way: Way) -> float:
+        """Of one of the ways: of its bytes, latencies and starts."""
+        return sum(term.time_s for term in self.terms[way.name])
+
+    @property
+    def floor_s(self) -> float:
+        """Seconds that no schedule falls below."""
+        return self.bound.time(self.routing.size)
+
+    @property
+    def logical(self) -> float:
+        """Bytes/s that ranks end with, on average: a copy for every rank, also of what it keeps."""
+        routing = self.routing
+        return float(routing.tokens.sum()) * routing.token_size / routing.ranks / self.time_s
+
+    @property
+    def wire(self) -> float:
+        """Bytes/s on the busiest port of a node, or of a GPU on a single node."""
+        return self.ways[0].bytes[self.ways[0].port] / self.time_s
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for every way."""
+        keys = "way=name time_s bandwidth_s=time_s limited_by=limit bytes"
+        return [keyed(way, keys, time_s=self.seconds(way)) for way in self.ways]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON: the times, the ways with the bytes on their busiest links, what would save, and the bound."""
+        first, (_, tokens, top_k) = self.ways[0], self.routing.experts.shape
+        values: dict[str, Any] = {"model": "links", "algorithm": first.name, "bottleneck": first.limit}
+        values["terms"] = [keyed(term, "name time_s limit") for term in self.terms[first.name]]
+        values |= {"ways": self.rows(), "saved": dict(self.saved), "tokens": tokens, "top_k": top_k}
+        values |= {"experts": len(self.routing.placement), "bound": self.bound.to_dict()}
+        algbw, factor = self.routing.size / self.time_s, busbw_factor(DISPATCH, self.routing.ranks)
+        values |= {"algbw_GBps": algbw / 1e9, "busbw_GBps": algbw * float(factor) / 1e9}
+        keys = "collective=bound.collective.name size_bytes=routing.size time_s cannot_take_less_s=floor_s"
+        keys += " logical_GBps=logical wire_GBps=wire token_bytes=routing.token_size could_take_s=could_s"
+        return keyed(self, keys) | dict(self.takes) | values
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        routing, topology = self.routing, self.bound.topology
+        tokens, k = routing.experts.shape[1:]
+        nodes = f"{topology.nodes} x " if topology.nodes > 1 else ""
+        where = f"{topology.ranks} GPUs of {nodes}{topology.name}"
+        each = f"{tokens:,} token{'s' * (tokens > 1)} a GPU"
+        what = f"{each} of {routing.token_size:,} B, top {k} of {len(routing.placement)}"
+        return f"{self.bound.collective} of {what}, {where}: {format_time(self.time_s)} with {self.takes['library']}"
+
+    def text(self, why: bool = False) -> str:
+        """What libraries take, the quickest way on the links, the floor, what limits and would save.
+
+        why: also the terms of that way, and the certificate of the floor.
+        """
+        topology, first, takes = self.bound.topology, self.ways[0], self.takes
+        terms, by = self.terms[first.name], f"by {first.name} at {topology.rates} rates, on the links"
+        worst = max(terms, key=lambda term: term.time_s)
+        limit = worst.limit if worst.limit in first.bytes else worst.name
+        busiest = ", ".join(f"{kind} {most / 1e6:.4g} MB" for kind, most in first.bytes.items())
+        apart = [way for way in self.ways if (way.bytes, self.terms[way.name]) != (first.bytes, terms)]
+        others = ", ".join(f"{way.name} {format_time(self.seconds(way))}" for way in apart)
+        rates = f"logical {format_rate(self.logical)} a GPU, wire {format_rate(self.wire)} of {first.port}"
+        low, high = (format_time(takes[f"interval_{end}_s"]) for end in ("low", "high"))
+        facts = [("interval", f"{low} to {high}, 8 in 10 runs; {rates}"), ("from", takes["origin"])]
+        facts.append(("could take", f"{format_time(self.could_s)} {by}, no launches, no sorting of tokens"))
+        facts.append(("", ", ".join(f"{term.name} {format_time(term.time_s)}" for term in terms) * why))
+        facts.append(("cannot take less", f"{format_time(self.floor_s)}, whatever the schedule"))
+        facts += [("", self.bound.certificate.words(topology) * why), ("other ways", others)]
+        saved = ", ".join(f"{what} {100 * part:.3g} %" for what, part in self.saved.items())
+        facts += [("limited by", f"{limit}; busiest links {busiest}"), ("would save", saved)]
+        return "\n".join((self.sentence(), *(f"  {what:<17} {words}" for what, words in facts if words)))
+
+
+# So many published figures of one node, or of several, the nearest in floor, tell of others: between the least
+# and the most of their ratios to it are 8 in 10 of left-out ones (tests/test_expert_figures).
+_NEAR = 10
+_JOB = "what", "machine", "nodes", "gpus", "tokens", "top_k", "token_bytes"
+
+
+def taken(
+    topology: Topology,
+    wanted: Collective,
+    floor_s: float,
+    again: tuple[float, float],
+    told: Sequence[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """`ExpertTimes.takes`: the floor times what published figures of this job, or near ones, are above it.
+
+    Near ones are carried to this floor along a line, of logarithms; fewer tokens than any figure is of take
+    as long beyond their floor as those. again: what other rigs take for the same job, of what one does.
+    told: in place of all figures, by the columns of ``models/experts.csv``.
+    """
+    told = told or read_rows(data_files.folder("models") / "experts.csv", dict, "figure of experts")
+    routing, nodes = wanted.routed, topology.nodes
+    job = wanted.name, topology.name, nodes, topology.ranks, *routing.experts.shape[1:], routing.token_size
+    known = [row for row in told if (row["nodes"] == "1") == (nodes == 1)]
+    same = [row for row in known if [row[key] for key in _JOB] == [*map(str, job)] and not topology.edits]
+    floors = np.array([1e-6 * float(row["floor_us"]) for row in known])
+    nearest = np.argsort(abs(np.log(floors / floor_s)), kind="stable")[:_NEAR]
+    near = same or [known[place] for place in nearest]
+    there, above = np.log([[float(row["floor_us"]), float(row["published_us"])] for row in near]).T
+    above, held = above - there, max(floor_s, floors.min())
+    if not same:
+        above += np.polyfit(there, above, 1)[0] * (np.log(1e6 * min(held, floors.max())) - there)
+    low, time_s, high = np.quantile(floor_s + np.expm1(np.maximum(above, 0)) * held, (0, 0.5, 1)).tolist()
+    library, first = "libraries", near[0]
+    such = f"{first['what']} with {first['library']} on {titled(first['machine'], int(first['nodes']))}"
+    origin = f"an estimate: the floor times what {_NEAR} published figures are above theirs, such as {such}"
+    if same:
+        low, high = min(low, again[0] * time_s), max(high, again[1] * time_s)
+        library = " or ".join(row["library"] for row in same)
+        shown = " and ".join(f"{float(row['published_us']):,.0f} us" for row in same)
+        origin = f"published for as many tokens on this machine: {shown}"
+    ends = {"interval_low_s": max(floor_s, low), "interval_high_s": high}
+    return {"time_s": time_s, **ends, "library": library, "origin": origin}
+
+
+# Tokens of all ranks that savings are judged by, and the limit of nodes a token that is tried.
+_SAMPLED, _NODES, _DRAWN = 2**16, 4, ("experts", "top_k", "skew", "hot", "seed")
+
+
+def savings(topology: Topology, wanted: Collective, settings: Mapping[str, Any]) -> dict[str, float]:
+    """The parts of the time that fewer nodes a token and more replicas save, of a sample of the tokens.
+
+    settings: what the routing was drawn with, if it was.
+    """
+    routing, each = wanted.routed, len(nodes_of(topology, topology.members)[0])
+    if topology.nodes == 1 or topology.ranks % each:
+        return {}
+    ids = routing.experts[:, : max(1, _SAMPLED // topology.ranks)]
+    alike: Any = {"token_size": routing.token_size, "ranks_per_node": each}
+    cases = {"": Routing(ids, routing.placement, **alike)}
+    if settings.get("routing") is None and not settings.get("node_limit") and topology.ranks > _NODES * each:
+        drawn: Any = {name: settings[name] for name in _DRAWN if settings.get(name) is not None}
+        with suppress(InputError):  # experts that are not equally many in every node
+            drawn |= {"tokens": ids.shape[1], "node_limit": _NODES}
+            cases[f"at most {_NODES} nodes a token"] = draw_routing(topology.ranks, **alike, **drawn)
+    # One more expert on every rank: the most wanted on every node.
+    placement = [*map(list, routing.placement)]
+    hottest = np.argsort(-np.bincount(ids[ids >= 0], minlength=len(placement)))[:each]
+    for place, expert in enumerate(hottest.tolist()):
+        placement[expert] += range(place, topology.ranks, each)
+    cases[f"the {each} hottest experts on every node"] = Routing(ids, placement, **alike)
+    ways = {what: Way.of(topology, replace(wanted, routing=case), A_NODE) for what, case in cases.items()}
+    return {what: 1 - way.time_s / ways[""].time_s for what, way in ways.items() if what}
 
 
 def routing_of(

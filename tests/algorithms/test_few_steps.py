@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from strategies import topologies
 
 from blinksim.algorithms import few_steps
-from blinksim.algorithms.few_steps import find
+from blinksim.algorithms.few_steps import Question, find, spread
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers.verify import verify
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import load
 from blinksim.packing.columns import find_hops
-from blinksim.packing.expansion import Question, spread
 from blinksim.schedule.loads import resources
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
