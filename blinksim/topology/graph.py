@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from blinksim.collective import Collective
-from blinksim.errors import InputError, blamed_on, unknown
+from blinksim.errors import InputError, blamed_on, each_of, unknown
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular, keyed
 from blinksim.textio.text_table import count
@@ -289,7 +289,42 @@ class Topology(Tabular):
         >>> bs.load("dgx1-v100").select([0, 1, 4], relays="idle").relays
         ('gpu2', 'gpu3', 'gpu5', 'gpu6', 'gpu7')
         """
-        return selection.select(self, members, relays, links, relays_reduce, connected, collective)
+        holders = self.holders
+        chosen = self.members if members is None else selection.listed(members, holders, "members")
+        if not chosen:
+            raise InputError("no members: name at least one GPU")
+        wanted = [name for name in self.relays if name not in chosen] if relays is None else relays
+        helpers = selection.relay_names(wanted, chosen, holders)
+        classes = self.default_links() if links is None else selection.class_names(links, self.link_classes)
+        if links is None and len({self.device(name).node for name in (*chosen, *helpers)}) == 1:
+            # GPUs of one node send inside it, as in a machine of that node alone.
+            classes = tuple(kind for kind in classes if kind in self.collective_links) or classes
+        each_of(f"link class of {self.name}:", classes, self.link_classes)
+        keep = {*chosen, *helpers}
+        for name in helpers if members is None else (*chosen, *helpers):
+            self.device(name)
+        can = frozenset(("forward", "multicast", "reduce") if relays_reduce else ("forward",))
+        # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also
+        # a relay.
+        forwarding = {name for name in helpers if self.device(name).holds} - {*chosen}
+        devices = [
+            replace(device, can=can) if device.name in forwarding else device
+            for device in self.devices
+            if not device.holds or device.name in keep
+        ]
+        roles: dict[str, Any] = {"members": chosen, "relays": helpers}
+        roles |= {"collective_links": classes, "inter_node_links": ()}
+        if len(devices) == len(self.devices) and not forwarding and {*classes} == {*self.link_classes}:
+            result = elements.regarded(self, **roles).pruned()
+        else:
+            names = {device.name for device in devices}
+            among = (x for x in self.links if x.kind in classes and x.src in names and x.dst in names)
+            result = replace(
+                self, devices=tuple(devices), links=tuple(among), symmetries=self.restricted(devices), **roles
+            ).pruned()
+        if connected:
+            selection.require_connected(result, self, classes, collective)
+        return result
 
     def selected(self) -> Topology:
         """This topology if it is what `select` gives, else its part with its default members and links."""

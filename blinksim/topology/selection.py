@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from blinksim.errors import InfeasibleError, InputError, each_of, nearest_names
+from blinksim.errors import InfeasibleError, InputError, nearest_names
 from blinksim.graphs.connectivity import grouped, joined_labels
 from blinksim.textio.name_ranges import expand
-from blinksim.topology.elements import regarded
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -111,54 +109,6 @@ def class_names(links: str | Iterable[str], known: Sequence[str]) -> tuple[str, 
     if not named:
         raise InputError(f"links= names no link class: name at least one of {', '.join(known)}, or {ALL}")
     return tuple(known) if named == (ALL,) else named
-
-
-def select(
-    topology: Topology,
-    members: Names | None,
-    relays: Names | None,
-    links: str | Iterable[str] | None,
-    relays_reduce: bool,
-    connected: bool,
-    collective: Collective | None,
-) -> Topology:
-    """As `Topology.select`."""
-    holders = topology.holders
-    chosen = topology.members if members is None else listed(members, holders, "members")
-    if not chosen:
-        raise InputError("no members: name at least one GPU")
-    wanted = [name for name in topology.relays if name not in chosen] if relays is None else relays
-    helpers = relay_names(wanted, chosen, holders)
-    classes = topology.default_links() if links is None else class_names(links, topology.link_classes)
-    if links is None and len({topology.device(name).node for name in (*chosen, *helpers)}) == 1:
-        # GPUs of one node send inside it, as in a machine of that node alone.
-        classes = tuple(kind for kind in classes if kind in topology.collective_links) or classes
-    each_of(f"link class of {topology.name}:", classes, topology.link_classes)
-    keep = {*chosen, *helpers}
-    for name in helpers if members is None else (*chosen, *helpers):
-        topology.device(name)
-    can = frozenset(("forward", "multicast", "reduce") if relays_reduce else ("forward",))
-    # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also a
-    # relay.
-    forwarding = {name for name in helpers if topology.device(name).holds} - {*chosen}
-    devices = [
-        replace(device, can=can) if device.name in forwarding else device
-        for device in topology.devices
-        if not device.holds or device.name in keep
-    ]
-    roles: dict[str, Any] = {"members": chosen, "relays": helpers}
-    roles |= {"collective_links": classes, "inter_node_links": ()}
-    if len(devices) == len(topology.devices) and not forwarding and {*classes} == {*topology.link_classes}:
-        result = regarded(topology, **roles).pruned()
-    else:
-        names = {device.name for device in devices}
-        among = (x for x in topology.links if x.kind in classes and x.src in names and x.dst in names)
-        result = replace(
-            topology, devices=tuple(devices), links=tuple(among), symmetries=topology.restricted(devices), **roles
-        ).pruned()
-    if connected:
-        require_connected(result, topology, classes, collective)
-    return result
 
 
 def components(topology: Topology) -> list[list[str]]:
