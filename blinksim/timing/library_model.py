@@ -201,10 +201,12 @@ class Library(TimingModel):
         if not edited and (twin is None or not twin.edits):
             return None
         self.multicast &= bool(whole.in_network)
-        # As many GPUs of the machine as it was, where an edit takes some away. Without switches that
-        # add it takes what it takes with those set not to.
+        # As many GPUs of the machine as it was, where an edit takes some away from every node. Without switches
+        # that add it takes what it takes with those set not to.
         was: Any = {"machine": twin.name} if twin else {}
-        was |= {"members": ",".join(whole.members), "ranks_per_node": None} if self.nodes == 1 else {}
+        each = int(np.bincount(whole.device_nodes[whole.member_places]).max())
+        own = {"members": ",".join(whole.members), "ranks_per_node": None}
+        was |= own if self.nodes == 1 else {} if question.members else {"ranks_per_node": each}
         return self.at(replace(question, edits=(), rates=None, **was))[0]
 
     @cached_property

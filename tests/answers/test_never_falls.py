@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from machine_sorts import of_each_sort
@@ -179,9 +180,20 @@ def test_fewer_bytes_reach_no_higher_rate_than_the_one_size_that_was_published(n
         assert share <= 1 + 1e-9 if one.size < at.size else share == pytest.approx(1), one.size
 
 
-@pytest.mark.parametrize("machine", ["hgx-h200", "dgx1-v100"])
-def test_a_machine_without_a_gpu_is_one_whose_other_gpus_take_part(machine: str) -> None:
-    edited, chosen = bs.Question(machine, edits=("without gpu7",)), bs.Question(machine, members="0-6")
+@pytest.mark.parametrize(
+    ("machine", "edit", "named"),
+    [
+        ("hgx-h200", "without gpu7", {"members": "0-6"}),
+        ("dgx1-v100", "without gpu7", {"members": "0-6"}),
+        ("p5", "without gpu[4-7]", {"nodes": 2, "ranks_per_node": 4}),
+        ("aurora", "without card[3-5]", {"nodes": 16, "ranks_per_node": 6}),
+    ],
+)
+def test_a_machine_without_a_gpu_is_one_whose_other_gpus_take_part(
+    machine: str, edit: str, named: dict[str, Any]
+) -> None:
+    edited = bs.Question(machine, edits=(edit,), nodes=named.get("nodes", 1))
+    chosen = bs.Question(machine, **named)
     times = [
         model.times(whole, Collective("allreduce"), [2**30]) for model, whole in map(Library().at, (edited, chosen))
     ]
