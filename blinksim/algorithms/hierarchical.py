@@ -4,8 +4,9 @@ Only 1/g of the vector of a node with g ranks crosses each of its network ports,
 allreduce projection, equation 4; Jia et al., "Highly scalable deep learning training system", 2018, section
 4.2). Of cards with several tiles, the tiles exchange first, then tiles of equal number, directly: their
 links join every pair of cards (projection, section 3.1, the scale-up terms). A single node may have cards
-alone. In an allreduce, nodes with slow ports hand their data to the others, as ranks beyond a power of two do in
-recursive doubling (Thakur et al., IJHPCA 2005), and by all their ports as evenly as these allow.
+alone. Where ports are slow or lost, shards are those of the ports that are left, or, in an allreduce, such nodes hand
+their data to the others, as ranks beyond a power of two do in recursive doubling (Thakur et al., IJHPCA 2005), and by
+all their ports as evenly as these allow.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from importlib import import_module
+from math import gcd
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
 from blinksim.bounds.groups import private, whole_widths
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
-from blinksim.graphs.arrays import Ints, distinct, round_robin
+from blinksim.graphs.arrays import Floats, Ints, distinct, round_robin
 from blinksim.graphs.rooted_trees import hops_over_ports
 from blinksim.schedule.loads import Exchange, Round, Whole
 from blinksim.schedule.model import COPY, REDUCE
@@ -46,6 +48,10 @@ _MOST_BETWEEN = 3
 # 684, 711, 760, 833 us and 5.82, 5.81, 5.81, 5.94 ms on 64. Without rails 1 GiB takes 5.52, 4.65, 4.58, 4.58 ms on 2 p5
 # and 4.90, 4.98, 4.98, 4.97 on 4.
 _UNITS, _UNITS_WITHOUT_RAILS = 50, 2
+# How many slots the ports of a rank are counted as, and how many times shorter steps over them must be. 1 GiB on 64 p5
+# without an EFA each takes 6.62, 6.28, 6.09, 6.09 ms with 1, 2, 4 and 8 slots. On 64 HGX H100 with a port of 45, 47, 48
+# of 50 GB/s an allgather of 1 GiB takes 3.01, 2.88, 2.84 ms without slots, 2.83 with them, of 64 MiB 238 and 250 us.
+_MOST_SLOTS, _LEAST_GAIN = 4, 1.03
 
 
 def fill(plan: Plan) -> None:
@@ -56,7 +62,8 @@ def fill(plan: Plan) -> None:
     """
     rounds = import_module(f"blinksim.algorithms.{plan.algorithm}").rounds(plan.topology, plan.collective)
     share = rounds[0].share
-    for owner in np.resize(places_of(plan.topology, plan.algorithm), share.denominator).tolist():
+    places, chunks = places_of(plan.topology, plan.algorithm).ravel(), share.denominator
+    for owner in places[np.arange(chunks) * len(places) // chunks].tolist():
         plan.add_chunk(share, *plan.collective.labels(owner, owner))
     plan.add_rounds(rounds)
 
@@ -73,67 +80,117 @@ def rounds(
     """Exchanges of tiles, of cards, and between the nodes: on rings, or in levels of exchanges. Raises as `fill` does.
 
     radices: by the number of nodes, how many groups exchange in each level: first single nodes that are
-    neighbours, then groups of ever more nodes. inside: the same for the ranks of a node or card. evenly: nodes that
-    hand their data to others use all their ports alike, for two more steps.
+    neighbours, then groups of ever more nodes. inside: the same for the ranks of a node or card. evenly: ports carry
+    what they have room for, for another step and more messages.
     """
     places = places_of(topology, name)
     own = len(places), *inside(places.shape[1])[::-1]
     # A reduce-scatter ends, and an allgather begins, with a shard at every rank.
     sharded = collective.name != "allreduce"
-    others, parts, handed = (places, 1, Rounds()) if sharded else _handed(topology, places, evenly)
-    nodes = others.shape[2]
+    others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly)
+    nodes = others.shape[1]
     levels = radices(nodes)[::-1] if radices else ()
-    chunks = np.arange(others.size * parts).reshape(-1, nodes, parts)
-    every = exchanges(others, own, chunks, levels)
-    if handed:
-        within = exchanges(places, own, chunks.reshape(len(chunks), 1, -1))
-        every = [*within, *handed, *every[len(within) :]]
-    every += [] if levels or nodes == 1 else [_rings(others.reshape(-1, nodes), chunks)]
-    return there_and_back(every, collective)
+    between = exchanges(others, (1, len(others)), chunks, levels)[len(others) > 1 :]
+    between += [] if levels or nodes == 1 else [_rings(others, chunks)]
+    return there_and_back([*within, *between, *settled * sharded], collective)
 
 
-def _handed(topology: Topology, places: Whole, evenly: bool) -> tuple[Whole, int, Rounds]:
-    """The places of all nodes but those with slow ports, the parts of a shard, and how those hand over their data.
+def _shared_out(
+    topology: Topology, places: Whole, own: tuple[int, ...], sharded: bool, evenly: bool
+) -> tuple[Whole, Ints, Rounds, Rounds]:
+    """The ranks (R, nodes) that exchange between nodes, the chunks of each, and what goes on before and after that.
 
-    k of n nodes pass their data once, and each of the others 2 (n - k - 1) + k of n - k parts of it. evenly: where a
-    slow port would hold this up, other ranks of its node first take what it carries less than they do.
+    Where ports are alike, all ranks exchange. Else ranks with slow ports have fewer of the chunks of their node, or,
+    if that takes less time and no rank keeps a shard, nodes with slow ports hand all of theirs to the other nodes: k of
+    n pass their data once, and each of the others 2 (n - k - 1) + k of n - k parts of it. evenly: as `rounds`.
     """
-    nodes, (src, dst), node = places.shape[2], topology.ends, topology.device_nodes
-    owner, (widths, _) = private(topology).label[src], whole_widths(topology)
-    out, lanes = (node[src] != node[dst]) & (owner < topology.ranks), places.reshape(-1, nodes)
-    width = np.bincount(owner[out], widths[out].astype(np.float64), topology.ranks)[lanes]
+    lanes, nodes = places.reshape(-1, places.shape[2]), places.shape[2]
+    width, least, inside, rails = _ports(topology, lanes)
+    even = width.mean(axis=0) if evenly else least
+    order, k = np.argsort(least, kind="stable"), np.arange(1 if sharded else nodes)
+    took = np.maximum((2 * (nodes - k - 1) + k) / (nodes - k) / least[order[k]], (k > 0) / even.min())
+    low, passed = width.min(axis=1), 2 * (len(lanes) - 1) / inside
+    if evenly and low.any():
+        # Equal slots of the ports of each rank, as many as there are on every node.
+        units = np.unique(low[low > 0] / np.c_[1 : _MOST_SLOTS + 1])[::-1]
+        slots = np.minimum(low / units[:, None] + 1e-9, _MOST_SLOTS).astype(np.int64)
+        each = len(lanes) / slots.sum(axis=1)
+        takes = np.maximum(2 * (nodes - 1) / nodes / units, passed * slots.max(axis=1)) * each
+        if _LEAST_GAIN * takes.min() < max(took.min(), passed):
+            return _over_ranks(lanes, slots[takes.argmin()])
+    some, rest = map(np.sort, np.split(order, [took.argmin()]))
+    if some.size:
+        moves = least.min() < even.min() and least.min() * took.min() <= 1
+        part = (width / even)[:, some].T if moves else np.ones((len(some), len(lanes)))
+        # On rails every part of a shard takes another one.
+        parts = 1 + (_UNITS if rails else _UNITS_WITHOUT_RAILS) // len(rest)
+        lanes, chunks, handed = _over_nodes(lanes, some, rest, part, parts)
+    else:
+        chunks, handed = np.arange(lanes.size).reshape(*lanes.shape, 1), Rounds()
+    within = exchanges(places, own, np.arange(chunks.size).reshape(len(lanes), 1, -1))
+    return lanes, chunks, [*within, *handed], Rounds()
+
+
+def _ports(topology: Topology, lanes: Whole) -> tuple[Floats, Floats, float, bool]:
+    """Bytes/s of the ports of each rank alone, of every node the least for a rank, and of links inside; if on rails."""
+    (src, dst), node = topology.ends, topology.device_nodes
+    owner, (widths, _), kinds = private(topology).label[src], whole_widths(topology), topology.link_columns
+    out = (node[src] != node[dst]) & (owner < topology.ranks)
+    width = np.bincount(owner[out], widths[out].astype(np.float64), topology.ranks).astype(np.float64)[lanes]
     # Of a node whose ports are all shared, any rank may have half of one.
-    width = np.where(width.any(axis=0), width, width.max() / 2)
+    width = np.where(width.any(axis=0), width, width.max() / 2 or 1.0)
     sorts, first, which = np.unique(width, axis=1, return_index=True, return_inverse=True)
-    if len(first) == 1:
-        return places, 1, Rounds()
     # A rank without a port of its own takes another's, of which each then has a part.
     users = np.ones(sorts.shape)
     for lane, sort in np.argwhere(sorts == 0).tolist():
         here, there = topology.member_places[lanes[lane, [first[sort], first[sort] - 1]]].tolist()
         via = [owner[link] for link in topology.router.route(here, there) if out[link]]
         users[np.isin(lanes[:, first[sort]], via), sort] += 1
-    least = np.where(sorts > 0, sorts / users, np.inf).min(axis=0)[which.ravel()]
-    even = width.mean(axis=0) if evenly else least
-    order, k = np.argsort(least, kind="stable"), np.arange(nodes)
-    took = np.maximum((2 * (nodes - k - 1) + k) / (nodes - k) / least[order], (k > 0) / even.min())
-    some, rest = map(np.sort, np.split(order, [took.argmin()]))
-    if not some.size:
-        return places, 1, Rounds()
-    moves = least.min() < even.min() and least.min() * took.min() <= 1
-    part = (width / even)[:, some].T if moves else np.ones((len(some), len(lanes)))
-    # On rails every part of a shard takes another one.
-    units = _UNITS if len(distinct(dst[out])) > 1 else _UNITS_WITHOUT_RAILS
-    parts = max(1, min(int((part > 1).sum(axis=1).max()), 1 + units // len(rest)))
+    least: Floats = np.where(sorts > 0, sorts / users, np.inf).min(axis=0)[which.ravel()]
+    by_kind = np.bincount(
+        src * len(kinds.classes) + kinds.kind, widths.astype(np.float64), len(topology.devices) * len(kinds.classes)
+    )
+    inside = by_kind.reshape(len(topology.devices), -1)[topology.member_places].max(axis=1).min()
+    return width, least, float(inside), len(distinct(dst[out])) > 1
+
+
+def _over_ranks(lanes: Whole, slots: Ints) -> tuple[Whole, Ints, Rounds, Rounds]:
+    """As `_shared_out`, where each rank of a node exchanges for so many slots, and has the chunks of these."""
+    (ranks, nodes), factor = lanes.shape, gcd(len(lanes), int(slots.sum()))
+    each, parts = ranks // factor, int(slots.sum()) // factor
+    room, holder = slots * each, np.arange(ranks).repeat(parts).reshape(ranks, parts)
+    over = np.arange(parts) >= room[:, None]
+    holder[over] = np.arange(ranks).repeat(np.maximum(room - parts, 0))
+    # In a row a part of the shards of those ranks that have the same place in their nodes.
+    number = np.arange(lanes.size * parts).reshape(ranks, nodes, parts).swapaxes(1, 2).reshape(-1, nodes)
+    held = number[np.argsort(holder.ravel(), kind="stable")].reshape(-1, each * nodes)
+    # All send to all in turns, as in `round_robin`.
+    shift, slot = (ends.ravel() for ends in np.indices((ranks - 1, len(held))))
+    last = np.arange(ranks).repeat(slots)[slot]
+    within = sent(held, lanes[last].ravel(), lanes[(last + shift + 1) % ranks].ravel(), slot.repeat(nodes))
+    # A rank gives shards of its own to those that pass them on.
+    row, alone = np.flatnonzero(over), np.arange(number.size)[:, None]
+    ends = lanes[row // parts].ravel(), lanes[holder[over]].ravel()
+    settled = sent(alone, *ends, number[row].ravel(), whole=True)
+    return lanes.repeat(slots, axis=0), held.reshape(-1, each, nodes).swapaxes(1, 2), [within], [settled]
+
+
+def _over_nodes(lanes: Whole, some: Ints, rest: Ints, part: Floats, most: int) -> tuple[Whole, Ints, Rounds]:
+    """As `_shared_out`, where the rest of the nodes exchanges and sums what some hand over.
+
+    part (nodes, ranks): of what a rank of these has, how much leaves by its ports. most: parts of a shard.
+    """
+    parts = max(1, min(int((part > 1).sum(axis=1).max()), most))
     each = parts * len(rest)
-    number = np.arange(len(lanes) * each).reshape(len(lanes), len(rest), parts).swapaxes(1, 2).reshape(-1, each)
+    number = np.arange(len(lanes) * each).reshape(len(lanes), len(rest), parts)
+    unit = number.swapaxes(1, 2).reshape(-1, each)
     room = np.diff(np.rint(part.cumsum(axis=1) * each), prepend=0).astype(np.int64)
     over = np.arange(each) >= room[..., None]
-    first, last, unit = np.broadcast_arrays(lanes.T[some][..., None], np.tile(lanes[:, rest], parts), number)
-    held, chunks = first.copy(), np.arange(number.size)[:, None]
+    first, last, unit = np.broadcast_arrays(lanes.T[some][..., None], np.tile(lanes[:, rest], parts), unit)
+    held, chunks = first.copy(), np.arange(unit.size)[:, None]
     held[over] = lanes.T[some].repeat(np.maximum(room - each, 0).ravel())
     moved = [sent(chunks, held[over], first[over], unit[over], whole=True)] if over.any() else []
-    return places[:, :, rest], parts, [*moved, sent(chunks, last.ravel(), held.ravel(), unit.ravel())]
+    return lanes[:, rest], number, [*moved, sent(chunks, last.ravel(), held.ravel(), unit.ravel())]
 
 
 def there_and_back(every: Rounds, collective: Collective) -> tuple[Round, ...]:
@@ -269,13 +326,13 @@ def _exchange(places: Whole, axis: int, before: Sequence[int], number: Ints) -> 
     pairs = round_robin(places.shape[axis])
     exchange = Exchange(*(np.moveaxis(places, axis, 0)[end].ravel() for end in pairs))
     free = [one != axis and one not in before for one in range(places.ndim)]
-    lowest = np.broadcast_to(number[tuple(slice(0, 1) if one else slice(None) for one in free)], places.shape)
-    more = number[tuple(slice(None) if one else slice(0, 1) for one in free)].reshape(-1, 1)
-    lowest = np.moveaxis(lowest, axis, 0)
+    shape = (1 if one else size for one, size in zip(free, number.shape, strict=True))
+    held = np.moveaxis(number, np.flatnonzero(free), range(sum(free))).reshape(-1, *shape)
+    held = np.moveaxis(np.broadcast_to(held, (len(held), *places.shape)), 1 + axis, 1)
 
     share = Fraction(1, number.size)
     return lambda op: Round(
-        exchange, share, op, chunks=len(more), chunk=lambda *_: lowest[pairs[op == REDUCE]].ravel() + more
+        exchange, share, op, chunks=len(held), chunk=lambda *_: held[:, pairs[op == REDUCE]].reshape(len(held), -1)
     )
 
 

@@ -1,4 +1,4 @@
-"""Allreduce where ports of a node are slow or lost: it hands its data to the others, evenly or in few steps."""
+"""Where ports are slow or lost, ranks hand data to others of their node, or the node hands its own to other nodes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ NAMES = "hierarchical", "hierarchical_direct", "hierarchical_multiplying"
         # Evenly: a seventh over each port, of which seven ports of seven nodes get a part; these pass 12/7 over eight.
         ("hgx-h100", "without n0.nic0", 8, 50 / (Fraction(12, 7 * 8) + Fraction(1, 7 * 7)), Fraction(200)),
         ("hgx-h100", "without n0.nic0", 4, 50 / (Fraction(4, 3 * 8) + Fraction(1, 7 * 3)), Fraction(200)),
-        # Of two nodes one sums all. NVLinks of a GPU without a port pass most: 7/8 of the data as its node sums it,
-        # 1/8 to the GPUs with ports, and 7/8 to all.
+        # NVLinks of a GPU without a port pass most: 7/8 of the data as its node sums it, 1/8 to the GPUs with ports,
+        # and 7/8 to all. Of two nodes one sums all.
         ("hgx-h100", "without n0.nic0", 2, Fraction(450 * 8, 15), Fraction(200)),
         # All ports that are left carry a quarter of the data either way.
         ("hgx-h100", "without n0.nic[0-3]", 8, Fraction(200), Fraction(200)),
@@ -36,6 +36,10 @@ NAMES = "hierarchical", "hierarchical_direct", "hierarchical_multiplying"
         ("hgx-h100", "degrade n5.nic3-fabric3 bandwidth=48GB/s", 8, Fraction(48 * 64, 14), Fraction(48 * 64, 14)),
         # Without rails every GPU gets the same: of four nodes three pass 4/3 and get 1/3 over eight times four ports.
         ("p5", "without n0.efa[0-3]", 4, Fraction(400 * 3, 5), Fraction(200)),
+        # Lost on every node: 14/8 over seven ports, or over 31 of which gpu0 has three; in few steps an eighth of that
+        # over half a port, or over three of four.
+        ("hgx-h100", "without nic0", 8, Fraction(50 * 7 * 8, 14), Fraction(25 * 8 * 8, 14)),
+        ("p5", "without efa0", 8, Fraction(50 * 31 * 8, 4 * 14), Fraction(50 * 3 * 8 * 8, 4 * 14)),
     ],
 )
 def test_rates_by_hand(name: str, machine: str, edit: str, nodes: int, evenly: Fraction, else_: Fraction) -> None:
@@ -60,3 +64,26 @@ def test_any_lost_ports(nodes: int, lost: list[tuple[int, int]], name: str) -> N
     made = bs.synthesize(bs.load("hgx-h100", nodes=nodes, edits=edits), "allreduce", name)
     assert made.verdict.ok
     assert made.rate <= made.bound.rate
+
+
+@given(
+    st.integers(2, 6),
+    st.sets(st.integers(0, 7), min_size=1, max_size=7),
+    st.booleans(),
+    st.sampled_from(("allgather", "reducescatter")),
+    st.sampled_from(("hierarchical", "hierarchical_direct")),
+)
+def test_shards_pass_all_ports_that_are_left(
+    nodes: int, lost: set[int], everywhere: bool, collective: str, name: str
+) -> None:
+    """What a node lacks comes in by all its ports, evenly, and goes from GPUs with ports to the seven others.
+
+    Or as with few steps, by the ports of others, where these have room for that or NVLinks would hold it up.
+    """
+    edits = [f"without {'' if everywhere else 'n1.'}nic{nic}" for nic in sorted(lost)]
+    machine, ports = bs.load("hgx-h100", nodes=nodes, edits=edits), 8 - len(lost)
+    made, few = (bs.synthesize(machine, collective, one) for one in (name, "hierarchical_multiplying"))
+    evenly = min(Fraction(450 * ports, 7), Fraction(nodes, nodes - 1) * 50 * ports) * GB
+    assert made.verdict.ok
+    assert made.rate in (evenly, few.rate)
+    assert made.rate * Fraction("1.03") >= max(evenly, few.rate)
