@@ -1,11 +1,11 @@
 """Schedules of few steps: the least latency for a given bandwidth, or the least rounds for given steps.
 
-Every rank's data is cut into C chunks; the schedule has S steps of R rounds together, in each of which a lane
-moves one chunk: time S alpha + R (size of a chunk) beta. Which (C, S, R) are possible is decided exactly, by
-constraint programming on the graph unrolled in time (Ford and Fulkerson 1962; SCCL, Cai et al., "Synthesizing optimal
-collective algorithms", PPoPP 2021, who ask an SMT solver). Chunks that are copied on their way are distinct; chunks
-that only move are counted by origin, which makes their program far smaller. A reducing collective is the reverse of a
-spreading one.
+Every rank's data is cut into C chunks; the schedule has S steps of R rounds together, in each of which a
+lane moves one chunk: time S alpha + R (size of a chunk) beta. Which (C, S, R) are possible is decided
+exactly, by constraint programming on the graph unrolled in time (Ford and Fulkerson 1962; SCCL, Cai et al.,
+"Synthesizing optimal collective algorithms", PPoPP 2021, who ask an SMT solver). Chunks that are copied on
+their way are distinct; chunks that only move are counted by origin, which makes their program far smaller.
+A reducing collective is the reverse of a spreading one.
 """
 
 from __future__ import annotations
