@@ -350,8 +350,9 @@ class Topology(Tabular):
         return tuple(tuple(position[perm[old]] for old in position) for perm in inside)
 
     def components(self) -> list[list[str]]:
-        """The members grouped by what can reach each other both ways, in rank order."""
-        return selection.components(self)
+        """The members grouped by what can reach each other both ways, groups and members in rank order."""
+        labels = selection.labels(self)[self.member_places].tolist()
+        return list(grouped(zip(labels, self.members, strict=True)).values())
 
     def subset(self, members: Iterable[str]) -> Topology:
         """The machine with only `members` of its GPUs and tiles, as members in the order given.

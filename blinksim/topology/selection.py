@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError, InputError, nearest_names
-from blinksim.graphs.connectivity import grouped, joined_labels
+from blinksim.graphs.connectivity import joined_labels
 from blinksim.textio.name_ranges import expand
 
 if TYPE_CHECKING:
@@ -111,13 +111,7 @@ def class_names(links: str | Iterable[str], known: Sequence[str]) -> tuple[str, 
     return tuple(known) if named == (ALL,) else named
 
 
-def components(topology: Topology) -> list[list[str]]:
-    """The members grouped by what can reach each other both ways, groups and members in rank order."""
-    labels = _labels(topology)[topology.member_places].tolist()
-    return list(grouped(zip(labels, topology.members, strict=True)).values())
-
-
-def _labels(topology: Topology) -> Ints:
+def labels(topology: Topology) -> Ints:
     """For every device a number that it shares with the devices that it can reach, and they it."""
     if topology.link_columns.goes_back:
         return joined_labels(len(topology.devices), *topology.ends)
@@ -144,7 +138,7 @@ def unserved(topology: Topology, collective: Collective | None = None) -> list[s
     if collective is not None:
         collective.check_ranks(topology.ranks)
     if collective is None or not collective.rooted or topology.link_columns.goes_back:
-        label = _labels(topology)[places]
+        label = labels(topology)[places]
         there = (label == label[collective.root if collective is not None and collective.rooted else 0]).tolist()
     else:
         from scipy.sparse import csgraph
@@ -186,7 +180,7 @@ def require_connected(
     """
     if not unserved(part, collective):
         return
-    groups = components(part)
+    groups = part.components()
     listed = [" ".join(group[:8]) + (" …" if len(group) > 8 else "") for group in groups]
     parts = " | ".join(listed[:8]) + (f" | … ({len(groups)} groups)" if len(groups) > 8 else "")
 
