@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hazards import hazards
 from hypothesis import given, settings, strategies as st
+from on_one_node import CASES
 
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.collective import COLLECTIVES, ROOTED, Collective
@@ -27,16 +28,6 @@ from blinksim.topology.graph import Topology
 from blinksim.topology.shapes import fully_connected
 
 INT32 = ELEMENT_TYPES["int32"]
-BETWEEN_NODES = (
-    *("hierarchical", "hierarchical_direct", "hierarchical_multiplying", "hierarchical_trees"),
-    *("rail_aligned", "rail_joined", "bruck", "locality_bruck", "multi_lane"),
-)
-CASES = [
-    (entry.name, collective)
-    for entry in REGISTRY.values()
-    if not entry.solver and entry.name not in BETWEEN_NODES
-    for collective in entry.collectives
-]
 
 
 def machine(ranks: int, name: str = "") -> Topology:

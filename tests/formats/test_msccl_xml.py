@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from on_one_node import CASES
 from small_schedules import full, ring_allreduce, steps, whole
 
 import blinksim as bs
 from blinksim import machines
-from blinksim.algorithms.registry import REGISTRY, algorithm
+from blinksim.algorithms.registry import algorithm
 from blinksim.answers.verify import verify_file
-from blinksim.collective import COLLECTIVES, Collective
+from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError
 from blinksim.formats.moves import moves
 from blinksim.formats.programs import Effort, outcome
@@ -26,13 +27,6 @@ from blinksim.schedule.model import COPY, REDUCE
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
 TORUS = machines.load("torus:2x3").select()
 EIGHT = machines.load("dgx1-v100").select()
-# On one node there is no hierarchy to build.
-BETWEEN_NODES = (
-    *("hierarchical", "hierarchical_direct", "hierarchical_multiplying", "hierarchical_trees"),
-    *("rail_aligned", "rail_joined", "bruck", "locality_bruck", "multi_lane"),
-)
-QUICK = [entry for entry in REGISTRY.values() if not entry.solver and entry.name not in BETWEEN_NODES]
-CASES = [(entry.name, collective) for entry in QUICK for collective in COLLECTIVES if entry.supports(collective)]
 
 # Written by hand, as msccl-tools writes an allgather of two GPUs.
 HAND = """<algo name="ag2" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="allgather" inplace="0"

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from on_one_node import CASES
 from small_schedules import full, ring_allreduce, steps, whole
 
 from blinksim import machines
-from blinksim.algorithms.registry import REGISTRY, algorithm
-from blinksim.collective import COLLECTIVES, Collective
+from blinksim.algorithms.registry import algorithm
+from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.formats.moves import moves
 from blinksim.formats.programs import Effort, outcome
@@ -23,13 +24,6 @@ from blinksim.textio.strict_json import parse
 
 QUAD = machines.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
 TORUS = machines.load("torus:2x3").select()
-# On one node there is no hierarchy to build.
-BETWEEN_NODES = (
-    *("hierarchical", "hierarchical_direct", "hierarchical_multiplying", "hierarchical_trees"),
-    *("rail_aligned", "rail_joined", "bruck", "locality_bruck", "multi_lane"),
-)
-QUICK = [entry for entry in REGISTRY.values() if not entry.solver and entry.name not in BETWEEN_NODES]
-CASES = [(entry.name, collective) for entry in QUICK for collective in COLLECTIVES if entry.supports(collective)]
 PAIR = to_text(moves(ring_allreduce(2)), "ring")
 RING = to_text(moves(ring_allreduce(3)), "ring")
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from on_one_node import CASES
 from small_schedules import forests, full
-from test_msccl_xml import CASES, HAND, IN_PLACE, QUAD, TORUS
+from test_msccl_xml import HAND, IN_PLACE, QUAD, TORUS
 
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
