@@ -636,7 +636,7 @@ def bottlenecks(
 # --- the model ------------------------------------------------------------------------------------------------------
 
 CHAIN = "chain"
-# A size is refused if one message on each link class takes a tenth of what its bytes take, or more.
+# A size is refused if the fewest messages one after another take a tenth of what its bytes take, or more.
 _MOST_LEFT_OUT = 10
 
 
@@ -688,16 +688,19 @@ class PresetModel(TimingModel):
             nodes, ranks_per_node = len(groups), len(groups[0])
         fabric, found = (topology.fabric,) if topology.fabric else (), list[Projection]()
         latencies = {link.kind: link.latency + link.overhead for link in (*topology.links, *fabric)}
+        # Whatever is sent, what all nodes need passes from node to node as often as they double.
+        often = {topology.fabric.kind: math.ceil(math.log2(max(nodes, 2)))} if topology.fabric else {}
         for size in sizes:
             # What two nodes spend on messages, more do as well, however long their bytes take.
             counts = nodes, min(nodes, 2) if topology.nodes == 1 else nodes
             asked = ranks_per_node, size, self.preset, collective.name
             terms, few = (project(topology, each, *asked) for each in counts)
-            left_out_s, time_s = sum(latencies.get(term.limit, 0.0) for term in few), total(terms)
+            time_s, limits = total(terms), [term.limit for term in few]
+            left_out_s = sum(latencies.get(limit, 0.0) * often.get(limit, 1) for limit in limits)
             # The next power of two, which is easier to say.
             least = 1 << max(0, math.ceil(size * _MOST_LEFT_OUT * left_out_s / total(few)) - 1).bit_length()
             if size < least:
-                each = f"one message on each of its links takes {format_time(left_out_s)}"
+                each = f"the fewest messages that wait for each other take {format_time(left_out_s)}"
                 why = f"it counts no latencies, and {each}; take a larger size"
                 raise InfeasibleError(f"{self.name} holds from {format_size(least)} on: {why}")
             members = ranks_of(topology, nodes, ranks_per_node, self.preset)
