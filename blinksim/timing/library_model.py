@@ -542,17 +542,19 @@ class Library(TimingModel):
         if len(models) < 2:
             # Likes are compared: rails that an edit leaves unlike carry neither.
             sold = self.at(as_sold(self.question, self.nodes))[0]
-            here, new, sound = (of.bounded(collective)[0] for of in (self, sold, healthy))
-            own = min(tuple(sent_by(new, collective)), tuple(sent_by(sound, collective)), key=len)
-            models = [(sold if own else self).links(collective, size, own), healthy.links(collective, size, own)]
+            here, new, whole = (of.bounded(collective)[0] for of in (self, sold, healthy))
+            own = min(tuple(sent_by(new, collective)), tuple(sent_by(whole, collective)), key=len)
+            sends, sound = sold.links(collective, size, own), healthy.links(collective, size, own)
+            # What is no exchange counts what links carry by itself.
+            models = [sends if own else self.links(collective, size, own), sound]
             by, times = "the links", [found.time_s for found in models]
             # It sends as over ports that carry what they are sold for, and waits for those that do not.
-            held = models[0].details["busy_by_class"]
+            held = sends.details["busy_by_class"]
             rest = 1 - max(held.values(), default=1.0)
             for now, old in zip(here.links, new.links, strict=True):
                 waits = rest + held.get(old.kind, 0.0) * float(old.bandwidth / now.bandwidth)
                 late = now.latency + now.overhead - old.latency - old.overhead
-                times[0] = max(times[0], models[0].time_s * waits + late)
+                times[0] = max(times[0], sends.time_s * waits + late)
             what = SENDS if collective.personalized else LINKS
             # Routes over fewer links may have fewer starts, and libraries do not find them.
             lost = float(healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate)

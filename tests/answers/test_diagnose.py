@@ -465,7 +465,7 @@ def test_an_edit_to_the_rate_that_is_blamed_takes_what_was_measured(
 
 @pytest.mark.parametrize(
     ("machine", "nodes", "busbw"),
-    [("dgx1-v100", 1, 60), ("rtx-pro-6000-pcie", 1, 10), ("gaudi2", 4, 15)],
+    [("dgx1-v100", 1, 60), ("gaudi2", 4, 15)],
 )
 def test_no_rate_is_claimed_that_does_not_take_what_was_measured(machine: str, nodes: int, busbw: float) -> None:
     """Where NCCL finds fewer rings at that rate, and where a large part of a time does not come from links."""
@@ -474,20 +474,32 @@ def test_no_rate_is_claimed_that_does_not_take_what_was_measured(machine: str, n
     assert found.first_behind is not None
     edit = f"degrade {found.expectation.rings.limit} bandwidth={found.lane[0] / 1e9:.6g}GB/s"
     takes = library_times.taken(bs.Question(machine, nodes=nodes, edits=(edit,)), "allreduce", [2**33])[0].time_s
-    assert abs(takes / found.largest.time_s - 1) > 0.1
+    assert abs(takes / found.largest.time_s - 1) > 0.05
     assert found.unlike == format_time(takes)
     assert found.to_dict()["lane_GBps"] is None
 
 
-@pytest.mark.parametrize("busbw", [80, 150, 200])
-def test_the_rate_that_is_blamed_takes_what_was_measured(busbw: float) -> None:
+@pytest.mark.parametrize(
+    ("machine", "nodes", "busbw"),
+    [
+        ("hgx-h100", 2, 80),
+        ("hgx-h100", 2, 150),
+        ("hgx-h100", 2, 200),
+        ("aurora", 16, 3),
+        ("frontier", 8, 20),
+        ("rtx-pro-6000-pcie", 1, 10),
+    ],
+)
+def test_the_rate_that_is_blamed_takes_what_was_measured(machine: str, nodes: int, busbw: float) -> None:
     """Also where the time does not fall as the rate rises, as rings change and part of it comes from elsewhere."""
-    found = bs.diagnose(None, bs.load("hgx-h100", nodes=2), size="1GB", busbw=busbw)
+    part = bs.load(machine, nodes=nodes)
+    found = bs.diagnose(None, part, size="1GB", busbw=busbw)
     assert found.lane is not None
     assert not found.unlike
-    edit = f"degrade {found.expectation.rings.limit} bandwidth={found.lane[0]:.9g}B/s"
-    takes = bs.project(bs.load("hgx-h100", nodes=2).edit(edit), "allreduce", "1GB").time_s
-    assert takes == pytest.approx(found.largest.time_s, rel=0.1)
+    for verb in ("degrade", "replace")[: 1 + (machine == "aurora")]:
+        edit = f"{verb} {found.expectation.rings.limit} bandwidth={found.lane[0]:.9g}B/s"
+        takes = bs.project(part.edit(edit), "allreduce", "1GB").time_s
+        assert takes == pytest.approx(found.largest.time_s, rel=0.03)
 
 
 @pytest.mark.parametrize(

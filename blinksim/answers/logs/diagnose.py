@@ -41,8 +41,8 @@ _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 STEPS = "the steps"
 # A number as nccl-tests prints it.
 _PLAIN = re.compile(r"-?[0-9]{1,12}(\.[0-9]{0,12})?")
-# After so many steps an explaining rate is near, if there is one.
-_TRIES = 3
+# After so many steps an explaining rate is near, if there is one; how near it explains a time, and a rate far below.
+_TRIES, _EXPLAINS, _FAR = 8, 0.03, 1000
 # Tolerance for another explanation.
 _NEAR = 0.12
 Given = float | str | None
@@ -245,20 +245,25 @@ class Diagnosis(Result):
         rate, line, latency = float(rates.pop()), self.largest, self.largest.expected.latency_s
         # By the time per byte and that of the model, both without latency.
         seen, time_s = rate * (line.expected.time_s - latency) / max(1e-9, line.time_s - latency), line.time_s
+        slow, quick = (seen / _FAR, line.time_s * _FAR), (rate, line.expected.time_s)
         for _ in range(_TRIES * (self.first_behind is not None)):
             # The library may find other rings then, and not all of its time comes from links.
-            seen = min(rate, seen * time_s / line.time_s)
+            share = math.log(slow[1] / line.time_s) / math.log(slow[1] / quick[1])
+            seen = slow[0] * (quick[0] / slow[0]) ** share
             edited = at_rates(self.expectation.whole, self.part.rates).edit(f"degrade {kind} bandwidth={seen:.9g}B/s")
             time_s = replace(self.expectation, whole=edited).taken(line.size).time_s
+            if math.isclose(time_s, line.time_s, rel_tol=_EXPLAINS / 3):
+                break
+            slow, quick = ((seen, time_s), quick) if time_s > line.time_s else (slow, (seen, time_s))
         out = [sum(x.lanes for x in links if machine.device(x.src).kind == end) for end in ("gpu", "nic")]
         lanes = (out[0] or out[1]) // max(1, len(machine.holders))
         return seen, rate, lanes, "lane" if any(link.lanes > 1 for link in links) else "link", time_s
 
     @cached_property
     def unlike(self) -> str:
-        """The time with links at the rate of `lane`; empty where it is within 10 % of the measured one."""
+        """The time with links at the rate of `lane`; empty where it is within 3 % of the measured one."""
         lane, measured_s = self.lane, self.largest.time_s
-        return "" if lane is None or math.isclose(lane[-1], measured_s, rel_tol=0.1) else format_time(lane[-1])
+        return "" if lane is None or math.isclose(lane[-1], measured_s, rel_tol=_EXPLAINS) else format_time(lane[-1])
 
     @property
     def resembles(self) -> str:
