@@ -12,6 +12,7 @@ from pathlib import Path
 
 import library_times
 import pytest
+from hypothesis import given, strategies as st
 from nccl_tests_logs import Point, text
 
 import blinksim as bs
@@ -178,6 +179,37 @@ def test_a_single_odd_size_is_not_a_slow_machine(tmp_path: Path) -> None:
     assert [line.size for line in found.odd] == [2**26]
     # A share that grows with the size is no odd size.
     assert dgx1(tmp_path, slowed("dgx1-v100", lambda size, time: time * (1 + 2**24 / size))).odd == []
+
+
+def test_a_size_within_the_noise_of_its_floor_does_not_make_a_log_behind(tmp_path: Path) -> None:
+    """Nor does one that is behind alone, beside sizes that latency decides."""
+    lines = dgx1(tmp_path, slowed("dgx1-v100", lambda _, time: time)).lines
+    floors = {line.size: line.expected.high_s for line in lines}
+    latency, judged = ([line.size for line in lines if line.latency_bound == bound] for bound in (True, False))
+    for small, first, second, status in (
+        (1.3, 1.01, 1.01, 0),
+        (1.3, 1.3, 1.01, 0),
+        (1.3, 1.0, 1.0, 0),
+        (1, 1.3, 1.3, 1),
+    ):
+        more = dict.fromkeys(latency, small) | {judged[0]: first, judged[1]: second}
+        times = {size: more.get(size, 0) * floors[size] or time for size, time in taken("dgx1-v100").items()}
+        found = dgx1(tmp_path, [Point(size, 1e6 * time, None) for size, time in times.items()])
+        assert (found.status(), bool(found.behind_before), found.as_expected) == (status, status == 1, status == 0)
+        marked = [size for size in judged[:2] if more[size] > 1.1]
+        assert [line.size for same in found.stretches for line in same] == marked
+
+
+@given(st.lists(st.tuples(st.floats(0.8, 1.6), st.floats(1, 2)), min_size=8, max_size=8))
+def test_a_log_that_is_slower_at_each_size_gets_no_better_verdict(shares: list[tuple[float, float]]) -> None:
+    found = diagnose(None, "dgx1-v100", size=2**20, time=1.0)
+    lines = [replace(found.largest, size=size, expected=found.expectation.taken(size)) for size in SIZES[-8:]]
+    both = []
+    for more in (0, 1):
+        times = [line.expected.time_s * own * slower**more for line, (own, slower) in zip(lines, shares, strict=True)]
+        told = tuple(replace(line, time_s=time_s) for line, time_s in zip(lines, times, strict=True))
+        both.append(replace(found, lines=told, stated=False))
+    assert [0, 5, 1].index(both[0].status()) <= [0, 5, 1].index(both[1].status()) or both[0].impossible
 
 
 def test_small_sizes_are_told_of_where_large_ones_are_as_expected(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_healthy_machine(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_machine_without_its_nvlinks(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = ask(capsys, SLOW, "--machine", "dgx1-v100", "--threshold", "75", status=1)
     cause = "traffic over pcie or the host (peer access off: NCCL_P2P_DISABLE, or nvlink down?)"
-    assert f"behind from 1 KiB on, as with {cause}: " in out.splitlines()[0]
+    assert f"behind from 4 MiB on, as with {cause}: " in out.splitlines()[0]
     assert err.startswith("below the threshold: ")
     assert err.count("\n") == 1
     assert ask(capsys, SLOW, "--machine", "dgx1-v100", "--threshold", "75", "-q", status=1)[1] == ""
@@ -222,28 +222,29 @@ def test_every_size_that_the_first_line_names_has_a_row(capsys: pytest.CaptureFi
 
 
 def test_the_first_size_that_is_judged_may_be_odd(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """One of MI300X is by 1 % outside the interval that one healthy run in ten leaves: no alarm of a whole log."""
+    """One of MI300X is by 2 % outside the interval that one healthy run in ten leaves: no alarm of a whole log."""
     takes = answer(Question("mi300x"), Collective("allreduce"), [2**power for power in range(20, 34)])
-    times = [Point(one.size, 1e6 * (1.01 * one.high_s if one.size == 2**21 else one.time_s), None) for one in takes]
+    times = [Point(one.size, 1e6 * (1.02 * one.high_s if one.size == 2**21 else one.time_s), None) for one in takes]
     path = tmp_path / "log.txt"
     path.write_text(text("allreduce", 8, times).replace("NVIDIA H200", "GPU"))
     out, _ = ask(capsys, str(path), "--machine", "mi300x")
     assert "; 2 MiB alone behind" in out.splitlines()[0]
     assert starred(out) == ["2 M"]
-    # Where latency decides the size before and it is behind too, the size is not alone.
+    # Where latency decides the size before, which is behind too, that says nothing of bandwidth.
     late = {one.size: 2 * one.high_s if one.size <= 2**21 else one.time_s for one in takes}
     times = [Point(size, 1e6 * time, None) for size, time in late.items()]
     path.write_text(text("allreduce", 8, times).replace("NVIDIA H200", "GPU"))
-    out, _ = ask(capsys, str(path), "--machine", "mi300x", status=1)
-    assert ": behind at 1 MiB to 2 MiB, and not at the largest size" in out.splitlines()[0]
-    assert starred(out) == ["1 M", "2 M"]
+    out, _ = ask(capsys, str(path), "--machine", "mi300x")
+    assert "; 2 MiB alone behind" in out.splitlines()[0]
+    assert starred(out) == ["2 M"]
+    assert "\n  small sizes " in out
 
 
 def test_no_fault_is_named_that_logs_do_not_show(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A hair below the interval is behind, and `locate` does not say whether by a fault."""
     takes = answer(Question("hgx-h100"), Collective("reducescatter"), [2**28, 2**30])
     path = tmp_path / "log.txt"
-    times = [Point(one.size, 1.015e6 * one.high_s, None) for one in takes]
+    times = [Point(one.size, 1.02e6 * one.high_s, None) for one in takes]
     path.write_text(text("reducescatter", 8, times).replace("NVIDIA H200", "GPU"))
     out, _ = ask(capsys, str(path), "--machine", "hgx-h100", status=1)
     assert starred(out) == ["256 M", "1 G"]
