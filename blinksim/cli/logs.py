@@ -227,18 +227,22 @@ def locate(options: Locate) -> None:
     ask = partial(ask, hosts=options.hosts.split(",") if options.hosts else ())
     with Working(f"comparing {options.machine} with faults"):
         found = ask(collective=options.collective or "", next_run=options.next, plan=options.plan)
-    first = next(iter(found.candidates), None)
-    again = f"locate {typed(options.machine)}{''.join(f' {typed(log)}' for log in options.logs)}"
+    first, machine = next(iter(found.candidates), None), typed(options.machine)
+    again, nodes = typed_options(options, "nodes", "hosts", "edits", "collective"), f" --nodes {found.nodes}"
+    done = all((options.next, found.seen, not found.next_run))
     if found.next_run or (first is None and found.plan):
         more = found.next_run or found.plan[0]
-    elif options.next and found.seen:
-        more = "no run tells more"
-    elif found.status == 1 and first is not None and found.nodes == 1 and len(found.tied) == 1:
+    elif found.status == 1 and first is not None and (done or found.nodes == len(found.tied) == 1):
         edits = "".join(f" --edit {typed(edit)}" for edit in (*options.edits, *first.edits))
-        more = f"blinksim project {typed(options.machine)} allreduce 256MiB{edits} --before"
+        more = f"blinksim project {machine} allreduce 256MiB{nodes * (found.nodes > 1)}{edits} --before"
+    elif done and found.status == 0:
+        more = f"blinksim expect {machine}{typed_options(options, 'edits')}{nodes * (found.nodes > 1)}"
     else:
-        more = f"blinksim {again}{typed_options(options, 'nodes', 'hosts', 'edits', 'collective')} --next"
-    answer("locate", found.to_dict, lambda: click.echo(f"{found.text()}\nnext: {more}"), found.rows)
+        logs = "".join(f" {typed(log)}" for log in options.logs) * (not done)
+        # What these logs do not say the runs may that clear a machine of which nothing is known.
+        more = f"blinksim locate {machine}{logs}{again} {('--next', '--plan')[done]}"
+    said = [found.text(), *labelled([("runs", "no other of nccl-tests tells more")] * done), f"next: {more}"]
+    answer("locate", found.to_dict, lambda: click.echo("\n".join(said)), found.rows)
     click.get_current_context().exit(found.status)
 
 

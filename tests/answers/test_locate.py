@@ -8,6 +8,7 @@ import json
 import math
 import random
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -335,6 +336,27 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["rows"][0]["tied"]
     assert run(["locate", BOX, *LOGS[1:2], "-q", "--next"]) in (0, 5)
     assert capsys.readouterr().out.splitlines()[-1].startswith("next: CUDA_VISIBLE_DEVICES=")
+
+
+@pytest.mark.parametrize(
+    ("runs", "healthy", "verb"), [([box(range(8))], 0.9, "expect"), (LOGS, 0.2, "locate"), (LOGS, 0.0, "project")]
+)
+def test_where_no_run_tells_more_the_next_is_a_command_that_answers(
+    runs: list[Run | str],
+    healthy: float,
+    verb: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of healthy logs, of such as do not say whether anything is wrong, and of a fault."""
+    found = replace(bs.locate(BOX, runs), healthy=healthy)
+    with monkeypatch.context() as patched:
+        patched.setattr("blinksim.cli.logs.located", lambda *_, **__: found)
+        assert run(["locate", BOX, "log.txt", "--next"]) == found.status
+    *_, told, last = capsys.readouterr().out.splitlines()
+    assert told == "  runs        no other of nccl-tests tells more"
+    assert shlex.split(last)[:3] == ["next:", "blinksim", verb]
+    assert run([*shlex.split(last)[2:], "-q"]) == 0
 
 
 def test_diagnose_names_the_single_losses_that_explain_a_log(capsys: pytest.CaptureFixture[str]) -> None:
