@@ -690,8 +690,7 @@ def project(
     if algorithm is None and model is None and not gamma:
         return answer(topology, wanted, [count])[0]
     algorithm = algorithm or BEST
-    if model is None or model == models.DEFAULT:
-        model = models.chooser(algorithm) or models.DEFAULT
+    model = (models.chooser(algorithm) or models.DEFAULT) if model in (None, models.DEFAULT) else model
     timing = models.model(model, **({"gamma": gamma} if gamma else {})) if isinstance(model, str) else model
     if gamma and timing is model:
         raise InputError("gamma is a setting of a model; give it to the one that you made")

@@ -30,8 +30,5 @@ def names(values: Sequence[str], between: str = " ", most: int = 8) -> str:
 
 def refused_words(refused: Mapping[str, str] | None) -> list[str]:
     """Who cannot run and why, without the advice to take another one: others stand beside it."""
-    found = []
-    for name, reason in (refused or {}).items():
-        why = reason.partition("; take ")[0]
-        found.append(why if why.startswith(name) else f"{name}: {why}")
-    return found
+    found = ((name, reason.partition("; take ")[0]) for name, reason in (refused or {}).items())
+    return [why if why.startswith(name) else f"{name}: {why}" for name, why in found]

@@ -394,11 +394,10 @@ class NcclProjection(Projection):
 def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
     """Who was left out and why, those with the same reason together."""
     by_reason = grouped((reason, name) for name, reason in (left_out or {}).items())
-    found = []
-    for reason, listed in by_reason.items():
-        more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
-        found.append(f"{', '.join(listed[:_MOST_NAMES])}{more} ({reason})")
-    return found
+    found = (
+        (reason, ", ".join(listed[:_MOST_NAMES]), len(listed) - _MOST_NAMES) for reason, listed in by_reason.items()
+    )
+    return [f"{first}{f' and {more} more' * (more > 0)} ({reason})" for reason, first, more in found]
 
 
 def labelled(lines: Iterable[tuple[str, str]], width: int = 11) -> list[str]:

@@ -502,8 +502,7 @@ class Suspicion:
         first = np.argsort(-likely, kind="stable")[:_MOST_NODES].tolist()
         every, all_nodes = tuple(range(self.faults.gpus)), tuple(range(self.nodes))
         pairs = zip(every[::2], every[1::2], strict=False)
-        few = combinations(every, 2) if len(every) <= _MOST_NODES else pairs
-        parts = [every, *_halves(every), *few]
+        parts = [every, *_halves(every), *(combinations(every, 2) if len(every) <= _MOST_NODES else pairs)]
         yield from (Job(((node, part),)) for node in sorted(first) for part in parts)
         if self.leaves:
             # An allreduce crosses links above a leaf once, an alltoall for every GPU.
@@ -655,8 +654,9 @@ class _Rig:
         # In a job most calls wait for a rank, or share the GPU with other kernels.
         alike = (row for row in run.rows if row.size in sizes and row.time_s and not run.group)
         every = tuple(map(attrgetter("size", "in_place", "time_s"), alike))
-        took, ratio = median(times[sizes[-1]]), median(ratios) - middle
-        return Seen(run.path, job, sizes[-1], took, ratio, healthy[-1], told, every)
+        return Seen(
+            run.path, job, sizes[-1], median(times[sizes[-1]]), median(ratios) - middle, healthy[-1], told, every
+        )
 
     def command(self, job: Job) -> str:
         """The run as a command of nccl-tests."""

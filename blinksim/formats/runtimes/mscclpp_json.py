@@ -125,10 +125,8 @@ def read(document: object, path: str | Path) -> Plan:
         twin.update({(rank, number): (peer, other) for number, other in zip(numbers, back, strict=False)})
     steps = {}
     for rank, part in enumerate(parts):
-        remotes = []
-        for buffer in part["remote_buffers"].items():
-            place = buffer.fields(("rank", "type", "access_channel_types"))
-            remotes.append((place["rank"].whole(0, len(gpus) - 1), _kind(place["type"])))
+        places = (one.fields(("rank", "type", "access_channel_types")) for one in part["remote_buffers"].items())
+        remotes = [(place["rank"].whole(0, len(gpus) - 1), _kind(place["type"])) for place in places]
         for number, block in enumerate(part["threadblocks"].items()):
             steps[rank, number] = _block(block, rank, number, sizes, remotes, len(peers[rank]))
     fields["inplace"].a(bool, "true or false")
