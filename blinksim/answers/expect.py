@@ -109,13 +109,14 @@ class Expectations(Result):
             labels = about | {"collective": row["collective"], "size_bytes": str(row["size_bytes"])}
             for figure in ("expected", "floor", "ceiling"):
                 value = f"vector({row[f'{figure}_busbw_GBps'] * 1e9:.6g})"
-                name = f"blinksim_{figure}_busbw_bytes_per_second"
-                rules.append({"record": name, "expr": value, "labels": labels})
+                rules.append({"record": f"blinksim_{figure}_busbw_bytes_per_second", "expr": value, "labels": labels})
         block = "".join(f"    {line}\n" for line in yaml_nodes.dump({"rules": rules}).splitlines())
         return f"groups:\n  - name: blinksim\n{block}"
 
-    def nccl_tests(self) -> str:
+    def nccl_tests(self, **more: str) -> str:
         """Commands of nccl-tests by collective, which fail where the average busbw is below that of floors.
+
+        more: other environment variables, such as ``NCCL_DEBUG="INFO"``.
 
         Raises `InputError` for sizes that are no range, members that differ by node, and other libraries.
         """
@@ -134,7 +135,7 @@ class Expectations(Result):
         lines, figures = "", [(row["collective"], row["floor_busbw_GBps"]) for row in self.rows()]
         for name, floors in groupby(figures, itemgetter(0)):
             least = fmean(floor for _, floor in floors) / _TESTS_ALLOW
-            settings = devices | {"NCCL_TESTS_MIN_BW": f"{least:.4g}"}
+            settings = devices | more | {"NCCL_TESTS_MIN_BW": f"{least:.4g}"}
             given = " ".join(f"{key}={value}" for key, value in settings.items())
             start = f"mpirun -x {' -x '.join(settings)} -np {each * nodes} -N {each} " if nodes > 1 else ""
             program = f"{PROGRAMS.get(name, name)}_perf -b {sizes[0]} -e {sizes[-1]} -f {factor}"

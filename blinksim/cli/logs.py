@@ -52,20 +52,19 @@ _FEW_LANES = range(2, 9)
 _DATA_CHECK = "nvidia-smi -q -d ECC (AMD: amd-smi metric --ecc); dmesg | grep -i -e xid -e amdgpu"
 
 
-def _check_logs(logs: Sequence[str]) -> None:
-    """Refuses numbers in place of logs."""
-    for log in logs:
-        if (rate := re.fullmatch("([0-9.]+)(GB/?s)?", log, re.IGNORECASE)) and not Path(log).exists():
-            raise InputError(f"{log} is no log; type a figure like --busbw {rate[1]} --size 8GiB --machine hgx-h100")
-
-
 def _runs(log: str, collective: str | None) -> list[Run]:
     """The tests in a log, all of one collective."""
     return select(read_runs(log), Collective.parse(collective).name if collective else "")
 
 
 def _question(options: Diagnose | Calibrate) -> Question:
-    """The question about the machine; where none is named, the refusal names one with the GPUs of the log."""
+    """The question about the machine; where none is named, the refusal names one with the GPUs of the log.
+
+    Refuses numbers in place of logs.
+    """
+    for log in options.logs:
+        if (rate := re.fullmatch("([0-9.]+)(GB/?s)?", log, re.IGNORECASE)) and not Path(log).exists():
+            raise InputError(f"{log} is no log; type a figure like --busbw {rate[1]} --size 8GiB --machine hgx-h100")
     if options.machine is None:
         places = [place for log in options.logs[:1] for run in read_runs(log) for place in run.places]
         gpu = named(places[0].name) if places else None
@@ -105,7 +104,6 @@ def diagnose(options: Diagnose) -> None:
         raise InputError(f"--busbw, --time and --size are a figure in place of a log; {cure}")
     if options.json and len(options.logs) > 1:
         raise InputError("--json takes one log; --csv has a column for the log")
-    _check_logs(options.logs)
     question = _question(options)
     whole = question.whole()
     runs = {log: _runs(log, options.collective) for log in options.logs}
@@ -139,9 +137,8 @@ def diagnose(options: Diagnose) -> None:
 
     answer("diagnose", said, text, rows)
     for log in behind:
-        before = f"{log}: " * several
         reached = f"{reach[log]:.3g} % of the {options.against} at {format_size(by_log[log].largest.size)}"
-        note(f"{before}below the threshold: {reached}, wanted {options.threshold:g} %")
+        note(f"{f'{log}: ' * several}below the threshold: {reached}, wanted {options.threshold:g} %")
     click.get_current_context().exit(_worst({*statuses}))
 
 
@@ -175,9 +172,8 @@ def expect(options: Expect) -> None:
         found = expected(question, wanted or COLLECTIVES, options.sizes, library=library)
     again = command_line(question) + typed_options(options, "no_nvls", "nccl_version", "set_up")
     text = f"{found.text()}\nnext: blinksim expect {again} --check log.txt"
-    said = {"edits": list(question.edits), **found.to_dict()}
-    forms = {"prometheus": found.prometheus, "nccl-tests": found.nccl_tests}
-    answer("expect", lambda: said, lambda: click.echo(text), found.rows, forms)
+    said, forms = found.to_dict(), {"prometheus": found.prometheus, "nccl-tests": found.nccl_tests}
+    answer("expect", lambda: {"edits": list(question.edits), **said}, lambda: click.echo(text), found.rows, forms)
 
 
 def _check(options: Expect, question: Question, wanted: Collection[str]) -> None:
@@ -256,10 +252,8 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
     for log, each in by_log.items():
         click.echo(f"{log}: {each.sentence()}")
     by_size = {log: {line.size: line for line in each.lines} for log, each in by_log.items()}
-    rows = []
-    for size in sorted({*chain(*by_size.values())}):
-        cells = (_busbw(each, by_size[log].get(size)) for log, each in by_log.items())
-        rows.append([format_size(size), *cells])
+    sizes, every = sorted({*chain(*by_size.values())}), by_log.items()
+    rows = [[format_size(size), *(_busbw(one, by_size[log].get(size)) for log, one in every)] for size in sizes]
     click.echo("\n  busbw in GB/s by size and log; * is behind what is expected\n")
     click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
     worst = min(by_log, key=lambda log: by_log[log].largest.of_model)
@@ -281,7 +275,8 @@ def _show_diagnosis(
         row += [f"{100 * found.of_bound(line):.3g} %", line.expected.choice]
         cells.append(row[: len(heading)])
     click.echo(table(heading, cells, left=(7,)) + "\n")
-    facts = _facts(found, why) + [("check", _DATA_CHECK)] * bool(found.wrong)
+    to_do = found.to_do(bool(losses))
+    facts = _facts(found, why) + [("check", _DATA_CHECK)] * bool(found.wrong) + to_do
     # The headline is of all links of a class alike; one that is slow alone may be of another.
     device, kinds = found.part.device, found.expectation.rings.limits
     fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
@@ -292,9 +287,8 @@ def _show_diagnosis(
         apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({losses[same[0]]}{others}): {kind.check}"
         facts.append(("could be", told))
-    facts += [("", f"those of {' or '.join(kinds)} first, then the likelier; next tells them apart")] * (
-        len(causes) > 1
-    )
+    order = f"those of {' or '.join(kinds)} first, then the likelier; next tells them apart"
+    facts += [("", order)] * (len(causes) > 1)
     click.echo("\n".join(labelled(facts)))
     machine, nodes, one = command_line(question), typed_options(question, "nodes"), typed(str(question.machine))
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
@@ -304,9 +298,11 @@ def _show_diagnosis(
     partly = any((found.stated, found.collective.rooted, question.members, question.ranks_per_node))
     visible = all((found.expectation.library in VISIBLE, not question.edits))
     faster = found.largest in found.judged and found.largest.time_s < found.largest.expected.low_s
+    run = dict(to_do).get("again", f"blinksim expect {machine} --collective {name}")
     # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
     after = "advise" if found.expectation.library in VISIBLE else "compare"
     ways = (
+        (found.failed, run),
         (found.wrong, f"locate {one}{nodes} --plan"),
         (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}{nodes}"),
         (found.impossible or faster, "topo list"),
@@ -317,7 +313,8 @@ def _show_diagnosis(
         (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"{after} {command_line(question, name)}{nvls}"),
         (True, f"calibrate {log} --machine {machine}{nvls} -o rates.yaml"),
     )
-    click.echo(f"next: blinksim {next(command for fits, command in ways if fits)}")
+    more = next(command for fits, command in ways if fits)
+    click.echo(f"next: {('blinksim ', '')[more is run]}{more}")
 
 
 def _busbw(found: Diagnosis, line: Line | None) -> str:
@@ -363,9 +360,8 @@ def small_times(found: Diagnosis) -> str:
     # Where larger ones are behind, the first line says from which size on.
     if found.first_behind is not None or len(slow) < max(1, len(small) // 2):
         return ""
-    took, usual = format_time(slow[0].time_s), format_time(slow[0].expected.time_s)
-    where = f"at {format_size(slow[0].size)}, where {usual} is expected"
-    return f"{took} {where}: launching and waiting, not the links"
+    size, took, usual = format_size(slow[0].size), *map(format_time, (slow[0].time_s, slow[0].expected.time_s))
+    return f"{took} at {size}, where {usual} is expected: launching and waiting, not the links"
 
 
 Job = Mapping[str, Any]
@@ -544,9 +540,8 @@ def measured(options: Measured) -> None:
         listed: list[dict[str, object]] = []
         for name in public_tables.machines():
             cells = public_tables.cells(name)
-            used = {cell.set for cell in cells}
-            letters = "".join(sorted({entry.quality for entry in used}))
-            listed.append({"machine": name, "cells": len(cells), "sets": len(used), "quality": letters})
+            used, row = {cell.set for cell in cells}, {"machine": name, "cells": len(cells)}
+            listed.append({**row, "sets": len(used), "quality": "".join(sorted({one.quality for one in used}))})
         lines = [tuple(str(value) for value in row.values()) for row in listed]
         words = f"{table(tuple(listed[0]), lines, left=(0, 3))}\n\nnext: blinksim measured hgx-h100"
         answer("measured", lambda: {"rows": listed}, lambda: click.echo(words), lambda: listed)

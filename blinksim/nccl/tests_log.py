@@ -85,7 +85,8 @@ class Run:
     collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open. ranks: 0
     where the log neither lists them nor shows their number in busbw / algbw. nccl: its version, empty where the
     log does not say. complete: True if the last lines of the test are there. ended: what came after the last
-    whole row, as an error of NCCL, or without last lines of the launcher, or part of a row. group, step_s: of a
+    whole row, as an error of NCCL, or without last lines of the launcher, or part of a row. failed: the line in which
+    nccl-tests says that it failed. group, step_s: of a
     job's log, the group of ranks, whose places then are numbers in the job, and the seconds of the steps, 0 if
     unknown. waited_s, late: of the logs of several ranks, how long one of them waited for others in all, and
     the log of the rank that others waited for. set_up: how calls were launched, ``graph``, ``stream`` or
@@ -114,6 +115,7 @@ class Run:
     channels: tuple[tuple[str, Channels], ...] = ()
     without: tuple[tuple[str, str], ...] = ()
     hcas: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    failed: str = ""
 
     def __repr__(self) -> str:
         sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
@@ -361,6 +363,8 @@ _BARE = re.compile(
 _ROW = re.compile(r"[0-9]+\s+[0-9]+\s+[a-z]")
 _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
 _WARNED = re.compile(r"^.*\bNCCL (?:WARN|ERROR)\b.*")
+# What NCCLCHECK, CUDACHECK and TESTCHECK print (nccl-tests, src/common.h).
+_FAILED = re.compile(r"^.*\bTest (?:NCCL |CUDA )?failure\b.*")
 _NOISE_TO_END = re.compile(rf"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?{_NOISE.pattern}.*$")
 _RANK = re.compile(
     r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?(?:Pid\s+[0-9]+\s+)?on\s+(\S+)\s+device\s+([0-9]{1,5})"
@@ -415,6 +419,7 @@ class _Draft:
     channels: list[tuple[str, Channels]] = field(default_factory=list)
     without: list[tuple[str, str]] = field(default_factory=list)
     hcas: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    failed: str = ""
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
@@ -423,7 +428,7 @@ class _Draft:
         run = Run(
             path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, self.ended,
             set_up=self.set_up, adapters=self.adapters, took=took, channels=(*dict.fromkeys(self.channels),),
-            without=(*dict.fromkeys(self.without),), hcas=tuple(self.hcas.items()),
+            without=(*dict.fromkeys(self.without),), hcas=tuple(self.hcas.items()), failed=self.failed,
         )  # fmt: skip
         run = replace(run, collective=name or inferred(run))
         run = replace(run, ranks=ranks or counted(run.collective, numbers))
@@ -457,6 +462,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         draft.without += [(host, f"no GPUDirect RDMA over {net}") for host, net in _OVER.findall(line)]
         draft.hcas |= {host: tuple(_HCA.findall(found)) for host, found in _HCAS.findall(line)}
         draft.ended = draft.ended or "".join(_WARNED.findall(line))
+        draft.failed = draft.failed or "".join(_FAILED.findall(line))
         if _NOISE.search(line):
             # A message may come in the middle of a row, which goes on in the next line.
             line = _NOISE_TO_END.sub("", line) if draft.columns and (draft.piece or _ROW.match(line)) else ""

@@ -558,3 +558,69 @@ def test_no_other_algorithm_is_named_than_the_log_says(tmp_path: Path, said: str
     found = bs.diagnose(tmp_path / "log.txt", "dgx1-v100")
     assert found.first_behind is not None
     assert found.resembles[: len("ring LL ")] == resembles
+
+
+def between_nodes(folder: Path, nodes: int, slower: Callable[[int], float], before: str = "", after: str = "") -> Path:
+    """A log of HGX H100, so many times as long as expected by size, with lines before it and after it."""
+    points = [Point(size, 1e6 * slower(size) * time, None) for size, time in on_nodes(nodes).items()]
+    told = text("allreduce", 8 * nodes, points, hosts=nodes, footer=not after).replace("NVIDIA H200", "GPU")
+    path = folder / "log.txt"
+    path.write_text(f"{before}{told}{after}")
+    return path
+
+
+@cache
+def on_nodes(nodes: int) -> dict[int, float]:
+    sizes = [2**power for power in range(20, 31)]
+    return {size: bs.project(bs.load("hgx-h100", nodes=nodes), "allreduce", size).time_s for size in sizes}
+
+
+def test_a_run_that_failed_is_not_normal(tmp_path: Path) -> None:
+    """As nccl-tests says it (src/common.h), whatever the rows before it say, and whatever NCCL warned of."""
+    lines = ["box1: Test NCCL failure common.cu:1279 'remote process exited or there was a network error / '"]
+    lines += [" .. box1 pid 4009: Test failure common.cu:595", ""]
+    for warned in ("", "box1:4009:4109 [1] NCCL WARN NET/IB : Got completion from peer with status=12\n"):
+        path = between_nodes(tmp_path, 2, lambda _: 1.0, after=warned + "\n".join(lines))
+        found = bs.diagnose(path, bs.load("hgx-h100", nodes=2))
+        assert f": the run FAILED after 1 GiB: {lines[0]}" in found.sentence()
+        assert ("status=12" in found.sentence()) == bool(warned)
+        assert (found.status(), found.to_dict()["normal"], found.to_dict()["failed"]) == (1, False, lines[0])
+        again = dict(found.to_do())["again"]
+        assert "NCCL_DEBUG=INFO" in again
+        assert again.endswith("-np 16 -N 8 all_reduce_perf -b 8388608 -e 1073741824 -f 2 -g 1")
+
+
+@pytest.mark.parametrize(("used", "said"), [(8, False), (7, True)])
+def test_an_adapter_that_nccl_leaves_out_has_a_check(tmp_path: Path, used: int, said: bool) -> None:
+    names = " ".join(f"[{one}]mlx5_{one}:1/IB" for one in range(used))
+    line = "box{0}:400{0}:4100 [0] NCCL INFO NET/IB : Using {1} [RO]; OOB eth0:10.0.0.1<0>\n"
+    before = line.format(0, names) + line.format(1, names)
+    found = bs.diagnose(between_nodes(tmp_path, 2, lambda _: 1.0, before), bs.load("hgx-h100", nodes=2))
+    assert found.status() == 0
+    checks = [words for label, words in found.to_do() if label == "check"]
+    assert [("fewer NICs" in one, "NCCL_IB_HCA" in one) for one in checks] == [(True, True)] * said
+
+
+@pytest.mark.parametrize(
+    ("slower", "alike"),
+    [(lambda _: 2.5, True), (lambda size: 2.2 if size < 2**30 else 3.5, False), (lambda _: 1, False)],
+)
+def test_nodes_that_are_slow_alike_have_causes_in_an_order(
+    tmp_path: Path, slower: Callable[[int], float], alike: bool
+) -> None:
+    """Of every node, and with the run that tells them apart; where sizes differ a single place may be slow."""
+    found = bs.diagnose(between_nodes(tmp_path, 4, slower), bs.load("hgx-h100", nodes=4))
+    causes = [words for label, words in found.to_do() if label == "could be"]
+    assert [cause.split()[0] for cause in causes] == ["fewer", "GPUDirect", "PFC,", "oversubscribed"] * alike
+    assert ("again" in dict(found.to_do())) == alike
+    # Single faults that explain the log are named in their place.
+    assert not [label for label, _ in found.to_do(placed=True) if label == "could be"]
+
+
+def test_what_is_to_be_measured_again_has_its_command(tmp_path: Path) -> None:
+    for size in (2**26, 0):
+        times = taken("dgx1-v100") | ({size: 3 * taken("dgx1-v100")[size]} if size else {})
+        found = dgx1(tmp_path, [Point(own, 1e6 * time, None) for own, time in times.items()])
+        again = [words for label, words in found.to_do() if label == "again"]
+        assert len(again) == bool(found.again) == bool(size)
+        assert [words.split("_perf ")[1] for words in again] == ["-b 8388608 -e 1073741824 -f 2 -g 8"] * bool(size)

@@ -113,6 +113,18 @@ def test_a_log_that_stopped_early_says_so(capsys: pytest.CaptureFixture[str], tm
     assert "ends before nccl-tests' last lines" in err
 
 
+def test_a_run_that_failed_is_run_again_with_what_nccl_says(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    failed = "box0: Test CUDA failure common.cu:303 'unspecified launch failure'\n"
+    path.write_text(text("allreduce", 8, [Point(2**30, 5227.0, None)], footer=False) + failed)
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", status=1)
+    assert f": the run FAILED after 1 GiB: {failed}" in out
+    assert out.splitlines()[-1].startswith("next: CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NCCL_DEBUG=INFO ")
+    # A library that nccl-tests does not run on has no such command.
+    out, _ = ask(capsys, str(path), "--machine", "gaudi2", status=1)
+    assert out.splitlines()[-1] == "next: blinksim expect gaudi2 --collective allreduce"
+
+
 def test_wrong_data_end_with_status_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text(Path(HEALTHY).read_text().replace("359.46       0", "359.46       7"))

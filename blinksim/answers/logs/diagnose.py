@@ -11,6 +11,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,8 +20,9 @@ from operator import attrgetter
 from statistics import median
 from typing import Any, cast
 
+from blinksim.answers.expect import Expectations
 from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of, other_gpus, read_runs
-from blinksim.answers.logs.faults import TYPICAL
+from blinksim.answers.logs.faults import EVERY, TYPICAL, classes
 from blinksim.answers.measurements.public import grouped
 from blinksim.answers.project import gpus_in
 from blinksim.bounds.bound_result import Bound
@@ -33,9 +35,9 @@ from blinksim.textio.text_table import names
 from blinksim.timing.measured.public_tables import SetUpName
 from blinksim.timing.projection_result import guesses, rates_of
 from blinksim.topology.graph import Topology
-from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of
+from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of, sizes_of
 
-_SHOWN_FROM = 2**20
+_SHOWN_FROM, _AGAIN = 2**20, 2**23
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 # What a share is of, where a job's log says its steps.
 STEPS = "the steps"
@@ -48,6 +50,8 @@ _NEAR = 0.12
 # What a time differs by from another one of the same rig, as a standard deviation: nine in ten of 865 published times
 # of 64 MiB and more are within 2.5 % of those of half and twice the size.
 _NOISE = 0.015
+# Sizes down to this share of the largest are large, and alike whose shares of what is expected differ by no more.
+_LARGE, _EVEN = 1 / 16, 1.2
 Given = float | str | None
 """A quantity as people give it: a number, or text with a unit."""
 
@@ -114,6 +118,8 @@ class Diagnosis(Result):
         Which GPUs the log names, if they are of another model than the machine's; else empty.
     otherwise : tuple of str
         What NCCL did otherwise than its model expects on this machine, as the log says, and what that costs.
+    failed : str
+        The line in which nccl-tests says that the run failed; empty if it does not.
 
     Examples
     --------
@@ -141,6 +147,7 @@ class Diagnosis(Result):
     strange: str = ""
     ended: str = ""
     otherwise: tuple[str, ...] = ()
+    failed: str = ""
 
     @property
     def largest(self) -> Line:
@@ -210,7 +217,7 @@ class Diagnosis(Result):
         Nobody can tell from what another machine was measured at, which is quicker than this one can be or names
         other GPUs.
         """
-        wrong = self.wrong or (weighed and (self.first_behind or self.behind_before))
+        wrong = self.wrong or self.failed or (weighed and (self.first_behind or self.behind_before))
         return 1 if wrong else 5 if self.strange or self.impossible or (weighed and self.unclear) else 0
 
     @property
@@ -249,8 +256,7 @@ class Diagnosis(Result):
         slow, quick = (seen / _FAR, line.time_s * _FAR), (rate, line.expected.time_s)
         for _ in range(_TRIES * (self.first_behind is not None)):
             # The library may find other rings then, and not all of its time comes from links.
-            share = math.log(slow[1] / line.time_s) / math.log(slow[1] / quick[1])
-            seen = slow[0] * (quick[0] / slow[0]) ** share
+            seen = slow[0] * (quick[0] / slow[0]) ** math.log(slow[1] / line.time_s, slow[1] / quick[1])
             edited = at_rates(self.expectation.whole, self.part.rates).edit(f"degrade {kind} bandwidth={seen:.9g}B/s")
             time_s = replace(self.expectation, whole=edited).taken(line.size).time_s
             if math.isclose(time_s, line.time_s, rel_tol=_EXPLAINS / 3):
@@ -290,6 +296,25 @@ class Diagnosis(Result):
         """True if what it resembles is far from what slow links do; other algorithms of NCCL are not."""
         return self.resembles != "" and "NCCL_ALGO" not in self.resembles
 
+    def to_do(self, placed: bool = False) -> list[tuple[str, str]]:
+        """What to check, by labels, and the run that measures again; placed: single faults explain the log.
+
+        Causes are those that NCCL names, and of all nodes where several are as slow at all large sizes.
+        """
+        line, told = self.largest, "; ".join(self.otherwise)
+        shares = [x.of_model for x in self.judged if x.size >= _LARGE * line.size]
+        sound = any((self.as_expected, self.sure, self.stated, line.of_model > 1 - _NEAR, self.part.nodes < 2))
+        even = not sound and max(shares, default=1) < _EVEN * min(shares, default=0)
+        kinds = [(one, one.told and re.search(one.told, told)) for one in classes(self.expectation.library == "RCCL")]
+        kinds = [(one, named) for one, named in kinds if named or (even and not placed and one.at == EVERY)]
+        found = [(("could be", "check")[bool(named)], f"{one.words}: {one.check}") for one, named in kinds]
+        with suppress(InputError):
+            if even or self.again or self.failed:
+                of, sizes = self.expectation.takes, sizes_of(f"{min(_AGAIN, line.size)}:{line.size}:x2")
+                takes = Expectations(tuple(of.times(of.machine, self.collective, sizes)))
+                found.append(("again", takes.nccl_tests(NCCL_DEBUG="INFO").strip()))
+        return found
+
     def calls(self, runs: Sequence[Run]) -> dict[str, Any]:
         """Calls of a job's log in all: seconds measured, expected, at the bound, and above expectation."""
         usual = {line.size: line.expected for line in self.lines}
@@ -309,7 +334,9 @@ class Diagnosis(Result):
         what = f"{self.collective.name} on {gpus_in(self.part)}"
         line, first, source = self.largest, self.first_behind, ("log", "figure or its size")[self.stated]
         ended = ("the run ended early", "after its last row")[self.complete]
-        early = f"; {ended}: {self.ended[:160]}" * bool(self.ended)
+        early = f"; {ended}: {self.ended[:160]}" * (self.ended not in ("", self.failed))
+        if self.failed:
+            return f"{what}: the run FAILED after {format_size(line.size)}: {self.failed[:160]}{early}"
         if self.wrong:
             sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
             return f"{what}: WRONG DATA at {sizes}{early}"
@@ -371,12 +398,13 @@ class Diagnosis(Result):
         keys += " first_behind_size_bytes=first_behind.size nccl_otherwise=otherwise"
         keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
         keys += " model_lane_GBps resembles odd_size_bytes complete ended_early warned_last=ended"
-        keys += " published other_gpus=strange"
+        keys += " published other_gpus=strange failed to_do"
         seen, usual = map(in_GBps, lane[:2]) if lane else (None, None)
         said: dict[str, Any] = {"lane_GBps": None if self.sure or self.unlike else seen}
         said |= {"model_lane_GBps": usual, "bound_words": self.bound.certificate.words(self.part)}
         said |= {"published": published if line.expected.basis in ("measured", "between") else None}
-        said |= {"normal": self.as_expected and not self.wrong, "rows": self.rows()}
+        said |= {"normal": self.as_expected and not (self.wrong or self.failed), "rows": self.rows()}
+        said |= {"to_do": [{"label": label, "words": words} for label, words in self.to_do()]}
         said |= {"ended_early": "" if self.complete else self.ended}
         said |= {"odd_size_bytes": [line.size for line in self.odd], "busbw_factor_exact": str(self.factor)}
         return keyed(self, keys, **said)
@@ -479,10 +507,10 @@ def diagnose(
     expectation = Expectation(chosen, whole, tested, multicast, ran, rates, cast("SetUpName", launched))
     if not (lines := tuple(_lines(given, in_place, expectation))):
         raise InputError(f"{first.path}: has no size above 0")
-    cut = min(given, key=lambda run: (run.complete, not run.ended))
+    cut = min(given, key=lambda run: (not run.failed, run.complete, not run.ended))
     more = cut.complete, stated, other_gpus(first, whole), cut.ended
     otherwise = tuple(_otherwise(given, expectation))
-    return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more, otherwise)
+    return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more, otherwise, cut.failed)
 
 
 def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Iterator[Line]:

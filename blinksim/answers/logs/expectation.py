@@ -481,14 +481,15 @@ class Expectation:
         return f"NCCL {found.version}'s own model at {self.machine.rates} rates{other}{fork}"
 
     @cached_property
-    def _takes(self) -> Library:
+    def takes(self) -> Library:
+        """What the library takes on the part."""
         # What NCCL assumes of links is no bound: some were measured to carry more.
         question = Question.of_part(self.part, at_nominal(self.machine))
         return Library(version=nearest(self.ran), multicast=self.multicast, set_up=self.set_up).at(question)[0]
 
     def taken(self, size: int) -> Expected:
         """What the library takes, as `blinksim.project` says; latency has the share that it has in `at`."""
-        [found] = self._takes.times(self._takes.machine, self.collective, [size])
+        [found] = self.takes.times(self.takes.machine, self.collective, [size])
         own, of = self.at(size), found.details
         assert found.least is not None
         more = of["origin"], of["interval_low_s"], of["interval_high_s"], of["basis"], found.least.time_s

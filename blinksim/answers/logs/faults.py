@@ -41,7 +41,7 @@ Job = Sequence[Gpus]
 Placed = Sequence[tuple[int, Gpus]]
 # GPUs of a node, and the adapters that it takes, none for all.
 Part = tuple[Gpus, Words]
-LINK, GPU, NODE, RAIL, LEAF = "link", "gpu", "node", "rail", "leaf"
+LINK, GPU, NODE, RAIL, LEAF, EVERY = "link", "gpu", "node", "rail", "leaf", "every"
 # Between shares that are nearer in the list times are interpolated, and where they grow by less than this share of
 # what is slow, or more than the rest of it.
 _FINEST, _STEADY = 3, 0.06
@@ -53,7 +53,8 @@ _CPUS, _UP = "between CPUs", "above a leaf"
 class FaultClass:
     """One class of fault.
 
-    slow: the sorts of links that it slows; at: at once on one link, one GPU, one node, or a port of every node;
+    slow: the sorts of links that it slows, none of what is on all nodes; at: at once on one link, one GPU, one node,
+    a port of every node, or on every node alike;
     shares: of the bandwidth that is left, the largest first; check: commands that show it; told: a pattern of
     what NCCL says of a host that has it.
     """
@@ -70,9 +71,8 @@ class FaultClass:
     def of(cls, amd: bool, row: dict[str, str]) -> FaultClass:
         """The class of a row of ``models/faults.csv``, as AMD's GPUs or others have it."""
         slow, shares = tuple(row["slow"].split("; ")), tuple(map(float, row["shares"].split()))
-        words, check = row["words"], row["check"]
-        if amd:
-            words, check = words.replace("NVLink", "xGMI"), row["amd"] or check
+        words = row["words"].replace("NVLink", "xGMI") if amd else row["words"]
+        check = (amd and row["amd"]) or row["check"]
         return cls(row["name"], words, slow, row["at"], shares, check, row["told"])
 
 
