@@ -686,17 +686,17 @@ class PresetModel(TimingModel):
         if nodes is None:
             groups = nodes_of(topology, topology.members)
             nodes, ranks_per_node = len(groups), len(groups[0])
-        fabric, found = (topology.fabric,) if topology.fabric else (), list[Projection]()
+        fabric, found = [*filter(None, (topology.fabric,))], list[Projection]()
         latencies = {link.kind: link.latency + link.overhead for link in (*topology.links, *fabric)}
-        # Whatever is sent, what all nodes need passes from node to node as often as they double.
-        often = {topology.fabric.kind: math.ceil(math.log2(max(nodes, 2)))} if topology.fabric else {}
+        for link in fabric:
+            # What all nodes need goes from node to node as often as those that have it can double.
+            latencies[link.kind] *= (nodes - 1).bit_length()
         for size in sizes:
             # What two nodes spend on messages, more do as well, however long their bytes take.
             counts = nodes, min(nodes, 2) if topology.nodes == 1 else nodes
             asked = ranks_per_node, size, self.preset, collective.name
             terms, few = (project(topology, each, *asked) for each in counts)
-            time_s, limits = total(terms), [term.limit for term in few]
-            left_out_s = sum(latencies.get(limit, 0.0) * often.get(limit, 1) for limit in limits)
+            left_out_s, time_s = sum(latencies.get(term.limit, 0.0) for term in few), total(terms)
             # The next power of two, which is easier to say.
             least = 1 << max(0, math.ceil(size * _MOST_LEFT_OUT * left_out_s / total(few)) - 1).bit_length()
             if size < least:
