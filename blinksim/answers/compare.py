@@ -693,8 +693,8 @@ def compare_machines(
     nodes : int
         Nodes of each machine that is no question.
     prices : mapping, optional
-        What a node costs an hour, by the name of the machine as it is given, in any currency; with its number of
-        nodes before it where these differ, as ``"2xp5"``.
+        What a node costs an hour, by the name of the machine as it is given, in any currency; its number of nodes
+        may stand before it, as ``"2xp5"``, for that number alone.
     library : Library, optional
         The version of NCCL, and whether switches may add.
 
@@ -706,7 +706,7 @@ def compare_machines(
     Raises
     ------
     InputError
-        For fewer than two machines, one that is named twice, and prices of others.
+        For fewer than two machines, one that is named twice, prices of others, and two prices of one.
     InfeasibleError
         As `project` raises it, if there is no machine without a reason against it.
 
@@ -717,14 +717,12 @@ def compare_machines(
     allreduce of 1 GiB: hgx-h100 is quickest
     """
     asked = [one if isinstance(one, Question) else Question(one, nodes=nodes) for one in machines]
-    several = len({one.nodes for one in asked}) > 1
-    names = [f"{one.nodes}x" * several + str(getattr(one.machine, "name", one.machine)) for one in asked]
+    plain = [str(getattr(one.machine, "name", one.machine)) for one in asked]
+    counted = [f"{one.nodes}x{name}" for name, one in zip(plain, asked, strict=True)]
+    names = counted if len({one.nodes for one in asked}) > 1 else plain
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"machines {', '.join(names)}: name at least two, each once")
-    if strangers := sorted({*(prices or {})} - {*names}):
-        raise InputError(f"there are prices of {', '.join(strangers)}, and the machines are {', '.join(names)}")
-    if not all(0 < price < math.inf for price in (prices or {}).values()):
-        raise InputError("the price of a node is a number above 0")
+    costs = _node_prices(prices or {}, {name: {*two} for name, *two in zip(names, plain, counted, strict=True)})
     # With every machine at every size the table stays on a screen.
     few = SIZES[:: 4 if len(names) <= 4 else 10]
     wanted, ordered = Collective.of(collective), sizes_of(few if sizes is None else sizes)
@@ -736,7 +734,19 @@ def compare_machines(
             refused[name] = str(error)
     if not found:
         raise InfeasibleError("; ".join(refused.values()))
-    return MachineComparison(wanted, found, dict(prices or {}), refused)
+    return MachineComparison(wanted, found, costs, refused)
+
+
+def _node_prices(given: Mapping[str, float], called: Mapping[str, set[str]]) -> dict[str, float]:
+    """The prices by the machine's name in the table. called: by which names each machine may be given one."""
+    if strangers := sorted(given.keys() - set().union(*called.values())):
+        raise InputError(f"there are prices of {', '.join(strangers)}, and the machines are {', '.join(called)}")
+    if not all(0 < price < math.inf for price in given.values()):
+        raise InputError("the price of a node is a number above 0")
+    found = {name: {given[word] for word in given.keys() & words} for name, words in called.items()}
+    if twice := [name for name, priced in found.items() if len(priced) > 1]:
+        raise InputError(f"{twice[0]} has two prices; give one")
+    return {name: price for name, priced in found.items() for price in priced}
 
 
 @dataclass(frozen=True, repr=False)

@@ -80,6 +80,26 @@ def test_the_next_question_keeps_prices_and_what_the_library_may() -> None:
     assert out.getvalue().splitlines()[-1] == f"next: blinksim {asked} --plot machines.png"
 
 
+@pytest.mark.parametrize(
+    ("machines", "nodes", "prices", "costs"),
+    [
+        (["p5", "hgx-h100"], 2, {"2xp5": 55}, {"p5": 55}),
+        (["2xp5", "2xhgx-h100"], 1, {"p5": 55, "2xhgx-h100": 60}, {"p5": 55, "hgx-h100": 60}),
+        (["2xp5", "hgx-h100"], 1, {"p5": 55, "1xhgx-h100": 60}, {"2xp5": 55, "1xhgx-h100": 60}),
+        (["2xp5", "1xp5"], 1, {"p5": 55}, {"2xp5": 55, "1xp5": 55}),
+    ],
+)
+def test_prices_go_by_the_name_with_its_nodes_or_without(
+    machines: list[str], nodes: int, prices: dict[str, float], costs: dict[str, float]
+) -> None:
+    """Per node and hour in either way."""
+    found = bs.compare_machines(machines, "allreduce", ["1MiB"], nodes=nodes, prices=prices)
+    assert found.prices == costs
+    for row in found.rows():
+        cost = costs.get(row["machine"])
+        assert row["busbw_per_price"] == (cost and pytest.approx(row["busbw_GBps"] * 8 / cost))
+
+
 def test_default_sizes_of_several_machines_fit_a_screen() -> None:
     found = bs.compare_machines(["hgx-h100", "dgx-a100", "hgx-h200"], "allreduce")
     sizes = [one.size for one in found.answers["hgx-h100"]]
@@ -92,6 +112,8 @@ def test_default_sizes_of_several_machines_fit_a_screen() -> None:
     [
         (["compare", "p5,p5", "allreduce"], "name at least two, each once"),
         (["compare", "p5,p5en", "allreduce", "--price", "p4d=3"], "there are prices of p4d"),
+        (["compare", "p5,p5en", "allreduce", "--price", "2xp5=3"], "there are prices of 2xp5"),
+        (["compare", "p5,p5en", "allreduce", "--price", "p5=3", "--price", "1xp5=4"], "p5 has two prices; give one"),
         (["compare", "p5,p5en", "allreduce", "--price", "p5=0"], "the price of a node is a number above 0"),
         (["compare", "p5,p5en", "allreduce", "--price", "p5"], "write it like --price p5=55.04"),
         (["compare", "p5,p5en", "allreduce", "--algorithms", "ring"], "leave algorithms and models out"),
