@@ -547,6 +547,8 @@ def across_models(
 
 # What is known of a machine's times.
 _KNOWN = ("origin", "library", "choice")
+# What the times of a machine are held to, by whether any were published.
+_HELD_BY = {True: "published times count", False: "models alone"}
 # Calls together may take so many times as long as the quickest, to be called as good.
 _AS_GOOD = 1.1
 
@@ -638,7 +640,7 @@ class MachineComparison(Result):
                 row += [f"held to {held}" if held else str(one.details["basis"])]
                 rows.append([*row, "-" if worth is None else f"{worth:.4g}"][: 7 + bool(self.prices)])
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
-        notes = ["  * may take least", *(f"  {words}" for words in refused_words(self.refused))]
+        notes = ["  * may take least", *map("  {}".format, refused_words(self.refused))]
         *_, basis = zip(*(row[:7] for row in rows), strict=True)
         guess = f"  from {' or '.join(GUESSES)}: {UNKNOWN.format('')}"
         vague = not {*GUESSES}.isdisjoint(basis)
@@ -657,7 +659,10 @@ class MachineComparison(Result):
             unpriced = [name for name in self.answers if name not in self.prices]
             none = f"; no price of {', '.join(unpriced)}" * bool(unpriced)
             notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{none}")
-        return "\n".join((self.sentence(), "", table(head, rows, left=(1, 6)), *notes))
+        held = grouped((_HELD_BY[one.details["published"]], name) for name, one in last.items())
+        words = "; ".join(f"{how} for {', '.join(same)}" for how, same in held.items())
+        unlike = [f"not like with like: {words}; do not choose by this difference"] * (len(held) > 1)
+        return "\n".join((self.sentence(), *unlike, "", table(head, rows, left=(1, 6)), *notes))
 
     def best_for_money(self) -> str:
         """Which machine has most GB/s for its price at the largest size, and whether intervals tell it from others."""

@@ -440,7 +440,9 @@ class Library(TimingModel):
             what = "lent" if lent else "measured" if nearest > 1 else "between"
             on = f" and {count(len(lent) - 1, 'other machine')}" if lent[1:] else ""
             at = {"measured": "measured at this point", "between": "between sizes that were measured"}
-            origin = (at.get(what) or f"measured on {lent[0]}{on} of the same links") + f": {_sources(sets)}"
+            # Those lend by their links inside the node, and between nodes by how much these carry, over whatever NICs.
+            alike = "of the same links" if self.nodes == 1 else "with as much bandwidth between nodes"
+            origin = (at.get(what) or f"measured on {lent[0]}{on} {alike}") + f": {_sources(sets)}"
         elif nearest > 0:
             origin += f"; scaled from the nearest size that was measured: {_sources(sets)}"
         # The nearer published sizes are, the less may differ but another run of the job.
@@ -588,7 +590,7 @@ class Library(TimingModel):
         basis = before.details["basis"] if factor == 1 or before.details["basis"] in GUESSES else "scaled"
         found = self._projection(collective, size, model, figures, basis)
         kept = {} if before.details["choice"] else {"choice": "", "nccl_expects_s": {}}
-        return replace(found, details={**found.details, **kept})
+        return replace(found, details={**found.details, **kept, "published": before.details["published"]})
 
     @_once
     def _modelled(self, collective: Collective, size: int, what: str = EXPECTED) -> _Modelled:
@@ -633,7 +635,8 @@ class Library(TimingModel):
             ratios[math.log(neighbor.ranks)] = math.log(least_s / base.time_s)
             each, same = neighbor.ranks // neighbor.nodes, neighbor.nodes == self.nodes
             where, kind = " a node" * (self.nodes > 1), self.machine.device(self.machine.members[0]).kind
-            jobs.append(f"{count(each, kind.replace('gpu', 'GPU'))}{where}" if same else count(neighbor.nodes, "node"))
+            told = f"{count(each, kind.replace('gpu', 'GPU'))}{where}" if same else count(neighbor.nodes, "node")
+            jobs.append(told + f" of {neighbor._name}" * (neighbor._name != self._name))
         if ratios:
             far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
             weight = max(0.0, 1 - far)
@@ -858,6 +861,8 @@ class Library(TimingModel):
         choice = self._choice(collective, size)
         details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
+        # Whether times of this job or of like ones were published, to which it is held.
+        details |= {"published": basis not in GUESSES or bool(self._neighbors(collective))}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
         if (kind := whole.device(whole.members[0]).kind) != "gpu":
             details["unit"] = kind
