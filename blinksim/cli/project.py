@@ -324,13 +324,13 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
             prices[name] = float(price)
         except ValueError:
             raise InputError(f"--price {text}: write it like --price p5=55.04") from None
-    questions = []
-    for name in map(str.strip, options.machine.split(",")):
+    questions, typed_names, more = [], [*map(str.strip, options.machine.split(","))], ""
+    for name in typed_names:
         one = question_of(name, type(options.where)(vars(options.where) | {"nodes": 1}))
         # A name that nobody knows is said before the others have taken their time.
         one.node()
         questions.append(replace(one, nodes=options.where.nodes) if one.machine == name else one)
-    if options.where.nodes > 1 and all(question.nodes != options.where.nodes for question in questions):
+    if options.where.nodes > 1 and {question.machine for question in questions}.isdisjoint(typed_names):
         raise InputError("--nodes is for machines without a number before their name (8xp5); leave one out")
     with Working(f"predicting {options.machine}"):
         library = library_of(options.timing)
@@ -343,10 +343,11 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
         most = lcm(*each) * ceil(max(totals) / lcm(*each))
         counted = (f"{most // own}x{one.machine}" for own, one in zip(each, questions, strict=True))
         asked = replace(asked, machine=",".join(counted), nodes=1)
+        more = f"\n  the next command asks for as many GPUs of each, {most}"
     again = command_line(asked, options.collective, **vars(options.data))
     again += typed_options(options, "sizes", "price") + _of_library(options.timing)
     text = as_typed(found.text())
-    text += "" if options.plot else f"\nnext: blinksim compare {again} --plot machines.png"
+    text += "" if options.plot else f"{more}\nnext: blinksim compare {again} --plot machines.png"
     answer("compare", found.to_dict, lambda: click.echo(text), found.rows)
     drawn(options.plot, options.force, "compare_machines", found, y=options.plot_y)
 

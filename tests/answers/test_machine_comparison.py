@@ -254,7 +254,8 @@ def test_each_machine_may_have_its_own_nodes(capsys: pytest.CaptureFixture[str])
     # The command that it offers asks for as many GPUs of each.
     assert run(["compare", "2xhgx-h100,p5", "allreduce", "--sizes", "1GiB", "--nodes", "4"]) == 0
     text = capsys.readouterr().out
-    assert "next: blinksim compare 4xhgx-h100,4xp5 allreduce --sizes 1GiB " in text
+    said = "  the next command asks for as many GPUs of each, 32\n"
+    assert f"{said}next: blinksim compare 4xhgx-h100,4xp5 allreduce --sizes 1GiB " in text
     assert "4xp5 (32 GPUs)" in text
     # So does every command about one machine.
     assert run(["project", "2xp5", "allreduce", "1GiB", "--json"]) == 0
@@ -262,8 +263,12 @@ def test_each_machine_may_have_its_own_nodes(capsys: pytest.CaptureFixture[str])
     assert run(["project", "2xp5", "allreduce", "1GiB", "--nodes", "3"]) == 2
     assert "2xp5 says how many nodes there are; leave --nodes 3 out" in capsys.readouterr().err
     assert run(["compare", "0xp5,p5en", "allreduce"]) == 2
-    assert run(["compare", "8xp5,8xp5en", "allreduce", "--nodes", "4"]) == 2
-    assert "--nodes is for machines without a number before their name" in capsys.readouterr().err
+    for machines in ("8xp5,8xp5en", "4xp5,2xgb200-nvl8"):
+        # Also where it says again what one of them says.
+        assert run(["compare", machines, "allreduce", "--nodes", "4"]) == 2
+        assert "--nodes is for machines without a number before their name" in capsys.readouterr().err
+    assert run(["compare", "2xhgx-h100,2xp5", "allreduce", "--sizes", "1GiB"]) == 0
+    assert "the next command" not in capsys.readouterr().out
 
 
 def test_notes_say_what_the_table_does_not(capsys: pytest.CaptureFixture[str]) -> None:
