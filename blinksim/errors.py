@@ -204,6 +204,8 @@ def unknown(
     span = re.fullmatch(r"(.*[^0-9])([0-9]+)-\1?([0-9]+)", name[:200])
     if span and f"{span[1]}{span[2]}" in names:
         advice = f"write a range like {span[1]}[{span[2]}-{span[3]}]"
+    elif f"n0.{name}" in names:
+        advice = f"write n0.{name}, as names begin with the node"
     elif near := [lowered[match] for match in nearest_names(sought, compared, 3, 0.6)]:
         advice = f"did you mean {' or '.join(repr(entry) for entry in near)}?"
     elif not names:

@@ -29,6 +29,11 @@ def test_the_place_in_a_file_comes_first(place: tuple[int | None, ...], text: st
         ("gpu11", ["gpu0", "gpu1"], "unknown thing 'gpu11': did you mean 'gpu1' or 'gpu0'?"),
         ("n2.fabric0", ["n2.nic0", "n1.nic0", "fabric0"], "unknown thing 'n2.fabric0': did you mean 'fabric0'?"),
         ("n2.x", ["n2.nic0", "n1.nic0", "fabric0"], "unknown thing 'n2.x': known: fabric0, n2.nic0"),
+        (
+            "card0.t0",
+            ["n1.card0.t0", "n0.card0.t0"],
+            "unknown thing 'card0.t0': write n0.card0.t0, as names begin with the node",
+        ),
         ("p4d.x", ["p4d.24xlarge", "p5.48xlarge"], "unknown thing 'p4d.x': known: p4d.24xlarge"),
         ("NVLINK", ["nvlink", "pcie"], "unknown thing 'NVLINK': did you mean 'nvlink'?"),
         ("nvlink", ["NVLink"], "unknown thing 'nvlink': did you mean 'NVLink'?"),
