@@ -576,7 +576,8 @@ class Library(TimingModel):
         lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
         cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
         longer = 1 + share * (factor - 1)
-        change = "unchanged by" if f"{longer:.4g}" == "1" else f"times {longer:.4g} for"
+        # A factor that rounds to 1 says nothing.
+        change = "unchanged by" if round(longer, 3) == 1 else f"times {longer:.4g} for"
         # The time without the edits is one without NVLS, where they take it away.
         lost_it = len(healthy.machine.in_network) > len(self.machine.in_network)
         change = "as with switches set not to add, otherwise " * (lost_it > bool(healthy.healthy)) + change
