@@ -524,6 +524,7 @@ class Library(TimingModel):
                 what = most.machine if most.machine != found.machine else f"an {most.collective}"
                 what = "a launch by threads" if by_threads else format_size(most.size) if own else what
                 details |= {"held_to": what, "basis": "scaled" if by_threads else details["basis"]}
+                details["published"] = most.details["published"]
                 details["origin"] = f"held to what {what} takes: {most.details['origin'].split(' takes: ')[-1]}"
                 # The library's own choice is not what takes so long.
                 details |= {} if own else {"choice": "", "nccl_expects_s": {}}
