@@ -73,6 +73,17 @@ def test_small_messages_take_no_less_on_more_nodes(machine: str, collective: str
     assert least[-1] > least[0]
 
 
+@pytest.mark.parametrize(
+    ("machine", "nodes"), [("aurora", (4, 16, 21)), ("p5", (4, 8, 9, 32)), ("dgx-a100", (8, 9, 17))]
+)
+def test_an_allreduce_of_some_size_takes_no_less_on_more_nodes(machine: str, nodes: tuple[int, ...]) -> None:
+    """On up to 256 ranks, also where neither bytes nor the number of messages decide alone."""
+    asked, least = bs.Collective("allreduce"), list[float]()
+    for part in (bs.Question(machine, nodes=number).part() for number in nodes):
+        least.append(least_time_of(part, asked, 2**20, ceiling_of(part, asked)).time_s)
+    assert all(few <= more * (1 + 1e-9) for few, more in pairwise(least)), least
+
+
 @settings(max_examples=50)
 @given(topologies(relays=True), st.data())
 def test_the_least_message_goes_along_a_route_without_circles(machine: bs.Topology, data: st.DataObject) -> None:

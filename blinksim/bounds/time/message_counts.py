@@ -23,9 +23,9 @@ from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
 from blinksim.graphs.connectivity import distances, grouped, summed
 
-# Ranks up to which the ways between all of them are looked for, and up to which any part of them may be the
-# place.
-_MOST_CROSSING, _ANY = 64, 8
+# Ranks up to which the ways between all of them are looked for: where any may be the place, and where a node is, of
+# which there are few sorts, so that it takes half a second. And ranks up to which any part of them may be the place.
+_MOST_CROSSING, _MOST_OF_NODES, _ANY = 64, 256, 8
 # Longer than any bound, and far from the largest number of 64 bits even if a few are added up.
 _LONG = 2**58
 # More than links ever bring.
@@ -146,7 +146,7 @@ class CrossingPairs(Theorem):
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        several = 1 < facts.topology.ranks <= _MOST_CROSSING
+        several = 1 < facts.topology.ranks <= (_MOST_OF_NODES if facts.topology.nodes > 1 else _MOST_CROSSING)
         return facts.collective.name == "allreduce" and several and facts.only_ranks_hold
 
     @classmethod
