@@ -210,7 +210,7 @@ def test_what_nobody_measured_ranks_no_machines() -> None:
     ("machines", "edits", "known"),
     [
         (["p5", "p5en", "p6-b200"], (), ["p5", "p5en"]),
-        (["p6-b200", "p5"], ("without n1.efa0",), ["p5"]),
+        pytest.param(["p6-b200", "p5"], ("without n1.efa0",), ["p5"], marks=pytest.mark.slow),
         (["p5", "p5en"], (), None),
         (["p6-b200", "p6-b300"], (), None),
     ],
