@@ -686,14 +686,14 @@ class PresetModel(TimingModel):
         if nodes is None:
             groups = nodes_of(topology, topology.members)
             nodes, ranks_per_node = len(groups), len(groups[0])
-        fabric, found = [*filter(None, (topology.fabric,))], list[Projection]()
+        fabric, found = (topology.fabric,) if topology.fabric else (), list[Projection]()
         latencies = {link.kind: link.latency + link.overhead for link in (*topology.links, *fabric)}
         for link in fabric:
             # What all nodes need goes from node to node as often as those that have it can double.
             latencies[link.kind] *= (nodes - 1).bit_length()
         for size in sizes:
-            # What two nodes spend on messages, more do as well, however long their bytes take.
-            counts = nodes, min(nodes, 2) if topology.nodes == 1 else nodes
+            # What two machines spend on messages, more do as well, however long their bytes take.
+            counts = nodes, min(nodes, 2 * topology.nodes)
             asked = ranks_per_node, size, self.preset, collective.name
             terms, few = (project(topology, each, *asked) for each in counts)
             left_out_s, time_s = sum(latencies.get(term.limit, 0.0) for term in few), total(terms)
