@@ -2,12 +2,11 @@
 
 Candidates are named, or those that ``best`` considers, with reasons for the ones left out. All that need no
 solver take part, unless their schedules take seconds to build. Packed trees and Blink's three phases take
-part if they are found within about a second: trees for large messages, three phases for small ones. None is
-left out as another one is good enough at some size: what a size takes does not depend on the others that are
-asked. Algorithms by CP-SAT take no part: it takes a second to load, and packed trees reach every rate that
-chains reach. If only the quickest is asked for, on thousands of ranks, an algorithm of many steps is ruled out
-unbuilt, by its steps and its load on the links out of each node. Where one node has less than others, the best
-schedule of what all nodes have takes part as well: it runs here too.
+part if the others leave a gap to the bound and they are found within about a second: trees for large
+messages, three phases for small ones. Algorithms by CP-SAT do not: it takes a second to load, and packed
+trees reach every rate that chains reach. If only the quickest is asked for, on thousands of ranks, an
+algorithm of many steps is ruled out unbuilt, by its steps and its load on the links out of each node. Where one
+node has less than others, the best schedule of what all nodes have takes part as well: it runs here too.
 
 Lower bounds on the alpha-beta time rule algorithms out before their routes are known. They follow from the
 ends of messages alone: a step waits for one message at least, so it takes the alpha of some link, and what
@@ -247,7 +246,7 @@ Say = Callable[[str], None]
 # How the label of a schedule that is no file ends.
 _GIVEN = "(given)"
 NEARLY = 0.985
-"""Trees by symmetry within this share of the ceiling need no search."""
+"""Within this share of the ceiling, no other algorithm gains anything worth a search."""
 # Sends from which on schedules are timed by symmetry.
 _FEW_SENDS = 250_000
 # Trees per rank up to which fewer ones are not looked for, and which part of the rate these may lose.
@@ -499,13 +498,15 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
         # A search that takes a second finds better ones where these miss the bound.
         if trees is not None and (part.ranks > _SOLVED.get("packed", 0) or (trees.rate or 0) >= _HOSTS * aim):
             _enter(contest, packed, sizes, say, [trees, *other_trees(trees)])
+    leader = _leader(contest, sizes)
     for entry in candidates(collective.name):
-        compact = said_once(entry, part, collective)
-        if why := "" if compact else too_large(entry, part, collective):
+        compact = None if leader else said_once(entry, part, collective)
+        why = leader or ("" if compact else too_large(entry, part, collective))
+        if why:
             contest.left_out[entry.name] = why
         else:
             _enter(contest, entry, sizes, say, [compact] if compact else None)
-    _enter_solved(contest, sizes, say)
+    _enter_solved(contest, sizes, say, leader or _leader(contest, sizes))
     _enter_evened(contest, sizes, say)
     if not contest.candidates:
         [(common, times)] = Counter(contest.refused.values()).most_common(1) or [("", 0)]
@@ -586,7 +587,7 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
             reasons.pop(name, None)
 
 
-def _enter_solved(contest: Contest, sizes: Collection[int], say: Say) -> None:
+def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:
     """Enters those with a solver that find their schedules quickly."""
     for entry in REGISTRY.values():
         there = entry.name in contest.candidates
@@ -594,7 +595,8 @@ def _enter_solved(contest: Contest, sizes: Collection[int], say: Say) -> None:
             continue
         most = _SOLVED.get(entry.name, 0)
         many = f"search on more than {most} ranks" * (contest.topology.ranks > most)
-        if why := many if most else "search":
+        why = leader or many if most else "search"
+        if why:
             contest.left_out[entry.name] = why
         else:
             _enter(contest, entry, sizes, say)
@@ -631,3 +633,13 @@ def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     if entry.every_pair and (pairs := part.ranks * (part.ranks - 1)) > MOST_PAIRS:
         return f"a route for each of {pairs:,} pairs of ranks"
     return f"more than {MOST_SENDS:,} sends" * (entry.sends_on(part, collective.name) > MOST_SENDS)
+
+
+def _leader(contest: Contest, sizes: Collection[int]) -> str:
+    """Which algorithm nearly takes the least time that any could, for all sizes; empty if there is none."""
+    rate, where = float(contest.bound.rate), "" if contest.on_links else " on the links"
+    for name, candidate in contest.candidates.items():
+        every = candidate, *contest.besides[name]
+        if all(size / rate >= NEARLY * cost(quickest(every, size), size).time_s for size in (min(sizes), max(sizes))):
+            return f"{name} comes within 1.5 % of what any algorithm can reach{where}"
+    return ""

@@ -170,8 +170,6 @@ def test_what_is_quicker_and_too_long_to_write_is_named(monkeypatch: pytest.Monk
     [
         pytest.param("aurora", 4, "allreduce", (), marks=pytest.mark.slow),
         ("mi300x", 2, "broadcast", ()),
-        ("a3-high", 8, "allreduce", ()),
-        pytest.param("frontier", 4, "broadcast", (), marks=pytest.mark.slow),
         pytest.param("p5", 2, "allgather", ("without n1.efa0",), marks=pytest.mark.slow),
         ("dgx1-v100", 2, "broadcast", ("without n1.nic0",)),
     ],
