@@ -182,13 +182,14 @@ def test_a_single_odd_size_is_not_a_slow_machine(tmp_path: Path) -> None:
 
 
 def test_a_size_within_the_noise_of_its_floor_does_not_make_a_log_behind(tmp_path: Path) -> None:
-    """Nor does one that is behind alone, beside sizes that latency decides."""
+    """Nor do sizes that latency decides; one that is behind as they are does."""
     lines = dgx1(tmp_path, slowed("dgx1-v100", lambda _, time: time)).lines
     floors = {line.size: line.expected.high_s for line in lines}
     latency, judged = ([line.size for line in lines if line.latency_bound == bound] for bound in (True, False))
     for small, first, second, status in (
         (1.3, 1.01, 1.01, 0),
-        (1.3, 1.3, 1.01, 0),
+        (1.3, 1.3, 1.01, 1),
+        (1, 1.3, 1.01, 0),
         (1.3, 1.0, 1.0, 0),
         (1, 1.3, 1.3, 1),
     ):

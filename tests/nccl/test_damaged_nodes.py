@@ -146,9 +146,14 @@ def test_nodes_with_other_gpus_have_the_channels_of_the_poorest(machine: str, gp
 
 @pytest.mark.parametrize(("machine", "gpu"), [("hgx-h100", "gpu3"), ("p4d", "gpu5")])
 def test_two_dead_gpus_are_no_quicker_than_one(machine: str, gpu: str) -> None:
-    """By the rate of a rank, as fewer ranks have less to send; and a dead GPU leaves no adapter to blame."""
+    """By the rate of a rank, as fewer ranks have less to send; and a dead GPU leaves no adapter to blame.
+
+    Where every node lacks one, times are those of seven GPUs a node, and not of eight and the part that edits take.
+    """
     lost = [(), (f"without n2.{gpu}",), (f"without n1.{gpu}", f"without n2.{gpu}"), (f"without {gpu}",)]
     found = [answer(Question(machine, nodes=4, edits=edits), Collective("allreduce"), [2**30])[0] for edits in lost]
     busbw = [one.busbw for one in found]
-    assert all(rate == pytest.approx(busbw[1], rel=0.01) and rate < 1.001 * busbw[0] for rate in busbw[1:])
+    assert busbw[2] == pytest.approx(busbw[1], rel=0.01)
+    assert busbw[3] == pytest.approx(busbw[1], rel=0.03)
+    assert all(rate < 1.001 * busbw[0] for rate in busbw[1:])
     assert not any(one.weakest for one in found)

@@ -181,7 +181,9 @@ class Diagnosis(Result):
     @property
     def odd(self) -> list[Line]:
         """Single judged sizes that are behind, though the next larger one is not, nor the next smaller one."""
-        return [same[0] for same in self.stretches if len(same) == 1 and same[0] is not self.judged[-1]]
+        alone = [same[0] for same in self.stretches if len(same) == 1]
+        every = zip(self.lines, self.lines[1:], self.lines[2:], strict=False)
+        return [x for a, x, b in every if x in alone and not (a.behind or b.behind)]
 
     @property
     def again(self) -> list[str]:
