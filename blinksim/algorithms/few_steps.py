@@ -26,8 +26,8 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.connectivity import distances
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import Arc, Hops, find_hops
+from blinksim.results import count
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
 # Variables (kinds of chunks, times steps, times hops) above which the search is hopeless.

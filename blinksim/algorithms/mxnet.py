@@ -25,8 +25,8 @@ from blinksim.graphs.arrays import Bools
 from blinksim.graphs.connectivity import breadth_first
 from blinksim.packing import balanced
 from blinksim.packing.balanced import Weights
+from blinksim.results import count
 from blinksim.schedule.model import COPY, REDUCE, Schedule
-from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(

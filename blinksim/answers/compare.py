@@ -22,8 +22,7 @@ from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
-from blinksim.results import Result, keyed
-from blinksim.textio.text_table import count, names, refused_words, table
+from blinksim.results import Result, count, keyed, names, refused_words, table
 from blinksim.timing import model_registry
 from blinksim.timing.contest import CandidateLike, Contest, each
 from blinksim.timing.library_model import GUESSES, SHARE, Library

@@ -18,9 +18,8 @@ from blinksim.answers.project import gpus_of
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, Question
-from blinksim.results import Result, keyed
+from blinksim.results import Result, keyed, table
 from blinksim.textio import yaml_nodes
-from blinksim.textio.text_table import table
 from blinksim.timing.library_model import MOST_GPUS_A_NODE, SHARE, Library
 from blinksim.timing.projection_result import Projection, guesses, labelled
 from blinksim.units import Sizes, format_size, sizes_of

@@ -14,8 +14,7 @@ from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.formats.shipped.known_gpus import UNTOLD, Twin, adapters, model, twin_of
 from blinksim.machines import MachineLike, Question, as_topology, check, remarks
-from blinksim.results import Result, keyed
-from blinksim.textio.text_table import names
+from blinksim.results import Result, keyed, names
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.library_rates import PREDICTED, catalogued
 from blinksim.timing.projection_result import Projection, guesses, labelled

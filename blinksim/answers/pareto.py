@@ -18,10 +18,9 @@ from blinksim.budget import asked_to_stop, stoppable
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
-from blinksim.results import Result, keyed
+from blinksim.results import Result, count, keyed, names, refused_words, table
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
-from blinksim.textio.text_table import count, names, refused_words, table
 from blinksim.timing.alpha_beta import GAINS, cost
 from blinksim.timing.alpha_beta_model import AlphaBeta
 from blinksim.timing.contest import CandidateLike, named

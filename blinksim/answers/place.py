@@ -36,8 +36,7 @@ from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import breadth_first, joined_labels
 from blinksim.machines import MachineLike, Question, as_topology, mesh_groups
-from blinksim.results import Result, keyed
-from blinksim.textio.text_table import count as counted, table
+from blinksim.results import Result, count as counted, keyed, table
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import class_names, neighbours
 from blinksim.topology.symmetry import orbit_labels, searched

@@ -27,8 +27,7 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.tuner import predict
-from blinksim.results import Result, Term, keyed
-from blinksim.textio.text_table import count, names, refused_words, table
+from blinksim.results import Result, Term, count, keyed, names, refused_words, table
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, least_time_of
 from blinksim.timing.library_model import GUESSES, Library, sent_by

@@ -34,9 +34,8 @@ from blinksim.collective import OF_EXPERTS, Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError, OutdatedWarning, unknown
 from blinksim.formats.schedule_json import MOST_BYTES, located, names_a_file
 from blinksim.machines import MachineLike, Question, preferring
-from blinksim.results import Result
+from blinksim.results import Result, count
 from blinksim.textio.text_files import read_bytes
-from blinksim.textio.text_table import count
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import asked_as, each
 from blinksim.timing.experts import project_experts

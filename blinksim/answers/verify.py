@@ -30,7 +30,7 @@ from blinksim.formats.schedule_json import FORMAT, MOST_BYTES, compact_from_docu
 from blinksim.formats.traffic_files import from_lines
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.families import PATH_TYPES, PATH_WORDS
-from blinksim.results import Result, keyed
+from blinksim.results import Result, count, keyed
 from blinksim.schedule.candidate import SymmetricSchedule, as_compact
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule, rebase
@@ -38,7 +38,6 @@ from blinksim.schedule.verify import Verdict, verify as verify_schedule
 from blinksim.textio.safe_xml import file_text, outermost
 from blinksim.textio.strict_json import parse, unpack
 from blinksim.textio.text_files import STDIN, read_bytes
-from blinksim.textio.text_table import count
 from blinksim.timing.experts import expert_collective
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_algbw, exact_GBps, format_rate, parse_exact

@@ -19,8 +19,7 @@ from typing import Any
 from blinksim.collective import COLLECTIVES, EVERY, OWN, ROOT, Collective
 from blinksim.errors import BlinksimError, InputError
 from blinksim.graphs.connectivity import grouped
-from blinksim.results import keyed
-from blinksim.textio.text_table import count
+from blinksim.results import count, keyed
 from blinksim.topology.elements import ON_NODE
 from blinksim.topology.graph import Link, Topology
 from blinksim.units import exact_GBps, format_rate, parse_exact

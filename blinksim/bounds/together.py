@@ -19,11 +19,10 @@ from blinksim.bounds.certificates import listed
 from blinksim.bounds.lengths import PROVE_NOTHING, Lengths, checked_lengths, least_use, more_than_forwards, price
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InputError
-from blinksim.results import Result, keyed
+from blinksim.results import Result, count, keyed, table
 from blinksim.schedule.loads import rate, resource_loads, resources
 from blinksim.schedule.model import Schedule, Tenant, rebase, side_by_side
 from blinksim.schedule.verify import verify
-from blinksim.textio.text_table import count, table
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_algbw, exact_GBps, format_rate, format_size_about, format_time, in_GBps
 

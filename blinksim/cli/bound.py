@@ -25,10 +25,9 @@ from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
 from blinksim.machines import Question, mesh_groups
-from blinksim.results import keyed
+from blinksim.results import count, keyed, names, table
 from blinksim.schedule.verify import verify
 from blinksim.textio.text_files import check_folder
-from blinksim.textio.text_table import count, names, table
 from blinksim.timing.experts import routing_of
 from blinksim.timing.projection_result import links_at
 from blinksim.topology.edits import in_ranges

@@ -35,9 +35,8 @@ from blinksim.formats.shipped.known_gpus import named
 from blinksim.machines import Question, this_machine
 from blinksim.nccl.tests_log import Run, select
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
-from blinksim.results import keyed
+from blinksim.results import count, keyed, names, table
 from blinksim.textio.text_files import shown, write_text
-from blinksim.textio.text_table import count, names, table
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
 from blinksim.timing.projection_result import guesses, labelled, rates_of

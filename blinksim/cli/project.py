@@ -27,9 +27,8 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.exports import write
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import Question, this_machine
-from blinksim.results import keyed
+from blinksim.results import count, keyed, table
 from blinksim.textio.text_files import Exported, write_text
-from blinksim.textio.text_table import count, table
 from blinksim.timing import model_registry as registry
 from blinksim.timing.contest import Answer
 from blinksim.timing.library_model import Library

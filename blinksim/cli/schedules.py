@@ -20,10 +20,9 @@ from blinksim.cli.terminal import Working, answer, as_typed, drawn, note, show_e
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.formats.schedule_json import read_schedule as read, ready_names
 from blinksim.machines import Question
-from blinksim.results import keyed
+from blinksim.results import count, keyed, names, table
 from blinksim.schedule.verify import verify as verified
 from blinksim.textio.text_files import Exported, check_folder, check_target, write_text
-from blinksim.textio.text_table import count, names, table
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.simulator import Timeline, simulate as simulated
 from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_time

@@ -20,9 +20,8 @@ from blinksim.errors import InputError
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
 from blinksim.graphs.connectivity import grouped
-from blinksim.results import keyed
+from blinksim.results import count, keyed, names, table
 from blinksim.textio.text_files import write_text
-from blinksim.textio.text_table import count, names, table
 from blinksim.topology import rules, shapes
 from blinksim.topology.elements import BRANCHING, IN_NETWORK_FACTS
 from blinksim.topology.graph import Topology

@@ -50,10 +50,10 @@ from blinksim.nccl.families import PATH_TYPES, RING, TREE, Pattern
 from blinksim.nccl.files.graph_file import MOST_CHANNELS, PORTABLE_CHANNELS, Graph, GraphFile, check, log_lines, to_text
 from blinksim.nccl.files.graph_rules import Communicator, Release, judge
 from blinksim.nccl.files.topo_file import NUMBERED, number
+from blinksim.results import count
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.textio.text_files import Exported, most_channels, read_text
-from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.elements import GPU_KINDS
 from blinksim.topology.graph import Device, Topology

@@ -25,9 +25,9 @@ from blinksim.collective import COLLECTIVES, REDUCING, ROOTED, busbw_factor
 from blinksim.errors import FileError, InputError
 from blinksim.graphs.connectivity import grouped
 from blinksim.nccl.tuner.tuner import ALGORITHMS, PROTOCOLS
+from blinksim.results import names as listed
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
-from blinksim.textio.text_table import names as listed
 
 
 @dataclass(frozen=True, slots=True)

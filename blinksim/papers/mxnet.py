@@ -29,10 +29,10 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.machines import load
 from blinksim.packing import balanced
 from blinksim.papers.tables import Figure, Table, published_rows
+from blinksim.results import count
 from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_files import read_rows
-from blinksim.textio.text_table import count
 from blinksim.timing import event_graph
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.event_graph import ScheduleGraph, Work

@@ -8,9 +8,8 @@ from typing import Any, Literal, get_args
 
 from blinksim import data_files
 from blinksim.errors import one_of
-from blinksim.results import Result, keyed
+from blinksim.results import Result, count, keyed, table
 from blinksim.textio.text_files import read_rows
-from blinksim.textio.text_table import count, table
 
 DocumentName = Literal["blink", "blinkplus", "cubedo", "mxnet", "aurora"]
 DOCUMENTS: tuple[DocumentName, ...] = get_args(DocumentName)

@@ -15,10 +15,10 @@ from matplotlib.patches import Patch
 from blinksim.graphs.arrays import Floats
 from blinksim.graphs.connectivity import summed
 from blinksim.plots import style
+from blinksim.results import count
 from blinksim.schedule.candidate import as_compact, carried
 from blinksim.schedule.model import ScheduleLike
 from blinksim.textio.name_ranges import natural
-from blinksim.textio.text_table import count
 from blinksim.timing.simulator import Spans, Timeline, Use
 from blinksim.units import format_rate, format_size, format_time
 

@@ -28,10 +28,10 @@ import numpy as np
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, expand, occurrences, places
+from blinksim.results import count
 from blinksim.schedule import loads
 from blinksim.schedule.loads import MOST_SENDS, Outline, Spread, StepLoads, chunk_parts, divided, rate
 from blinksim.schedule.model import COPY, REDUCE, Schedule, ScheduleLike, as_schedule, of_sends
-from blinksim.textio.text_table import count
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import CommutingGroup, orbit_labels
 

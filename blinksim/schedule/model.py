@@ -34,8 +34,7 @@ from blinksim.collective import OWN, Collective
 from blinksim.errors import InfeasibleError, InputError, blamed_on
 from blinksim.graphs.arrays import Bools, Ints, Ints32, distinct, expand, places, scattered
 from blinksim.graphs.connectivity import grouped
-from blinksim.results import Tabular
-from blinksim.textio.text_table import count, names
+from blinksim.results import Tabular, count, names
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
 from blinksim.units import parse_exact, size_of

@@ -39,8 +39,8 @@ import numpy as np
 from blinksim.collective import EVERY, OWN, ROOT, SOME
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, distinct, fronts, occurrences
+from blinksim.results import count
 from blinksim.schedule.model import COPY, REDUCE, Schedule, repeated_reads
-from blinksim.textio.text_table import count
 
 
 def starts_with(schedule: Schedule, device: Ints32, chunk: Ints32) -> Bools:

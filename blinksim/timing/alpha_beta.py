@@ -39,12 +39,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, distinct, expand, per_topology, scattered
-from blinksim.results import Term
+from blinksim.results import Term, count as counted
 from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Outline, Resources, Spread, StepLoads, resources
 from blinksim.schedule.model import REDUCE, Schedule
-from blinksim.textio.text_table import count as counted
 
 Timed = Schedule | SymmetricSchedule | Outline | StepLoads
 

@@ -41,8 +41,7 @@ from blinksim.nccl.tuner.tuner import (
     versions,
     without_adapters,
 )
-from blinksim.results import Term
-from blinksim.textio.text_table import count
+from blinksim.results import Term, count
 from blinksim.timing.alpha_beta import quickest
 from blinksim.timing.contest import ceiling_of, evened, least_time_of, too_large
 from blinksim.timing.measured import library_rates, public_tables

@@ -59,9 +59,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.results import Term, total
+from blinksim.results import Term, count, total
 from blinksim.textio.text_files import read_words
-from blinksim.textio.text_table import count
 from blinksim.textio.yaml_nodes import Entry, rate_text, time_text
 
 if TYPE_CHECKING:

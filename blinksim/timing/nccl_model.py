@@ -22,8 +22,7 @@ from blinksim.errors import InfeasibleError, InputError
 from blinksim.machines import Question, RatesName, assemble, at_nominal
 from blinksim.nccl.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION, Prediction, Timing, carried, predict_with
-from blinksim.results import Term, keyed
-from blinksim.textio.text_table import count
+from blinksim.results import Term, count, keyed
 from blinksim.timing.contest import ceiling_of, with_least_time
 from blinksim.timing.measured.library_rates import NCCL, LibraryJob, catalogued, nccl_time
 from blinksim.timing.measured_constants import NVLS

@@ -32,9 +32,8 @@ from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, one_of, unknown
 from blinksim.graphs.connectivity import UnionFind, grouped, summed
 from blinksim.machines import Question
-from blinksim.results import Term, total
+from blinksim.results import Term, count, total
 from blinksim.textio import text_files, yaml_nodes
-from blinksim.textio.text_table import count
 from blinksim.textio.yaml_nodes import Entry
 from blinksim.timing.projection_result import Projection, of_part
 from blinksim.timing.timing_model import TimingModel

@@ -12,10 +12,9 @@ from blinksim.bounds.bound_result import BY_SUMS
 from blinksim.collective import Collective, busbw_factor
 from blinksim.formats.shipped.known_gpus import UNTOLD
 from blinksim.graphs.connectivity import grouped
-from blinksim.results import Rate, Rates, Result, Term, keyed
+from blinksim.results import Rate, Rates, Result, Term, count, keyed, names, table
 from blinksim.textio.link_rates import RATES
 from blinksim.textio.text_files import read_words
-from blinksim.textio.text_table import count, names, table
 from blinksim.topology.cluster import on_every_node
 from blinksim.topology.elements import ON_NODE, titled
 from blinksim.topology.graph import Topology

@@ -19,10 +19,9 @@ from blinksim.budget import most_events
 from blinksim.collective import busbw_factor
 from blinksim.errors import BlinksimError, InputError
 from blinksim.graphs.arrays import Floats, Ints, by_place, distinct
-from blinksim.results import Rates, Result, Term, keyed
+from blinksim.results import Rates, Result, Term, count, keyed
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
-from blinksim.textio.text_table import count
 from blinksim.timing import simulation_options
 from blinksim.timing.alpha_beta import MOST_PIECES, climbed, cost
 from blinksim.timing.event_graph import Run, ScheduleGraph, Work, event_graph, timed

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, blamed_on, each_of, in_runs, one_of, unknown
 from blinksim.graphs.connectivity import grouped
+from blinksim.results import count
 from blinksim.textio.name_ranges import RANGE, expand, paired
 from blinksim.textio.text_files import read_words
-from blinksim.textio.text_table import count
 from blinksim.topology.elements import ABILITIES, FABRIC, LINK_PROPERTIES, Fabric, Link, regarded, rewired
 from blinksim.units import format_rate, parse_rate, parse_time, whole
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from blinksim.collective import Collective
 from blinksim.errors import InputError, blamed_on, each_of, unknown
 from blinksim.graphs.connectivity import grouped
-from blinksim.results import Tabular, keyed
-from blinksim.textio.text_table import count
+from blinksim.results import Tabular, count, keyed
 from blinksim.topology import edits, elements, rules, selection
 from blinksim.topology.elements import BRANCHING, Device, Fabric, Link
 from blinksim.topology.selection import Names

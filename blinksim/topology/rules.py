@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from blinksim import data_files
 from blinksim.errors import BlinksimError, InputError, in_runs
 from blinksim.graphs.connectivity import UnionFind, breadth_first, grouped
+from blinksim.results import count
 from blinksim.textio.text_files import read_rows
-from blinksim.textio.text_table import count
 from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED
 from blinksim.topology.selection import neighbours
 from blinksim.units import format_rate, format_size, format_time

@@ -22,8 +22,8 @@ import numpy as np
 from blinksim import data_files
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Ints
+from blinksim.results import count
 from blinksim.textio.text_files import read_rows
-from blinksim.textio.text_table import count
 from blinksim.topology.cluster import replicate
 from blinksim.topology.elements import Fabric, check_machine_name, regarded
 from blinksim.topology.graph import Device, Link, Topology

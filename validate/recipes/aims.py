@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from blinksim.answers.measurements.public import public_measurements
-from blinksim.textio.text_table import table
+from blinksim.results import table
 from validate.recipes import time_figures, words
 from validate.recipes.arguments import arguments, script
 from validate.recipes.figures import HERE, error, large, large_rows, load

@@ -30,8 +30,8 @@ from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.of_calls import compile_schedule
 from blinksim.gpu.programs.program import Program
+from blinksim.results import table
 from blinksim.schedule.model import Schedule
-from blinksim.textio.text_table import table
 from blinksim.timing.measured_constants import ExecutionRates
 from blinksim.topology.shapes import fully_connected, one_switch
 from validate.recipes.arguments import arguments, script

@@ -18,7 +18,7 @@ from fractions import Fraction
 import blinksim as bs
 from blinksim.answers.synthesize import Synthesis
 from blinksim.errors import BlinksimError
-from blinksim.textio.text_table import table
+from blinksim.results import table
 from blinksim.units import exact_GBps
 from validate.recipes.arguments import arguments, script
 

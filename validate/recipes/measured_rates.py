@@ -29,7 +29,7 @@ from blinksim.formats import rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.formats.shipped import machine_names
 from blinksim.machines import load
-from blinksim.textio.text_table import count
+from blinksim.results import count
 from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_rates import relatives_of
 from blinksim.timing.measured.public_tables import Cell

@@ -22,7 +22,7 @@ from blinksim.answers.measurements.public import Jobs, MeasuredCell, with_places
 from blinksim.errors import BlinksimError
 from blinksim.machines import load
 from blinksim.nccl.tuner.tuner import Prediction, nearest, predict
-from blinksim.textio.text_table import table
+from blinksim.results import table
 from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_rates import relatives_of
 from blinksim.timing.measured_constants import NVLS, NcclRates

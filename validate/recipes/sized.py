@@ -28,7 +28,7 @@ os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
-from blinksim.textio.text_table import table
+from blinksim.results import table
 from blinksim.units import format_size, format_time
 from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.figures import HERE

@@ -35,11 +35,11 @@ from blinksim.graphs.connectivity import grouped, summed
 from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parents
 from blinksim.packing.tree_columns import Order, disjoint_cycles, hamiltonian
 from blinksim.plugins import blamed, located, source_of
+from blinksim.results import count
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
 from blinksim.schedule.loads import Edge, Round, Route, Tree, Whole, pruned, resources, searched, uses_of_messages
 from blinksim.schedule.model import COPY, MOST_DENOMINATOR, REDUCE, Builder, Schedule, abilities_used
 from blinksim.schedule.verify import verify
-from blinksim.textio.text_table import count
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import Pairs

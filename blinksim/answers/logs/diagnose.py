@@ -30,8 +30,7 @@ from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, as_topology, at_rates
 from blinksim.nccl.tests_log import Channels, Row, Run, lacking, select
-from blinksim.results import Rates, Result, keyed
-from blinksim.textio.text_table import names
+from blinksim.results import Rates, Result, keyed, names
 from blinksim.timing.measured.public_tables import SetUpName
 from blinksim.timing.projection_result import guesses, rates_of
 from blinksim.topology.graph import Topology

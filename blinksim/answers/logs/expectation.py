@@ -41,10 +41,10 @@ from blinksim.machines import MachineLike, Question, as_topology, at_nominal, pr
 from blinksim.nccl import tests_log
 from blinksim.nccl.tests_log import RankPlace, Row, Run
 from blinksim.nccl.tuner.tuner import COLLECTIVES, Prediction, nearest, predict
+from blinksim.results import count
 from blinksim.schedule.loads import Paths, Resources, RouteUses, resource_loads, resources, single_routes
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_files import read_words
-from blinksim.textio.text_table import count
 from blinksim.timing.alpha_beta import Starts, crossed, step_kinds
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.public_tables import SetUpName

@@ -35,8 +35,7 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.tests_log import Run, lacking, select
 from blinksim.nccl.tuner.tuner import chosen_by
-from blinksim.results import Result, keyed
-from blinksim.textio.text_table import count, names
+from blinksim.results import Result, count, keyed, names
 from blinksim.timing.projection_result import Projection, labelled
 from blinksim.topology.selection import Names
 from blinksim.units import format_size, format_time, whole

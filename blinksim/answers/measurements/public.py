@@ -16,9 +16,8 @@ from blinksim.formats.shipped.machine_names import catalogue_file
 from blinksim.graphs import connectivity
 from blinksim.machines import Question, load
 from blinksim.nccl.tuner.tuner import COLLECTIVES, Timing, nearest
-from blinksim.results import Result, keyed, total
+from blinksim.results import Result, count, keyed, table, total
 from blinksim.textio.text_files import read_rows
-from blinksim.textio.text_table import count, table
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import NCCL, LibraryJob, LibraryTime, library_time

@@ -34,8 +34,7 @@ from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.collective import EVERY, OWN, Collective
 from blinksim.errors import InputError, blamed_on, unknown
 from blinksim.graphs.connectivity import grouped
-from blinksim.results import Result, keyed
-from blinksim.textio.text_table import table
+from blinksim.results import Result, keyed, table
 from blinksim.topology.graph import Topology
 from blinksim.units import format_size
 

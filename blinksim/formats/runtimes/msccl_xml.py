@@ -28,12 +28,12 @@ from blinksim.formats.moves import INPUT, OUTPUT, Move, Moves, Place, moves
 from blinksim.formats.programs import BlockId, Effort, Held, Machine, Program, ProgramStep, WrongStepError
 from blinksim.formats.registry import Format
 from blinksim.graphs.connectivity import grouped
+from blinksim.results import count as counted_as
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.textio import safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, word
 from blinksim.textio.text_files import Exported, most_channels
-from blinksim.textio.text_table import count as counted_as
 from blinksim.topology.elements import RCCL
 from blinksim.topology.graph import Topology
 

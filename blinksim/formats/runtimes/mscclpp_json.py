@@ -30,11 +30,11 @@ from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
 from blinksim.formats.programs import BlockId, Effort, Held, Machine, Program, ProgramStep, WrongStepError
 from blinksim.formats.registry import Format
 from blinksim.graphs.connectivity import UnionFind, grouped
+from blinksim.results import count as counted_as
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.textio.strict_json import Entry, parse
 from blinksim.textio.text_files import Exported
-from blinksim.textio.text_table import count as counted_as
 from blinksim.topology.graph import Topology
 
 MOST_OPERATIONS, MOST_BARRIERS, MOST_CHANNELS_OF_A_BLOCK = 64, 16, 16

@@ -20,8 +20,8 @@ from blinksim.errors import InputError
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.formats.shipped.machine_names import catalogue_file, measured_rates, names, outline
+from blinksim.results import count
 from blinksim.textio import link_rates, yaml_nodes
-from blinksim.textio.text_table import count
 from blinksim.timing.measured_constants import ExecutionRates
 from blinksim.topology.edits import BETWEEN_GPUS, in_ranges, lacking, losing
 from blinksim.topology.elements import Device, Link

@@ -24,9 +24,9 @@ from blinksim.errors import BlinksimError, InputError, blamed_on
 from blinksim.gpu.jobs.backend import Backend, Words
 from blinksim.gpu.jobs.job_plan import FIRST_HERALD, GAVE_UP, MISMATCH, MOST_RANKS, JobPlan, Launch, Planner
 from blinksim.gpu.programs.of_calls import Call, Segment
+from blinksim.results import count
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import parse
-from blinksim.textio.text_table import count
 from blinksim.units import format_size_about
 
 

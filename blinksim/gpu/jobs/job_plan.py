@@ -29,10 +29,10 @@ from blinksim.gpu.execution.emulate import emulate, wire_piece
 from blinksim.gpu.programs.fit import quicker_protocol
 from blinksim.gpu.programs.of_calls import Call, Segment, call_program, launched
 from blinksim.gpu.programs.program import INPUT, OUTPUT, PROTOCOLS, Program
+from blinksim.results import count, names
 from blinksim.schedule.model import Schedule
 from blinksim.textio import text_files
 from blinksim.textio.strict_json import Entry, parse
-from blinksim.textio.text_table import count, names
 from blinksim.timing.execution_model import Auto, Executed
 from blinksim.timing.measured_constants import uncovered
 from blinksim.topology.graph import Topology

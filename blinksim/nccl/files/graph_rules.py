@@ -21,8 +21,8 @@ from typing import ClassVar
 
 from blinksim.errors import InputError
 from blinksim.nccl.families import FAMILY_NAMES, FAMILY_PATTERNS, NVLS, RING, TREE, Pattern, file_path_types
+from blinksim.results import count
 from blinksim.textio.text_files import read_words
-from blinksim.textio.text_table import count
 
 SYSTEM_ERROR, INTERNAL_ERROR, INVALID_USAGE = 2, 3, 5
 _LONGEST = 255

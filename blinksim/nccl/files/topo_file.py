@@ -31,10 +31,10 @@ from types import MappingProxyType
 
 from blinksim.errors import FileError, InfeasibleError, InputError
 from blinksim.nccl.families import BUS_ID, DEFAULT_SM, Element as Tag
+from blinksim.results import count
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, word
 from blinksim.textio.text_files import read_words
-from blinksim.textio.text_table import count
 from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED, Fabric, machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
 from blinksim.units import format_rate

@@ -21,8 +21,8 @@ from typing import Literal, get_args
 
 from blinksim.errors import InputError, MissingError, one_of
 from blinksim.nccl.tuner.tuner import ALGORITHMS, ALGORITHMS_OF, COLLECTIVES, PROTOCOLS
+from blinksim.results import count
 from blinksim.textio.text_files import MIB, Exported, check_target, read_bytes, write_bytes
-from blinksim.textio.text_table import count
 
 # As a number of channels, NCCL's own; as one of nodes or ranks, any.
 DEFAULT = -1
