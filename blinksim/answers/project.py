@@ -260,8 +260,14 @@ def rank(
             report(f"timing by {timing.name}")
         found = tuple(run.answers(count, best=algorithms == BEST))
         return Ranking(found, algorithms, None, run.refused, question.edits, run.left_out, _slower(run, found))
-    found = tuple(timing.times(topology, wanted, [count], timing.best if algorithms == BEST else names))
-    found = tuple(one if one.bound or len(one.members) > _BOUNDED else _with_bound(question, one) for one in found)
+    timed = [*timing.times(topology, wanted, [count], timing.best if algorithms == BEST else names)]
+    for place, one in enumerate(timed):
+        if one.bound is None and len(one.members) <= _BOUNDED:
+            # By equations of its own it may be below what the links need.
+            asked = replace(question, members=",".join(one.members), ranks_per_node=None)
+            part, grants, bound = Library().at(asked)[0].bounded(one.collective)
+            least = least_time_of(part, one.collective, one.size, bound, grants)
+            timed[place] = replace(one, bound=bound, least=least)
     chooses = timing.best is not None and (names is None or tuple(names) == timing.best)
     chosen = timing.times(topology, wanted, [count], timing.best)[0] if chooses else None
     library = None
@@ -271,14 +277,14 @@ def rank(
         with suppress(InfeasibleError):
             [library] = own.times(own.machine, wanted, [count])
             if timing.graph_file is not None:
-                own_pick = found[0].details["nccl_algorithm"], found[0].details["nccl_protocol"]
+                own_pick = timed[0].details["nccl_algorithm"], timed[0].details["nccl_protocol"]
                 picks = dict.fromkeys((("tree", "Simple"), ("ring", "Simple"), own_pick))
                 loaded, times = graph_file.read(timing.graph_file), list[Projection]()
                 for pick in picks:
                     with suppress(InfeasibleError):
                         times.append(with_file(own, library, loaded, pick))
                 library = min(times, key=lambda one: one.time_s, default=None)
-    return Ranking(found, algorithms, chosen, edits=question.edits, library=library)
+    return Ranking(tuple(timed), algorithms, chosen, edits=question.edits, library=library)
 
 
 # Times the best schedule, from which on its bottleneck explains no more than a third of what the library takes.
@@ -286,14 +292,6 @@ _FAR = 3
 # Ranks up to which what equations give has the bound beside it: on 256, 1,024 and 10,000 nodes of Aurora this takes
 # 2.0, 5.8 and 250 s of CPU, and the equations none.
 _BOUNDED = 4096
-
-
-def _with_bound(question: Question, found: Projection) -> Projection:
-    """A projection with the bound for its members; by equations of its own it may be below what the links need."""
-    asked = replace(question, members=",".join(found.members), ranks_per_node=None)
-    part, grants, bound = Library().at(asked)[0].bounded(found.collective)
-    least = least_time_of(part, found.collective, found.size, bound, grants)
-    return replace(found, bound=bound, least=least)
 
 
 def with_file(library: Library, takes: Projection, file: graph_file.GraphFile, picked: tuple[str, str]) -> Projection:

@@ -442,7 +442,7 @@ class Suspicion:
 
     def candidates(self) -> list[tuple[Candidate, ...]]:
         """The faults that logs show, or the pairs of them, the likeliest first."""
-        faults, weights = self.faults, self.posterior * self.shown
+        faults, many, weights = self.faults, self.nodes > 1, self.posterior * self.shown
         share = np.append(np.tile(np.log([share for _, share in faults.columns]), self.nodes), 0)
         ends = np.take_along_axis(self.ends, np.argsort(self.places[self.ends], axis=1), axis=1)
         total = np.bincount(self.groups, weights)
@@ -450,19 +450,20 @@ class Suspicion:
         at = dict(zip(self.groups.tolist(), self.places[ends].tolist(), strict=True))
         order, found = np.argsort(-total, kind="stable"), list[tuple[Candidate, ...]]()
         for index in order[: int((total > 0.01 * total.sum()).sum())].tolist():
-            known = float(total[index]), bool(total[index] >= _ALIKE * total[order[0]])
-            both = [(place, float(np.exp(mean[index]))) for place, mean in zip(at[index], means, strict=True)]
-            found.append(tuple(self._candidate(*one, *known) for one in both if one[0] < self.places[-1]))
+            chance, tied = float(total[index]), bool(total[index] >= _ALIKE * total[order[0]])
+            # The last place is of no fault.
+            ways = [way for way in zip(at[index], means, strict=True) if way[0] < self.places[-1]]
+            both = list[Candidate]()
+            for place, mean in ways:
+                node, number = divmod(place, len(faults.targets))
+                target, left = faults.targets[number], float(np.exp(mean[index]))
+                own = many and target.kind.at not in (RAIL, LEAF)
+                name = f"node {node}" if target.name == ALL else f"n{node}." * own + faults.named(target.name, node)
+                on = range(self.nodes) if target.kind.at == RAIL else [node]
+                edits = faults.edits(target, left, on if many else ())
+                both.append(Candidate(target.kind, name, chance, left, edits, tied, node if own else -1))
+            found.append(tuple(both))
         return [one for one in found if one]
-
-    def _candidate(self, place: int, share: float, probability: float, tied: bool) -> Candidate:
-        node, number = divmod(place, len(self.faults.targets))
-        target, many = self.faults.targets[number], self.nodes > 1
-        own = many and target.kind.at not in (RAIL, LEAF)
-        name = f"node {node}" if target.name == ALL else f"n{node}." * own + self.faults.named(target.name, node)
-        at = range(self.nodes) if target.kind.at == RAIL else [node]
-        edits = self.faults.edits(target, share, at if many else ())
-        return Candidate(target.kind, name, probability, share, edits, tied, node if own else -1)
 
     def informs(self, job: Job, beside: Job | None = None) -> float:
         """What the outcome of a run is expected to tell about which fault it is, in nats.

@@ -198,29 +198,26 @@ def _parts(facts: Delays) -> tuple[frozenset[int], ...]:
     if nodes := _unlike_nodes(facts):
         return nodes
     relays, n = frozenset(range(len(facts.topology.devices))) - {*facts.ranks}, len(facts.ranks)
-    found = list[frozenset[int]]()
+    found = dict[object, frozenset[int]]()
     for count in (1, n - 1) if relays or n > _ANY else range(1, n):
         # Switches go with the larger part, so that the ports of the smaller one are what is crossed.
         inside = relays if 2 * count > n else frozenset[int]()
-        chosen = [frozenset(ranks) | inside for ranks in combinations(facts.ranks, count)]
+        chosen = [inside.union(some) for some in combinations(facts.ranks, count)]
         into = [sum(facts.rate[link] for link in _crossing(facts, part)) for part in chosen]
         least = [part for part, rate in zip(chosen, into, strict=True) if rate == min(into)]
-        found += {_kind(facts, part): part for part in reversed(least)}.values()
-    return tuple(found)
+        for part in reversed(least):
+            # Links into it, and ways between the ranks of either side, tell a part of another kind.
+            links = sorted((facts.rate[e], facts.overhead[e], facts.latency[e]) for e in _crossing(facts, part))
+            ways = [
+                sorted(sorted(facts.apart[a][b] for b in side) for a, end in enumerate(facts.ranks) if end in side)
+                for side in (part & {*facts.ranks}, {*facts.ranks} - part)
+            ]
+            found[count, tuple(links), str(ways)] = part
+    return tuple(found.values())
 
 
 def _crossing(facts: Delays, inside: Container[int]) -> list[int]:
     return [link for link, src in enumerate(facts.src) if src not in inside and facts.dst[link] in inside]
-
-
-def _kind(facts: Delays, inside: frozenset[int]) -> tuple[object, ...]:
-    """What parts that do not differ have in common: links into them, and ways between the ranks of either side."""
-    links = sorted((facts.rate[e], facts.overhead[e], facts.latency[e]) for e in _crossing(facts, inside))
-    ways = [
-        sorted(sorted(facts.apart[a][b] for b in side) for a, device in enumerate(facts.ranks) if device in side)
-        for side in (inside & {*facts.ranks}, {*facts.ranks} - inside)
-    ]
-    return tuple(links), str(ways)
 
 
 class Straddling(Theorem):
