@@ -14,7 +14,7 @@ from typing import Any
 from blinksim import exports
 from blinksim.algorithms.registry import MOST_SENDS
 from blinksim.answers.idle_gpus import IDLE_GPUS, carrier
-from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, gpus_in, meanwhile, schedules, with_file
+from blinksim.answers.project import BEST, LINKS_ONLY, Answer, answer, contest, meanwhile, schedules, with_file
 from blinksim.bounds.bound_result import Bound
 from blinksim.bounds.compute import best_known
 from blinksim.collective import Collective, CollectiveLike
@@ -286,7 +286,7 @@ class Advice(Result):
     def sentence(self) -> str:
         """The advice in one line."""
         found, library, best = self.answer, self.answer.library, self.best
-        what = f"{found.collective} of {format_size(found.size)} on {gpus_in(self.part)}"
+        what = f"{found.collective} of {format_size(found.size)} on {self.part.taking_part}"
         takes = f"{format_time(found.time_s)} with {library}"
         for option, runtime in ((self.load, library), (self.alternative, self.runtime)):
             if option is not None:

@@ -89,7 +89,7 @@ class Health(Result):
         told = "PCIe" not in self.unseen or "nvlink" in self.machine.link_classes
         sm = first.attributes.get("sm") if told else None
         capability = f" of compute capability {int(sm) / 10}" if sm else ""
-        gpus = f"{self.machine.ranks} x {model(first) or (first.kind if first.kind == 'tile' else f'GPU{capability}')}"
+        gpus = f"{self.machine.ranks} x {model(first) or self.machine.unit + capability}"
         less = f", but {names(self.missing, ', ', 5)}" if self.missing else ""
         if self.twin is None:
             return f"{self.machine.name}: {gpus}{less}; cannot tell, none of the catalogue has these GPUs and links"

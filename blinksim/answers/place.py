@@ -108,6 +108,8 @@ class Placements(Result, Sequence[Placement]):
     whole : bool
         True if these are all choices; of too many, they are even divisions among nodes, or one of those that
         are ``alike`` in a node.
+    unit : str
+        What is chosen, ``GPU`` or ``tile``.
 
     Examples
     --------
@@ -122,6 +124,7 @@ class Placements(Result, Sequence[Placement]):
     ranked: tuple[Placement, ...]
     candidates: tuple[str, ...] = ()
     whole: bool = True
+    unit: str = "GPU"
 
     @overload
     def __getitem__(self, index: int) -> Placement: ...
@@ -162,7 +165,7 @@ class Placements(Result, Sequence[Placement]):
     def sentence(self) -> str:
         """The answer in one line."""
         best, choices = self.ranked[0], f"{len(self)} {'choices' if self.whole else 'even divisions'}"
-        what = f"{len(best.members)} of {self.machine}'s {len(self.candidates)} GPUs for {self.collective}"
+        what = f"{len(best.members)} of {self.machine}'s {len(self.candidates)} {self.unit}s for {self.collective}"
         if best.rate is None:
             return f"{what}: the links connect none of {choices}"
         connected = sum(placement.connected for placement in self.ranked)
@@ -235,9 +238,9 @@ def place(
     helpers = () if isinstance(relays, str) else tuple(relays)
     if isinstance(relays, str) and relays not in ("none", "idle"):
         raise InputError(f"relays {relays!r}: say none, idle or the names of devices")
-    candidates = tuple(name for name in topology.members if name not in helpers)
+    candidates, gpus = tuple(name for name in topology.members if name not in helpers), f"{topology.unit}s"
     if not 2 <= count <= len(candidates):
-        raise InputError(f"{count} GPUs: choose 2 to {len(candidates)} of {topology.name}'s {len(candidates)}")
+        raise InputError(f"{count} {gpus}: choose 2 to {len(candidates)} of {topology.name}'s {len(candidates)}")
     wanted.check_ranks(count)
     chosen_links = None if links is None else class_names(links, topology.link_classes)
     asked = _Asked(topology, candidates, helpers, relays == "idle", wanted, chosen_links)
@@ -250,18 +253,18 @@ def place(
     subsets, every = comb(len(candidates), count), combinations(range(len(candidates)), count)
     kinds = _orbits(every, maps) if subsets <= LIMIT else _divisions(asked, count, symmetries, maps)
     if not kinds:
-        raise InputError(f"{count} of {len(candidates)} GPUs: {subsets:,} choices, too many to rank (over {LIMIT:,})")
+        raise InputError(f"{count} of {len(candidates)} {gpus}: {subsets:,} choices, too many to rank (over {LIMIT:,})")
     if cluster is None:
         # A single bound that takes too long refuses itself, with the size that works.
         each = budget.of_bound(topology, count)
         seconds = len(kinds) * each / workers
         if each < budget.MOST_SECONDS < seconds:
-            differ = f"{count} of {topology.ranks} GPUs of {topology.name}: {len(kinds):,} choices differ"
+            differ = f"{count} of {topology.ranks} {gpus} of {topology.name}: {len(kinds):,} choices differ"
             most = f"up to about {int(budget.MOST_SECONDS / seconds * len(kinds)):,} work"
-            cure = "choose among fewer GPUs or nodes, or use several machines with cluster="
+            cure = f"choose among fewer {gpus} or nodes, or use several machines with cluster="
             long = f"whose bounds would take about {budget.words(seconds)}"
             raise InfeasibleError(f"{differ}, {long}; {most}: {cure}")
-    what, done = f"ranking {count} GPUs of {topology.name}", 0
+    what, done = f"ranking {count} {gpus} of {topology.name}", 0
     say = report or (lambda _: None)
     say(f"{what}, 0 of {len(kinds)} kinds of choice")
     step, listed = 1 if workers == 1 and cluster is None else -(-len(kinds) // _PIECES), tuple(kinds)
@@ -271,7 +274,7 @@ def place(
         if isinstance(found, BlinksimError):
             raise found
         if found is None:
-            raise InfeasibleError(f"{what}: {worker_pool.DIED}; choose among fewer GPUs, or run it where there is more")
+            raise InfeasibleError(f"{what}: {worker_pool.DIED}; choose among fewer, or run it where there is more")
         done += len(choices)
         if done < len(kinds):
             say(f"{what}, {done} of {len(kinds)} kinds of choice")
@@ -284,7 +287,7 @@ def place(
     # Forwarding decides, and what switches add among equals.
     rows = [answers[subset] for subset in sorted(answers)]
     rows.sort(key=lambda row: (row.rate is None, -(row.rate or 0), -(row.in_network or 0)))
-    ranking = Placements(topology.name, wanted, tuple(rows), candidates, subsets <= LIMIT)
+    ranking = Placements(topology.name, wanted, tuple(rows), candidates, subsets <= LIMIT, topology.unit)
     if size is None:
         return ranking
     timed = dict[tuple[str, ...], Answer]()
@@ -636,7 +639,7 @@ class _Search:
             side = len(self.axes[-1][0])
             found = place(topology, side, collective)
             if not found.whole:
-                raise InfeasibleError(f"mesh={mesh}: {topology.name} has too many groups of {side} GPUs to try")
+                raise InfeasibleError(f"mesh={mesh}: too many groups of {side} {found.unit}s of {topology.name} to try")
             rates = {sum(bits[name] for name in row.members): row.rate or Fraction(0) for row in found}
             self.alone |= rates
             self.most.append({})

@@ -37,7 +37,6 @@ from blinksim.timing.projection_result import Projection, guesses, labelled, lef
 from blinksim.timing.timing_model import LARGE, ScheduleModel, TimingModel
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.elements import titled
-from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size_about, format_time, size_of
 
 ChoiceName = Literal["best", "nccl"]
@@ -508,14 +507,8 @@ _HELD_FOR = {
 
 
 def gpus_of(machine: str, ranks: int, of: Mapping[str, Any]) -> str:
-    """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``. of: `nodes`, and `unit` of what is no GPU."""
+    """As `Topology.taking_part`, of an answer. of: its `nodes`, and `unit` of what is no GPU."""
     return f"{ranks} {of.get('unit') or 'GPU'}s of {titled(machine, of['nodes'])}"
-
-
-def gpus_in(part: Topology) -> str:
-    """The same of the selected GPUs of a machine."""
-    kind = part.device(part.members[0]).kind
-    return gpus_of(part.name, part.ranks, {"nodes": part.nodes, "unit": kind * (kind != "gpu")})
 
 
 def meanwhile(other: Projection | None, now: Projection) -> str:

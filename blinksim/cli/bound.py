@@ -489,7 +489,7 @@ def place(options: Place) -> None:
     size, links = options.size and parse_size(options.size), question.link_classes(whole)
     named, how = question.relays or "none", {"top": options.top, **vars(options.work)}
     relays = named if named in ("none", "idle") else question.relay_names(whole, ())
-    with Working(f"ranking {count} GPUs of {options.machine}") as say:
+    with Working(f"ranking {count} {whole.unit}s of {options.machine}") as say:
         places = ranked(whole, count, wanted, size, links=links, relays=relays, report=say, **how)
     rows = places.rows()
     joined = [{key: " ".join(row[key]) for key in ("members", "relays")} | {"rates": whole.rates} for row in rows]
@@ -510,14 +510,14 @@ def place(options: Place) -> None:
             added = f"{float(row.in_network / 10**9):.4g}" if row.in_network else "-"
             times = row.answer.times() if row.answer else "---"
             cells.append((words, *reach, *[added] * adds, *(times if best.answer else ())))
-        header = ["GPUs", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else [])]
+        header = [f"{places.unit}s", "GB/s, exact", "GB/s", "of the best", *(["GB/s, switches add"] if adds else [])]
         header += [f"with {best.answer.library}", "could take", "cannot take less"] if best.answer else []
         click.echo(table(header, cells))
         if len(groups) > options.top:
             click.echo(f"  … {len(groups) - options.top} more (--top {len(groups)}, --csv)")
         held = held_at([row.answer.row() for row, _ in groups[: options.top] if row.answer])
         rates = [f"{'GB/s' if held else 'all'} at {whole.rates} rates", *map("".join, held.items())]
-        rates += ["times of the GPUs named"] if best.answer and len(groups) < len(places) else []
+        rates += [f"times of the {places.unit}s named"] if best.answer and len(groups) < len(places) else []
         click.echo(f"  {', '.join(rates)}")
         chosen = replace(question, members=",".join(in_ranges(best.members)))
         if beside := idle_gpus(chosen, chosen.part(whole), wanted, best.in_network or best.rate):

@@ -203,7 +203,7 @@ def import_machine(options: TopoImport) -> None:
         return
     write_text(output, text, force=force)
     links = count(len(topology.links), "directed link")
-    click.echo(f"{topology.name}: {count(topology.ranks, 'GPU')}, {links}, written to {output}")
+    click.echo(f"{topology.name}: {count(topology.ranks, topology.unit)}, {links}, written to {output}")
     click.echo(f"next: blinksim project {typed(output)} allreduce 256MiB")
 
 

@@ -865,8 +865,8 @@ class Library(TimingModel):
         # Whether times of this job or of like ones were published, to which it is held.
         details |= {"published": basis not in GUESSES or bool(self._neighbors(collective))}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
-        if (kind := whole.device(whole.members[0]).kind) != "gpu":
-            details["unit"] = kind
+        if whole.unit != "GPU":
+            details["unit"] = whole.unit
         # Where calls are captured in graphs, those from a stream are told from these.
         elif self.nodes == 1 and not public_tables.beyond_host(time_s):
             details["set_up"] = self.set_up

@@ -186,6 +186,16 @@ class Topology(Tabular):
         """Its name, and how many nodes there are, such as ``4 x p5.48xlarge``."""
         return elements.titled(self.name, self.nodes)
 
+    @property
+    def unit(self) -> str:
+        """What has a rank: ``GPU``, or of cards with several of these ``tile``."""
+        return self.device(self.members[0]).kind.replace("gpu", "GPU")
+
+    @property
+    def taking_part(self) -> str:
+        """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``."""
+        return f"{self.ranks} {self.unit}s of {self.title}"
+
     @cached_property
     def link_classes(self) -> tuple[str, ...]:
         """The classes that occur, in the order in which they first do."""

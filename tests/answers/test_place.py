@@ -236,6 +236,15 @@ def test_what_cannot_be_ranked() -> None:
         place(load("torus:8x8"), 8)
 
 
+def test_tiles_are_chosen_among_tiles(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["place", "aurora", "4"]) == 0
+    sentence, _, heading, *_ = capsys.readouterr().out.splitlines()
+    assert sentence.startswith("4 of aurora's 12 tiles for allreduce: ")
+    assert heading.split()[0] == "tiles"
+    with pytest.raises(InputError, match="13 tiles: choose 2 to 12 of aurora"):
+        place(load("aurora"), 13)
+
+
 def test_choices_whose_bounds_take_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     machine = load("ring:6")

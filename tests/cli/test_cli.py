@@ -434,6 +434,12 @@ def test_topo_import_round_trip(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert before["members"] == after["members"]
 
 
+def test_topo_import_counts_what_holds_ranks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for machine, ranks in (("aurora", "12 tiles"), ("dgx1-v100", "8 GPUs")):
+        said = answer(capsys, "topo", "import", machine, "-o", str(tmp_path / machine))
+        assert said.startswith(f"{machine}: {ranks}, ")
+
+
 def test_a_machine_file_with_an_error_ends_the_check_with_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text(

@@ -19,6 +19,7 @@ from strategies import topologies
 
 import blinksim as bs
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.machines import Question
 from blinksim.topology import shapes
 from blinksim.topology.elements import ABILITIES
 from blinksim.topology.graph import Device, Link, Topology
@@ -79,6 +80,12 @@ def test_members_are_the_gpus_in_file_order_unless_named() -> None:
     devices = (Device("z", "tile"), Device("s", "switch"), Device("a", "gpu"))
     assert Topology("t", devices, ()).members == ("z", "a")
     assert Topology("t", devices, (), members=("a",)).ranks == 1
+
+
+def test_ranks_are_counted_as_what_they_are() -> None:
+    assert bs.load("dgx1-v100").taking_part == "8 GPUs of dgx1-v100"
+    two = Question("aurora", nodes=2).whole()  # of six cards of two tiles
+    assert (two.unit, two.taking_part) == ("tile", "24 tiles of 2 x aurora")
 
 
 def test_machines_survive_pickling() -> None:

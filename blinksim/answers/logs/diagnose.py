@@ -24,7 +24,6 @@ from blinksim.answers.expect import Expectations
 from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of, other_gpus, read_runs
 from blinksim.answers.logs.faults import EVERY, TYPICAL, classes
 from blinksim.answers.measurements.public import grouped
-from blinksim.answers.project import gpus_in
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
@@ -332,7 +331,7 @@ class Diagnosis(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        what = f"{self.collective.name} on {gpus_in(self.part)}"
+        what = f"{self.collective.name} on {self.part.taking_part}"
         line, first, source = self.largest, self.first_behind, ("log", "figure or its size")[self.stated]
         ended = ("the run ended early", "after its last row")[self.complete]
         early = f"; {ended}: {self.ended[:160]}" * (self.ended not in ("", self.failed))

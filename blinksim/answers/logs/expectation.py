@@ -29,7 +29,6 @@ from blinksim.algorithms import ring
 from blinksim.algorithms.building.plan import Plan, add_chains, ring_orders
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.measurements.public import grouped
-from blinksim.answers.project import gpus_in
 from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveLike
@@ -226,7 +225,7 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
         return machine.members
     if 0 < len(hosts) < machine.nodes:
         cure = f"give nodes={len(hosts)}, or ranks_per_node={ranks // machine.nodes} if hosts share a name"
-        there = f"not on {gpus_in(machine)}"
+        there = f"not on {machine.taking_part}"
         raise InputError(f"{run.path}: has {ranks} ranks on {count(len(hosts), 'host')}, {there}; {cure}")
     if ranks > machine.ranks:
         there = f"{machine.name} has {machine.ranks}"
