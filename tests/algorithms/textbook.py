@@ -178,6 +178,16 @@ def recursive_doubling(collective: str, ranks: int, size: float, model: Postal) 
     return ceil(log2(ranks)) * model.alpha + model.beta * size * (ranks - 1) / ranks
 
 
+def recursive_multiplying(collective: str, ranks: int, size: float, model: Postal) -> float:
+    """A step for each prime factor k, with k-1 whole vectors through every port (Ruefenacht et al., 2017)."""
+    left, time = ranks, 0.0
+    for factor in range(2, ranks + 1):
+        while left % factor == 0:
+            left //= factor
+            time += model.alpha + (factor - 1) * (model.beta + model.gamma) * size
+    return time
+
+
 def halving_doubling(collective: str, ranks: int, size: float, model: Postal) -> float:
     """log2 n steps and (n-1)/n of the vector, twice for allreduce (Rabenseifner, ICCS 2004; Bruck et al., 1997)."""
     one_way = ceil(log2(ranks)) * model.alpha + model.beta * size * (ranks - 1) / ranks
@@ -229,6 +239,6 @@ CLOSED_FORMS: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
         ring, chain, binary, double_binary, chain_tree, mxnet, recursive_doubling, halving_doubling, direct, two_shot,
-        parameter_server, scatter_allgather,
+        parameter_server, scatter_allgather, recursive_multiplying,
     )
 }  # fmt: skip
