@@ -317,6 +317,14 @@ def places_of(topology: Topology, name: str) -> Whole:
     return np.array(even, dtype=np.int32).reshape(len(nodes), -1, len(even[0])).transpose(1, 2, 0)
 
 
+def lanes_of(topology: Topology, name: str) -> Whole:
+    """The ranks by place in their node, and node. Raises `InfeasibleError` for one node, and as `fill` does."""
+    places = places_of(topology, name)
+    if places.shape[2] == 1:
+        raise InfeasibleError(f"{name} needs two or more nodes; take packed")
+    return places.reshape(-1, places.shape[2])
+
+
 def _exchange(places: Whole, axis: int, before: Sequence[int], number: Ints) -> Callable[[int], Round]:
     """What ranks do that differ in their place along one axis alone, for REDUCE or for COPY: all send to all.
 

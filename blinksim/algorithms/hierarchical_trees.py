@@ -46,9 +46,9 @@ _MOST_GROUPS = 16
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does, and for nodes without such links."""
-    places = hierarchical.places_of(topology, "hierarchical_trees").reshape(1, -1, topology.nodes)
+    places = hierarchical.lanes_of(topology, "hierarchical_trees")[None]
     _, ranks, nodes = places.shape
-    lanes = lanes_between(topology, places[0, :, 0].tolist()) if nodes > 1 else {}
+    lanes = lanes_between(topology, places[0, :, 0].tolist())
     hops = low_trees(lanes, ranks, range(ranks), _HOP)
     if not hops[:, 3].any():
         what = "nodes in which direct links join all GPUs, but not each with every other"

@@ -17,7 +17,6 @@ from blinksim.algorithms import hierarchical
 from blinksim.algorithms.hierarchical_multiplying import inner_radices, radices
 from blinksim.algorithms.registry import ON_TREES, Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
 from blinksim.schedule.loads import Round, Whole
 from blinksim.schedule.model import COPY
@@ -34,9 +33,7 @@ _MOST_SENDS = 8
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises `InfeasibleError` for one node, and as `hierarchical.fill`."""
-    if topology.nodes == 1:
-        raise InfeasibleError("locality_bruck needs two or more nodes; take recursive_doubling")
-    grid = hierarchical.places_of(topology, "locality_bruck").reshape(-1, topology.nodes)
+    grid = hierarchical.lanes_of(topology, "locality_bruck")
     (each, nodes), inside, done = grid.shape, inner_radices(topology, len(grid)), 1
     place, node = (ends.ravel() for ends in np.indices(grid.shape))
     number = np.arange(grid.size)

@@ -11,7 +11,6 @@ from blinksim.algorithms.building.plan import lanes_between
 from blinksim.algorithms.hierarchical_multiplying import radices
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
 from blinksim.graphs.rooted_trees import hops_by_levels
 from blinksim.schedule.loads import Round, Whole
@@ -32,10 +31,9 @@ _MOST_NODES = 4
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises `InfeasibleError` for one node, and for unlike numbers of ranks."""
-    if topology.nodes == 1:
-        raise InfeasibleError("multi_lane needs two or more nodes; take scatter_allgather")
-    places = hierarchical.places_of(topology, "multi_lane").reshape(1, -1, topology.nodes)
-    each, tree = places.shape[1], hops_by_levels(radices(topology.nodes, most=_MOST_NODES))
+    places = hierarchical.lanes_of(topology, "multi_lane")[None]
+    _, each, nodes = places.shape
+    tree = hops_by_levels(radices(nodes, most=_MOST_NODES))
     # GPUs that are all linked send to all others at once.
     meshed = len(lanes_between(topology, places[0, :, 0].tolist())) == each * (each - 1)
     levels = (each,) if meshed else radices(each, most=2)

@@ -11,13 +11,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from blinksim.algorithms.hierarchical import places_of
+from blinksim.algorithms.building.plan import lanes_between
+from blinksim.algorithms.hierarchical import lanes_of
 from blinksim.algorithms.hierarchical_multiplying import radices
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.graphs.arrays import distinct, round_robin
+from blinksim.graphs.arrays import round_robin
 from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import REDUCE
+from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(("allreduce",), "exchanges of all data in groups that grow, inside nodes and between", sends=per_pair)
@@ -30,11 +32,11 @@ _MOST_GROUPS = 2
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps do. Raises as `hierarchical.fill` does for nodes with different numbers of ranks."""
-    ranks, nodes, ends = topology.ranks, topology.nodes, np.stack(topology.ends)
-    grid = places_of(topology, "recursive_multiplying") if nodes > 1 else np.arange(ranks)
-    each, among = ranks // nodes, np.isin(ends, topology.member_places).all(axis=0)
-    pairs = len(distinct(np.array([len(topology.devices), 1]) @ ends[:, among]))
-    inside = radices(each) if pairs >= ranks * (each - 1) else radices(each, _MOST_GROUPS)
+    many = len(nodes_of(topology, topology.members)) > 1
+    grid = lanes_of(topology, "recursive_multiplying") if many else np.arange(topology.ranks)[:, None]
+    each, nodes = grid.shape
+    meshed = len(lanes_between(topology, grid[:, 0].tolist())) == each * (each - 1)
+    inside = radices(each) if meshed else radices(each, _MOST_GROUPS)
     places, found = grid.reshape((*inside, *radices(nodes))), list[Round]()
     for axis, groups in enumerate(places.shape):
         left, right = (np.moveaxis(places, axis, 0)[end].ravel() for end in round_robin(groups))

@@ -17,6 +17,7 @@ import textbook
 from hypothesis import given, strategies as st
 from textbook import CLOSED_FORMS, Postal
 
+import blinksim as bs
 from blinksim import machines
 from blinksim.algorithms import hierarchical, hierarchical_trees
 from blinksim.algorithms.building import plan as plans
@@ -464,3 +465,11 @@ def test_rings_stay_on_their_rails_for_any_number_of_nodes(machine: str, nodes: 
     assert len(between) == 8 * nodes
     even = machines.load(machine, nodes=2).select()
     assert plans.ring_rate(topology, rings) == plans.ring_rate(even, plans.ring_orders(even))
+
+
+def test_ranks_of_one_of_several_nodes() -> None:
+    """All nodes are there, with their adapters, and the ranks are those of the first."""
+    part = bs.Question("aurora", nodes=4, members="0,2,4,6,8,10").part()
+    found = bs.contest(part, "allreduce")
+    assert "ring" in found.candidates
+    assert "two or more nodes" in found.refused["locality_bruck"]

@@ -95,3 +95,14 @@ def test_adapters_of_any_width_are_in_the_sums(topology: Topology, width: int) -
         around = [name for name, there in node.items() if there == number]
         inside = [name for name in around if part.device(name).kind != "nic"]
         assert sums.rate <= min(Cut.of(part, wanted, side).rate for side in (around, inside))
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "each", "hands_on"),
+    [("aurora", 64, 2, 64), ("aurora", 256, 2, 64), ("dgx1-v100", 256, 4, 25), ("hgx-h100", 64, 4, 200)],
+)
+def test_alike_nodes_of_which_some_gpus_take_part(machine: str, nodes: int, each: int, hands_on: int) -> None:
+    """Links of these GPUs, not ports of nodes, hold up many nodes as they do few, such as PCIe of a card of Aurora."""
+    known = best_known(bs.Question(machine, nodes=nodes, ranks_per_node=each).part(), Collective("allreduce"), ())
+    assert known.rate == Fraction(hands_on * 10**9 * nodes, 2 * (nodes - 1))
+    assert known.searched
