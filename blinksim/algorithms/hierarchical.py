@@ -147,10 +147,9 @@ def _ports(topology: Topology, lanes: Whole) -> tuple[Floats, Floats, float, boo
         via = [owner[link] for link in topology.router.route(here, there) if out[link]]
         users[np.isin(lanes[:, first[sort]], via), sort] += 1
     least: Floats = np.where(sorts > 0, sorts / users, np.inf).min(axis=0)[which.ravel()]
-    by_kind = np.bincount(
-        src * len(kinds.classes) + kinds.kind, widths.astype(np.float64), len(topology.devices) * len(kinds.classes)
-    )
-    inside = by_kind.reshape(len(topology.devices), -1)[topology.member_places].max(axis=1).min()
+    by_kind = np.zeros((len(topology.devices), len(kinds.classes)))
+    np.add.at(by_kind, (src, kinds.kind), widths.astype(np.float64))
+    inside = by_kind[topology.member_places].max(axis=1).min()
     return width, least, float(inside), len(distinct(dst[out])) > 1
 
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 
 from blinksim import data_files
@@ -687,9 +687,10 @@ class PresetModel(TimingModel):
             nodes, ranks_per_node = len(groups), len(groups[0])
         fabric, found = (topology.fabric,) if topology.fabric else (), list[Projection]()
         latencies = {link.kind: link.latency + link.overhead for link in (*topology.links, *fabric)}
-        for link in fabric:
-            # What all nodes need goes from node to node as often as those that have it can double.
-            latencies[link.kind] *= (nodes - 1).bit_length()
+        # What all nodes need goes from node to node as often as those that have it can double.
+        node, (src, dst) = topology.device_nodes, topology.ends
+        between = *compress(topology.links, node[src] != node[dst]), *fabric
+        latencies |= {link.kind: (nodes - 1).bit_length() * (link.latency + link.overhead) for link in between}
         for size in sizes:
             # What two machines spend on messages, more do as well, however long their bytes take.
             counts = nodes, min(nodes, 2 * topology.nodes)

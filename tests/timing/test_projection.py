@@ -515,3 +515,9 @@ def test_no_time_stands_beside_a_bound_that_it_beats(machine: str, rates: str) -
     shares = re.findall("of which this is ([0-9.]+) %", text)
     assert all(float(share) <= 100 for share in shares)
     assert shares or rates == "measured"
+
+
+def test_latencies_between_the_nodes_of_an_edited_cluster_count() -> None:
+    """Its links say them, where the fabric of a machine does otherwise: four messages to reach 16 nodes take 5.4 us."""
+    with pytest.raises(InfeasibleError, match=r"wait for each other take 9\.2 us"):
+        answer("1MiB", 16, 12, edits=("without n3.nic0",))
