@@ -119,9 +119,8 @@ def diagnose(options: Diagnose) -> None:
 
     def said() -> dict[str, object]:
         said = {"log": None if only.stated else first, **question.described(only.part), **only.to_dict()}
-        said |= {"threshold_percent": options.threshold, "against": options.against}
-        said |= {"percent": reach[first], "single_losses": [one.row() for one in losses]}
-        return said | {"ok": 1 not in statuses}
+        said |= {"threshold_percent": options.threshold, "against": options.against, "percent": reach[first]}
+        return said | {"single_losses": [one.row() for one in losses], "ok": 1 not in statuses}
 
     def rows() -> list[dict[str, object]]:
         return [{"log": log} | row for log, each in by_log.items() for row in each.rows()] if several else only.rows()
@@ -148,8 +147,8 @@ def _losses(
 
     None where it is not behind or a cause is plain.
     """
-    changed = question.edits or options.no_nvls
-    if runs and len(options.logs) == 1 and found.first_behind is not None and not (found.sure or changed):
+    plain = found.sure or question.edits or options.no_nvls
+    if runs and len(options.logs) == 1 and found.first_behind is not None and not plain:
         with Working(f"comparing {options.machine} with faults"), suppress(BlinksimError):
             alike = located(question.machine, runs, nodes=question.nodes)
             # What is rather healthy has no fault to be named.
@@ -309,6 +308,7 @@ def _show_diagnosis(
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
         (visible and not found.as_expected, f"locate {one} {(f'{log} --next', '--plan')[partly]}{nodes}"),
         (not found.as_expected, f"bound {command_line(question, name)} --losses"),
+        ("again" in dict(to_do), run),
         (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"{after} {command_line(question, name)}{nvls}"),
         (True, f"calibrate {log} --machine {machine}{nvls} -o rates.yaml"),
     )
@@ -333,18 +333,15 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
         facts += [("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}")]
     facts += [("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []
     facts.append(("expected", f"{found.largest.expected.origin}; interval: 8 in 10 runs"))
-    if why:
-        facts.append(("model", expectation.name))
-        facts += [("", f"not NCCL's own: {expectation.silence}")] if expectation.silence else []
+    facts += [("model", expectation.name)] * why
+    facts += [("", f"not NCCL's own: {expectation.silence}")] * (why and expectation.silence != "")
     if found.first_behind and found.lane and not (found.sure or found.unlike):
         seen, usual, lanes, one, _ = found.lane
-        kind, *others = expectation.rings.limits
+        (kind, *others), both = expectation.rings.limits, " and ".join(expectation.rings.limits)
         carried = f"each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
         few = f", or as if {lanes * seen / usual:.2g} of the {lanes} {one}s of each GPU worked"
-        told = f"as if {carried}" + few * (lanes in _FEW_LANES) * (lanes * seen >= usual)
-        facts.append(("behind", told))
-        words = f"{' and '.join((kind, *others))} follow each other, so a log does not tell which is slow"
-        facts += [("", words)] if others else []
+        facts.append(("behind", f"as if {carried}" + few * (lanes in _FEW_LANES) * (lanes * seen >= usual)))
+        facts += [("", f"{both} follow each other, so a log does not tell which is slow")] * bool(others)
     facts += [("resembles", f"{found.resembles}, as slow links may")] if found.resembles and not found.sure else []
     facts += [("small sizes", small)] if (small := small_times(found)) else []
     facts += [("NCCL found", told) for told in found.otherwise]

@@ -86,7 +86,8 @@ class Run:
     where the log neither lists them nor shows their number in busbw / algbw. nccl: its version, empty where the
     log does not say. complete: True if the last lines of the test are there. ended: what came after the last
     whole row, as an error of NCCL, or without last lines of the launcher, or part of a row. failed: the line in which
-    nccl-tests says that it failed. group, step_s: of a
+    nccl-tests says that it failed, or without last lines the launcher that it died. most: the bytes that it was
+    to end at, 0 where the log does not say. group, step_s: of a
     job's log, the group of ranks, whose places then are numbers in the job, and the seconds of the steps, 0 if
     unknown. waited_s, late: of the logs of several ranks, how long one of them waited for others in all, and
     the log of the rank that others waited for. set_up: how calls were launched, ``graph``, ``stream`` or
@@ -116,6 +117,7 @@ class Run:
     without: tuple[tuple[str, str], ...] = ()
     hcas: tuple[tuple[str, tuple[str, ...]], ...] = ()
     failed: str = ""
+    most: int = 0
 
     def __repr__(self) -> str:
         sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
@@ -365,6 +367,8 @@ _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
 _WARNED = re.compile(r"^.*\bNCCL (?:WARN|ERROR)\b.*")
 # What NCCLCHECK, CUDACHECK and TESTCHECK print (nccl-tests, src/common.h).
 _FAILED = re.compile(r"^.*\bTest (?:NCCL |CUDA )?failure\b.*")
+# What shells and launchers print of a process that died.
+_DIED = re.compile("(?i)segmentation fault|core dumped|out of memory|oom.kill|killed|aborted|terminated|cancelled")
 _NOISE_TO_END = re.compile(rf"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?{_NOISE.pattern}.*$")
 _RANK = re.compile(
     r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?(?:Pid\s+[0-9]+\s+)?on\s+(\S+)\s+device\s+([0-9]{1,5})"
@@ -390,7 +394,7 @@ _HCAS = re.compile(rf"{_SAYS}NET/IB : Using ((?:\[[0-9]+\]\S{{1,40}} )+)")
 _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
 # A channel's end at an adapter that does not read the GPU's memory itself.
 _OVER = re.compile(rf"{_SAYS}Channel .{{1,60}}\] via NET/((?!Socket)[^/]{{1,20}}/[0-9]{{1,3}})(?!/GDRDMA|[0-9])")
-_LAUNCHED = re.compile(r"#\s*nThread:? *([0-9]{1,5}) +nGpus:? *([0-9]{1,5})(?: .*\bgraph: *([0-9]{1,5}))?")
+_LAUNCHED = re.compile(r"\b(nThread|nGpus|maxBytes|graph):? *([0-9]{1,18})")
 _SET = r"(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
 _ADAPTERS = re.compile(rf"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE){_SET}")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
@@ -420,13 +424,14 @@ class _Draft:
     without: list[tuple[str, str]] = field(default_factory=list)
     hcas: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failed: str = ""
+    most: int = 0
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
         name = collective_of(self.program)
         took = tuple((int(size), f"{_ALGO.get(a, a)} {_PROTO.get(p, p)}".lower()) for size, a, p in self.took)
         run = Run(
-            path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, self.ended,
+            path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, self.ended, most=self.most,
             set_up=self.set_up, adapters=self.adapters, took=took, channels=(*dict.fromkeys(self.channels),),
             without=(*dict.fromkeys(self.without),), hcas=tuple(self.hcas.items()), failed=self.failed,
         )  # fmt: skip
@@ -479,13 +484,13 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             _add_row(name, draft, line, number)
     drafts += [draft] if draft.rows else []
     if not drafts:
-        if draft.columns is None:
+        if draft.columns is None and not draft.failed:
             none = "has no heading like '# size count type redop root time algbw busbw'"
             raise FileError(name, f"{none}; is it a log of nccl-tests? blinksim health reads NCCL's own")
         if draft.trouble and _ROW.match(draft.ended):
             raise draft.trouble
-        why = f"the run ended early: {draft.ended}" if draft.ended else "did the test end early?"
-        raise FileError(name, f"has a heading and no measurement below it; {why}")
+        why = f"the run ended early: {last}" if (last := draft.failed or draft.ended) else "did the test end early?"
+        raise FileError(name, f"has no measurement; {why}; run it again with NCCL_DEBUG=INFO, and NCCL says why")
     return tuple(log.finish(name, 1 + max(log.places, default=-1)) for log in drafts)
 
 
@@ -545,9 +550,9 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
         if int(rank) in draft.places:
             raise FileError(path, f"rank {rank} is listed twice; is this one log?", number)
         draft.places[int(rank)] = RankPlace(int(rank), host, int(device), busid, name.strip())
-    elif match := _LAUNCHED.match(line):
-        threads, gpus, graph = (int(number or 0) for number in match.groups())
-        draft.set_up = "graph" if graph else "threads" if threads * gpus > 1 else "stream"
+    elif "nThread" in (told := {key: int(number) for key, number in _LAUNCHED.findall(line)}):
+        draft.most, many = told.get("maxBytes", 0), told["nThread"] * told.get("nGpus", 1)
+        draft.set_up = "graph" if told.get("graph") else "threads" if many > 1 else "stream"
     elif match := _STARTING.match(line):
         draft.program = match.group(1)
     elif match := _VERSION.match(line):
@@ -579,6 +584,7 @@ def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
         rows = draft.columns.split(path, plain, number)
     except FileError as error:
         draft.trouble, draft.ended = draft.trouble or error, draft.ended or line
+        draft.failed = draft.failed or line * bool(_DIED.search(line))
         return
     if draft.trouble:
         raise draft.trouble
@@ -596,10 +602,9 @@ def _read_json(path: str, data: bytes) -> Run:
     if "results" not in root.a(dict, "an object {…}"):
         raise FileError(path, "has no 'results'; is it what nccl-tests wrote with -J?")
     at(root, "version").whole(1, 3)
-    draft = _Draft(complete="average_bus_bandwidth" in root.value)
-    args = [entry.a(str, "text") for entry in at(root, "args", []).items()]
-    draft.program = args[0] if args else ""
-    config = at(root, "config", {})
+    config, complete = at(root, "config", {}), "average_bus_bandwidth" in root.value
+    draft = _Draft(complete=complete, most=at(config, "maximum_bytes", 0).whole(0, 2**62))
+    draft.program, *_ = *(entry.a(str, "text") for entry in at(root, "args", []).items()), ""
     for place in at(config, "devices", []).items():
         rank, device = at(place, "rank").whole(0, 10**7), at(place, "device").whole(0, 10**5)
         host, *texts = (str(place.value.get(key, "")) for key in ("hostname", "device_hex", "device_info"))

@@ -591,6 +591,21 @@ def test_a_run_that_failed_is_not_normal(tmp_path: Path) -> None:
         assert again.endswith("-np 16 -N 8 all_reduce_perf -b 8388608 -e 1073741824 -f 2 -g 1")
 
 
+@pytest.mark.parametrize(
+    "last", ["", "# Avg bus bandwidth : 123", "box0: Test CUDA failure common.cu:406 'out of memory'"]
+)
+def test_a_run_that_ended_early_is_run_again_up_to_its_last_size(tmp_path: Path, last: str) -> None:
+    """The size that failed is beyond those that were measured; the head says where the test was to end."""
+    told = text("allreduce", 8, captured("allreduce")[:-1], footer=False).replace(
+        "maxBytes 1073741824", "maxBytes 8589934592"
+    )
+    (tmp_path / "log.txt").write_text(f"{told}{last}\n")
+    found = bs.diagnose(tmp_path / "log.txt", "hgx-h200", multicast=False)
+    assert (found.most, found.complete, found.status()) == (2**33, "Avg" in last, int("CUDA" in last))
+    again = [words.split("_perf ")[1] for label, words in found.to_do() if label == "again"]
+    assert again == ["-b 8388608 -e 8589934592 -f 2 -g 8"] * (not found.complete)
+
+
 @pytest.mark.parametrize(("used", "said"), [(8, False), (7, True)])
 def test_an_adapter_that_nccl_leaves_out_has_a_check(tmp_path: Path, used: int, said: bool) -> None:
     names = " ".join(f"[{one}]mlx5_{one}:1/IB" for one in range(used))

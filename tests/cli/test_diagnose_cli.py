@@ -125,6 +125,18 @@ def test_a_run_that_failed_is_run_again_with_what_nccl_says(capsys: pytest.Captu
     assert out.splitlines()[-1] == "next: blinksim expect gaudi2 --collective allreduce"
 
 
+def test_the_next_command_of_a_run_that_ended_early_is_this_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, last = tmp_path / "log.txt", "srun: error: box0: task 0: Segmentation fault"
+    told = text("allreduce", 8, [Point(2**30, 5227.0, None)], footer=False).replace("1073741824", "8589934592", 1)
+    for more, status in (("", 0), ("  2147483648 5368", 0), (f"  2147483648 5368\n{last}\n", 1)):
+        path.write_text(f"{told}{more}")
+        out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", status=status)
+        assert (f": the run FAILED after 1 GiB: {last}; the run ended early: " in out) == (status == 1)
+        assert "all_reduce_perf -b 8388608 -e 8589934592 " in out.splitlines()[-1]
+
+
 def test_wrong_data_end_with_status_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_text(Path(HEALTHY).read_text().replace("359.46       0", "359.46       7"))

@@ -190,11 +190,34 @@ def test_an_error_after_the_last_row_of_a_whole_run(tmp_path: Path) -> None:
 
 
 def test_a_run_that_crashed_before_its_first_row(tmp_path: Path) -> None:
-    """The refusal has the error as it was printed."""
+    """The refusal has the error as it was printed, and the cure; NCCL may fail before the heading, too."""
     lines = text("allreduce", 4, [], footer=False)
-    for last in (FAILURE, KILLED):
-        with pytest.raises(FileError, match=f"no measurement below it; the run ended early: {re.escape(last)}$"):
-            read(write(tmp_path, f"{lines}{last}\n"))
+    cure = "; run it again with NCCL_DEBUG=INFO, and NCCL says why$"
+    for before, last in ((lines, FAILURE), (lines, KILLED), (lines[: lines.index("#     out-of-place")], FAILURE)):
+        with pytest.raises(FileError, match=f"has no measurement; the run ended early: {re.escape(last)}{cure}"):
+            read(write(tmp_path, f"{before}{last}\n"))
+
+
+@pytest.mark.parametrize(
+    "died",
+    [
+        "bash: line 1: 4711 Segmentation fault      (core dumped) all_reduce_perf -b 8 -e 8G -f 2 -g 8",
+        "srun: error: gpu-a01: task 3: Segmentation fault (core dumped)",
+        "slurmstepd: error: *** STEP 77.0 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO TIME LIMIT ***",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=77.0. Some of the step tasks have been OOM Killed.",
+        "mpirun noticed that process rank 3 with PID 0 on node n1 exited on signal 6 (Aborted).",
+        "Killed",
+    ],
+)
+def test_a_process_that_died_is_a_run_that_failed(tmp_path: Path, died: str) -> None:
+    """Also below a row that is cut; behind the last lines of a test it harms none."""
+    good, cut = text("allreduce", 4, POINTS), text("allreduce", 4, POINTS, footer=False)
+    part = cut.splitlines()[-1][:70]
+    for before in (cut, f"{cut}{part}\n"):
+        (run,) = read(write(tmp_path, f"{before}{died}\n"))
+        assert (run.failed, run.complete) == (died, False)
+    (run,) = read(write(tmp_path, f"{died}\n{good}{died}\n"))
+    assert (run.failed, run.complete) == ("", True)
 
 
 ROW = " 1048576  262144     float     sum      -1   123.46    8.49   12.74       0   120.00    8.74   13.11       0"
@@ -235,7 +258,7 @@ def test_every_malformed_row_is_named(tmp_path: Path, old: str, new: str, messag
     [
         ("", "has no heading"),
         ("hello\n", "has no heading"),
-        ("# size count type redop root time algbw busbw #wrong\n", "a heading and no measurement"),
+        ("# size count type redop root time algbw busbw #wrong\n", "has no measurement; did the test end early"),
         ("# size count colour time algbw busbw\n", ":1: the heading has columns that .* does not print: colour"),
         ("# size count time busbw\n", ":1: the heading has no column algbw"),
         ("{", r":1:2: is not JSON"),

@@ -117,7 +117,9 @@ class Diagnosis(Result):
     otherwise : tuple of str
         What NCCL did otherwise than its model expects on this machine, as the log says, and what that costs.
     failed : str
-        The line in which nccl-tests says that the run failed; empty if it does not.
+        The line in which nccl-tests says that the run failed, or the launcher that it died; else empty.
+    most : int
+        The bytes that the run was to end at; 0 if the log does not say.
 
     Examples
     --------
@@ -146,6 +148,7 @@ class Diagnosis(Result):
     ended: str = ""
     otherwise: tuple[str, ...] = ()
     failed: str = ""
+    most: int = 0
 
     @property
     def largest(self) -> Line:
@@ -309,8 +312,10 @@ class Diagnosis(Result):
         kinds = [(one, named) for one, named in kinds if named or (even and not placed and one.at == EVERY)]
         found = [(("could be", "check")[bool(named)], f"{one.words}: {one.check}") for one, named in kinds]
         with suppress(InputError):
-            if even or self.again or self.failed:
-                of, sizes = self.expectation.takes, sizes_of(f"{min(_AGAIN, line.size)}:{line.size}:x2")
+            # Sizes grow at least twofold, and the one that failed is to be reached.
+            most = max(line.size, self.most)
+            if even or self.again or self.failed or (most >= 2 * line.size and not self.complete):
+                of, sizes = self.expectation.takes, sizes_of(f"{min(_AGAIN, most)}:{most}:x2")
                 takes = Expectations(tuple(of.times(of.machine, self.collective, sizes)))
                 found.append(("again", takes.nccl_tests(NCCL_DEBUG="INFO").strip()))
         return found
@@ -405,9 +410,8 @@ class Diagnosis(Result):
         said |= {"published": published if line.expected.basis in ("measured", "between") else None}
         said |= {"normal": self.as_expected and not (self.wrong or self.failed), "rows": self.rows()}
         said |= {"to_do": [{"label": label, "words": words} for label, words in self.to_do()]}
-        said |= {"ended_early": "" if self.complete else self.ended}
         said |= {"odd_size_bytes": [line.size for line in self.odd], "busbw_factor_exact": str(self.factor)}
-        return keyed(self, keys, **said)
+        return keyed(self, keys, ended_early="" if self.complete else self.ended, **said)
 
 
 def diagnose(
@@ -508,9 +512,8 @@ def diagnose(
     if not (lines := tuple(_lines(given, in_place, expectation))):
         raise InputError(f"{first.path}: has no size above 0")
     cut = min(given, key=lambda run: (not run.failed, run.complete, not run.ended))
-    more = cut.complete, stated, other_gpus(first, whole), cut.ended
-    otherwise = tuple(_otherwise(given, expectation))
-    return Diagnosis(chosen, tested, lines, expectation, expectation.bound, *more, otherwise, cut.failed)
+    more = other_gpus(first, whole), cut.ended, tuple(_otherwise(given, expectation)), cut.failed, cut.most
+    return Diagnosis(chosen, tested, lines, expectation, expectation.bound, cut.complete, stated, *more)
 
 
 def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Iterator[Line]:
