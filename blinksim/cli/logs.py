@@ -110,7 +110,7 @@ def diagnose(options: Diagnose) -> None:
     by_log = {log: _diagnosed(options, question, whole, runs.get(log), tested) for log in runs or ["figure"]}
     # How many per cent of the bound or the model the largest sizes reach.
     bound = options.against == "bound"
-    reach = {log: 100 * (x.of_bound(x.largest) if bound else x.largest.of_model) for log, x in by_log.items()}
+    reach = {log: 100 * (x.of_bound(x.lines[-1]) if bound else x.lines[-1].of_model) for log, x in by_log.items()}
     behind = [log for log in by_log if options.threshold is not None and reach[log] < options.threshold]
     first, only = next(iter(by_log.items()))
     # A threshold says itself what is too slow.
@@ -135,7 +135,7 @@ def diagnose(options: Diagnose) -> None:
 
     answer("diagnose", said, text, rows)
     for log in behind:
-        reached = f"{reach[log]:.3g} % of the {options.against} at {format_size(by_log[log].largest.size)}"
+        reached = f"{reach[log]:.3g} % of the {options.against} at {format_size(by_log[log].lines[-1].size)}"
         note(f"{f'{log}: ' * several}below the threshold: {reached}, wanted {options.threshold:g} %")
     click.get_current_context().exit(_worst({*statuses}))
 
@@ -278,8 +278,7 @@ def _show_diagnosis(
     # The headline is of all links of a class alike; one that is slow alone may be of another.
     device, kinds = found.part.device, found.expectation.rings.limits
     fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
-    tied = sorted(losses, key=lambda one: fit.isdisjoint(one.kind.slow))
-    causes = [*grouped(tied, attrgetter("kind"))]
+    causes = [*grouped(sorted(losses, key=lambda one: fit.isdisjoint(one.kind.slow)), attrgetter("kind"))]
     for kind, same in causes:
         others = f", or {count(len(same) - 1, 'other place')}" * (len(same) > 1)
         apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)

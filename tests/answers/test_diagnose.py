@@ -160,7 +160,7 @@ def test_sizes_that_are_behind_below_the_largest_are_not_normal(tmp_path: Path) 
     assert not found.as_expected
 
 
-@pytest.mark.parametrize("start", [2**24, 2**25, 2**30])
+@pytest.mark.parametrize("start", [2**24, 2**25, 2**29])
 def test_the_first_size_that_falls_behind_is_found(tmp_path: Path, start: int) -> None:
     points = slowed("dgx1-v100", lambda size, time: time * (1.6 if size >= start else 1.02))
     found = dgx1(tmp_path, points)
@@ -177,6 +177,14 @@ def test_a_single_odd_size_is_not_a_slow_machine(tmp_path: Path) -> None:
     found = dgx1(tmp_path, slowed("dgx1-v100", lambda size, time: time * (3 if size == 2**26 else 1)))
     assert found.first_behind is None
     assert [line.size for line in found.odd] == [2**26]
+    # So is the largest, if it is far from the one before it; what a second test shows too is not odd.
+    for usual, factor, many, odd in ((1, 1.6, 1, True), (1, 1.6, 2, False), (1.1, 1.2, 1, False)):
+        times = [Point(size, 1e6 * usual * time, None) for size, time in taken("dgx1-v100").items()]
+        times[-1] = Point(SIZES[-1], 1e6 * factor * taken("dgx1-v100")[SIZES[-1]], None)
+        found = dgx1(tmp_path, times * many)
+        assert [line.size for line in found.odd] == SIZES[-1:] * odd
+        assert (found.largest.size, found.first_behind is None) == (SIZES[-1 - odd], odd)
+        assert found.status() == 1 - odd
     # A share that grows with the size is no odd size.
     assert dgx1(tmp_path, slowed("dgx1-v100", lambda size, time: time * (1 + 2**24 / size))).odd == []
 

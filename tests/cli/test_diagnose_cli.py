@@ -243,6 +243,13 @@ def test_every_size_that_the_first_line_names_has_a_row(capsys: pytest.CaptureFi
     assert run(["expect", "hgx-h200", "--check", log(2**29)]) == 0
     [slow] = [line for line in capsys.readouterr().out.splitlines() if line.endswith("slow")]
     assert "512 MiB" in slow
+    # The largest: the first line is about the one before it, and a threshold still about the largest.
+    out, _ = ask(capsys, log(2**30), "--machine", "hgx-h200")
+    assert (" at 512 MiB, 100 % of expected" in out, starred(out)) == (True, ["1 G"])
+    assert "; 1 GiB alone behind, measure again" in out.splitlines()[0]
+    assert "all_reduce_perf -b 8388608 -e 1073741824 " in out.splitlines()[-1]
+    _, err = ask(capsys, log(2**30), "--machine", "hgx-h200", "--threshold", "60", "--against", "model", status=1)
+    assert "below the threshold: 50 % of the model at 1 GiB" in err
 
 
 def test_the_first_size_that_is_judged_may_be_odd(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from operator import attrgetter
 from statistics import median
 from typing import Any, cast
@@ -59,7 +59,7 @@ class Line(Rates):
     """One size. time_s: measured, the median where it was measured more often; wrong: elements that were wrong.
 
     took: the algorithm and protocol that NCCL says it took, where the log has that.
-    apart: the longest time over the shortest, of tests that repeat it.
+    apart: the longest time over the shortest, of tests that repeat it. many: how many times there are.
     """
 
     size: int
@@ -68,6 +68,7 @@ class Line(Rates):
     wrong: float
     took: str = ""
     apart: float = 1.0
+    many: int = 1
 
     @property
     def algbw(self) -> float:
@@ -152,7 +153,8 @@ class Diagnosis(Result):
 
     @property
     def largest(self) -> Line:
-        return self.lines[-1]
+        """The largest size that is not odd."""
+        return self.lines[-1 - (self.lines[-1] in self.odd)]
 
     @property
     def factor(self) -> Fraction:
@@ -177,14 +179,19 @@ class Diagnosis(Result):
     @property
     def first_behind(self) -> Line | None:
         """The first size from which all that are judged are behind; None if the largest is not."""
-        return self.stretches[-1][0] if self.judged and self.judged[-1].behind else None
+        return self.stretches[-1][0] if self.largest in self.judged and self.largest.behind else None
 
     @property
     def odd(self) -> list[Line]:
-        """Single judged sizes that are behind, though the next larger one is not, nor the next smaller one."""
+        """Single judged sizes that are behind, though the next larger one is not, nor the next smaller one.
+
+        And the largest, if it was measured once, is far from the one before it, and none of these is behind.
+        """
         alone = [same[0] for same in self.stretches if len(same) == 1]
         every = zip(self.lines, self.lines[1:], self.lines[2:], strict=False)
-        return [x for a, x, b in every if x in alone and not (a.behind or b.behind)]
+        last = self.judged[-2:] * (self.stretches == [[self.lines[-1]]] and len(self.judged) > 2)
+        sudden = [x for a, x in pairwise(last) if x.many == 1 and a.of_model > _EVEN * x.of_model]
+        return [x for a, x, b in every if x in alone and not (a.behind or b.behind)] + sudden
 
     @property
     def again(self) -> list[str]:
@@ -234,7 +241,7 @@ class Diagnosis(Result):
 
         And both ends of what is behind, which the sentence names.
         """
-        found, ends = list[Line](), [same[end] for same in self.stretches for end in (0, -1)]
+        found, ends = list[Line](), [self.largest, *(same[end] for same in self.stretches for end in (0, -1))]
         for line in reversed(self.lines):
             if not found or line in ends or _SHOWN_FROM <= line.size <= found[-1].size / 4:
                 found.append(line)
@@ -278,9 +285,8 @@ class Diagnosis(Result):
     @property
     def resembles(self) -> str:
         """What else would take as long, where it takes longer than expected; empty if none is known."""
-        slow = self.largest in self.judged and self.largest.of_model < 1 - _NEAR
         stay = self.stretches[-1] if self.first_behind else []
-        lines = stay or [self.largest] * slow
+        lines = stay or [self.largest] * (self.largest in self.judged and self.largest.of_model < 1 - _NEAR)
         apart = defaultdict[str, list[float]](list)
         for line in lines:
             for words, time in self.expectation.others(line.size).items():
@@ -313,7 +319,7 @@ class Diagnosis(Result):
         found = [(("could be", "check")[bool(named)], f"{one.words}: {one.check}") for one, named in kinds]
         with suppress(InputError):
             # Sizes grow at least twofold, and the one that failed is to be reached.
-            most = max(line.size, self.most)
+            most = max(self.lines[-1].size, self.most)
             if even or self.again or self.failed or (most >= 2 * line.size and not self.complete):
                 of, sizes = self.expectation.takes, sizes_of(f"{min(_AGAIN, most)}:{most}:x2")
                 takes = Expectations(tuple(of.times(of.machine, self.collective, sizes)))
@@ -341,7 +347,7 @@ class Diagnosis(Result):
         ended = ("the run ended early", "after its last row")[self.complete]
         early = f"; {ended}: {self.ended[:160]}" * (self.ended not in ("", self.failed))
         if self.failed:
-            return f"{what}: the run FAILED after {format_size(line.size)}: {self.failed[:160]}{early}"
+            return f"{what}: the run FAILED after {format_size(self.lines[-1].size)}: {self.failed[:160]}{early}"
         if self.wrong:
             sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
             return f"{what}: WRONG DATA at {sizes}{early}"
@@ -369,8 +375,7 @@ class Diagnosis(Result):
         if self.behind_before:
             return f"{what}: behind at {self.behind_before}, and not at the largest size: {reached}"
         if first is None:
-            same = f"; {self.resembles} would look the same" if self.sure else ""
-            return f"{what}: normal, {reached}{same}"
+            return f"{what}: normal, {reached}" + f"; {self.resembles} would look the same" * self.sure
         by = ("on", "and not alone by slow")[self.unlike != ""]
         why = f"as with {self.resembles}" if self.sure else f"{by} {' or '.join(self.expectation.rings.limits)}"
         if self.stated:
@@ -526,7 +531,7 @@ def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Ite
         # In a job most calls wait for a rank, or share the GPU with other kernels.
         time_s = times[len(times) // 4] if runs[0].group else median(times)
         apart = 1.0 if runs[0].group else times[-1] / times[0]
-        yield Line(size, time_s, expectation.taken(size), wrong, took.get(size, ""), apart)
+        yield Line(size, time_s, expectation.taken(size), wrong, took.get(size, ""), apart, len(times))
 
 
 def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
