@@ -269,9 +269,8 @@ def _show_diagnosis(
     for line in found.lines if why else found.apart():
         usual = line.size / line.expected.time_s * float(found.factor) / 1e9
         row = [format_size(line.size), format_time(line.time_s), _busbw(found, line), f"{usual:.4g}"]
-        row += [f"{100 * line.of_model:.0f} %", f"{line.algbw_GBps:.4g}"]
-        row += [f"{100 * found.of_bound(line):.3g} %", line.expected.choice]
-        cells.append(row[: len(heading)])
+        row += [f"{100 * line.of_model:.0f} %", f"{line.algbw_GBps:.4g}", f"{100 * found.of_bound(line):.3g} %"]
+        cells.append([*row, line.expected.choice][: len(heading)])
     click.echo(table(heading, cells, left=(7,)) + "\n")
     to_do = found.to_do(bool(losses))
     facts = _facts(found, why) + [("check", _DATA_CHECK)] * bool(found.wrong) + to_do
@@ -342,21 +341,10 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
         facts.append(("behind", f"as if {carried}" + few * (lanes in _FEW_LANES) * (lanes * seen >= usual)))
         facts += [("", f"{both} follow each other, so a log does not tell which is slow")] * bool(others)
     facts += [("resembles", f"{found.resembles}, as slow links may")] if found.resembles and not found.sure else []
-    facts += [("small sizes", small)] if (small := small_times(found)) else []
+    facts += [("small sizes", f"{found.small_times}: launching and waiting, not the links")] * bool(found.small_times)
     facts += [("NCCL found", told) for told in found.otherwise]
     facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
     return facts + [("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)")] * why
-
-
-def small_times(found: Diagnosis) -> str:
-    """How small sizes compare with what is expected, in words; empty if nothing stands out."""
-    small = [line for line in found.lines if line.latency_bound and not (found.stated or found.strange)]
-    slow = [line for line in small if line.behind]
-    # Where larger ones are behind, the first line says from which size on.
-    if found.first_behind is not None or len(slow) < max(1, len(small) // 2):
-        return ""
-    size, took, usual = format_size(slow[0].size), *map(format_time, (slow[0].time_s, slow[0].expected.time_s))
-    return f"{took} at {size}, where {usual} is expected: launching and waiting, not the links"
 
 
 Job = Mapping[str, Any]

@@ -206,6 +206,17 @@ class Diagnosis(Result):
         less = [] if self.first_behind else [x for x in chain(*self.stretches) if x not in self.odd]
         return " to ".join(dict.fromkeys(format_size(x.size) for x in (*less[:1], *less[-1:])))
 
+    @property
+    def small_times(self) -> str:
+        """How small sizes compare with what is expected, in words; empty if nothing stands out."""
+        small = [line for line in self.lines if line.latency_bound and not (self.stated or self.strange)]
+        slow = [line for line in small if line.behind]
+        # Where larger ones are behind, the first line says from which size on.
+        if self.first_behind is not None or len(slow) < max(1, len(small) // 2):
+            return ""
+        size, took, usual = format_size(slow[0].size), *map(format_time, (slow[0].time_s, slow[0].expected.time_s))
+        return f"{took} at {size}, where {usual} is expected"
+
     def of_bound(self, line: Line) -> float:
         """The least time of any schedule at this size as a share of the measured one."""
         return line.expected.least_s / line.time_s
@@ -375,12 +386,12 @@ class Diagnosis(Result):
         if self.behind_before:
             return f"{what}: behind at {self.behind_before}, and not at the largest size: {reached}"
         if first is None:
-            return f"{what}: normal, {reached}" + f"; {self.resembles} would look the same" * self.sure
+            small = f" but for small sizes ({self.small_times})" * bool(self.small_times)
+            return f"{what}: normal{small}, {reached}" + f"; {self.resembles} would look the same" * self.sure
         by = ("on", "and not alone by slow")[self.unlike != ""]
         why = f"as with {self.resembles}" if self.sure else f"{by} {' or '.join(self.expectation.rings.limits)}"
-        if self.stated:
-            return f"{what}: slow, {'latency decides' if line.latency_bound else why}: {reached}"
-        return f"{what}: behind from {format_size(first.size)} on, {why}: {reached}"
+        since = "slow" if self.stated else f"behind from {format_size(first.size)} on"
+        return f"{what}: {since}, {'latency decides' if line.latency_bound else why}: {reached}"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per size, with units in the keys."""
