@@ -48,9 +48,10 @@ _MOST_BETWEEN = 3
 # 684, 711, 760, 833 us and 5.82, 5.81, 5.81, 5.94 ms on 64. Without rails 1 GiB takes 5.52, 4.65, 4.58, 4.58 ms on 2 p5
 # and 4.90, 4.98, 4.98, 4.97 on 4.
 _UNITS, _UNITS_WITHOUT_RAILS = 50, 2
-# How many slots the ports of a rank are counted as, and how many times shorter steps over them must be. 1 GiB on 64 p5
-# without an EFA each takes 6.62, 6.28, 6.09, 6.09 ms with 1, 2, 4 and 8 slots. On 64 HGX H100 with a port of 45, 47, 48
-# of 50 GB/s an allgather of 1 GiB takes 3.01, 2.88, 2.84 ms without slots, 2.83 with them, of 64 MiB 238 and 250 us.
+# How many slots the ports of a rank are counted as, and how many times shorter steps over them must be. 1 GiB
+# on 64 p5 without an EFA each takes 6.62, 6.28, 6.09, 6.09 ms with 1, 2, 4 and 8 slots. On 64 HGX H100 with a
+# port of 45, 47, 48 of 50 GB/s an allgather of 1 GiB takes 3.01, 2.88, 2.84 ms without slots, 2.83 with them,
+# of 64 MiB 238 and 250 us.
 _MOST_SLOTS, _LEAST_GAIN = 4, 1.03
 
 

@@ -38,9 +38,9 @@ _TREES = 2
 # 8 MI250 takes 8.71, 8.71, 8.78 and 8.61 ms, on 8 Trn2 4.94, 4.94, 4.89 and 4.89, on 8 TPU v5p 4.91, 4.90, 4.90 and
 # 4.90; with 0.02, 0.04 and 0.06 a broadcast 4.97, 5.08 and 5.13 on 8 MI250, 3.02, 2.99 and 2.99 on 8 TPU v5p.
 _HOP, _HOP_OF_ONE = 0.25, 0.02
-# Groups of nodes that exchange at a time. With 4, 8 and 16 an allreduce of 64 KiB takes 154, 154 and 111 us on 16 TPU
-# v5p, 347, 241 and 241 us on 512; one of 1 GiB 5.76, 5.76 and 6.03 ms, and 6.54, 6.65 and 6.65 ms. As between the nodes
-# of `hierarchical_direct` it takes 420 us and 6.80 ms on 512.
+# Groups of nodes that exchange at a time. With 4, 8 and 16 an allreduce of 64 KiB takes 154, 154 and 111 us
+# on 16 TPU v5p, 347, 241 and 241 us on 512; one of 1 GiB 5.76, 5.76 and 6.03 ms, and 6.54, 6.65 and 6.65 ms.
+# As between the nodes of `hierarchical_direct` it takes 420 us and 6.80 ms on 512.
 _MOST_GROUPS = 16
 
 

@@ -1,8 +1,8 @@
-"""Recursive multiplying: in every level all ranks of a group exchange all that they have summed, and groups grow.
+"""Recursive multiplying: in every level all ranks of a group exchange what they have summed, and groups grow.
 
 With groups of two it is recursive doubling. Larger ones take fewer steps, for more messages and bytes in each
-(Ruefenacht, Bull and Booth, "Generalisation of recursive doubling for AllReduce", Parallel Computing 2017), and
-numbers of ranks that are no powers of two take none before and after. Members of a node go first.
+(Ruefenacht, Bull and Booth, "Generalisation of recursive doubling for AllReduce", Parallel Computing 2017),
+and numbers of ranks that are no powers of two take none before and after. Members of a node go first.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from blinksim.schedule.model import REDUCE
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(("allreduce",), "exchanges of all data in groups that grow, inside nodes and between", sends=per_pair)
+ENTRY = Algorithm(("allreduce",), "exchanges of all data in groups that grow, first inside nodes", sends=per_pair)
 
-# Groups that exchange at a time inside nodes whose links do not join each GPU with every other. With 2, 4 and 8 an
-# allreduce of 4 KiB takes 12.4, 13.1 and 16.4 us on 3 HGX H100, and 15.2, 19.3 and 19.2 us on 3 DGX-1; on 8 MI300X,
-# whose links do, 17.7, 15.7 and 13.4. Between nodes 4 and 8 take 19.0 and 17.2 us on 8 HGX H100, 39 and 28 us on 8 p4d.
+# Groups that exchange at a time inside nodes whose links do not join each GPU with every other. With 2, 4 and
+# 8 an allreduce of 4 KiB takes 12.4, 13.1 and 16.4 us on 3 HGX H100, and 15.2, 19.3 and 19.2 us on 3 DGX-1;
+# on 8 MI300X, whose links do, 17.7, 15.7 and 13.4. Between nodes 4 and 8 take 19.0 and 17.2 us on 8 HGX H100,
+# 39 and 28 us on 8 p4d.
 _MOST_GROUPS = 2
 
 
