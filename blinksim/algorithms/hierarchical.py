@@ -56,7 +56,7 @@ _MOST_SLOTS, _LEAST_GAIN = 4, 1.03
 
 
 def fill(plan: Plan) -> None:
-    """The steps of the algorithm of this plan; the shard of local rank l and node k has number l * nodes + k.
+    """The steps of the algorithm of this plan; shards are numbered by local rank and node, and then by their parts.
 
     Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards
     with different numbers of ranks.

@@ -128,7 +128,7 @@ class Diagnosis(Result):
     >>> _ = Path("log.txt").write_text('''# Collective test starting: all_reduce_perf
     ... #      size      count   type  redop  root     time   algbw   busbw  #wrong
     ... #       (B)                                    (us)  (GB/s)  (GB/s)
-    ...       16384       4096  float    sum    -1    23.73    0.69    1.21       0
+    ...       16384       4096  float    sum    -1    17.73    0.92    1.62       0
     ...    16777216    4194304  float    sum    -1   121.13  138.51  242.39       0
     ...  1073741824  268435456  float    sum    -1  5227.44  205.40  359.46       0
     ... ''')
@@ -497,7 +497,7 @@ def diagnose(
     >>> _ = Path("log.txt").write_text('''# Collective test starting: all_reduce_perf
     ... #      size      count   type  redop  root     time   algbw   busbw  #wrong
     ... #       (B)                                    (us)  (GB/s)  (GB/s)
-    ...       16384       4096  float    sum    -1    23.73    0.69    1.21       0
+    ...       16384       4096  float    sum    -1    17.73    0.92    1.62       0
     ...    16777216    4194304  float    sum    -1   121.13  138.51  242.39       0
     ...  1073741824  268435456  float    sum    -1  5227.44  205.40  359.46       0
     ... ''')
