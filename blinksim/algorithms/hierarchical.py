@@ -91,8 +91,10 @@ def rounds(
     others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly)
     nodes = others.shape[1]
     levels = radices(nodes)[::-1] if radices else ()
-    between = exchanges(others, (1, len(others)), chunks, levels)[len(others) > 1 :]
-    between += [] if levels or nodes == 1 else [_rings(others, chunks)]
+    if levels:
+        between = exchanges(others, (len(others),), chunks, levels)
+    else:
+        between = [_rings(others, chunks)] if nodes > 1 else []
     return there_and_back([*within, *between, *settled * sharded], collective)
 
 
@@ -164,10 +166,9 @@ def _over_ranks(lanes: Whole, slots: Ints) -> tuple[Whole, Ints, Rounds, Rounds]
     # In a row a part of the shards of those ranks that have the same place in their nodes.
     number = np.arange(lanes.size * parts).reshape(ranks, nodes, parts).swapaxes(1, 2).reshape(-1, nodes)
     held = number[np.argsort(holder.ravel(), kind="stable")].reshape(-1, each * nodes)
-    # All send to all in turns, as in `round_robin`.
-    shift, slot = (ends.ravel() for ends in np.indices((ranks - 1, len(held))))
-    last = np.arange(ranks).repeat(slots)[slot]
-    within = sent(held, lanes[last].ravel(), lanes[(last + shift + 1) % ranks].ravel(), slot.repeat(nodes))
+    pairs = round_robin(ranks)
+    last, first = (lanes[end.repeat(slots[pairs[0]])].ravel() for end in pairs)
+    within = sent(held, last, first, np.tile(np.arange(len(held)).repeat(nodes), ranks - 1))
     # A rank gives shards of its own to those that pass them on.
     row, alone = np.flatnonzero(over), np.arange(number.size)[:, None]
     ends = lanes[row // parts].ravel(), lanes[holder[over]].ravel()
@@ -216,6 +217,12 @@ def rooted(
     before, after = inside(places, int(np.flatnonzero(lanes[:, 0] == collective.root)[0]), chunks)
     between = along(chunks.swapaxes(1, 2).reshape(-1, trees), (hops, lanes.T, ports))
     return there_and_back([*before, *between, *after][::-1], collective)
+
+
+def scatter_allgather(every: Sequence[Round], ranks: int, collective: Collective) -> tuple[Round, ...]:
+    """A broadcast by the two parts of `scattered`, or a reduce backwards."""
+    before, after = scattered(every, ranks, collective.root)
+    return there_and_back([*before, *after][::-1], collective)
 
 
 def scattered(every: Sequence[Round], ranks: int, root: int) -> tuple[Rounds, Rounds]:
@@ -277,17 +284,19 @@ def sent(chunks: Ints, src: Whole, dst: Whole, row: Ints, *, whole: bool = False
 def exchanges(
     places: Whole, own: tuple[int, ...], chunks: Ints, levels: tuple[int, ...] = ()
 ) -> list[Callable[[int], Round]]:
-    """The exchanges inside nodes, of ranks in `own` levels, and between them in `levels`: for REDUCE in this order.
+    """The exchanges inside nodes, of ranks in `own` levels, or between nodes in `levels`: for REDUCE in this order.
 
     chunks (rank of a node, node, parts): what each rank has at the end; one node if it is the same in all.
     Raises `InfeasibleError` for very many messages.
     """
     check_messages(places.size * (max(levels, default=1) - 1))
     every, inner = places.reshape(*own, *(levels or (-1,)), 1), len(own)
-    order = *range(inner - 1, 0, -1), 0, *range(every.ndim - 2, inner - 1, -1)[: len(levels)]
+    inside, between = (*range(inner - 1, 0, -1), 0), range(every.ndim - 2, inner - 1, -1)
+    # What goes between nodes has been reduced inside them.
+    order, before = (between, inside) if levels else (inside, ())
     axes = [axis for axis in order if every.shape[axis] > 1]
     number = chunks.reshape(*own, *(levels or chunks.shape[1:2]), -1)
-    return [_exchange(every, axis, axes[:place], number) for place, axis in enumerate(axes)]
+    return [_exchange(every, axis, (*before, *axes[:place]), number) for place, axis in enumerate(axes)]
 
 
 def check_messages(messages: int) -> None:

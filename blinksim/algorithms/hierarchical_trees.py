@@ -56,7 +56,7 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     if collective.rooted:
         return hierarchical.rooted(places, collective, partial(_by_trees, lanes), _TREES)
     shards = np.arange(places.size).reshape(ranks, nodes)
-    between = hierarchical.exchanges(places[0], (ranks,), shards, radices(nodes, _MOST_GROUPS)[::-1])[1:]
+    between = hierarchical.exchanges(places[0], (ranks,), shards, radices(nodes, _MOST_GROUPS)[::-1])
     inside = hierarchical.along(shards, (hops, places[0], 0))
     return hierarchical.there_and_back(inside[::-1] + between, collective)
 

@@ -8,7 +8,7 @@ Bruck allgather", EuroMPI 2022; with several ports: Bruck et al., IEEE TPDS 1997
 
 from __future__ import annotations
 
-from itertools import accumulate, chain
+from itertools import accumulate
 from operator import mul
 
 import numpy as np
@@ -48,7 +48,7 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
         gathers += _shared(grid, inside, place, node, blocks, source // done)
         done *= groups
     if collective.rooted:
-        gathers = [*chain(*hierarchical.scattered([of(COPY) for of in gathers], grid.size, collective.root))]
+        return hierarchical.scatter_allgather([of(COPY) for of in gathers], grid.size, collective)
     return hierarchical.there_and_back(gathers[::-1], collective)
 
 

@@ -8,7 +8,6 @@ takes. A reduce goes backwards: a reduce-scatter and a gather (Rabenseifner, ICC
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import chain
 
 import numpy as np
 
@@ -26,8 +25,7 @@ ENTRY = Algorithm(
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises `InfeasibleError` for very many messages."""
-    halves = hierarchical.scattered(_allgather(topology), topology.ranks, collective.root)
-    return hierarchical.there_and_back([*chain(*halves)][::-1], collective)
+    return hierarchical.scatter_allgather(_allgather(topology), topology.ranks, collective)
 
 
 def _allgather(topology: Topology) -> tuple[Round, ...]:

@@ -8,9 +8,8 @@ IJHPCA 2005, section 4.2), without what the root has already.
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import chain
 
-from blinksim.algorithms.hierarchical import scattered, there_and_back
+from blinksim.algorithms.hierarchical import scatter_allgather
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.schedule.loads import Exchange, Round
@@ -33,6 +32,5 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     every, share = Exchange(), Fraction(1, topology.ranks)
     allgather = Round(every, share, COPY, chunk=lambda src, dst, step: src)
     if collective.rooted:
-        halves = scattered([allgather], topology.ranks, collective.root)
-        return there_and_back([*chain(*halves)][::-1], collective)
+        return scatter_allgather([allgather], topology.ranks, collective)
     return Round(every, share, REDUCE, chunk=lambda src, dst, step: dst), allgather

@@ -17,7 +17,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import UNKNOWN, Answer, answer, contest, gpus_of, held_at, origins, schedules, simulating
+from blinksim.answers.project import UNKNOWN, Answer, answer, contest, held_at, origins, schedules, simulating
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.connectivity import grouped
@@ -187,12 +187,11 @@ class Comparison(Result):
         """The answer in one line."""
         if self.answers:
             last = self.answers[-1]
-            where = gpus_of(last.machine, len(last.members), last.details)
             takes, could, least = last.times()
             known = f", {last.unbeaten}" if last.unbeaten else "" if could == "-" else f", could take {could}"
             known += "" if least == "-" else f", cannot take less than {least}"
             takes = f"{format_size_about(last.size)} takes {takes} with {last.library}{known}"
-            return f"{self.collective} on {where}: {takes}"
+            return f"{self.collective} on {last.taking_part}: {takes}"
         best = self.best()
         changes = [f"{x.faster} from {format_size_about(x.size)}" for x in self.crossovers]
         where = f" is quickest at small sizes, {', '.join(changes)}" if changes else " is quickest throughout"

@@ -14,7 +14,6 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from blinksim.answers.project import gpus_of
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, Question
@@ -78,8 +77,7 @@ class Expectations(Result):
     def sentence(self) -> str:
         """The answer in one line: of what, and how sure floors are."""
         first, alarms = self.takes[0], f"1 in {1 / FALSE_ALARMS:.0f} healthy runs is below a floor"
-        where = gpus_of(first.machine, len(first.members), first.details)
-        return f"{where}: busbw in GB/s with {first.details['library']}; {alarms}"
+        return f"{first.taking_part}: busbw in GB/s with {first.details['library']}; {alarms}"
 
     def text(self) -> str:
         """The table, where its figures come from, and the bounds."""

@@ -36,7 +36,6 @@ from blinksim.timing.nccl_model import NcclTuner, weakest
 from blinksim.timing.projection_result import Projection, guesses, labelled, left_out_words, rates_of_links
 from blinksim.timing.timing_model import LARGE, ScheduleModel, TimingModel
 from blinksim.topology.cluster import nodes_of
-from blinksim.topology.elements import titled
 from blinksim.units import format_rate, format_size_about, format_time, size_of
 
 ChoiceName = Literal["best", "nccl"]
@@ -441,8 +440,7 @@ class Answer(Projection):
     def sentence(self) -> str:
         """The answer in one line."""
         takes = f"{format_time(self.time_s)} with {self.library}, busbw {format_rate(self.busbw)}"
-        where = gpus_of(self.machine, len(self.members), self.details)
-        return f"{self.collective} of {format_size_about(self.size)} on {where}: {takes}"
+        return f"{self.collective} of {format_size_about(self.size)} on {self.taking_part}: {takes}"
 
     def times(self) -> list[str]:
         """The three figures; - where there is none."""
@@ -504,11 +502,6 @@ _HELD_FOR = {
     TREES_BRANCH: "along trees",
     UNSHARED: "for blocks that share no data",
 }
-
-
-def gpus_of(machine: str, ranks: int, of: Mapping[str, Any]) -> str:
-    """As `Topology.taking_part`, of an answer. of: its `nodes`, and `unit` of what is no GPU."""
-    return f"{ranks} {of.get('unit') or 'GPU'}s of {titled(machine, of['nodes'])}"
 
 
 def meanwhile(other: Projection | None, now: Projection) -> str:

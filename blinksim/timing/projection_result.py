@@ -16,7 +16,7 @@ from blinksim.results import Rate, Rates, Result, Term, count, keyed, names, tab
 from blinksim.textio.link_rates import RATES
 from blinksim.textio.text_files import read_words
 from blinksim.topology.cluster import on_every_node
-from blinksim.topology.elements import ON_NODE, titled
+from blinksim.topology.elements import ON_NODE, taking_part, titled
 from blinksim.topology.graph import Topology
 from blinksim.units import exact_GBps, format_rate, format_size, format_size_about, format_time
 
@@ -244,6 +244,11 @@ class Projection(Rates, Result):
         """The projection as a row of a table that compares several."""
         found = keyed(self, "algorithm time_s algbw_GBps=algbw busbw_GBps=busbw bottleneck rates")
         return found | ({"time_bound_s": self.least.time_s} if self.least else {})
+
+    @property
+    def taking_part(self) -> str:
+        """As `Topology.taking_part`, of an answer that knows its nodes."""
+        return taking_part(len(self.members), self.machine, self.details["nodes"], self.details.get("unit", "GPU"))
 
     def sentence(self) -> str:
         """The answer in one line."""

@@ -92,6 +92,11 @@ def titled(machine: str, nodes: int) -> str:
     return f"{nodes} x {machine}" if nodes > 1 and not machine.startswith(("fattree:", "rails:")) else machine
 
 
+def taking_part(ranks: int, machine: str, nodes: int, unit: str = "GPU") -> str:
+    """Who takes part: ``32 GPUs of 4 x p5.48xlarge``. unit: what has a rank."""
+    return f"{ranks} {unit}s of {titled(machine, nodes)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A vertex of the link graph.

@@ -194,7 +194,7 @@ class Topology(Tabular):
     @property
     def taking_part(self) -> str:
         """Who takes part, such as ``32 GPUs of 4 x p5.48xlarge``."""
-        return f"{self.ranks} {self.unit}s of {self.title}"
+        return elements.taking_part(self.ranks, self.name, self.nodes, self.unit)
 
     @cached_property
     def link_classes(self) -> tuple[str, ...]:

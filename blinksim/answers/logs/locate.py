@@ -27,7 +27,6 @@ import numpy as np
 from blinksim.answers.expect import PROGRAMS, VISIBLE
 from blinksim.answers.logs.expectation import read_runs
 from blinksim.answers.logs.faults import ALL, ASKED, LEAF, RAIL, SIZE, TYPICAL, FaultClass, Faults, Part
-from blinksim.answers.project import gpus_of
 from blinksim.collective import ROOTED, Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Floats, Ints
@@ -37,6 +36,7 @@ from blinksim.nccl.tests_log import Run, lacking, select
 from blinksim.nccl.tuner.tuner import chosen_by
 from blinksim.results import Result, count, keyed, names
 from blinksim.timing.projection_result import Projection, labelled
+from blinksim.topology.elements import taking_part
 from blinksim.topology.selection import Names
 from blinksim.units import format_size, format_time, whole
 
@@ -203,7 +203,7 @@ class Located(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        head = f"{gpus_of(self.machine, self.nodes * self.gpus, vars(self))}, {count(len(self.seen), 'log')}"
+        head = f"{taking_part(self.nodes * self.gpus, self.machine, self.nodes)}, {count(len(self.seen), 'log')}"
         if self.status == 1 and self.candidates:
             known = [(x.kind.words, self.named(x), 100 * x.share) for x in self.first]
             many = sum(both[0].tied for both in self.pairs) or len(self.tied)

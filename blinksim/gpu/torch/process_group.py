@@ -435,7 +435,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         return "blinksim"
 
-    def setGroupName(self, name: str) -> None:  # noqa: N802
+    def _set_group_name(self, name: str) -> None:
         """torch keeps the name in its backends, of which there is none here."""
         self.group_name = name
 
@@ -445,7 +445,7 @@ class BlinksimProcessGroup(dist.ProcessGroup):
     def getGroupName(self) -> str:  # noqa: N802
         return self.group_name
 
-    _set_group_name = setGroupName
+    setGroupName = _set_group_name  # noqa: N815
 
     def _get_backend(self, device: torch.device) -> Able:
         """By the device that is bound, torch asks whether NCCL can split a communicator off this group."""
