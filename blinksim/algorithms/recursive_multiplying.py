@@ -12,10 +12,11 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.plan import lanes_between
-from blinksim.algorithms.hierarchical import lanes_of
+from blinksim.algorithms.hierarchical import places_of
 from blinksim.algorithms.hierarchical_multiplying import radices
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
+from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import round_robin
 from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import REDUCE
@@ -33,12 +34,19 @@ _MOST_GROUPS = 2
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps do. Raises as `hierarchical.fill` does for nodes with different numbers of ranks."""
-    many = len(nodes_of(topology, topology.members)) > 1
-    grid = lanes_of(topology, "recursive_multiplying") if many else np.arange(topology.ranks)[:, None]
-    each, nodes = grid.shape
-    meshed = len(lanes_between(topology, grid[:, 0].tolist())) == each * (each - 1)
-    inside = radices(each) if meshed else radices(each, _MOST_GROUPS)
-    places, found = grid.reshape((*inside, *radices(nodes))), list[Round]()
+    try:
+        places = places_of(topology, "recursive_multiplying")
+    except InfeasibleError:
+        if len(nodes_of(topology, topology.members)) > 1:
+            raise
+        places = np.arange(topology.ranks).reshape(1, -1, 1)
+    levels, found = list[int](), list[Round]()
+    # Cards, their tiles, or the GPUs of a node.
+    for line in (places[:, 0, 0], places[0, :, 0]):
+        each = len(line)
+        meshed = len(lanes_between(topology, line.tolist())) == each * (each - 1)
+        levels += radices(each) if meshed else radices(each, _MOST_GROUPS)
+    places = places.reshape((*levels, *radices(places.shape[2])))
     for axis, groups in enumerate(places.shape):
         left, right = (np.moveaxis(places, axis, 0)[end].ravel() for end in round_robin(groups))
         found.append(Round(Exchange(left, right), Fraction(1), REDUCE))

@@ -641,10 +641,18 @@ class Outline:
 
     @cached_property
     def uses(self) -> tuple[LinkUse, ...]:
-        """What every round puts on those links: on all equal routes, if that allows the rate of one."""
+        """What every round puts on those links."""
         few = {use: use.on(self._part[1]) for uses in self._every.values() for use in uses}
         every, single = (tuple(few[self._every[one.exchange][place]] for one in self.rounds) for place in (0, 1))
         return every if every == single or self._busiest(every) <= self._busiest(single) else single
+
+    @property
+    def undivided(self) -> list[Outline]:
+        """The same on one route each, if any message is divided."""
+        every = {ends: (single, single) for ends, (_, single) in self._every.items()}
+        one = replace(self)
+        one.__dict__.update(_every=every, _part=self._part)
+        return [one] if any(use.parts > 1 for use in self.uses) else []
 
     def loads(self, uses: Sequence[LinkUse]) -> tuple[Ints, int]:
         """What passes each of those resources in all rounds together, and what stands for the whole size."""
