@@ -6,17 +6,15 @@ count together (`blinksim.packing.rounds`), latency as in the postal model (Bar-
 generation as in Gilmore and Gomory, Operations Research 1961. For small sizes, constraint programming orders
 all messages of one or a few equal parts, over routes of one and two links.
 
-Besides there are exchanges along the bits of rank numbers: halving, then doubling (Thakur, Rabenseifner and
-Gropp, IJHPCA 2005) in any order of bits, such as inside the nodes before the rails between them. An allreduce
-may stop halving and exchange what is left in full, which saves steps; an alltoall goes round-robin, so that
-no two messages meet. Where all ranks send alike (behind switches, on rails, on a torus that is a cube), a
-linear program divides the data.
+Where up to 32 ranks all send alike (behind switches, on rails, on a torus that is a cube), there are exchanges along
+the bits of rank numbers: halving, then doubling (Thakur, Rabenseifner and Gropp, IJHPCA 2005) in any order of bits,
+such as inside the nodes before the rails between them. An allreduce may stop halving and exchange what is left in full,
+which saves steps. A linear program divides the data among orders.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -26,14 +24,12 @@ from time import monotonic
 
 import numpy as np
 
-from blinksim.algorithms import direct
 from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
 from blinksim.budget import asked_to_stop
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints
-from blinksim.graphs.connectivity import summed
 from blinksim.packing import cubes
 from blinksim.packing.choose import Limits
 from blinksim.packing.rounds import Column, Paths, Pricing, Rounds, Search, Solved, Sums, Trees, round_robin
@@ -51,68 +47,6 @@ _SLOW = 2.0
 _KINDS = ("allgather", "reducescatter", "allreduce")
 # Shares of the size are multiples of one in about this many.
 _DIVISOR = 2**24
-
-
-def patterns(topology: Topology, collective: Collective, name: str) -> Iterator[Schedule]:
-    """Schedules in one order of the bits; none for numbers of ranks that are no power of two, but for an alltoall."""
-    n, ranks = topology.ranks, np.arange(topology.ranks)
-    if collective.name == "alltoall":
-        plan = Plan(topology, collective, name, "steps")
-        for a, b in np.ndindex(n, n):
-            plan.add_chunk(Fraction(1, n), a, b)
-        for distance in range(1, n):
-            to = (ranks + distance) % n
-            plan.send(ranks, to, chunk=ranks * n + to, op=COPY, step=distance - 1)
-        yield plan.finish()
-    if n & (n - 1) or n < 2 or collective.name not in ("allgather", "allreduce"):
-        return
-    # Ranks of a node, if their numbers follow each other and all nodes have as many; else all.
-    hosts = [topology.device(member).node for member in topology.members]
-    inside = n // len({*hosts})
-    if n != inside * len({*hosts}) or any(hosts[rank] != hosts[rank - rank % inside] for rank in range(n)):
-        inside = n
-    bits = range(n.bit_length() - 2, -1, -1)
-    near, far = (tuple(bit for bit in bits if (1 << bit < inside) == here) for here in (True, False))
-    for order in dict.fromkeys([(*near, *far), (*far, *near)]):
-        if collective.name == "allgather":
-            variants = [cubes.doubled(tuple(range(len(order))), order, (0,))]
-        else:
-            there_and_back = [(*order, *reversed(order[:halvings])) for halvings in range(len(order) + 1)]
-            pairs = enumerate(there_and_back)
-            variants = [cubes.halved(range(len(along)), along, halvings) for halvings, along in pairs]
-        for events in variants:
-            plan = Plan(topology, collective, name, "steps")
-            _add(plan, events, Fraction(1), ranks)
-            yield plan.finish()
-    if collective.name == "allgather" and 1 < inside < n:
-        plan = Plan(topology, collective, name, "steps")
-        # Between the nodes and, beside it, inside the own one; then what came spreads inside.
-        ranks, steps = np.arange(plan.n), inside.bit_length() - 1
-        _add(plan, cubes.doubled(tuple(range(steps)), tuple(range(steps)), (0,)), Fraction(1), ranks)
-        for away in range(inside, plan.n, inside):
-            plan.send(ranks, (ranks + away) % plan.n, chunk=ranks, op=COPY, step=away // inside - 1)
-            for step in range(steps):
-                came = (ranks[:, None] - away) % plan.n ^ np.arange(1 << step)
-                now = steps * (away // inside) + step
-                plan.send(ranks[:, None], ranks[:, None] ^ 1 << step, chunk=came, op=COPY, step=now)
-        yield plan.finish()
-
-
-def step_seconds(schedule: Schedule, size: int) -> float:
-    """Seconds of its steps one after another: in each the longest busy link, and the longest latency."""
-    links = schedule.topology.links
-    shares = (schedule.share_num / schedule.share_den)[schedule.chunk].tolist()
-    sends = zip(schedule.step.tolist(), schedule.route.tolist(), shares, strict=True)
-    messages = summed(((step, route), share * size) for step, route, share in sends)
-    busy: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    latency: dict[int, float] = defaultdict(float)
-    for (step, route), bytes_ in messages.items():
-        path = schedule.route_links[schedule.route_start[route] : schedule.route_start[route + 1]].tolist()
-        busy[step][path[0]] += links[path[0]].overhead
-        for link in path:
-            busy[step][link] += bytes_ / float(links[link].bandwidth)
-        latency[step] = max(latency[step], sum(links[link].latency for link in path))
-    return sum(max(busy[step].values()) + latency[step] for step in busy)
 
 
 def along_bits(
@@ -206,7 +140,7 @@ ENTRY = Algorithm(
     COLLECTIVES,
     "the quickest messages of a few rounds for one size, by linear programs",
     solver=True,
-    most_ranks=256,
+    most_ranks=32,
     routes=True,
 )
 
@@ -238,9 +172,7 @@ def build(
     """The schedule for `size` bytes, in steps; of as many rounds as are best within `time_limit` seconds.
 
     report: called with the seconds of the best so far. pieces: of every message, which go on one by one;
-    default, as many as are best. Behind switches ranks send in rotation, along the bits of their numbers
-    where they can, or send all at once. Raises `InfeasibleError` for more than 8 ranks with links between
-    them, unless they form a cube.
+    default, as many as are best. Raises `InfeasibleError` for more than 8 ranks that do not form a cube.
     """
     if size < 1:
         raise InputError(f"a size of {size} bytes moves nothing; give at least 1 byte")
@@ -253,8 +185,6 @@ def build(
     # All ranks alike, along the bits of their numbers.
     divided = along_bits(topology, collective, _NAME, size, search)
     candidates = [] if divided is None else [divided]
-    if not joined_directly(topology):
-        candidates += [(step_seconds(steps, size), steps) for steps in patterns(topology, collective, _NAME)]
     if not joined_directly(topology) and topology.ranks <= MOST_RANKS:
         # Every rank sends to another one in every round; which data, is up to the program. What is for one rank only
         # may go there by itself, which takes a round for every distance.
@@ -263,12 +193,10 @@ def build(
             with suppress(InfeasibleError):
                 found = job.best(partial(round_robin, job.wires, every), _MOST_ROTATIONS, search)
                 candidates.append(job.written(topology, *found))
-    if candidates:
-        return min(candidates, key=lambda timed: timed[0])[1]
-    if joined_directly(topology):
-        slow = f"few_rounds is too slow on {topology.ranks} ranks with links that are no cube"
-        raise InfeasibleError(f"{slow} (at most {MOST_RANKS})")
-    return replace(direct.build(topology, collective), algorithm=_NAME)
+    if not candidates:
+        slow = f"few_rounds is too slow for {collective} of {topology.ranks} ranks that are no cube"
+        raise InfeasibleError(f"{slow} (at most {MOST_RANKS}); take another algorithm")
+    return min(candidates, key=lambda timed: timed[0])[1]
 
 
 def _on_links(topology: Topology, collective: Collective, size: int, search: Search, limits: Limits) -> Schedule:

@@ -88,11 +88,11 @@ class Candidate:
     def undivided(self) -> list[Candidate]:
         """The same with every message on one route, if any is divided: each part of it costs a start."""
         if isinstance(self.timed, Outline):
-            return [Candidate(one, build=self._written_undivided) for one in self.timed.undivided]
+            return [
+                Candidate(one, build=lambda: [*self._written.undivided, self._written][0])
+                for one in self.timed.undivided
+            ]
         return [Candidate(self.timed)] if self.parallel else []
-
-    def _written_undivided(self) -> Candidate:
-        return [*self._written.undivided, self._written][0]
 
     @property
     def steps(self) -> int:
