@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import gcd, inf, lcm, prod
 from typing import TYPE_CHECKING
 
@@ -228,30 +228,33 @@ class Router:
             links = self.topology.links
             route = (max(self._bundles[src][dst][0], key=lambda i: (links[i].bandwidth, -i)),)
             return self._routes.setdefault((src, dst), route)
-        position = self._position[src]
         for past_members in (False, True):
-            arrivals = self._arrivals[region := self._region(src, dst, past_members)]
-            if dst in arrivals:
-                path: list[int] = []
-                place = dst
-                while place != src:
-                    bundles = arrivals[place]
-                    if len(bundles) > 1 and past_members:
-                        bundles = self._by_origin(region, bundles)
-                    bundle = _level(bundles)
-                    path.append(bundle[position % len(bundle)])
-                    place = self._tail[path[-1]]
-                return self._routes.setdefault((src, dst), tuple(reversed(path)))
+            region = self._region(src, dst, past_members)
+            if dst in self._arrivals[region]:
+                return self._routes.setdefault((src, dst), self._found(region, dst, self._position[src]))
         a, b = (self.topology.devices[i].name for i in (src, dst))
         classes = ", ".join(self.topology.link_classes)
         raise InfeasibleError(f"{self.topology.name}: no route from {a} to {b} over {classes}")
+
+    def _found(self, region: _Region, dst: int, position: int) -> tuple[int, ...]:
+        """The route that a position selects."""
+        path, place = list[int](), dst
+        while place != region[0]:
+            bundles = self._arrivals[region][place]
+            if len(bundles) > 1 and region[2]:
+                bundles = self._by_origin(region, bundles, position)
+            bundle = _level(bundles)
+            path.append(bundle[position % len(bundle)])
+            place = self._tail[path[-1]]
+        return tuple(reversed(path))
 
     def routes(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
 
         The routes part where parallel links do, and where several devices are as near; all pass the same
-        devices that hold data. Every branch is taken equally often, or as its bandwidth demands; if that
-        needs more than `MOST_ROUTES` routes, as equally as those allow. `route` is one of them.
+        devices that hold data, unless they pass several. Every branch is taken equally often, or as its
+        bandwidth demands; if that needs more than `MOST_ROUTES` routes, as equally as those allow. `route` is
+        one of them.
         """
         routes = self._equal_routes.get((src, dst))
         if routes is None:
@@ -264,7 +267,20 @@ class Router:
         route = self.route(src, dst)
         region = self._region(src, dst)
         if dst not in self._arrivals[region]:
-            return (route,) if self._single else self.along(route)
+            if self._single:
+                return (route,)
+            ways = [route]
+            through = [self._head[link] for link in route[:-1]]
+            if sum(map(self._holds.__getitem__, through)) > 1 and self.topology.device_nodes[through].min() < 0:
+                # Over a fabric where one end has no port that reaches the other's: all their neighbours' ports in turn.
+                past, first = self._region(src, dst, past_members=True), self._position[src]
+                turns = (self._found(past, dst, turn) for turn in range(first + 1, first + MOST_ROUTES))
+                ways += dict.fromkeys(takewhile(route.__ne__, turns))
+            every = [self.along(way) for way in ways]
+            count = lcm(*map(len, every))
+            if count * len(every) > MOST_ROUTES:
+                return tuple(equal[0] for equal in every)
+            return tuple(way for equal in every for way in equal * (count // len(equal)))
         routes = self._round_robin(region, dst)
         if len(routes) == 1:
             return tuple(routes)
@@ -336,7 +352,7 @@ class Router:
             place = self._tail[path[-1]]
         return tuple(reversed(path))
 
-    def _by_origin(self, region: _Region, bundles: list[Bundle]) -> list[Bundle]:
+    def _by_origin(self, region: _Region, bundles: list[Bundle], position: int) -> list[Bundle]:
         """Of the bundles that end routes past members, those from one set before; the position says which.
 
         So a neighbour counts once, however many devices without data lead here from it.
@@ -351,7 +367,7 @@ class Router:
             return known[place]
 
         groups = grouped((before(self._tail[bundle[0]]), bundle) for bundle in bundles)
-        return list(groups.values())[self._position[src] % len(groups)]
+        return list(groups.values())[position % len(groups)]
 
     def _region(self, src: int, dst: int, past_members: bool = False) -> _Region:
         """The search that finds routes from `src` to `dst`, if there are any; past devices with data only if asked."""
