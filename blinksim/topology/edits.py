@@ -18,7 +18,7 @@ from blinksim.graphs.connectivity import grouped
 from blinksim.results import count
 from blinksim.textio.name_ranges import RANGE, expand, paired
 from blinksim.textio.text_files import read_words
-from blinksim.topology.elements import ABILITIES, FABRIC, LINK_PROPERTIES, Fabric, Link, regarded, rewired
+from blinksim.topology.elements import ABILITIES, FABRIC, LINK_PROPERTIES, Fabric, Link, among, regarded, rewired
 from blinksim.units import format_rate, parse_rate, parse_time, whole
 
 if TYPE_CHECKING:
@@ -121,11 +121,10 @@ def _cut(
         levels = tuple(replace(level, planes=min(level.planes, len(ports))) for level in fabric.levels)
         planes = min(fabric.planes, len(ports))
         fabric = replace(fabric, ports=ports, planes=planes, levels=levels) if ports else None
-    return regarded(
+    return among(
         topology,
-        known={},
-        devices=tuple(d for d in topology.devices if d.name not in gone),
-        links=tuple(x for x in topology.links if x.src not in gone and x.dst not in gone and x.key not in keys),
+        (d.name not in gone for d in topology.devices),
+        (x.src not in gone and x.dst not in gone and x.key not in keys for x in topology.links),
         members=members,
         relays=tuple(name for name in topology.relays if name not in gone),
         fabric=fabric,

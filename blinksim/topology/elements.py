@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cache
-from itertools import accumulate, combinations, pairwise
+from itertools import accumulate, combinations, compress, pairwise
 from math import isfinite, prod
 from numbers import Rational
 from operator import attrgetter, mod
@@ -341,6 +341,24 @@ def regarded(topology: Topology, known: Mapping[str, Any] | None = None, **chang
     made.__dict__.update({field.name: getattr(topology, field.name) for field in fields(topology)}, **known, **changes)
     check_roles(made)
     return made
+
+
+def among(topology: Topology, there: Iterable[bool], used: Iterable[bool], **changes: Any) -> Topology:
+    """The devices of a topology that are `there`, with the `used` links, which join these; else as `regarded`.
+
+    Symmetries that keep these devices among themselves stay, as permutations of them.
+    """
+    import numpy as np
+
+    held, kept = (np.fromiter(chosen, dtype=np.bool_) for chosen in (there, used))
+    place, old, orders = np.cumsum(held) - 1, topology.link_columns, topology.symmetries
+    if not held.all():
+        moved = [np.asarray(order)[held] for order in orders]
+        orders = tuple(tuple(place[ends].tolist()) for ends in moved if held[ends].all())
+    src, dst, figure, bus = (column[kept] for column in (old.src, old.dst, old.figure, old.bus))
+    columns = replace(old, src=place[src], dst=place[dst], figure=figure, bus=bus)
+    parts = {"devices": tuple(compress(topology.devices, held)), "links": tuple(compress(topology.links, kept))}
+    return regarded(topology, {"link_columns": columns}, **{**parts, "symmetries": orders, **changes})
 
 
 SHAPES = ("switch", "tree", "levels", "dragonfly", "direct")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import compress
+from itertools import compress, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -316,21 +316,17 @@ class Topology(Tabular):
         # A switch named as a relay keeps its own abilities. The new topology refuses a member that is also
         # a relay.
         forwarding = {name for name in helpers if self.device(name).holds} - {*chosen}
-        devices = [
-            replace(device, can=can) if device.name in forwarding else device
-            for device in self.devices
-            if not device.holds or device.name in keep
-        ]
+        there = [not device.holds or device.name in keep for device in self.devices]
+        kept = compress(self.devices, there)
+        devices = [replace(device, can=can) if device.name in forwarding else device for device in kept]
         roles: dict[str, Any] = {"members": chosen, "relays": helpers}
         roles |= {"collective_links": classes, "inter_node_links": ()}
         if len(devices) == len(self.devices) and not forwarding and {*classes} == {*self.link_classes}:
             result = elements.regarded(self, **roles).pruned()
         else:
             names = {device.name for device in devices}
-            among = (x for x in self.links if x.kind in classes and x.src in names and x.dst in names)
-            result = replace(
-                self, devices=tuple(devices), links=tuple(among), symmetries=self.restricted(devices), **roles
-            ).pruned()
+            among = (x.kind in classes and x.src in names and x.dst in names for x in self.links)
+            result = elements.among(self, there, among, devices=tuple(devices), **roles).pruned()
         if connected:
             selection.require_connected(result, self, classes, collective)
         return result
@@ -345,18 +341,7 @@ class Topology(Tabular):
         """The machine without the forwarders that no link touches."""
         used = self.link_columns.touched(len(self.devices))
         used[self.member_places] = used[[self.index[name] for name in self.relays]] = True
-        if used.all():
-            return self
-        touched = tuple(compress(self.devices, used))
-        return replace(self, devices=touched, symmetries=self.restricted(touched))
-
-    def restricted(self, devices: Iterable[Device]) -> tuple[tuple[int, ...], ...]:
-        """The symmetries that keep these devices among themselves, as permutations of them."""
-        position = {self.index[device.name]: number for number, device in enumerate(devices)}
-        if len(position) == len(self.devices):
-            return self.symmetries
-        inside = [perm for perm in self.symmetries if all(perm[old] in position for old in position)]
-        return tuple(tuple(position[perm[old]] for old in position) for perm in inside)
+        return self if used.all() else elements.among(self, used, repeat(True, len(self.links)))
 
     def components(self) -> list[list[str]]:
         """The members grouped by what can reach each other both ways, groups and members in rank order."""
