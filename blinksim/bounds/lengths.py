@@ -741,13 +741,13 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
     sums: the lengths of adders, by device.
     """
     # Loads NumPy, which the check of a certificate without grants does not need.
-    from blinksim.topology.symmetry import candidates, name_rotations
+    from blinksim.topology.symmetry import candidates, encoded, name_rotations
 
     index, members = topology.index, {*topology.members}
     length = {(index[x.src], index[x.dst], x.kind): own for x, own in zip(topology.links, whole, strict=True)}
     traits = [(x.can, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
     joined = UnionFind(range(len(traits)))
-    for goes in map(list, (*candidates(topology), *name_rotations(topology))):
+    for goes in map(list, (*candidates(encoded(topology)), *name_rotations(topology))):
         if sorted(goes) == list(range(len(traits))) and all(
             length.get((goes[a], goes[b], kind)) == own for (a, b, kind), own in length.items()
         ) and all(traits[device] == traits[image] for device, image in enumerate(goes)):  # fmt: skip

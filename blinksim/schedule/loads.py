@@ -198,7 +198,7 @@ def equal_routes(schedule: Schedule) -> Spread | None:
     """The equal routes of every route, None if no route has more than one."""
     topology, start = schedule.topology, schedule.route_start.astype(np.int64)
     links = schedule.route_links.astype(np.int64)
-    group = alike_nodes(topology) if len(start) > _MANY_ROUTES and topology.symmetries else None
+    group = alike_nodes(topology) if len(start) > _MANY_ROUTES else None
     if group is None:
         routes = alternatives_of(topology, start, links)
         return Spread.of(routes) if any(len(alternatives) > 1 for alternatives in routes) else None

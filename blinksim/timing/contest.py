@@ -44,7 +44,7 @@ from blinksim.schedule.loads import MOST_PAIRS, RouteUses, resources, single_rou
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.timing.alpha_beta import SAFE, Starts, cost, quickest
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
-from blinksim.topology.elements import Link, copies
+from blinksim.topology.elements import Link, copies, regarded
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import unserved
 from blinksim.topology.symmetry import alike_nodes, alike_nodes_of, encoded, node_generators
@@ -531,11 +531,10 @@ def evened(topology: Topology) -> Topology | None:
         widths = grouped((link.kind, link.bandwidth) for link in topology.links)
         usual = {kind: sorted(each)[len(each) // 10] for kind, each in widths.items()}
         links = tuple(link for link in topology.links if link.bandwidth >= usual[link.kind])
-    even = replace(topology, links=links).pruned()
+    even = regarded(topology, {"index": topology.index}, links=links).pruned()
     if even.links == topology.links or unserved(even):
         return None
-    known = encoded(even)
-    orders = node_generators(len(even.devices), alike_nodes_of(even, known.device, known.colour))
+    orders = node_generators(len(even.devices), alike_nodes_of(encoded(even)))
     return replace(even, symmetries=tuple(tuple(one.tolist()) for one in orders))
 
 

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints, distinct, expand, per_topology, places, scattered
+from blinksim.graphs.arrays import Bools, Ints, distinct, expand, occurrences, per_topology, places, scattered
 from blinksim.graphs.connectivity import grouped, joined_labels
 
 if TYPE_CHECKING:
@@ -155,24 +155,29 @@ def orbits(topology: Topology) -> Orbits:
     Generators that are no automorphism are ignored; without any, every device is an orbit of its own. Indices
     ascend within an orbit and orbits are ordered by their first index.
     """
-    good = [np.asarray(perm) for perm in candidates(topology) if encoded(topology).image(perm) is not None]
+    known = encoded(topology)
+    good = [np.asarray(perm) for perm in candidates(known) if known.image(perm) is not None]
     return _orbits(len(topology.devices), good)
 
 
 def link_orbits(topology: Topology, fixed: Sequence[int] = ()) -> Orbits:
     """The links, by index, grouped as `orbits` groups devices. fixed: devices that stay where they are."""
     known = encoded(topology).apart(fixed) if fixed else encoded(topology)
-    images = [known.image(perm) for perm in (_candidates(topology, known) if fixed else candidates(topology))]
+    images = [known.image(perm) for perm in candidates(known)]
     return _orbits(len(topology.links), [image for image in images if image is not None])
 
 
 @per_topology
-def candidates(topology: Topology) -> list[Permutation]:
+def candidates(known: _Encoded) -> list[Permutation]:
     """The topology's symmetries; of a cluster also rotations of nodes and exchanges of rails.
 
     Users check them.
     """
-    return _candidates(topology, encoded(topology))
+    topology = known.topology
+    if topology.nodes < 2:
+        return list(topology.symmetries)
+    nodes = node_generators(len(topology.devices), alike_nodes_of(known))
+    return [*topology.symmetries, *_alike_rails(topology, known), *nodes]
 
 
 # Devices that another one of their sort is tried to be alike to.
@@ -212,7 +217,7 @@ def searched(topology: Topology) -> list[Ints]:
         perm[list(goes)] = list(goes.values())
         return None if known.image(perm) is None else perm
 
-    found = [np.asarray(perm) for perm in candidates(topology) if known.image(perm) is not None]
+    found = [np.asarray(perm) for perm in candidates(known) if known.image(perm) is not None]
     alike, firsts = orbit_labels(len(node), found), list[int]()
     for other in np.flatnonzero(topology.device_nodes >= 0).tolist():
         tried = islice((first for first in firsts if sort[first] == sort[other]), _MOST_TRIED_FIRST)
@@ -223,18 +228,6 @@ def searched(topology: Topology) -> list[Ints]:
         if alike[other] not in alike[firsts]:
             firsts.append(other)
     return found
-
-
-def _candidates(topology: Topology, known: _Encoded) -> list[Permutation]:
-    if topology.nodes < 2:
-        return list(topology.symmetries)
-    count = len(topology.devices)
-    sets = alike_nodes_of(topology, known.device, known.colour)
-    together = node_generators(count, sets)
-    if any(known.image(one) is None for one in together):
-        # Some set's nodes differ in what their links share.
-        together = [one for table in sets for one in node_generators(count, [table])]
-    return [*topology.symmetries, *_alike_rails(topology, known), *together]
 
 
 def _orbits(count: int, permutations: Sequence[Ints]) -> Orbits:
@@ -272,11 +265,12 @@ def block_generators(count: int, first: int = 0, last: int | None = None, width:
 _MOST_TRIED = 64
 
 
-def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
+def alike_nodes_of(known: _Encoded) -> list[Ints]:
     """The sets of nodes with equal devices and links, to the same switches: a row of devices for every node.
 
-    device, link: a number for each, equal for equal ones.
+    Any order of the nodes of a set is a symmetry.
     """
+    topology = known.topology
     (src, dst), node, count = topology.ends, topology.device_nodes, len(topology.devices)
     if bool(((node[src] >= 0) & (node[dst] >= 0) & (node[src] != node[dst])).any()):
         return []  # nodes wired back to back
@@ -284,17 +278,19 @@ def alike_nodes_of(topology: Topology, device: Ints, link: Ints) -> list[Ints]:
     order = inside[np.argsort(node[inside], kind="stable")]
     numbers, first = np.unique(node[order], return_index=True)
     # A switch goes by itself, a device of a node by its place there.
-    place = np.arange(count) + count
-    place[order] = places(np.diff(first, append=len(order)))
+    place = np.where(node < 0, np.arange(count) + count, occurrences(node))
     owner = np.maximum(node[src], node[dst])
-    code = (place[src] * 2 * count + place[dst]) * (int(link.max(initial=0)) + 1) + link
+    code = (place[src] * 2 * count + place[dst]) * (int(known.colour.max(initial=0)) + 1) + known.colour
     by_owner = np.lexsort((code, owner))
-    sides = (np.searchsorted(owner[by_owner], numbers, side=side).tolist() for side in ("left", "right"))
-    alike = grouped(
-        ((device[group].tobytes(), code[by_owner[start:end]].tobytes()), group)
-        for group, start, end in zip(np.split(order, first[1:]), *sides, strict=True)
-    )
-    return [np.stack(several) for several in alike.values() if len(several) > 1]
+    links = np.split(code[by_owner], np.searchsorted(owner[by_owner], numbers))[1:]
+    nodes = zip(np.split(order, first[1:]), links, strict=True)
+    alike = grouped(((known.device[group].tobytes(), own.tobytes()), group) for group, own in nodes)
+    sets = [np.stack(several) for several in alike.values() if len(several) > 1]
+    if any(known.image(one) is None for one in node_generators(count, sets)):
+        # Some set's nodes differ in what their links share.
+        ways = ((table, node_generators(count, [table])) for table in sets)
+        sets = [table for table, each in ways if all(known.image(one) is not None for one in each)]
+    return sets
 
 
 def node_generators(count: int, sets: Sequence[Ints]) -> list[Ints]:
@@ -629,13 +625,18 @@ def _everywhere(permutation: Ints, others: Sequence[Ints]) -> Ints | None:
 
 @dataclass(frozen=True, eq=False)
 class NodeGroup(Group):
-    """All orders of the nodes of a cluster. table (node, place): the devices of every node, in the same order.
+    """All orders of the nodes of a cluster in which each comes to where one like it was.
+
+    table (node, place): the devices of every node, in the same order where nodes are alike; -1 past the last.
+    sort (node): the first node like it.
 
     An element takes the nodes in its first two columns to those in the last two; they are -2 where unused.
-    Pairs with a device of the fabric stand for themselves.
+    Pairs with a device of the fabric stand for themselves. A route passes no third node that is like the node
+    of an end: that end would have a shorter one.
     """
 
     table: Ints
+    sort: Ints
     node: Ints
     place: Ints
 
@@ -652,9 +653,13 @@ class NodeGroup(Group):
         return elements[:, [2, 3, 0, 1]]
 
     def to_pair(self, src: Ints, dst: Ints) -> Ints:
-        """From the first two nodes: the router looks at devices in their order, so what comes first stays first."""
+        """From the first two nodes like them: the router looks at devices in their order, which stays."""
         a, b = self.node[src], self.node[dst]
-        here, there = (a > b).astype(np.int64), (a < b).astype(np.int64)
+        one = self.sort[np.minimum(a, b)]
+        codes = np.sort(self.sort * len(self.sort) + np.arange(len(self.sort)))
+        after = np.searchsorted(codes, self.sort[np.maximum(a, b)] * len(self.sort) + one, side="right")
+        other = codes[after % len(codes)] % len(codes)
+        here, there = np.where(a > b, other, one), np.where(a < b, other, one)
         elements = np.stack([here, np.where(a != b, there, -2), a, np.where(a != b, b, -2)], axis=1)
         elements[(a < 0) | (b < 0)] = -2
         return elements
@@ -666,36 +671,39 @@ class NodeGroup(Group):
         Of those between switches -1, and the place among them.
         """
         known, count = encoded(self.topology), len(self.node)
-        of = np.maximum(self.node[known.src], self.node[known.dst])
-        model = np.flatnonzero(of == 0)
-        kinds = int(known.kind.max(initial=0)) + 1
-        src, dst = (
-            np.where(self.node[side] >= 0, self.table[:, self.place[side]], side)
-            for side in (known.src[model], known.dst[model])
-        )
-        own = known.order[np.searchsorted(known.keys, (src * count + dst) * kinds + known.kind[model])]
-        place = np.cumsum(of < 0) - 1
-        place[own] = np.arange(len(model))
+        of, kinds = np.maximum(self.node[known.src], self.node[known.dst]), int(known.kind.max(initial=0)) + 1
+        ends = np.where(self.node < 0, count + np.arange(count), self.place)
+        order = np.lexsort(((ends[known.src] * 2 * count + ends[known.dst]) * kinds + known.kind, of))
+        many = np.bincount(of + 1)
+        place = scattered(order, places(many), len(of))
+        inside = np.flatnonzero(of >= 0)
+        own = scattered((of[inside], place[inside]), inside, (len(self.table), int(many[1:].max(initial=0))))
         return own, of, place
 
 
 @per_topology
+def nodes_by_sort(topology: Topology) -> NodeGroup | None:
+    """The nodes of a cluster, None if no two are alike, or the fabric tells all apart, or links join two."""
+    node, sets = topology.device_nodes, alike_nodes_of(encoded(topology))
+    inside = np.flatnonzero(node >= 0)
+    place, many = occurrences(node), np.bincount(node[inside])
+    sort, width = np.arange(len(many)), int(many.max(initial=0))
+    for alike in sets:
+        sort[node[alike[:, 0]]] = node[alike[0, 0]]
+    table = scattered((node[inside], place[inside]), inside, (len(many), width))
+    return NodeGroup(topology, table, sort, node, place) if sets else None
+
+
 def node_group(topology: Topology) -> NodeGroup | None:
     """The nodes of a cluster, None if they are not all alike, or if the fabric tells them apart, or links join two."""
-    node, known = topology.device_nodes, encoded(topology)
-    count = int(node.max(initial=-1)) + 1
-    sets = alike_nodes_of(topology, known.device, known.colour) if count > 2 else []
-    if len(sets) != 1 or len(sets[0]) < count:
-        return None
-    (table,) = sets
-    if any(known.image(one) is None for one in node_generators(len(node), sets)):
-        return None
-    return NodeGroup(topology, table, node, scattered(table, np.arange(table.shape[1]), len(node), 0))
+    group = nodes_by_sort(topology)
+    return group if group is not None and len(group.sort) > 2 and not group.sort.any() else None
 
 
 def alike_nodes(topology: Topology) -> Group | None:
     """What takes routes to routes that the router would find itself: any order of the nodes, or some."""
-    return node_group(topology) or node_automorphisms(topology)
+    turned = node_automorphisms(topology) if topology.symmetries and node_group(topology) is None else None
+    return turned or nodes_by_sort(topology)
 
 
 # Pairs from which on symmetries are worth looking for.
@@ -719,7 +727,7 @@ class Pairs:
     @classmethod
     def of(cls, topology: Topology, src: Ints, dst: Ints) -> Pairs:
         """The pairs src[i] to dst[i]; few pairs each stand for themselves."""
-        group = alike_nodes(topology) if len(src) > _MANY_PAIRS and topology.symmetries else None
+        group = alike_nodes(topology) if len(src) > _MANY_PAIRS else None
         if group is None:
             return cls(src, dst, np.arange(len(src)))
         a, b, elements = group.between(src, dst)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from blinksim.schedule import loads as sums
 from blinksim.schedule.candidate import _cache
 from blinksim.schedule.loads import resources
 from blinksim.topology import symmetry
+from blinksim.topology.routes import Router
 from blinksim.topology.symmetry import (
     CommutingGroup,
     alike_nodes_of,
@@ -126,7 +128,7 @@ def test_nodes_that_an_edit_left_alike_are_turned(edit: str) -> None:
     """Every turn is a symmetry, and together they join the nodes that are alike, and no others."""
     part = bs.load("hgx-h100", nodes=6, edits=[edit] if edit else []).select()
     known = encoded(part)
-    found = node_generators(len(part.devices), alike_nodes_of(part, known.device, known.colour))
+    found = node_generators(len(part.devices), alike_nodes_of(known))
     assert all(is_automorphism(part, turn.tolist()) for turn in found)
     label = orbit_labels(len(part.devices), found)
     first = [label[part.index[f"n{node}.gpu0"]] for node in range(6)]
@@ -138,7 +140,7 @@ def test_all_leaves_at_once_join_what_each_joins() -> None:
     edits = ["fabric shape=tree planes=1 leaf_nodes=4 oversubscription=2", "without n5.gpu1"]
     part = bs.load("dgx-a100", nodes=14, edits=edits).select()
     known, count = encoded(part), len(part.devices)
-    sets = alike_nodes_of(part, known.device, known.colour)
+    sets = alike_nodes_of(known)
     assert sorted(len(table) for table in sets) == [2, 3, 4, 4]
     each = [one for table in sets for one in node_generators(count, [table])]
     images: list[list[Any]] = []
@@ -160,3 +162,24 @@ def test_hypercubes_turn_by_flipping_bits() -> None:
     assert made is not None
     assert made.rate == bs.bound(part, allgather).rate
     assert bs.verify(made)
+
+
+@settings(max_examples=10)
+@given(
+    name=st.sampled_from(["hgx-h100", "dgx-a100", "dgx1-v100", "aurora"]),
+    edited=st.lists(st.integers(0, 4), min_size=1, max_size=2, unique=True),
+    many=st.sampled_from([2, 64]),
+)
+def test_an_edited_node_leaves_the_routes_of_the_others_alike(name: str, edited: list[int], many: int) -> None:
+    """Few pairs stand for all, by the sorts of their nodes, and the images of their routes are those of the router."""
+    part = bs.load(name, nodes=5, edits=[f"without n{node}.nic0" for node in edited]).select()
+    places, router = part.member_places, Router(part, many)
+    src, dst = (ends.ravel() for ends in np.meshgrid(places, places))
+    src, dst = src[src != dst], dst[src != dst]
+    pairs, each = symmetry.Pairs.of(part, src, dst), part.ranks // 5
+    # Two nodes of two sorts, in both orders, or one node of a sort.
+    assert len(pairs.src) <= 2 * (2 * 2 * each * each) + 2 * each * each < len(src)
+    paths = [router.route(*ends) for ends in zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)]
+    start, links = pairs.images(np.cumsum([0, *map(len, paths)]), np.array([link for path in paths for link in path]))
+    found = [tuple(links[first:end]) for first, end in pairwise(start.tolist())]
+    assert found == [router.route(*ends) for ends in zip(src.tolist(), dst.tolist(), strict=True)]

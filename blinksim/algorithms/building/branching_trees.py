@@ -91,7 +91,8 @@ def _images(topology: Topology, trees: Sequence[BranchingTrees]) -> list[Branchi
     own = [np.asarray(goes) for goes in automorphisms(machine)]
     # The bound's program takes devices of an orbit as alike. An edit may leave rotations of nodes besides.
     fewer = 1 + orbit_labels(len(machine.devices), own).max() > len(orbits(machine))
-    images = ((goes, encoded(machine).image(goes)) for goes in (candidates(machine) if fewer else own))
+    given = candidates(encoded(machine)) if fewer else own
+    images = ((goes, encoded(machine).image(goes)) for goes in given)
     symmetries = [(np.asarray(goes).tolist(), image.tolist()) for goes, image in images if image is not None]
     seen, latest = dict.fromkeys(trees), list(trees)
     while latest and len(seen) <= _MOST_TREES:

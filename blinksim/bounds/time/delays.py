@@ -111,7 +111,7 @@ class Delays:
         number = {tuple(thing): place for place, thing in enumerate(things)}
         parts = {part for thing in things for part in thing}
         known, images = encoded(self.topology).apart(self._fixed), []
-        for perm in candidates(self.topology):
+        for perm in candidates(encoded(self.topology)):
             if known.image(perm) is not None:
                 to = {part: frozenset(perm[place] for place in part) for part in parts}.__getitem__
                 images.append(np.array([number.get((*map(to, thing),), i) for i, thing in enumerate(things)]))
