@@ -16,6 +16,7 @@ from blinksim.algorithms.registry import REGISTRY
 from blinksim.bounds import compute
 from blinksim.collective import Collective
 from blinksim.schedule import candidate
+from blinksim.timing import contest
 
 ALLREDUCE = Collective("allreduce")
 
@@ -59,6 +60,15 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             REGISTRY["ring"].parallel(bs.load(machine), ALLREDUCE)
         assert build.call_count == 6
     assert sum(found.sends for _, found in candidate._cache.values()) <= 500
+
+
+def test_what_an_answer_asks_at_every_size_is_kept() -> None:
+    """An alltoall of 1,024 nodes, that of half the nodes, a quarter and so on, and two more that are said once."""
+    part = bs.load("aurora", nodes=1024).select()
+    whole = contest.said_once(REGISTRY["rail_aligned"], part, Collective("alltoall"))
+    assert whole is not None
+    # The halves together have as many sends again, the others 1.5 and 2.4 times as many.
+    assert 6 * whole.held <= candidate.MOST_CACHED
 
 
 def test_threads_share_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
