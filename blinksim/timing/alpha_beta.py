@@ -99,6 +99,11 @@ def cost(given: Candidate | Timed, size: int, gamma: float = 0.0, *, whole_messa
     return clock.known[key]
 
 
+def takes_at_most(given: Candidate, size: int, seconds: float) -> bool:
+    """Whether a schedule takes no longer; what keeps its links busy for longer is not timed."""
+    return SAFE * _clock(given).least(size) <= seconds and cost(given, size).time_s <= seconds
+
+
 def quickest(given: Iterable[Candidate], size: int) -> Candidate:
     """The first of those that take least time; what keeps its links busy for longer than that is not timed."""
     every, best = list(given), (inf, 0)

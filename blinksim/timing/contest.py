@@ -23,8 +23,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
+from itertools import compress
 from math import inf, lcm
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -36,15 +37,15 @@ from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switche
 from blinksim.bounds.compute import best_known
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
-from blinksim.graphs.arrays import Floats, per_topology, places
+from blinksim.graphs.arrays import Floats, distinct, occurrences, per_topology, places, scattered
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
 from blinksim.schedule.loads import MOST_PAIRS, RouteUses, resources, single_routes
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
-from blinksim.timing.alpha_beta import SAFE, Starts, cost, quickest
+from blinksim.timing.alpha_beta import SAFE, Starts, cost, quickest, takes_at_most
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
-from blinksim.topology.elements import Link, copies, regarded
+from blinksim.topology.elements import Link, regarded
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import unserved
 from blinksim.topology.symmetry import alike_nodes, alike_nodes_of, encoded, node_generators
@@ -148,7 +149,7 @@ class Contest(Tabular):
             if name == "packed" and self.on_links:
                 # Where only the quickest counts, fewer trees that are slower than another algorithm need not be found.
                 others = [one for other, one in found.items() if other != name and self.only_best and by_cost]
-                most = min((cost(one, size).time_s for one in others), default=inf)
+                most = cost(quickest(others, size), size).time_s if others else inf
                 every = [fewer_trees(one, size, most) for one in every]
             found[name] = quickest(every, size)
         return self.among(found)
@@ -540,21 +541,23 @@ def evened(topology: Topology) -> Topology | None:
 
 def _common_links(topology: Topology) -> tuple[Link, ...]:
     """Those that all nodes have, each as where it is worst, and all between the nodes."""
-    links, nodes = dict(enumerate(topology.links)), topology.device_nodes
-    local = {d.name: d.name.removeprefix(f"n{d.node}.") if d.node >= 0 else "" for d in topology.devices}
-    wires, times = defaultdict[tuple[str, str, str, int], dict[int, Link]](dict), Counter[tuple[int, str, str, str]]()
-    for place, owner in enumerate(np.maximum(*(nodes[end] for end in topology.ends)).tolist()):
-        if owner >= 0:
-            link = links.pop(place)
-            key = local[link.src], local[link.dst], link.kind
-            wires[*key, times[owner, *key]][place] = link
-            times[owner, *key] += 1
-    for same in (those for those in wires.values() if len(those) == topology.nodes):
-        slow = {of: max(getattr(link, of) for link in same.values()) for of in ("latency", "overhead")}
-        worst = replace(min(same.values(), key=lambda link: link.bandwidth), **slow)
-        own = {of: map(attrgetter(of), same.values()) for of in ("src", "dst", "bus")}
-        links |= zip(same, copies([worst] * len(same), **own), strict=True)
-    return tuple(links[place] for place in sorted(links))
+    table, nodes, links = topology.link_columns, topology.device_nodes, [*topology.links]
+    names = [d.name.removeprefix(f"n{d.node}.") if d.node >= 0 else "" for d in topology.devices]
+    local, owner = np.unique(names, return_inverse=True)[1], np.maximum(*(nodes[end] for end in topology.ends))
+    wire = (local[table.src] * len(nodes) + local[table.dst]) * len(table.classes) + table.kind
+    # A port may lead to several switches.
+    wire = wire * len(links) + occurrences(owner * (wire.max(initial=0) + 1) + wire)
+    inside = np.flatnonzero(owner >= 0)
+    _, which, many = np.unique(wire[inside], return_inverse=True, return_counts=True)
+    for same in np.split(inside[np.argsort(which, kind="stable")], np.cumsum(many)[:-1]):
+        if len(same) == topology.nodes and len(distinct(table.figure[same])) > 1:
+            alike = [links[place] for place in same.tolist()]
+            slow = {of: max(getattr(link, of) for link in alike) for of in ("latency", "overhead")}
+            worst = replace(min(alike, key=lambda link: link.bandwidth), **slow)
+            for place, link in zip(same.tolist(), alike, strict=True):
+                links[place] = worst.between(link.src, link.dst, link.bus)
+    there = scattered(inside, (many == topology.nodes)[which], len(links), True)
+    return tuple(compress(links, there))
 
 
 def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
@@ -567,20 +570,20 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
         return
     from blinksim.formats.schedule_json import carried
 
-    def moved(found: Candidate) -> Candidate:
-        return Candidate(found.timed, found.parallel, lambda: Candidate(carried(found.schedule, part, "it")))
-
     other = replace(contest.among({}), topology=even, bound=ceiling_of(even, contest.collective))
     with suppress(InfeasibleError):
         enter_best(other, sizes, say)
     written = [name for name, found in other.candidates.items() if not found.by_symmetry]
     for size in sizes if written else ():
         here, there = contest.at(size).candidates, other.at(size).candidates
-        name = min(written, key=lambda one: cost(there[one], size).time_s)
-        if name in here and cost(here[name], size).time_s <= cost(there[name], size).time_s:
+        names = {there[name]: name for name in written}
+        name = names[best := quickest(names, size)]
+        if name in here and takes_at_most(here[name], size, cost(best, size).time_s):
             continue
-        every = [moved(there[name]), *contest.besides[name], *([contest.candidates[name]] if name in here else [])]
-        every = sorted(every, key=lambda one: cost(one, max(sizes)).time_s)
+        write = partial(lambda one: Candidate(carried(one.schedule, part, "it")), best)
+        moved = Candidate(best.timed, best.parallel, write)
+        every = [moved, *contest.besides[name], *([contest.candidates[name]] if name in here else [])]
+        every.sort(key=lambda one: cost(one, max(sizes)).time_s)
         contest.candidates[name], *contest.besides[name] = every
         for reasons in (contest.refused, contest.left_out):
             reasons.pop(name, None)
@@ -636,9 +639,9 @@ def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
 
 def _leader(contest: Contest, sizes: Collection[int]) -> str:
     """Which algorithm nearly takes the least time that any could, for all sizes; empty if there is none."""
-    rate, where = float(contest.bound.rate), "" if contest.on_links else " on the links"
+    rate, where = NEARLY * float(contest.bound.rate), "" if contest.on_links else " on the links"
     for name, candidate in contest.candidates.items():
-        every = candidate, *contest.besides[name]
-        if all(size / rate >= NEARLY * cost(quickest(every, size), size).time_s for size in (min(sizes), max(sizes))):
+        every, ends = (candidate, *contest.besides[name]), (min(sizes), max(sizes))
+        if all(any(takes_at_most(one, size, size / rate) for one in every) for size in ends):
             return f"{name} comes within 1.5 % of what any algorithm can reach{where}"
     return ""

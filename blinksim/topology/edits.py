@@ -121,15 +121,10 @@ def _cut(
         levels = tuple(replace(level, planes=min(level.planes, len(ports))) for level in fabric.levels)
         planes = min(fabric.planes, len(ports))
         fabric = replace(fabric, ports=ports, planes=planes, levels=levels) if ports else None
-    return among(
-        topology,
-        (d.name not in gone for d in topology.devices),
-        (x.src not in gone and x.dst not in gone and x.key not in keys for x in topology.links),
-        members=members,
-        relays=tuple(name for name in topology.relays if name not in gone),
-        fabric=fabric,
-        symmetries=(),
-    )
+    there = (d.name not in gone for d in topology.devices)
+    used = (x.src not in gone and x.dst not in gone and x.key not in keys for x in topology.links)
+    relays = tuple(name for name in topology.relays if name not in gone)
+    return among(topology, there, used, members=members, relays=relays, fabric=fabric, symmetries=())
 
 
 def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topology:

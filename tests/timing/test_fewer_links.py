@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.answers.project import answer, schedules
@@ -126,6 +127,12 @@ def test_evened_leaves_what_all_nodes_have() -> None:
         assert f"n{node}.efa0" not in even.index
         [port] = even.links_between(f"n{node}.efa5", "fabric")
         assert port.bandwidth == 5 * 10**9
+    # What all nodes have alike is not made again.
+    own = {link.key: link for link in part.links}
+    assert {link.dst for link in even.links if link is not own[link.key]} == {
+        "fabric",
+        *(f"n{n}.efa5" for n in range(3)),
+    }
     assert evened(bs.Question("p5", nodes=3).part()) is None
 
 
@@ -182,3 +189,23 @@ def test_lost_bandwidth_costs_a_start_nothing(machine: str, nodes: int, edit: st
     assert 1 - 1e-12 <= ratios[0] < 1.05
     # Without half of its adapters NCCL takes trees on HGX H100, and not NVLS, which leaves a part of all adapters idle.
     assert ratios[1] > 1.74
+
+
+@pytest.mark.slow
+@settings(max_examples=3)
+@given(
+    node=st.integers(1, 4),
+    port=st.sampled_from([("hgx-h100", "nic0"), ("dgx1-v100", "nic1"), ("mi300x", "nic2")]),
+    collective=st.sampled_from(["allgather", "reducescatter"]),
+)
+def test_whichever_node_lacks_a_port_takes_as_long(node: int, port: tuple[str, str], collective: str) -> None:
+    name, nic = port
+    edited = (bs.load(name, nodes=5, edits=[f"without n{place}.{nic}"]) for place in (0, node))
+    first, other = (answer(one, Collective(collective), [2**26])[0] for one in edited)
+    assert first.least is not None
+    assert other.least is not None
+    assert (first.time_s, first.least.time_s) == (other.time_s, other.least.time_s)
+    assert first.could is not None
+    assert other.could is not None
+    best, again = first.could.best, other.could.best
+    assert (best.algorithm, best.time_s) == (again.algorithm, again.time_s)

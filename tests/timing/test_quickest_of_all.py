@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given, strategies as st
 from small_schedules import forests
@@ -12,8 +14,8 @@ from blinksim.collective import COLLECTIVES, ROOTED, Collective
 from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
-from blinksim.timing import contest
-from blinksim.timing.alpha_beta import cost
+from blinksim.timing import alpha_beta, contest
+from blinksim.timing.alpha_beta import cost, takes_at_most
 from blinksim.timing.contest import fewer_trees, thinner
 from blinksim.timing.library_model import Library
 from blinksim.topology.graph import Topology
@@ -83,3 +85,13 @@ def test_as_many_trees_are_kept_as_are_quickest_of_all(machine: str, nodes: int,
         for byte_s, start_s, made in fewer:
             one = made()
             assert one is None or max(byte_s * size + start_s) <= cost(one, size).time_s * (1 + 1e-9)
+
+
+@given(share=st.floats(0, 3))
+def test_what_holds_its_links_for_too_long_is_not_timed(share: float) -> None:
+    """Only the time says whether a schedule takes so long; where its busiest link does, that is enough."""
+    found = REGISTRY["ring"].parallel(bs.load("dgx1-v100").select(), Collective("allreduce"))
+    takes, busy = cost(found, 2**26).time_s, 2**26 / float(found.rate or 0)
+    with patch.object(alpha_beta, "cost", wraps=cost) as timed:
+        assert takes_at_most(found, 2**26, share * busy) == (takes <= share * busy)
+    assert timed.called == (share >= 1) or 1 - 1e-6 < share < takes / busy
