@@ -13,6 +13,7 @@ from blinksim import machines
 from blinksim.bounds.certificates import capacity
 from blinksim.topology.graph import Topology
 from blinksim.topology.link_columns import LinkColumns
+from blinksim.topology.symmetry import is_automorphism
 
 LARGE = ["hgx-h100", "dgx-a100", "gb200-nvl72", "aurora", "dgx1-v100"]
 
@@ -50,6 +51,20 @@ def test_a_cluster_knows_its_columns(name: str, nodes: int) -> None:
 @given(machine=clusters_with_nics())
 def test_clusters_of_random_nodes_know_their_columns(machine: Topology) -> None:
     assert_as_read(machine)
+
+
+@settings(max_examples=40, deadline=None)
+@given(machine=topologies(max_devices=8) | clusters_with_nics(), data=st.data())
+def test_a_part_knows_its_columns(machine: Topology, data: st.DataObject) -> None:
+    """Those of the whole without what is left out, as read link by link; what moves only what stays is a symmetry."""
+    members = data.draw(st.lists(st.sampled_from(machine.members), min_size=1, unique=True))
+    lost = data.draw(st.sampled_from([link.name.partition(" ")[0] for link in machine.links]))
+    for part in (machine.select(members, links="all", connected=False), machine.without(lost), machine.subset(members)):
+        assert "link_columns" in part.__dict__ or len(members) == len(machine.members)
+        assert_as_read(part)
+        assert_as_read(part.pruned())
+        assert all(is_automorphism(part, order) for order in part.symmetries)
+        assert part == Topology(**{field: getattr(part, field) for field in part.__dataclass_fields__})
 
 
 @settings(max_examples=40, deadline=None)
