@@ -355,8 +355,12 @@ def among(topology: Topology, there: Iterable[bool], used: Iterable[bool], **cha
     if not held.all():
         moved = [np.asarray(order)[held] for order in orders]
         orders = tuple(tuple(place[ends].tolist()) for ends in moved if held[ends].all())
-    src, dst, figure, bus = (column[kept] for column in (old.src, old.dst, old.figure, old.bus))
-    columns = replace(old, src=place[src], dst=place[dst], figure=figure, bus=bus)
+    src, dst, bus = place[old.src[kept]], place[old.dst[kept]], old.bus[kept]
+    # Figures in the order of their use; numbers of few bits are sorted several times as fast.
+    figure = old.figure[kept].astype(np.min_scalar_type(len(old.figures)))
+    rows, first, which = np.unique(figure, return_index=True, return_inverse=True)
+    own = tuple(old.figures[row] for row in rows[np.argsort(first)].tolist())
+    columns = replace(old, src=src, dst=dst, figure=np.argsort(np.argsort(first))[which], figures=own, bus=bus)
     parts = {"devices": tuple(compress(topology.devices, held)), "links": tuple(compress(topology.links, kept))}
     return regarded(topology, {"link_columns": columns}, **{**parts, "symmetries": orders, **changes})
 

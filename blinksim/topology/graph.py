@@ -317,8 +317,7 @@ class Topology(Tabular):
         # a relay.
         forwarding = {name for name in helpers if self.device(name).holds} - {*chosen}
         there = [not device.holds or device.name in keep for device in self.devices]
-        kept = compress(self.devices, there)
-        devices = [replace(device, can=can) if device.name in forwarding else device for device in kept]
+        devices = [replace(d, can=can) if d.name in forwarding else d for d in compress(self.devices, there)]
         roles: dict[str, Any] = {"members": chosen, "relays": helpers}
         roles |= {"collective_links": classes, "inter_node_links": ()}
         if len(devices) == len(self.devices) and not forwarding and {*classes} == {*self.link_classes}:

@@ -200,10 +200,6 @@ class Router:
         relays = set(topology.relays)
         self._holds = [device.holds or device.name in relays for device in topology.devices]
         self._bundles = Bundles(topology)
-        # With a link between any two devices at most, and data on all that have links, a pair has a single
-        # route.
-        pairs = topology.ends[0] * len(topology.devices) + topology.ends[1]
-        self._single = len(distinct(pairs)) == len(pairs) and all(map(self._holds.__getitem__, self._head))
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
         self._equal_routes: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._arrivals: dict[_Region, _Arrivals] = {}
@@ -267,8 +263,6 @@ class Router:
         route = self.route(src, dst)
         region = self._region(src, dst)
         if dst not in self._arrivals[region]:
-            if self._single:
-                return (route,)
             ways = [route]
             through = [self._head[link] for link in route[:-1]]
             if sum(map(self._holds.__getitem__, through)) > 1 and self.topology.device_nodes[through].min() < 0:

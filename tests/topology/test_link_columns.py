@@ -63,6 +63,7 @@ def test_a_part_knows_its_columns(machine: Topology, data: st.DataObject) -> Non
         assert "link_columns" in part.__dict__ or len(members) == len(machine.members)
         assert_as_read(part)
         assert_as_read(part.pruned())
+        assert part.link_columns.figures == LinkColumns.of(part.links, part.index).figures
         assert all(is_automorphism(part, order) for order in part.symmetries)
         assert part == Topology(**{field: getattr(part, field) for field in part.__dataclass_fields__})
 
