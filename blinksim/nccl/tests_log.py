@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from blinksim.nccl.tuner.tuner import ALGORITHMS, PROTOCOLS
 from blinksim.results import names as listed
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
+from blinksim.topology.graph import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,12 +495,16 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     return tuple(log.finish(name, 1 + max(log.places, default=-1)) for log in drafts)
 
 
-def lacking(runs: Sequence[Run], known: Collection[str] = (), count: int = 0) -> Iterator[tuple[str, str]]:
-    """Hosts, and what NCCL lacks there, in words; no host where it lacks that on all.
+def lacking(runs: Sequence[Run], topology: Topology) -> Iterator[tuple[str, str]]:
+    """Hosts, and what NCCL lacks there, in words; no host where it lacks that on all, nothing on a single node.
 
-    known, count: names of the adapters of a host, and how many it has, if those that it does not use count
-    too.
+    Adapters are counted, and named, as the nodes of the machine have them, or else as other hosts do.
     """
+    if topology.nodes < 2:
+        return
+    ports = [one for one in topology.devices if (one.kind, one.node) == ("nic", 0)]
+    known = [str(one.attributes["name"]) for one in ports if "name" in one.attributes]
+    count = len(known or ports)
     hosts = dict(chain.from_iterable(run.hcas for run in runs))
     said = dict.fromkeys(chain.from_iterable(run.without for run in runs))
     # What several adapters of a host lack is said once.

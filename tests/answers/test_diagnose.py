@@ -166,7 +166,7 @@ def test_the_first_size_that_falls_behind_is_found(tmp_path: Path, start: int) -
     found = dgx1(tmp_path, points)
     assert found.first_behind is not None
     assert found.first_behind.size == start
-    assert found.expectation.rings.limit == "nvlink"
+    assert found.expectation.rings.limits[0] == "nvlink"
     assert "on nvlink: " in found.sentence()
     assert found.lane is not None
     assert found.lane[0] == pytest.approx(25e9 / 1.6, rel=0.05)
@@ -309,7 +309,7 @@ def test_a_machine_that_nccl_does_not_run_on(tmp_path: Path) -> None:
     found = diagnose(run, aurora.select(), aurora)
     assert "is a tile; NCCL runs on NVIDIA GPUs" in found.expectation.silence
     assert found.expectation.name == "alpha-beta of NCCL-like rings at nominal rates"
-    assert found.expectation.rings.limit == "xe"
+    assert found.expectation.rings.limits[0] == "xe"
     best = bs.project(aurora, "allgather", SIZES[-1])
     assert found.largest.expected.time_s == pytest.approx(best.time_s)
 
@@ -498,7 +498,7 @@ def test_an_edit_to_the_rate_that_is_blamed_takes_what_was_measured(
     found = bs.diagnose(None, bs.load(machine, nodes=nodes), size="8GiB", busbw=busbw, multicast=multicast)
     assert found.lane is not None
     assert found.first_behind is not None
-    edit = f"degrade {found.expectation.rings.limit} bandwidth={found.lane[0] / 1e9:.6g}GB/s"
+    edit = f"degrade {found.expectation.rings.limits[0]} bandwidth={found.lane[0] / 1e9:.6g}GB/s"
     model, whole = Library(multicast=multicast).at(bs.Question(machine, nodes=nodes, edits=(edit,)))
     [edited] = model.times(whole, found.collective, [found.largest.size])
     assert edited.time_s == pytest.approx(found.largest.time_s, rel=0.1)
@@ -514,7 +514,7 @@ def test_no_rate_is_claimed_that_does_not_take_what_was_measured(machine: str, n
     found = bs.diagnose(None, bs.load(machine, nodes=nodes), size="8GiB", busbw=busbw)
     assert found.lane is not None
     assert found.first_behind is not None
-    edit = f"degrade {found.expectation.rings.limit} bandwidth={found.lane[0] / 1e9:.6g}GB/s"
+    edit = f"degrade {found.expectation.rings.limits[0]} bandwidth={found.lane[0] / 1e9:.6g}GB/s"
     takes = library_times.taken(bs.Question(machine, nodes=nodes, edits=(edit,)), "allreduce", [2**33])[0].time_s
     assert abs(takes / found.largest.time_s - 1) > 0.05
     assert found.unlike == format_time(takes)
@@ -539,7 +539,7 @@ def test_the_rate_that_is_blamed_takes_what_was_measured(machine: str, nodes: in
     assert found.lane is not None
     assert not found.unlike
     for verb in ("degrade", "replace")[: 1 + (machine == "aurora")]:
-        edit = f"{verb} {found.expectation.rings.limit} bandwidth={found.lane[0]:.9g}B/s"
+        edit = f"{verb} {found.expectation.rings.limits[0]} bandwidth={found.lane[0]:.9g}B/s"
         takes = bs.project(part.edit(edit), "allreduce", "1GB").time_s
         assert takes == pytest.approx(found.largest.time_s, rel=0.03)
 

@@ -170,3 +170,21 @@ def test_what_all_hosts_say_is_of_none(tmp_path: Path) -> None:
     path = four_hosts(tmp_path, 1, *none, *every)
     assert bs.diagnose(path, bs.load("hgx-h100", nodes=4)).otherwise == ("Using network Socket",)
     assert bs.locate("hgx-h100", [path], nodes=4).status == 0
+
+
+@pytest.mark.parametrize("slower", [1.0, 2.5])
+def test_an_adapter_that_a_host_does_not_use_is_told_by_both_commands(tmp_path: Path, slower: float) -> None:
+    """Seven of eight on one of four hosts: `locate` says what `diagnose` says, and finds that adapter in a slow log."""
+    names = [f"mlx5_{n}" for n in range(8)]
+    used = {n: names if n != 2 else [name for name in names if name != "mlx5_5"] for n in range(4)}
+    path = four_hosts(tmp_path, slower, *(using(f"box{n}", *own) for n, own in used.items()))
+    words = "box2 uses 7 of 8 adapters, without mlx5_5: 88 % of the ports"
+    assert bs.diagnose(path, bs.load("hgx-h100", nodes=4)).otherwise == (words,)
+    found = bs.locate("hgx-h100", [path], nodes=4)
+    assert f"NCCL says   {words}" in found.text()
+    assert found.status == (slower > 1)
+    assert [one.place for one in found.tied if slower > 1] == ["n2.nic5-fabric5"] * (slower > 1)
+    # What a run was told to leave out is no fault of the machine.
+    told = "box2:41:97 [0] NCCL INFO NCCL_IB_HCA set by environment to mlx5_2"
+    path = four_hosts(tmp_path, slower, told, *(using(f"box{n}", "mlx5_2") for n in range(4)))
+    assert "NCCL says" not in bs.locate("hgx-h100", [path], nodes=4).text()

@@ -266,7 +266,7 @@ class Diagnosis(Result):
         The rates are not those of NCCL's model. Then ``lane``, or ``link`` where no link of it has several. Last the
         time by that edit; the measured one if that is not behind.
         """
-        machine, kind = self.expectation.rings.topology, self.expectation.rings.limit
+        machine, kind = self.expectation.rings.topology, self.expectation.rings.limits[0]
         links = [link for link in machine.links if link.kind == kind]
         rates = {link.lane_bandwidth for link in self.part.links if link.kind == kind}
         if len(rates) != 1 or self.largest.latency_bound:
@@ -417,11 +417,12 @@ class Diagnosis(Result):
         keys = "collective=collective.name ranks=part.ranks model=expectation.name bound_exact=bound.rate"
         keys += " bound_scope=bound.scope bound_words busbw_factor_exact rows normal"
         keys += " first_behind_size_bytes=first_behind.size nccl_otherwise=otherwise"
-        keys += " link_class=expectation.rings.limit link_classes=expectation.rings.limits lane_GBps"
+        keys += " link_class link_classes=expectation.rings.limits lane_GBps"
         keys += " model_lane_GBps resembles odd_size_bytes complete ended_early warned_last=ended"
         keys += " published other_gpus=strange failed to_do"
         seen, usual = map(in_GBps, lane[:2]) if lane else (None, None)
         said: dict[str, Any] = {"lane_GBps": None if self.sure or self.unlike else seen}
+        said |= {"link_class": self.expectation.rings.limits[0]}
         said |= {"model_lane_GBps": usual, "bound_words": self.bound.certificate.words(self.part)}
         said |= {"published": published if line.expected.basis in ("measured", "between") else None}
         said |= {"normal": self.as_expected and not (self.wrong or self.failed), "rows": self.rows()}
@@ -548,10 +549,7 @@ def _lines(runs: Sequence[Run], in_place: bool, expectation: Expectation) -> Ite
 def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
     """What NCCL did without, as logs say, and what its search found where its model finds other channels."""
     predicted, nodes = expectation.prediction, expectation.part.nodes
-    if nodes > 1:
-        ports = [one for one in expectation.part.devices if (one.kind, one.node) == ("nic", 0)]
-        named = [str(one.attributes["name"]) for one in ports if "name" in one.attributes]
-        yield from (" ".join(filter(None, told)) for told in lacking(runs, named, len(named or ports)))
+    yield from (" ".join(filter(None, told)) for told in lacking(runs, expectation.part))
     for family, found in dict.fromkeys(pair for run in runs for pair in run.channels):
         if graph := getattr(predicted, family, None):
             ends = in_GBps(graph.bw_intra), in_GBps(graph.bw_inter)

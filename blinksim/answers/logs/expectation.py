@@ -386,11 +386,6 @@ class RingModel:
         leaving = {link.kind for link in self.topology.links if nodes[link.src] != nodes[link.dst]}
         return tuple(sorted(dict.fromkeys((worst, *near)), key=lambda kind: kind not in leaving))
 
-    @property
-    def limit(self) -> str:
-        """The first of `limits`."""
-        return self.limits[0]
-
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The link classes that the schedule's sends cross, in the machine's order."""
@@ -532,7 +527,7 @@ class Expectation:
         Between nodes sockets, which reach less than one adapter; inside them what else leaves a GPU, or the way
         through the host.
         """
-        machine, limit = self.machine, self.rings.limit
+        machine, limit = self.machine, self.rings.limits[0]
         ports = [link for link in machine.links if link.kind == limit and machine.device(link.src).kind == "nic"]
         if adapters := sum(link.lanes for link in ports) // machine.nodes:
             seen = read_words("sockets").get(self.library, "tcp as the provider in the library's log")

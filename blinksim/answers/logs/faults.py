@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain
 from math import comb
 
 import numpy as np
@@ -168,6 +169,18 @@ class Faults:
             # A node of one link is the link itself.
             if kind.at in (LINK, GPU, LEAF) or len(pairs) > 1:
                 yield from (Target(kind, name, tuple(found)) for name, found in groups.items())
+
+    def named_by(self, words: str, adapters: Mapping[str, str]) -> tuple[int, ...]:
+        """The numbers of the targets that NCCL may mean by what it says that a host lacks.
+
+        adapters: those of a node by what NCCL calls them; where the words name some, these alone.
+        """
+        nics, found = {adapters.get(name) for name in re.findall(r"[\w-]+", words)} - {None}, list[int]()
+        for number, one in enumerate(self.targets):
+            ends = {*chain(*one.pairs)}
+            if one.kind.told and re.search(one.kind.told, words) and (nics or ends) & ends:
+                found.append(number)
+        return tuple(found)
 
     def named(self, name: str, node: int) -> str:
         """The name of a device or link at a node; that of the first leaf stands for the node's own."""

@@ -81,8 +81,9 @@ class Job:
 class Seen:
     """A log: its job, its largest size, and its time there beside that of a healthy machine.
 
-    ratio: logarithm of measured over expected time, the median over its largest sizes. told: nodes, and what
-    NCCL says that they lack. times: of rows with these sizes: size, whether in place, and time, where calls are alike.
+    ratio: logarithm of measured over expected time, the median over its largest sizes. told: nodes, what NCCL
+    says that they lack, and the faults (numbers of `Faults.targets`) that it may be. times: of rows with these
+    sizes: size, whether in place, and time, where calls are alike.
     """
 
     path: str
@@ -91,7 +92,7 @@ class Seen:
     time_s: float
     ratio: float
     healthy: Projection
-    told: tuple[tuple[int, str], ...] = ()
+    told: tuple[tuple[int, str, tuple[int, ...]], ...] = ()
     times: tuple[tuple[int, bool, float], ...] = ()
 
     @property
@@ -240,16 +241,17 @@ class Located(Result):
 
     def text(self) -> str:
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
-        lines = list[tuple[str, str]]()
-        for one in sorted((one for one in self.seen if one.behind), key=lambda one: -one.ratio)[:2]:
+        slowest = sorted(self.seen, key=lambda one: -one.ratio)
+        told = [f"{self.hosts[node]} {words}" for one in slowest for node, words, _ in one.told]
+        lines = [("NCCL says", words) for words in told[:1]]
+        for one in [one for one in slowest if one.behind][:2]:
             end = one.healthy.details["interval_high_s"]
             took, usual, most = map(format_time, (one.time_s, one.healthy.time_s, end))
             shown = f"{format_size(one.size)} in {took}, healthy {usual}, at most {most}"
-            lines += [("NCCL says", f"{self.hosts[node]} {words}") for node, words in one.told[:1] * (not lines)]
             lines.append(("shown by" if self.status == 1 else "slow", f"{one.path}: {shown}"))
         if self.apart > 1:
-            told = f"the same GPUs took up to {self.apart:.3g} times as long in one run as in another"
-            lines.append(("unsteady", f"{told}: measure again, as the fault comes and goes or others use them"))
+            took = f"the same GPUs took up to {self.apart:.3g} times as long in one run as in another"
+            lines.append(("unsteady", f"{took}: measure again, as the fault comes and goes or others use them"))
         if self.status == 1 and self.candidates:
             fewer = ", or less often" * (self.once_in >= 1e6)
             lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
@@ -292,9 +294,9 @@ class Suspicion:
         weights = np.tile([1 / len(one.kind.shares) for one in targets], (nodes, 1))
         weights[nodes > 1 :, self.rail] = 0.0
         # A fault that NCCL names is likelier than others, and than none.
-        self.told = {pair for one in seen if one.behind for pair in one.told}
-        for node, words in self.told:
-            weights[node, [bool(x.kind.told and re.search(x.kind.told, words)) for x in targets]] *= _TOLD
+        self.told = {lack for one in seen if one.behind for lack in one.told}
+        for node, _, named in self.told:
+            weights[node, np.isin(faults.places, named)] *= _TOLD
         # What is above a leaf is counted at its first node, if there are several leaves.
         self.leaves = range(0, nodes * (nodes > faults.width), faults.width)
         weights[:, self.above] *= np.isin(np.arange(nodes), self.leaves)[:, None]
@@ -431,7 +433,7 @@ class Suspicion:
         if not shown.any():
             return 1.0
         odds = self.posterior[shown].sum() / self.prior[shown].sum() * self.prior[-1] / self.posterior[-1]
-        return float(1 / (1 + odds * _TOLD ** bool(self.told)))
+        return float(1 / (1 + odds * _TOLD ** any(named for *_, named in self.told)))
 
     def by_chance(self, fault: int) -> float:
         """The probability that logs with this fault (-1: healthy) are as far from what is predicted."""
@@ -650,13 +652,17 @@ class _Rig:
         # The middle of the interval: longer times than the expected one may be usual.
         of = healthy[-1].details
         middle = math.log(math.sqrt(of["interval_low_s"] * of["interval_high_s"]) / healthy[-1].time_s)
-        told = tuple((self.hosts[host], words) for host, words in lacking([run]) if host in self.hosts)
+        whole = self.faults.cluster if local[1:] else self.faults.node
+        told = list[tuple[int, str, tuple[int, ...]]]()
+        # Adapters that the run was told to leave out are no fault.
+        for host, words in lacking([replace(run, hcas=()) if nics else run], whole):
+            if host in self.hosts:
+                told.append((self.hosts[host], words, self.faults.named_by(words, self.adapters)))
         # In a job most calls wait for a rank, or share the GPU with other kernels.
         alike = (row for row in run.rows if row.size in sizes and row.time_s and not run.group)
         every = tuple(map(attrgetter("size", "in_place", "time_s"), alike))
-        return Seen(
-            run.path, job, sizes[-1], median(times[sizes[-1]]), median(ratios) - middle, healthy[-1], told, every
-        )
+        took, ratio = median(times[sizes[-1]]), median(ratios) - middle
+        return Seen(run.path, job, sizes[-1], took, ratio, healthy[-1], tuple(told), every)
 
     def command(self, job: Job) -> str:
         """The run as a command of nccl-tests."""
