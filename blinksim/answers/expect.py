@@ -129,6 +129,7 @@ class Expectations(Result):
             where = f"on the same GPUs of every host, at most {MOST_GPUS_A_NODE}"
             raise InputError(f"nccl-tests runs NCCL or RCCL, {where}; these are {each} of {library} a node")
         devices = {VISIBLE[library]: ",".join(numbers[:each])}
+        roots = {one.collective.name: one.collective.root for one in self.takes}
         lines, figures = "", [(row["collective"], row["floor_busbw_GBps"]) for row in self.rows()]
         for name, floors in groupby(figures, itemgetter(0)):
             least = fmean(floor for _, floor in floors) / _TESTS_ALLOW
@@ -136,6 +137,7 @@ class Expectations(Result):
             given = " ".join(f"{key}={value}" for key, value in settings.items())
             start = f"mpirun -x {' -x '.join(settings)} -np {each * nodes} -N {each} " if nodes > 1 else ""
             program = f"{PROGRAMS.get(name, name)}_perf -b {sizes[0]} -e {sizes[-1]} -f {factor}"
+            program += f" -r {roots[name]}" if roots[name] else ""
             lines += f"{given} {start}{program} -g {1 if nodes > 1 else each}\n"
         return lines
 

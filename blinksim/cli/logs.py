@@ -46,6 +46,8 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_size_abo
 if TYPE_CHECKING:
     from blinksim.cli.commands import Calibrate, Diagnose, Expect, Locate, Measured, Reproduce
 
+# Exit statuses: something is wrong, it cannot be told, nothing is.
+_WORST = (1, 5, 0)
 # Of more lanes of a GPU none is down alone.
 _FEW_LANES = range(2, 9)
 _DATA_CHECK = "nvidia-smi -q -d ECC (AMD: amd-smi metric --ecc); dmesg | grep -i -e xid -e amdgpu"
@@ -137,7 +139,7 @@ def diagnose(options: Diagnose) -> None:
     for log in behind:
         reached = f"{reach[log]:.3g} % of the {options.against} at {format_size(by_log[log].lines[-1].size)}"
         note(f"{f'{log}: ' * several}below the threshold: {reached}, wanted {options.threshold:g} %")
-    click.get_current_context().exit(_worst({*statuses}))
+    click.get_current_context().exit(min(statuses, key=_WORST.index))
 
 
 def _losses(
@@ -185,7 +187,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
                 found.append((runs[0].path, runs, _diagnosed(options, question, whole, runs)))
     if not found:
         raise InputError(f"{', '.join(options.logs)}: no test of {', '.join(wanted)}")
-    status = _worst({each.status() for *_, each in found})
+    status = min((each.status() for *_, each in found), key=_WORST.index)
     jobs = [{"log": log, **each.calls(runs)} for log, runs, each in found if runs[0].group]
     heads = [keyed(runs[0], "log group? collective", log=log) for log, runs, _ in found]
     rows = [head | row for head, (*_, each) in zip(heads, found, strict=True) for row in each.rows()]
@@ -240,11 +242,6 @@ def locate(options: Locate) -> None:
     click.get_current_context().exit(found.status)
 
 
-def _worst(statuses: set[int]) -> int:
-    """The exit status of several: 1 if something is wrong, 5 if nothing is but something cannot be told."""
-    return next((status for status in (1, 5) if status in statuses), 0)
-
-
 def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str) -> None:
     """Several logs: busbw by size and log, and what each log says."""
     for log, each in by_log.items():
@@ -254,7 +251,7 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
     rows = [[format_size(size), *(_busbw(one, by_size[log].get(size)) for log, one in every)] for size in sizes]
     click.echo("\n  busbw in GB/s by size and log; * is behind what is expected\n")
     click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
-    worst = min(by_log, key=lambda log: by_log[log].largest.of_model)
+    worst = min(by_log, key=lambda log: (_WORST.index(by_log[log].status()), by_log[log].largest.of_model))
     click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
@@ -395,7 +396,7 @@ _HCAS = re.compile(rf"{_SAYS}NET/IB : Using ((?:\[[0-9]+\]\S{{1,40}} )+)")
 _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
 # A channel's end at an adapter that does not read the GPU's memory itself.
 _OVER = re.compile(rf"{_SAYS}Channel .{{1,60}}\] via NET/((?!Socket)[^/]{{1,20}}/[0-9]{{1,3}})(?!/GDRDMA|[0-9])")
-_LAUNCHED = re.compile(r"\b(nThread|nGpus|maxBytes|graph):? *([0-9]{1,18})")
+_LAUNCHED = re.compile(r"\b(nThread|nGpus|minBytes|maxBytes|step|graph):? *([0-9]{1,18})")
 _SET = r"(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
 _ADAPTERS = re.compile(rf"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE){_SET}")
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
@@ -426,6 +427,17 @@ class _Draft:
     hcas: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failed: str = ""
     most: int = 0
+    each: int = 1
+    options: str = ""
+
+    @property
+    def again(self) -> str:
+        """The command that makes NCCL say why, if the head names the program and how it was started."""
+        if not (self.program and self.options):
+            return ""
+        processes, hosts = len(self.places) // self.each, len({place.host for place in self.places.values()})
+        start = f"mpirun -x NCCL_DEBUG -np {processes} -N {processes // hosts} " if processes > 1 else ""
+        return f": NCCL_DEBUG=INFO {start}{shlex.quote(self.program)} {self.options}"
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
@@ -485,13 +497,15 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             _add_row(name, draft, line, number)
     drafts += [draft] if draft.rows else []
     if not drafts:
-        if draft.columns is None and not draft.failed:
+        if draft.columns is None and not (draft.failed or draft.options):
             none = "has no heading like '# size count type redop root time algbw busbw'"
             raise FileError(name, f"{none}; is it a log of nccl-tests? blinksim health reads NCCL's own")
         if draft.trouble and _ROW.match(draft.ended):
             raise draft.trouble
         why = f"the run ended early: {last}" if (last := draft.failed or draft.ended) else "did the test end early?"
-        raise FileError(name, f"has no measurement; {why}; run it again with NCCL_DEBUG=INFO, and NCCL says why")
+        raise FileError(
+            name, f"has no measurement; {why}; run it again with NCCL_DEBUG=INFO, and NCCL says why{draft.again}"
+        )
     return tuple(log.finish(name, 1 + max(log.places, default=-1)) for log in drafts)
 
 
@@ -556,8 +570,11 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
             raise FileError(path, f"rank {rank} is listed twice; is this one log?", number)
         draft.places[int(rank)] = RankPlace(int(rank), host, int(device), busid, name.strip())
     elif "nThread" in (told := {key: int(number) for key, number in _LAUNCHED.findall(line)}):
-        draft.most, many = told.get("maxBytes", 0), told["nThread"] * told.get("nGpus", 1)
-        draft.set_up = "graph" if told.get("graph") else "threads" if many > 1 else "stream"
+        draft.most, draft.each = told.get("maxBytes", 0), max(1, told["nThread"] * told.get("nGpus", 1))
+        draft.set_up = "graph" if told.get("graph") else "threads" if draft.each > 1 else "stream"
+        flags = {"minBytes": "-b", "maxBytes": "-e", "step": "-i" if "(bytes)" in line else "-f"}
+        flags |= {"nGpus": "-g", "nThread": "-t", "graph": "-G"}
+        draft.options = " ".join(f"{flag} {told[name]}" for name, flag in flags.items() if name in told)
     elif match := _STARTING.match(line):
         draft.program = match.group(1)
     elif match := _VERSION.match(line):

@@ -615,6 +615,22 @@ def test_a_run_that_ended_early_is_run_again_up_to_its_last_size(tmp_path: Path,
     assert again == ["-b 8388608 -e 8589934592 -f 2 -g 8"] * (not found.complete)
 
 
+@pytest.mark.parametrize(
+    ("most", "last", "sizes"),
+    [("1000000000", 2**20, "-b 15625000 -e 1000000000"), ("1073741824", 2**20, "-b 8388608 -e 1073741824"),
+     ("", 2**16, "-b 131072 -e 131072"), ("4096", 2**10, "-b 4096 -e 4096")],
+)  # fmt: skip
+def test_a_run_that_failed_is_run_again_up_to_the_size_that_failed(
+    tmp_path: Path, most: str, last: int, sizes: str
+) -> None:
+    """Also where that is no multiple of what the command begins with, and where the head does not say it."""
+    told = text("broadcast", 8, [Point(last, 100.0, None)], footer=False)
+    told = told.replace("maxBytes 1073741824", f"maxBytes {most}" * bool(most)).replace("none  0", "none  3")
+    (tmp_path / "log.txt").write_text(f"{told}box0: Test CUDA failure common.cu:406 'out of memory'\n")
+    words = dict(bs.diagnose(tmp_path / "log.txt", "hgx-h200").to_do())["again"]
+    assert words.endswith(f" broadcast_perf {sizes} -f 2 -r 3 -g 8")
+
+
 @pytest.mark.parametrize(("used", "said"), [(8, False), (7, True)])
 def test_an_adapter_that_nccl_leaves_out_has_a_check(tmp_path: Path, used: int, said: bool) -> None:
     names = " ".join(f"[{one}]mlx5_{one}:1/IB" for one in range(used))

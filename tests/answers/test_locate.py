@@ -289,6 +289,13 @@ def test_runs_on_an_adapter_are_proposed_as_commands() -> None:
     assert any(re.search(r"-x FI_CXI_DEVICE_NAME=cxi[0-3] ", line) for line in found.plan)
 
 
+def test_a_proposed_command_is_quoted() -> None:
+    """Names of hosts come from logs and options, and go to a shell."""
+    found = bs.locate("hgx-h100", nodes=2, hosts=["a;b", "$(c)"], next_run=True)
+    words = shlex.split(found.next_run, posix=True)
+    assert words[words.index("-H") + 1] == "a;b:8,$(c):8"
+
+
 def test_ends_on_other_rails_are_no_run_where_rails_are_apart() -> None:
     """GPU 0 of one node and GPU 7 of the other are joined by nothing there: no such run is timed as of one rail."""
     same, other = (Job(((0, (0,)), (1, (gpu,)))) for gpu in (0, 7))

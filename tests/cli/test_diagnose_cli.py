@@ -120,6 +120,10 @@ def test_a_run_that_failed_is_run_again_with_what_nccl_says(capsys: pytest.Captu
     out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", status=1)
     assert f": the run FAILED after 1 GiB: {failed}" in out
     assert out.splitlines()[-1].startswith("next: CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NCCL_DEBUG=INFO ")
+    # Beside a log that is slower the one that failed is the one to look at.
+    slow = slowed(tmp_path, lambda _: 1.02)
+    out, _ = ask(capsys, str(slow), str(path), "--machine", "hgx-h200", "--no-nvls", status=1)
+    assert out.splitlines()[-1] == f"next: blinksim diagnose {path} --machine hgx-h200 --no-nvls"
     # A library that nccl-tests does not run on has no such command.
     out, _ = ask(capsys, str(path), "--machine", "gaudi2", status=1)
     assert out.splitlines()[-1] == "next: blinksim expect gaudi2 --collective allreduce"

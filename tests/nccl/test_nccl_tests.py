@@ -192,10 +192,28 @@ def test_an_error_after_the_last_row_of_a_whole_run(tmp_path: Path) -> None:
 def test_a_run_that_crashed_before_its_first_row(tmp_path: Path) -> None:
     """The refusal has the error as it was printed, and the cure; NCCL may fail before the heading, too."""
     lines = text("allreduce", 4, [], footer=False)
-    cure = "; run it again with NCCL_DEBUG=INFO, and NCCL says why$"
-    for before, last in ((lines, FAILURE), (lines, KILLED), (lines[: lines.index("#     out-of-place")], FAILURE)):
-        with pytest.raises(FileError, match=f"has no measurement; the run ended early: {re.escape(last)}{cure}"):
-            read(write(tmp_path, f"{before}{last}\n"))
+    cure, many = "; run it again with NCCL_DEBUG=INFO, and NCCL says why", "mpirun -x NCCL_DEBUG -np 4 -N "
+    options = "-b 8 -e 1073741824 -f 2 -g 1 -t 1"
+    threads, bytewise = ("nGpus 1", "nGpus 4"), ("step: 2(factor)", "step: 1048576(bytes)")
+    for last, change, more in (
+        (FAILURE, ("", ""), f": NCCL_DEBUG=INFO {many}4 all_reduce_perf {options}"),
+        (KILLED, ("", ""), f": NCCL_DEBUG=INFO {many}4 all_reduce_perf {options}"),
+        (FAILURE, threads, f": NCCL_DEBUG=INFO all_reduce_perf {options}".replace("-g 1", "-g 4")),
+        (FAILURE, bytewise, f": NCCL_DEBUG=INFO {many}4 all_reduce_perf {options}".replace("-f 2", "-i 1048576")),
+        (FAILURE, ("all_reduce", "/a;b/all_reduce"), f": NCCL_DEBUG=INFO {many}4 '/a;b/all_reduce_perf' {options}"),
+        # What a log does not say no command can have.
+        (FAILURE, ("Collective test", "A test"), ""),
+    ):
+        for before in (lines, lines[: lines.index("#     out-of-place")]):
+            with pytest.raises(FileError) as said:
+                read(write(tmp_path, f"{before.replace(*change)}{last}\n"))
+            # A line of a launcher may be anything where no test has begun.
+            told = before is lines or last == FAILURE
+            why = f"the run ended early: {last}" if told else "did the test end early?"
+            assert str(said.value).endswith(f"has no measurement; {why}{cure}{more}")
+    two = text("allreduce", 4, [], footer=False, hosts=2)
+    with pytest.raises(FileError, match=f"{many}2 all_reduce_perf "):
+        read(write(tmp_path, f"{two}{FAILURE}\n"))
 
 
 @pytest.mark.parametrize(

@@ -329,10 +329,11 @@ class Diagnosis(Result):
         kinds = [(one, named) for one, named in kinds if named or (even and not placed and one.at == EVERY)]
         found = [(("could be", "check")[bool(named)], f"{one.words}: {one.check}") for one, named in kinds]
         with suppress(InputError):
-            # Sizes grow at least twofold, and the one that failed is to be reached.
-            most = max(self.lines[-1].size, self.most)
+            # Sizes grow at least twofold, and the one that failed is to be reached, by doubling.
+            most = max(self.lines[-1].size, self.most or self.lines[-1].size << bool(self.failed))
+            doublings = max(1, most // _AGAIN).bit_length() - 1
             if even or self.again or self.failed or (most >= 2 * line.size and not self.complete):
-                of, sizes = self.expectation.takes, sizes_of(f"{min(_AGAIN, most)}:{most}:x2")
+                of, sizes = self.expectation.takes, sizes_of(f"{most >> doublings}:{most}:x2")
                 takes = Expectations(tuple(of.times(of.machine, self.collective, sizes)))
                 found.append(("again", takes.nccl_tests(NCCL_DEBUG="INFO").strip()))
         return found

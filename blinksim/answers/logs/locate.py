@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
@@ -668,14 +669,14 @@ class _Rig:
         """The run as a command of nccl-tests."""
         library = Suspicion(self.faults, self.whole.nodes).expected(job).details["library"]
         visible = VISIBLE.get(library, VISIBLE["NCCL"])
-        known = {node: host for host, node in self.hosts.items()}
+        known = {node: shlex.quote(host) for host, node in self.hosts.items()}
         test = f"{PROGRAMS.get(job.collective.name, job.collective.name)}_perf {_SIZES}"
         if self.whole.nodes == 1:
             [(_, gpus)] = job.gpus
             return f"{visible}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
         taken = ""
         if job.nics:
-            called = {nic: name for name, nic in self.adapters.items()}
+            called = {nic: shlex.quote(name) for name, nic in self.adapters.items()}
             taken = f"-x {chosen_by(self.faults.node)[0]}={','.join(called[nic] for nic in job.nics)} "
         named = ((gpus, f"{known.get(node, f'n{node}')}:{len(gpus)}") for node, gpus in job.gpus)
         parts = list[str]()
