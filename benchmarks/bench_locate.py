@@ -122,9 +122,9 @@ class Emulated:
         self.suspicion = Suspicion(self.faults, nodes)
 
     def run(self, job: Job) -> Run:
-        healthy = self.suspicion.expected(job).details
-        spread = math.log(healthy["interval_high_s"] / healthy["interval_low_s"]) / 2.5632
-        middle = math.log(healthy["interval_high_s"] * healthy["interval_low_s"]) / 2
+        healthy = self.suspicion.expected(job)
+        spread = math.log(healthy.high_s / healthy.low_s) / 2.5632
+        middle = math.log(healthy.high_s * healthy.low_s) / 2
         kind = self.suspicion.kind(job)
         self.own.setdefault(kind, middle - math.log(self.suspicion.expected(job).time_s) + self.draw.gauss(0, spread))
         factor = self.own[kind] + noise(self.draw, LOG)

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 # Exit statuses: something is wrong, it cannot be told, nothing is.
 _WORST = (1, 5, 0)
-# Of more lanes of a GPU none is down alone.
-_FEW_LANES = range(2, 9)
 _DATA_CHECK = "nvidia-smi -q -d ECC (AMD: amd-smi metric --ecc); dmesg | grep -i -e xid -e amdgpu"
 
 
@@ -89,10 +87,10 @@ def _diagnosed(
 ) -> Diagnosis:
     """What is said of tests of one collective in a log, or of a figure of `tested` in their place."""
     part = _part(runs[0], question, whole) if runs else question.part(whole)
-    judged = partial(diagnosed, runs, part, whole, collective=tested, in_place=options.in_place)
-    judged = partial(judged, multicast=not options.no_nvls, rates=question.rates, version=options.nccl_version or "")
-    figure = {} if runs else {name: getattr(options, name) for name in ("size", "busbw", "time")}
-    found = judged(set_up=options.set_up, **figure)
+    given = {name: getattr(options, name) for name in ("size", "busbw", "time") if not runs}
+    given |= {"in_place": options.in_place, "set_up": options.set_up, "version": options.nccl_version or ""}
+    multicast, rates = not options.no_nvls, question.rates
+    found = diagnosed(runs, part, whole, collective=tested, multicast=multicast, rates=rates, **given)
     if runs and not (found.complete or found.ended):
         note(f"{runs[0].path}: ends before nccl-tests' last lines; did the test stop early?")
     return found
@@ -100,15 +98,15 @@ def _diagnosed(
 
 def diagnose(options: Diagnose) -> None:
     """Whether the bandwidth of a log is normal."""
-    if options.logs and (options.busbw or options.time or options.size):
+    if options.logs and typed_options(options, "busbw", "time", "size"):
         cure = "leave one of both out (a machine is named by --machine)"
         raise InputError(f"--busbw, --time and --size are a figure in place of a log; {cure}")
     if options.json and len(options.logs) > 1:
         raise InputError("--json takes one log; --csv has a column for the log")
     question = _question(options)
     whole = question.whole()
-    runs = {log: _runs(log, options.collective) for log in options.logs}
     tested = options.collective or "allreduce"
+    runs = {log: _runs(log, options.collective) for log in options.logs}
     by_log = {log: _diagnosed(options, question, whole, runs.get(log), tested) for log in runs or ["figure"]}
     # How many per cent of the bound or the model the largest sizes reach.
     bound = options.against == "bound"
@@ -116,7 +114,7 @@ def diagnose(options: Diagnose) -> None:
     behind = [log for log in by_log if options.threshold is not None and reach[log] < options.threshold]
     first, only = next(iter(by_log.items()))
     # A threshold says itself what is too slow.
-    statuses = [each.status(weighed=options.threshold is None) for each in by_log.values()] + [1] * bool(behind)
+    statuses = {x.status(weighed=options.threshold is None) for x in by_log.values()} | {1 for _ in behind}
     several, losses = len(by_log) > 1, _losses(only, runs.get(first), question, options)
 
     def said() -> dict[str, object]:
@@ -237,8 +235,9 @@ def locate(options: Locate) -> None:
         logs = "".join(f" {typed(log)}" for log in options.logs) * (not done)
         # What these logs do not say the runs may that clear a machine of which nothing is known.
         more = f"blinksim locate {machine}{logs}{again} {('--next', '--plan')[done]}"
-    said = [found.text(), *labelled([("runs", "no other of nccl-tests tells more")] * done), f"next: {more}"]
-    answer("locate", found.to_dict, lambda: click.echo("\n".join(said)), found.rows)
+    told = labelled([("runs", "no other of nccl-tests tells more" if done else "")])
+    said = "\n".join((found.text(), *told, f"next: {more}"))
+    answer("locate", found.to_dict, lambda: click.echo(said), found.rows)
     click.get_current_context().exit(found.status)
 
 
@@ -270,7 +269,7 @@ def _show_diagnosis(
         cells.append([*row, line.expected.choice][: len(heading)])
     click.echo(table(heading, cells, left=(7,)) + "\n")
     to_do = found.to_do(bool(losses))
-    facts = _facts(found, why) + [("check", _DATA_CHECK)] * bool(found.wrong) + to_do
+    facts = [*_facts(found, why), *to_do]
     # The headline is of all links of a class alike; one that is slow alone may be of another.
     device, kinds = found.part.device, found.expectation.rings.limits
     fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
@@ -280,8 +279,6 @@ def _show_diagnosis(
         apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({losses[same[0]]}{others}): {kind.check}"
         facts.append(("could be", told))
-    order = f"those of {' or '.join(kinds)} first, then the likelier; next tells them apart"
-    facts += [("", order)] * (len(causes) > 1)
     click.echo("\n".join(labelled(facts)))
     machine, nodes, one = command_line(question), typed_options(question, "nodes"), typed(str(question.machine))
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
@@ -319,29 +316,29 @@ def _busbw(found: Diagnosis, line: Line | None) -> str:
 
 
 def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
+    """Labels and texts below the table; `labelled` leaves out those without a text."""
     part, best, expectation = found.part, found.bound, found.expectation
     most, alone = (format_rate(one.rate * found.factor) for one in (best, expectation.bounds))
     doing, at = "add" if found.collective.reduces else "multicast", rates_of(part)
     more = f", with switches that {doing}; {alone} if they only forward" if alone != most else ""
-    facts = [("bound", f"busbw {most} at {at} rates{more}{guesses(at)}")]
-    if why:
-        facts += [("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}")]
-    facts += [("", f"it assumes: {best.assumes}")] if best.assumes != NOTHING else []
-    facts.append(("expected", f"{found.largest.expected.origin}; interval: 8 in 10 runs"))
-    facts += [("model", expectation.name)] * why
-    facts += [("", f"not NCCL's own: {expectation.silence}")] * (why and expectation.silence != "")
+    behind = ""
     if found.first_behind and found.lane and not (found.sure or found.unlike):
-        seen, usual, lanes, one, _ = found.lane
-        (kind, *others), both = expectation.rings.limits, " and ".join(expectation.rings.limits)
-        carried = f"each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
-        few = f", or as if {lanes * seen / usual:.2g} of the {lanes} {one}s of each GPU worked"
-        facts.append(("behind", f"as if {carried}" + few * (lanes in _FEW_LANES) * (lanes * seen >= usual)))
-        facts += [("", f"{both} follow each other, so a log does not tell which is slow")] * bool(others)
-    facts += [("resembles", f"{found.resembles}, as slow links may")] if found.resembles and not found.sure else []
-    facts += [("small sizes", f"{found.small_times}: launching and waiting, not the links")] * bool(found.small_times)
-    facts += [("NCCL found", told) for told in found.otherwise]
-    facts.append(("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"))
-    return facts + [("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)")] * why
+        seen, usual, kind, _ = found.lane
+        behind = f"as if each lane of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
+    return [
+        ("bound", f"busbw {most} at {at} rates{more}{guesses(at)}"),
+        ("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}" if why else ""),
+        ("", f"it assumes: {best.assumes}" if best.assumes != NOTHING else ""),
+        ("expected", f"{found.largest.expected.origin}; interval: 8 in 10 runs"),
+        ("model", expectation.name if why else ""),
+        ("behind", behind),
+        ("resembles", f"{found.resembles}, as slow links may" if found.resembles and not found.sure else ""),
+        *(("NCCL found", told) for told in found.otherwise),
+        ("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"),
+        ("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)" if why else ""),
+        ("check", _DATA_CHECK if found.wrong else ""),
+        ("check", found.small_times),
+    ]
 
 
 Job = Mapping[str, Any]
@@ -397,7 +394,7 @@ def calibrate(options: Calibrate) -> None:
 
 def _on_gpus(options: Calibrate) -> None:
     """Measures and fits here, and writes and shows what was found."""
-    from blinksim.answers.measurements.execution_fit import NCCL, calibrate_gpus, processes
+    from blinksim.answers.measurements.execution_fit import calibrate_gpus, processes
     from blinksim.gpu.execution.run import GpuClock
 
     target, machine = options.output, options.machine
@@ -424,12 +421,6 @@ def _on_gpus(options: Calibrate) -> None:
                 scale, unit = 1e12, "us/MB"
             cells.append((row.name.removesuffix("_s"), *_fitted(row, scale, unit)))
         click.echo(table(("constant", "fitted", "95 % interval", "unit", "before"), cells, left=(0, 3)) + "\n")
-        ours = [(case, time) for case, time in result.measured if case.algorithm != NCCL]
-        rows = [(p / time - 1, case, time) for (case, time), p in zip(ours, fit.predicted, strict=True)]
-        for off, case, time in sorted(rows, key=lambda row: -abs(row[0]))[:3]:
-            ran = f"{case.algorithm} {case.collective} of {format_size(case.size)} on {case.gpus} GPUs"
-            missed = f"{case.protocol}: {format_time(time)}, predicted {100 * off:+.1f} %"
-            click.echo(f"  missed most  {ran}, {missed}")
         if result.nccl is not None:
             _show_nccl(result.nccl)
         if fit.kept:
@@ -496,14 +487,11 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
     click.echo(table(heading, cells, left=(0, 1, 4)) + "\n")
     for row in found.series:
         click.echo(f"  fitted to {row.collective} on {row.topology.ranks} ranks: {names(row.topology.members)}")
-    wild = f", not counting {len(found.wild)} wild {'time' if len(found.wild) == 1 else 'times'}:" if found.wild else ""
+    wild = f", not counting {count(len(found.wild), 'wild time')} (all: --json)" if found.wild else ""
     click.echo(f"  median error {100 * found.median_error:.2g} %, largest {100 * found.largest_error:.2g} %{wild}")
     for row, sample, error in found.wild[:8]:
-        place = f" (line {sample.line})" if sample.line else ""
         took = f"{format_time(sample.time_s)}, {1 + error:.2g} times the fit"
-        click.echo(f"    {row.collective} of {format_size(sample.size)}{place}: {took}")
-    if len(found.wild) > 8:
-        click.echo(f"    … {len(found.wild) - 8} more (--json)")
+        click.echo(f"    {row.collective} of {format_size(sample.size)} (line {sample.line}): {took}")
     if found.nccl is not None:
         _show_nccl(found.nccl)
     for kind, quantity in found.kept:

@@ -405,5 +405,5 @@ def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
 
 
 def labelled(lines: Iterable[tuple[str, str]], width: int = 11) -> list[str]:
-    """Labels and texts in two columns."""
-    return [f"  {label:<{width}} {text}" for label, text in lines]
+    """Labels and texts in two columns; no line for an empty text."""
+    return [f"  {label:<{width}} {text}" for label, text in lines if text]

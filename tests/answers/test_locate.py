@@ -289,6 +289,24 @@ def test_runs_on_an_adapter_are_proposed_as_commands() -> None:
     assert any(re.search(r"-x FI_CXI_DEVICE_NAME=cxi[0-3] ", line) for line in found.plan)
 
 
+@pytest.mark.parametrize(("last", "odd"), [(3.0, True), (1.0, False)])
+def test_a_last_size_that_is_alone_behind_is_measured_again_first(last: float, odd: bool) -> None:
+    """As `diagnose` says of the same log; a second log of that size settles it, whatever it says."""
+    spots, takes = [("box0", gpu) for gpu in range(8)], bs.expect(BOX, ["allreduce"], SIZES).takes
+    times = {one.size: one.time_s * (last if one.size == SIZES[-1] else 1) for one in takes}
+    run = log(spots, times, "first")
+    found, said = bs.locate(BOX, [run], next_run=True), bs.diagnose(run, BOX)
+    assert [line.size for line in said.odd] == [SIZES[-1]] * odd
+    assert (found.odd == "first: 1 GiB", "first: 1 GiB alone behind, measure it again" in found.text()) == (odd, odd)
+    assert found.next_run.endswith(f"all_reduce_perf -b {2**30} -e {2**30} -f 2 -g 8") == odd
+    # The rest of the log is as expected.
+    assert (found.status, found.seen[0].line.size) == (0, said.largest.size)
+    for again in (1.0, 3.0):
+        found = bs.locate(BOX, [run, log(spots, {SIZES[-1]: again * takes[-1].time_s}, "again")], next_run=True)
+        assert (found.odd, found.status == 0) == ("", again == 1)
+        assert "-b 1073741824 -e 1073741824" not in found.next_run
+
+
 def test_a_proposed_command_is_quoted() -> None:
     """Names of hosts come from logs and options, and go to a shell."""
     found = bs.locate("hgx-h100", nodes=2, hosts=["a;b", "$(c)"], next_run=True)
@@ -488,7 +506,7 @@ def test_what_no_two_faults_explain_is_not_called_sound() -> None:
         found = bs.locate(BOX, logs)
         assert (found.status, found.explained, found.pairs) == (5, False, ())
         assert "neither a fault nor two explain all logs" in found.text()
-        assert "comes and goes" not in found.text()
+        assert "measure again" not in found.text()
 
 
 def test_a_fault_that_comes_and_goes_is_called_so() -> None:
@@ -525,7 +543,7 @@ def test_two_faults_that_explain_logs_better_than_any_single_one(slow: tuple[int
         if both[0].tied:
             found_times = {int(re.findall("gpu([0-9])", one.place)[0]): 1 / one.share for one in both}
             assert found_times == pytest.approx(rates, rel=0.15)
-    assert {one["places"][0] for one in found.to_dict()["pairs"]} <= {one.words for one in found.candidates}
+    assert {one["places"][0] for one in found.to_dict()["pairs"]} <= {one["words"] for one in found.rows()}
 
 
 def test_halves_that_are_both_slow_may_be_two_faults() -> None:

@@ -19,6 +19,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -48,6 +49,7 @@ from blinksim.timing.alpha_beta import Starts, crossed, step_kinds
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.public_tables import SetUpName
 from blinksim.timing.measured_constants import NVLS
+from blinksim.timing.projection_result import Projection
 from blinksim.topology.elements import Device
 from blinksim.topology.graph import Topology
 
@@ -410,6 +412,13 @@ class Expected:
     basis: str = ""
     least_s: float = 0.0
 
+    @classmethod
+    def of(cls, found: Projection, latency: float = 0.0, choice: str = "") -> Expected:
+        """What a projection says; latency: its share of the time."""
+        of, least_s = found.details, found.least.time_s if found.least else 0.0
+        ends = of["interval_low_s"], of["interval_high_s"]
+        return cls(found.time_s, latency * found.time_s, choice, of["origin"], *ends, of["basis"], least_s)
+
 
 @dataclass(frozen=True)
 class Expectation:
@@ -446,24 +455,14 @@ class Expectation:
         """The library's name: NCCL, RCCL on AMD's GPUs, ONECCL on Intel's."""
         return self.part.device(self.part.members[0]).library.upper()
 
-    @property
+    @cached_property
     def prediction(self) -> Prediction | None:
         """NCCL's prediction; None where it does not run, or has no model of the collective."""
-        return self._asked[0] if self.collective.name in COLLECTIVES else None
-
-    @property
-    def silence(self) -> str:
-        """Why NCCL's own model is not used, empty if it is."""
-        if self._asked[0] is not None and self.prediction is None:
-            return f"{self.library} has no model of {self.collective.name}, which it runs as plain sends"
-        return self._asked[1]
-
-    @cached_property
-    def _asked(self) -> tuple[Prediction | None, str]:
-        try:
-            return predict(self.machine, self.part.members, version=nearest(self.ran), multicast=self.multicast), ""
-        except BlinksimError as error:
-            return None, str(error)
+        if self.collective.name in COLLECTIVES:
+            with suppress(BlinksimError):
+                ran, multicast = nearest(self.ran), self.multicast
+                return predict(self.machine, self.part.members, version=ran, multicast=multicast)
+        return None
 
     @property
     def name(self) -> str:
@@ -484,10 +483,8 @@ class Expectation:
     def taken(self, size: int) -> Expected:
         """What the library takes, as `blinksim.project` says; latency has the share that it has in `at`."""
         [found] = self.takes.times(self.takes.machine, self.collective, [size])
-        own, of = self.at(size), found.details
-        assert found.least is not None
-        more = of["origin"], of["interval_low_s"], of["interval_high_s"], of["basis"], found.least.time_s
-        return Expected(found.time_s, found.time_s * own.latency_s / own.time_s, own.choice, *more)
+        own = self.at(size)
+        return Expected.of(found, own.latency_s / own.time_s, own.choice)
 
     def at(self, size: int) -> Expected:
         """The expected time for `size` bytes."""

@@ -12,13 +12,14 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from math import comb
 
 import numpy as np
 
 from blinksim import data_files
+from blinksim.answers.logs.expectation import Expected
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Floats, Ints
@@ -26,7 +27,6 @@ from blinksim.graphs.connectivity import distances, grouped
 from blinksim.machines import MachineLike, Question
 from blinksim.textio.text_files import read_rows
 from blinksim.timing.library_model import Library
-from blinksim.timing.projection_result import Projection
 from blinksim.topology.elements import RCCL, Device
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import encoded, orbit_labels, searched
@@ -68,19 +68,18 @@ class FaultClass:
     check: str
     told: str = ""
 
-    @classmethod
-    def of(cls, amd: bool, row: dict[str, str]) -> FaultClass:
-        """The class of a row of ``models/faults.csv``, as AMD's GPUs or others have it."""
-        slow, shares = tuple(row["slow"].split("; ")), tuple(map(float, row["shares"].split()))
-        words = row["words"].replace("NVLink", "xGMI") if amd else row["words"]
-        check = (amd and row["amd"]) or row["check"]
-        return cls(row["name"], words, slow, row["at"], shares, check, row["told"])
-
 
 @cache
-def classes(amd: bool) -> tuple[FaultClass, ...]:
-    """All classes of fault, of AMD's GPUs or others."""
-    return tuple(read_rows(data_files.folder("models") / "faults.csv", partial(FaultClass.of, amd), "class of fault"))
+def classes(library: str) -> tuple[FaultClass, ...]:
+    """The classes of fault in ``models/faults.csv`` that slow runs of a library, as its GPUs have them."""
+    found = list[FaultClass]()
+    for row in read_rows(data_files.folder("models") / "faults.csv", dict, "class of fault"):
+        if library in row["libraries"].split():
+            slow, shares = tuple(row["slow"].split("; ")), tuple(map(float, row["shares"].split()))
+            words = row["words"].replace("NVLink", "xGMI") if library == RCCL else row["words"]
+            check = (library == RCCL and row["amd"]) or row["check"]
+            found.append(FaultClass(row["name"], words, slow, row["at"], shares, check, row["told"]))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class Faults:
         self.columns = [(place, share) for place, one in enumerate(self.targets) for share in one.kind.shares]
         self.places = np.array([place for place, _ in self.columns])
         self._known: dict[tuple[object, ...], Floats] = {}
-        self._taken: dict[tuple[object, ...], Projection] = {}
+        self._taken: dict[tuple[object, ...], Expected] = {}
         self._orbits: dict[Part, tuple[Part, Ints]] = {}
         # Which adapters a job takes is a choice where a node has several.
         nics = [device.name for device in self.node.devices if device.kind == "nic"] if self.several else []
@@ -158,7 +157,7 @@ class Faults:
             listed = links.setdefault(sort_of(*ends), [])
             if first and pair not in listed and pair[::-1] not in listed:
                 listed.append(pair)
-        for kind in classes(self.node.device(self.node.members[0]).library == RCCL):
+        for kind in classes(self.node.device(self.node.members[0]).library):
             pairs = [pair for sort in kind.slow for pair in links.get(sort, ())]
             groups: dict[str, list[tuple[str, str]]] = {}
             for pair in pairs:
@@ -175,12 +174,10 @@ class Faults:
 
         adapters: those of a node by what NCCL calls them; where the words name some, these alone.
         """
-        nics, found = {adapters.get(name) for name in re.findall(r"[\w-]+", words)} - {None}, list[int]()
-        for number, one in enumerate(self.targets):
-            ends = {*chain(*one.pairs)}
-            if one.kind.told and re.search(one.kind.told, words) and (nics or ends) & ends:
-                found.append(number)
-        return tuple(found)
+        nics = {adapters.get(name) for name in re.findall(r"[\w-]+", words)} - {None}
+        ends = [{*chain(*one.pairs)} for one in self.targets]
+        told = [one.kind.told and re.search(one.kind.told, words) for one in self.targets]
+        return tuple(number for number, at in enumerate(ends) if told[number] and (nics or at) & at)
 
     def named(self, name: str, node: int) -> str:
         """The name of a device or link at a node; that of the first leaf stands for the node's own."""
@@ -204,7 +201,7 @@ class Faults:
 
     def projection(
         self, local: Job, collective: Collective, size: int, edits: Words = (), nics: Words = ()
-    ) -> Projection:
+    ) -> Expected:
         """What the library takes for a job on these GPUs of each node.
 
         nics: the adapters that it may take on each of several nodes; none for all.
@@ -212,7 +209,7 @@ class Faults:
         key = tuple(map(tuple, local)), collective, size, edits, nics
         if key not in self._taken:
             model, where = self._library(local, edits, nics)
-            self._taken[key] = model.times(where, collective, [size])[0]
+            self._taken[key] = Expected.of(model.times(where, collective, [size])[0])
         return self._taken[key]
 
     def _library(self, local: Job, edits: Words, nics: Words) -> tuple[Library, Topology]:

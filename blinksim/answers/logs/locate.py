@@ -19,24 +19,25 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, combinations, product
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from statistics import median
 from typing import Any, cast
 
 import numpy as np
 
 from blinksim.answers.expect import PROGRAMS, VISIBLE
-from blinksim.answers.logs.expectation import read_runs
+from blinksim.answers.logs.diagnose import Line, lines_of, sudden
+from blinksim.answers.logs.expectation import Expected, read_runs
 from blinksim.answers.logs.faults import ALL, ASKED, LEAF, RAIL, SIZE, TYPICAL, FaultClass, Faults, Part
 from blinksim.collective import ROOTED, Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Floats, Ints
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import MachineLike, Question
-from blinksim.nccl.tests_log import Run, lacking, select
+from blinksim.nccl.tests_log import Row, Run, lacking, select
 from blinksim.nccl.tuner.tuner import chosen_by
 from blinksim.results import Result, count, keyed, names
-from blinksim.timing.projection_result import Projection, labelled
+from blinksim.timing.projection_result import labelled
 from blinksim.topology.elements import taking_part
 from blinksim.topology.selection import Names
 from blinksim.units import format_size, format_time, whole
@@ -80,26 +81,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Seen:
-    """A log: its job, its largest size, and its time there beside that of a healthy machine.
+    """A log: its job, and its largest size that is not odd beside a healthy machine.
 
     ratio: logarithm of measured over expected time, the median over its largest sizes. told: nodes, what NCCL
-    says that they lack, and the faults (numbers of `Faults.targets`) that it may be. times: of rows with these
-    sizes: size, whether in place, and time, where calls are alike.
+    says that they lack, and the faults (numbers of `Faults.targets`) that it may be. rows: those of these sizes,
+    where calls are alike. odd: the largest size, if it alone is behind.
     """
 
     path: str
     job: Job
-    size: int
-    time_s: float
+    line: Line
     ratio: float
-    healthy: Projection
     told: tuple[tuple[int, str, tuple[int, ...]], ...] = ()
-    times: tuple[tuple[int, bool, float], ...] = ()
-
-    @property
-    def behind(self) -> bool:
-        """True if it is slower than nine in ten healthy runs."""
-        return bool(self.time_s > self.healthy.details["interval_high_s"])
+    rows: tuple[Row, ...] = ()
+    odd: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,13 +113,10 @@ class Candidate:
     tied: bool
     node: int = -1
 
-    @property
-    def words(self) -> str:
-        return f"{self.kind.words} ({self.place})"
-
     def row(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        return keyed(self, "class=kind.name place probability share_left=share tied edits words check=kind.check")
+        keys = "class=kind.name place probability share_left=share tied edits words check=kind.check"
+        return keyed(self, keys, words=f"{self.kind.words} ({self.place})")
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,6 +151,8 @@ class Located(Result):
     apart : float
         How many times as long the same GPUs took in one run as in another, where that hides a fault; else 1. Then
         `next_run` is this run again.
+    odd : str
+        The log and its largest size, if that alone is behind; `next_run` then measures that size again.
 
     Examples
     --------
@@ -181,6 +175,7 @@ class Located(Result):
     hosts: tuple[str, ...] = ()
     pairs: tuple[tuple[Candidate, ...], ...] = ()
     apart: float = 1.0
+    odd: str = ""
 
     @property
     def status(self) -> int:
@@ -188,7 +183,7 @@ class Located(Result):
 
         Without logs 0 if there are the runs to do that were asked for, else 5.
         """
-        behind = any(one.behind for one in self.seen)
+        behind = any(one.line.behind for one in self.seen)
         sound = self.healthy > _SOUND and not behind if self.seen else bool(self.plan or self.next_run)
         # What is quicker than healthy machines has no fault to be explained.
         return 5 if behind and not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
@@ -221,7 +216,7 @@ class Located(Result):
         told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
         if self.status == 5 and not self.explained:
             told = "slower than a healthy machine, and neither a fault nor two explain all logs"
-        elif any(one.behind for one in self.seen):
+        elif any(one.line.behind for one in self.seen):
             told = "slower than a healthy machine, but these logs do not say whether by a fault"
         return f"{head}: {told}"
 
@@ -242,20 +237,19 @@ class Located(Result):
 
     def text(self) -> str:
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
-        slowest = sorted(self.seen, key=lambda one: -one.ratio)
-        told = [f"{self.hosts[node]} {words}" for one in slowest for node, words, _ in one.told]
-        lines = [("NCCL says", words) for words in told[:1]]
-        for one in [one for one in slowest if one.behind][:2]:
-            end = one.healthy.details["interval_high_s"]
-            took, usual, most = map(format_time, (one.time_s, one.healthy.time_s, end))
-            shown = f"{format_size(one.size)} in {took}, healthy {usual}, at most {most}"
+        seen = sorted(self.seen, key=lambda one: -one.ratio)
+        lines = [("NCCL says", f"{self.hosts[node]} {words}") for one in seen for node, words, _ in one.told][:1]
+        for one in [one for one in seen if one.line.behind][:2]:
+            times = one.line.time_s, one.line.expected.time_s, one.line.expected.high_s
+            took, usual, most = map(format_time, times)
+            shown = f"{format_size(one.line.size)} in {took}, healthy {usual}, at most {most}"
             lines.append(("shown by" if self.status == 1 else "slow", f"{one.path}: {shown}"))
+        lines += [("odd", f"{self.odd} alone behind, measure it again")] if self.odd else []
         if self.apart > 1:
-            took = f"the same GPUs took up to {self.apart:.3g} times as long in one run as in another"
-            lines.append(("unsteady", f"{took}: measure again, as the fault comes and goes or others use them"))
+            took = f"the same GPUs took up to {self.apart:.3g} times as long in one run as in another: measure again"
+            lines.append(("unsteady", took))
         if self.status == 1 and self.candidates:
-            fewer = ", or less often" * (self.once_in >= 1e6)
-            lines.append(("by chance", f"once in {self.once_in:,.0f} healthy machines{fewer}"))
+            lines.append(("by chance", f"at most once in {self.once_in:,.0f} healthy machines"))
             lines += [("open", f"cannot be told apart: {self._open}")] if self._open else []
             checks = dict.fromkeys(one.kind.check for one in (*self.first, *self.tied))
             lines += [("check", check) for check in [*checks][: 6 - len(lines)]]
@@ -268,12 +262,15 @@ class Located(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
-        keys = "log=path size_bytes=size time_s healthy_time_s=healthy.time_s behind"
-        keys += " interval_high_s=healthy.details.interval_high_s cannot_take_less_s=healthy.least.time_s"
+        keys = "log=path size_bytes=line.size time_s=line.time_s healthy_time_s=line.expected.time_s behind=line.behind"
+        keys += " interval_high_s=line.expected.high_s cannot_take_less_s=line.expected.least_s"
         logs = [keyed(one, keys) | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
         said = "machine nodes gpus_per_node=gpus status healthy_probability=healthy"
-        said += " once_in explained hosts rows logs next_run plan pairs apart"
-        pairs = [keyed(both[0], "probability tied places", places=[one.words for one in both]) for both in self.pairs]
+        said += " once_in explained hosts rows logs next_run plan pairs apart odd"
+        pairs = [
+            keyed(both[0], "probability tied places", places=[one.row()["words"] for one in both])
+            for both in self.pairs
+        ]
         return keyed(self, said, rows=self.rows(), logs=logs, pairs=pairs)
 
 
@@ -295,7 +292,7 @@ class Suspicion:
         weights = np.tile([1 / len(one.kind.shares) for one in targets], (nodes, 1))
         weights[nodes > 1 :, self.rail] = 0.0
         # A fault that NCCL names is likelier than others, and than none.
-        self.told = {lack for one in seen if one.behind for lack in one.told}
+        self.told = {lack for one in seen if one.line.behind for lack in one.told}
         for node, _, named in self.told:
             weights[node, np.isin(faults.places, named)] *= _TOLD
         # What is above a leaf is counted at its first node, if there are several leaves.
@@ -312,7 +309,7 @@ class Suspicion:
         key = ends[:, 0] * len(self.places) + ends[:, -1]
         self.groups: Ints = np.unique(key, return_inverse=True)[1].ravel()
         self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
-        self.wide = np.array([self.wide_of(one.healthy) for one in seen])
+        self.wide = np.array([self.wide_of(one.line.expected) for one in seen])
         self.ratios: Floats = np.array([one.ratio for one in seen]).reshape(-1, 1)
         alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
         self.covariance = alike * np.outer(self.wide, self.wide) + _NOISE**2 * np.eye(len(seen))
@@ -324,10 +321,9 @@ class Suspicion:
         return tuple(self.faults.alike(gpus, nics)[0] for gpus in local)
 
     @staticmethod
-    def wide_of(healthy: Projection) -> float:
+    def wide_of(healthy: Expected) -> float:
         """The standard deviation of the logarithm of the time, from rig to rig."""
-        of = healthy.details
-        return max(_NOISE, math.log(of["interval_high_s"] / of["interval_low_s"]) / _EIGHT_IN_TEN)
+        return max(_NOISE, math.log(healthy.high_s / healthy.low_s) / _EIGHT_IN_TEN)
 
     def predicted(self, job: Job, size: int = SIZE) -> Floats:
         """The logarithm of the time with each fault over that of a healthy machine."""
@@ -345,7 +341,7 @@ class Suspicion:
     @cached_property
     def effects(self) -> Floats:
         """By log and fault."""
-        rows = [self.predicted(one.job, max(2**20, min(SIZE, one.size))) for one in self.seen]
+        rows = [self.predicted(one.job, max(2**20, min(SIZE, one.line.size))) for one in self.seen]
         return np.array(rows).reshape(len(rows), len(self.prior))
 
     @cached_property
@@ -393,9 +389,16 @@ class Suspicion:
     @cached_property
     def unsteady(self) -> tuple[float, Job | None]:
         """How many times as long a job took in one run as in another, and the job, if a typical fault does less."""
-        times = grouped(((one.job, *row[:2]), row[2]) for one in self.seen for row in one.times)
+        every = ((one.job, row) for one in self.seen for row in one.rows)
+        times = grouped(((job, row.size, row.in_place), row.time_s) for job, row in every)
         apart = [(max(same) / min(same), job) for (job, *_), same in times.items()]
         return max((one for one in apart if one[0] ** 2 > TYPICAL), key=itemgetter(0), default=(1.0, None))
+
+    @property
+    def odd(self) -> Seen | None:
+        """A log whose largest size, alone behind, no other has; until one does nobody knows if it is slow."""
+        known = {(one.job, one.line.size) for one in self.seen}
+        return next((one for one in self.seen if one.odd and (one.job, one.odd) not in known), None)
 
     @property
     def settled(self) -> Suspicion:
@@ -529,7 +532,7 @@ class Suspicion:
                     found.append(run)
         return found
 
-    def expected(self, job: Job) -> Projection:
+    def expected(self, job: Job) -> Expected:
         """What a healthy machine takes for a run; the same for runs on GPUs that its symmetries exchange."""
         local, nics = self.faults.placed(job.gpus, job.nics)
         return self.faults.projection(local, job.collective, SIZE, nics=nics)
@@ -645,14 +648,16 @@ class _Rig:
     def seen(self, run: Run, given: Names | None) -> Seen:
         """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
         job = self.job(run, given)
-        times = grouped((row.size, row.time_s) for row in run.rows if row.size and row.time_s)
-        sizes = [size for size in sorted(times) if 16 * size >= max(times)][-3:]
         local, nics = self.faults.placed(job.gpus, job.nics)
-        healthy = [self.faults.projection(local, job.collective, size, nics=nics) for size in sizes]
-        ratios = [math.log(median(times[one.size]) / one.time_s) for one in healthy]
+        every = sorted({row.size for row in run.rows if row.size})
+        sizes = [size for size in every if 16 * size >= every[-1]][-3:]
+        healthy = {size: self.faults.projection(local, job.collective, size, nics=nics) for size in sizes}
+        large = replace(run, rows=tuple(row for row in run.rows if row.size in healthy))
+        lines = [*lines_of([large], False, healthy.__getitem__)]
+        odd = lines.pop().size if sudden(lines) else 0
         # The middle of the interval: longer times than the expected one may be usual.
-        of = healthy[-1].details
-        middle = math.log(math.sqrt(of["interval_low_s"] * of["interval_high_s"]) / healthy[-1].time_s)
+        usual = lines[-1].expected
+        ratio = math.log(usual.time_s / math.sqrt(usual.low_s * usual.high_s) / median(one.of_model for one in lines))
         whole = self.faults.cluster if local[1:] else self.faults.node
         told = list[tuple[int, str, tuple[int, ...]]]()
         # Adapters that the run was told to leave out are no fault.
@@ -660,17 +665,15 @@ class _Rig:
             if host in self.hosts:
                 told.append((self.hosts[host], words, self.faults.named_by(words, self.adapters)))
         # In a job most calls wait for a rank, or share the GPU with other kernels.
-        alike = (row for row in run.rows if row.size in sizes and row.time_s and not run.group)
-        every = tuple(map(attrgetter("size", "in_place", "time_s"), alike))
-        took, ratio = median(times[sizes[-1]]), median(ratios) - middle
-        return Seen(run.path, job, sizes[-1], took, ratio, healthy[-1], tuple(told), every)
+        alike = () if run.group else large.rows
+        return Seen(run.path, job, lines[-1], ratio, tuple(told), alike, odd)
 
-    def command(self, job: Job) -> str:
+    def command(self, job: Job, sizes: str = _SIZES) -> str:
         """The run as a command of nccl-tests."""
-        library = Suspicion(self.faults, self.whole.nodes).expected(job).details["library"]
-        visible = VISIBLE.get(library, VISIBLE["NCCL"])
+        node = self.faults.node
+        visible = VISIBLE[node.device(node.members[0]).library.upper()]
         known = {node: shlex.quote(host) for host, node in self.hosts.items()}
-        test = f"{PROGRAMS.get(job.collective.name, job.collective.name)}_perf {_SIZES}"
+        test = f"{PROGRAMS.get(job.collective.name, job.collective.name)}_perf {sizes}"
         if self.whole.nodes == 1:
             [(_, gpus)] = job.gpus
             return f"{visible}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
@@ -778,22 +781,27 @@ def locate(
         raise InputError(f"the logs hold no test of {collective}")
     rig = _Rig.of(Question.of(machine, nodes=many, edits=edits), hosts, [run for run, _ in runs])
     faults = rig.faults
-    library = next(device.library for device in faults.node.devices if device.holds)
+    library = faults.node.device(faults.node.members[0]).library
     if library.upper() not in VISIBLE:
-        raise InputError(f"locate asks for nccl-tests or rccl-tests, and {faults.node.name} runs {library}")
+        cure = "blinksim diagnose says what may be slow, and what to measure next"
+        raise InputError(f"locate knows NCCL and RCCL, and {faults.node.name} runs {library}; {cure}")
     seen = [rig.seen(run, given) for run, given in runs]
     single = Suspicion(faults, many, seen)
     suspicion = single.settled
     apart, again = suspicion.unsteady
     more = suspicion.next_run() if next_run else again
+    command = rig.command(more) if more else ""
+    if odd := single.odd:
+        command = rig.command(odd.job, f"-b {odd.odd} -e {odd.odd} -f 2")
     planned = tuple(rig.command(job) for job in _plan(single)) if plan else ()
     found = suspicion.candidates()
     likely = {(one.kind.name, one.place): one for one in reversed([*chain(*found)])}
     return Located(
         faults.node.name, many, faults.gpus, tuple(seen), tuple(likely.values())[::-1],
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
-        rig.command(more) if more else "", planned,
+        command, planned,
         suspicion.explained, tuple(rig.hosts), () if suspicion is single else tuple(found), apart,
+        f"{odd.path}: {format_size(odd.odd)}" if odd else "",
     )  # fmt: skip
 
 
@@ -822,4 +830,4 @@ def _plan(suspicion: Suspicion) -> Iterator[Job]:
             return
         yield job
         healthy = suspicion.expected(job)
-        seen += (Seen("", job, SIZE, healthy.time_s, 0.0, healthy),)
+        seen += (Seen("", job, Line(SIZE, healthy.time_s, healthy, 0.0), 0.0),)
