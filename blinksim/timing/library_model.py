@@ -182,15 +182,15 @@ class Library(TimingModel):
         changed, machine = question.rates not in (None, *named), question.machine
         at = at_nominal(machine) if isinstance(machine, Topology) else machine
         model.question = replace(question, machine=at, rates=question.rates if changed else None)
-        model.healthy = model._as_it_was(question, changed)
+        model.healthy = model._as_it_was(question, changed or bool(question.edits))
         return model, model.machine
 
-    def _as_it_was(self, question: Question, changed: bool) -> Library | None:
+    def _as_it_was(self, question: Question, edited: bool) -> Library | None:
         """The model of the machine before it was edited, or of one of the catalogue that has what it says it lacks.
 
         Or of switches that add, where they are set not to, and nobody published what jobs of several nodes take then.
         """
-        edited, whole = bool(question.edits) or changed, self.machine
+        whole = self.machine
         if not edited and not self.multicast and self.nodes > 1 and whole.in_network:
             told = {(one.collective, one.nodes > 1) for one in self._published_of(library_rates.catalogued(whole))}
             if ("allreduce", True) not in told:
@@ -200,13 +200,16 @@ class Library(TimingModel):
         if not edited and (twin is None or not twin.edits):
             return None
         self.multicast &= bool(whole.in_network)
-        # As many GPUs of the machine as it was, where an edit takes some away from every node. Without switches
-        # that add it takes what it takes with those set not to.
+        # Without switches that add it takes what it takes with those set not to.
         was: Any = {"machine": twin.name} if twin else {}
-        each = int(np.bincount(whole.device_nodes[whole.member_places]).max())
-        own = {"members": ",".join(whole.members), "ranks_per_node": None}
-        was |= own if self.nodes == 1 else {} if question.members else {"ranks_per_node": each}
-        return self.at(replace(question, edits=(), rates=None, **was))[0]
+        # As many GPUs of each node as the fullest keeps. Where all keep as many these are the ones left: the first
+        # ones may be joined otherwise.
+        each = {*np.bincount(whole.device_nodes[whole.member_places]).tolist()} - {0}
+        was |= {} if question.members else {"ranks_per_node": max(each)}
+        asked, left = replace(question, edits=(), rates=None, **was), question.member_names(question.whole())
+        if len(each) == 1 and asked.member_names(asked.whole()) != left:
+            asked = replace(asked, members=",".join(left), ranks_per_node=None)
+        return self.at(asked)[0]
 
     @cached_property
     def _planned(self) -> tuple[NcclTuner, Topology]:

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given, reject, settings, strategies as st
 from machine_sorts import of_each_sort
 
 import blinksim as bs
@@ -187,6 +188,8 @@ def test_fewer_bytes_reach_no_higher_rate_than_the_one_size_that_was_published(n
         ("dgx1-v100", "without gpu7", {"members": "0-6"}),
         ("p5", "without gpu[4-7]", {"nodes": 2, "ranks_per_node": 4}),
         ("aurora", "without card[3-5]", {"nodes": 16, "ranks_per_node": 6}),
+        ("aurora", "without card[0-5].t1", {"nodes": 2, "members": "n[0-1].card[0-5].t0"}),
+        ("p5", "without gpu[0-3]", {"nodes": 2, "members": "n[0-1].gpu[4-7]"}),
     ],
 )
 def test_a_machine_without_a_gpu_is_one_whose_other_gpus_take_part(
@@ -198,6 +201,32 @@ def test_a_machine_without_a_gpu_is_one_whose_other_gpus_take_part(
         model.times(whole, Collective("allreduce"), [2**30]) for model, whole in map(Library().at, (edited, chosen))
     ]
     assert times[0][0].time_s == pytest.approx(times[1][0].time_s, rel=1e-12)
+
+
+@given(
+    machine=st.sampled_from(["p5", "aurora", "mi300x"]),
+    nodes=st.integers(1, 2),
+    asked=st.sampled_from(["allreduce", "allgather", "alltoall"]),
+    data=st.data(),
+)
+@settings(max_examples=6, deadline=None)
+def test_gpus_taken_from_every_node_leave_the_members_that_are_left(
+    machine: str, nodes: int, asked: str, data: st.DataObject
+) -> None:
+    """Whichever GPUs they are: the time, its interval and whether it was published."""
+    every = bs.load(machine).members
+    left = data.draw(st.lists(st.sampled_from(every), unique=True, min_size=2, max_size=len(every) - 1))
+    edits = tuple(f"without {gpu}" for gpu in every if gpu not in left)
+    names = [f"n{node}.{gpu}" if nodes > 1 else gpu for node in range(nodes) for gpu in every if gpu in left]
+    questions = bs.Question(machine, nodes, edits=edits), bs.Question(machine, nodes, members=",".join(names))
+    models = map(Library().at, questions)
+    try:
+        edited, chosen = (model.times(whole, Collective(asked), [2**28])[0] for model, whole in models)
+    except bs.InfeasibleError:  # tiles that no link joins
+        reject()
+    assert edited.time_s == pytest.approx(chosen.time_s, rel=1e-9)
+    for detail in ("interval_low_s", "interval_high_s", "published"):
+        assert edited.details[detail] == pytest.approx(chosen.details[detail], rel=1e-9)
 
 
 def test_terabytes_take_as_many_times_longer_as_they_are_more() -> None:
