@@ -131,8 +131,8 @@ def test_edits_without_effect_have_no_factor(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("machine", "words"),
     [
-        ("hgx-h100", r"as if each lane of class ib carried [\d.]+ GB/s in place of 50\n"),
-        ("p5", r"as if each lane of class efa carried [\d.]+ GB/s in place of 12.5\n"),
+        ("hgx-h100", r"as if each link of class ib carried [\d.]+ GB/s in place of 50\n"),
+        ("p5", r"as if each link of class efa carried [\d.]+ GB/s in place of 12.5\n"),
     ],
     ids=["hgx-h100", "p5"],
 )
