@@ -323,9 +323,8 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
     more = f", with switches that {doing}; {alone} if they only forward" if alone != most else ""
     behind = ""
     if found.first_behind and found.lane and not (found.sure or found.unlike):
-        seen, usual, kind, _ = found.lane
-        one = "lane" if any(link.kind == kind and link.lanes > 1 for link in part.links) else "link"
-        behind = f"as if each {one} of class {kind} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
+        seen, usual, lane, _ = found.lane
+        behind = f"as if each {lane} carried {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}"
     return [
         ("bound", f"busbw {most} at {at} rates{more}{guesses(at)}"),
         ("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}" if why else ""),

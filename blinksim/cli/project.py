@@ -150,7 +150,8 @@ def _with_library(options: Project, question: Question, collective: Collective, 
     def text() -> None:
         click.echo(as_typed(found.why() if options.why else found.text()))
         for one in was:
-            earlier = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
+            more = f" of {len(one.members)} ranks" * (len(one.members) > len(found.members))
+            earlier = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}{more}"
             # The time of fewer GPUs is scaled from as many of the machine as it was.
             source = one.details["origin"].partition("; quicker than ")[0]
             other = "" if found.details["origin"].startswith(source) else f"; by other data: {source}"

@@ -578,6 +578,8 @@ class Library(TimingModel):
         share, (low, high) = min(1.0, usual / before.time_s), (before.details[end] for end in _ENDS)
         lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
         cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
+        every = (self.question.members, self.question.ranks_per_node) == (None, None)
+        cause += " but for lost GPUs" * (self.ranks < every * self.nodes * len(healthy.question.node().members))
         longer = 1 + share * (factor - 1)
         # A factor that rounds to 1 says nothing.
         change = "unchanged by" if round(longer, 3) == 1 else f"times {longer:.4g} for"

@@ -262,7 +262,7 @@ class Diagnosis(Result):
 
     @cached_property
     def lane(self) -> tuple[float, float, str, float] | None:
-        """Bytes/s of a lane of the limiting class, as measured and as in the machine, and the class.
+        """Bytes/s of a lane of the limiting class, as measured and as in the machine, and such a lane.
 
         As an edit of the machine the first gives the measured time again, but where `unlike` says otherwise.
         The rates are not those of NCCL's model. Last the time by that edit; the measured one if that is not behind.
@@ -283,7 +283,8 @@ class Diagnosis(Result):
             if math.isclose(time_s, line.time_s, rel_tol=_EXPLAINS / 3):
                 break
             slow, quick = ((seen, time_s), quick) if time_s > line.time_s else (slow, (seen, time_s))
-        return seen, rate, kind, time_s
+        one = ("link", "lane")[any(link.lanes > 1 for link in self.part.links if link.kind == kind)]
+        return seen, rate, f"{one} of class {kind}", time_s
 
     @cached_property
     def unlike(self) -> str:
