@@ -302,8 +302,8 @@ def test_one_dead_adapter_of_four(tmp_path: Path) -> None:
     points = [Point(size, 4 / 3 * 1e6 * time, None) for size, time in times.items()]
     found = diagnose(run_of(tmp_path, "allreduce", 64, points), load("p5", nodes=8))
     assert found.lane is not None
-    measured, usual, kind, _ = found.lane
-    assert kind == "efa"
+    measured, usual, lane, _ = found.lane
+    assert lane == "link of class efa"
     assert 4 * measured / usual == pytest.approx(3, rel=0.05)
     assert found.resembles == ""
 
