@@ -306,8 +306,11 @@ def check_messages(messages: int) -> None:
         raise InfeasibleError(f"such steps send {what}; take hierarchical, chain_tree or double_binary")
 
 
-def places_of(topology: Topology, name: str) -> Whole:
-    """The ranks by card, place there, and node; a node without cards of equally many tiles is one card."""
+def places_of(topology: Topology, name: str, least: int = 2) -> Whole:
+    """The ranks by card, place there, and node; a node without cards of equally many tiles is one card.
+
+    least: how many nodes it needs, or cards of a single one. Raises `InfeasibleError` for fewer, and for others.
+    """
     nodes, places = nodes_of(topology, topology.members), topology.member_places.tolist()
     by_card: dict[tuple[int, str], list[int]] = {}
     for node, group in enumerate(nodes):
@@ -316,8 +319,8 @@ def places_of(topology: Topology, name: str) -> Whole:
             card = device.name.rpartition(".")[0] if device.kind == "tile" else ""
             by_card.setdefault((node, card), []).append(rank)
     cards = [*by_card.values()]
-    groups = nodes if len(nodes) > 1 else cards
-    if len(groups) < 2 or len({*map(len, groups)}) > 1:
+    groups = cards if len(nodes) == 1 < least else nodes
+    if len(groups) < least or len({*map(len, groups)}) > 1:
         what = "nodes" if len(nodes) > 1 or (0, "") in by_card else "cards"
         sizes = f"these have {' '.join(str(len(group)) for group in groups)}" if groups[1:] else "here is one"
         needs = f"{name} needs two or more {what} with the same number of ranks each; {sizes}"

@@ -16,11 +16,9 @@ from blinksim.algorithms.hierarchical import places_of
 from blinksim.algorithms.hierarchical_multiplying import radices
 from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import round_robin
 from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import REDUCE
-from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
 ENTRY = Algorithm(("allreduce",), "exchanges of all data in groups that grow, first inside nodes", sends=per_pair)
@@ -34,12 +32,7 @@ _MOST_GROUPS = 2
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps do. Raises as `hierarchical.fill` does for nodes with different numbers of ranks."""
-    try:
-        places = places_of(topology, "recursive_multiplying")
-    except InfeasibleError:
-        if len(nodes_of(topology, topology.members)) > 1:
-            raise
-        places = np.arange(topology.ranks).reshape(1, -1, 1)
+    places = places_of(topology, "recursive_multiplying", least=1)
     levels, found = list[int](), list[Round]()
     # Cards, their tiles, or the GPUs of a node.
     for line in (places[:, 0, 0], places[0, :, 0]):

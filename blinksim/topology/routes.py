@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import cache, cached_property, partial
 from itertools import pairwise, takewhile
 from math import gcd, inf, lcm, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
 
 
+T = TypeVar("T")
 # Routes that a pair of devices divides its data among.
 MOST_ROUTES = 64
 # Links to take in rotation; of parallel links a wide one stands there more often than a narrow one.
@@ -271,10 +272,8 @@ class Router:
                 turns = (self._found(past, dst, turn) for turn in range(first + 1, first + MOST_ROUTES))
                 ways += dict.fromkeys(takewhile(route.__ne__, turns))
             every = [self.along(way) for way in ways]
-            count = lcm(*map(len, every))
-            if count * len(every) > MOST_ROUTES:
-                return tuple(equal[0] for equal in every)
-            return tuple(way for equal in every for way in equal * (count // len(equal)))
+            together = _level(every)
+            return together if len(together) <= MOST_ROUTES else tuple(equal[0] for equal in every)
         routes = self._round_robin(region, dst)
         if len(routes) == 1:
             return tuple(routes)
@@ -449,12 +448,12 @@ class Router:
         return min(links[i].bandwidth * len(paths) / shared.get(links[i].bus or "", times) for i, times in load.items())
 
 
-def _level(bundles: Sequence[Bundle]) -> Bundle:
-    """The links of equally good bundles, each bundle as often as any other."""
+def _level(bundles: Sequence[tuple[T, ...]]) -> tuple[T, ...]:
+    """The links of equally good bundles, or their routes, each bundle as often as any other."""
     if len(bundles) == 1:
         return bundles[0]
     length = lcm(*map(len, bundles))
-    return tuple(link for bundle in bundles for link in bundle * (length // len(bundle)))
+    return tuple(one for bundle in bundles for one in bundle * (length // len(bundle)))
 
 
 def pair_rates(topology: Topology) -> dict[tuple[str, str], Fraction | None]:
