@@ -715,7 +715,8 @@ def by_all(hosts: Hosts) -> list[Piece] | None:
 def spread(hosts: Hosts, trees: Sequence[Sequence[LocalTree]], kind: int) -> tuple[Piece, ...]:
     """The pieces of the shards of hosts of this kind. trees: those of every kind.
 
-    A port that can give out less than the others is used less by the same factor.
+    A port that can give out less than the others is used less by the same factor. There are no pieces if those
+    by which data enters other hosts can give out nothing.
     """
     shape, host = hosts.shape, hosts.kinds.index(kind)
     wide = hosts.widths(host)
@@ -724,6 +725,8 @@ def spread(hosts: Hosts, trees: Sequence[Sequence[LocalTree]], kind: int) -> tup
     for other in others:
         entering = [tree for tree in trees[other] if tree.port >= 0]
         parts = [tree.weight * wide[tree.port] for tree in entering]
+        if not any(parts):
+            return ()
         factor = len(shape.members) / sum(parts, start=Fraction(0))
         rows[other] = _dealt(shape, [(tree, part * factor) for tree, part in zip(entering, parts, strict=True)])
     pieces: list[Piece] = []
@@ -750,7 +753,8 @@ def all_pieces(hosts: Hosts, rate: Fraction) -> list[tuple[Piece, ...]] | None:
         if (packed := packed or packed_host(hosts, host, rate, weights)) is None:
             return None
         trees.append(packed)
-    return [spread(hosts, trees, kind) for kind in range(len(trees))]
+    every = [spread(hosts, trees, kind) for kind in range(len(trees))]
+    return every if all(every) else None
 
 
 def _dealt(shape: Shape, entering: Sequence[tuple[LocalTree, Fraction]]) -> dict[int, list[tuple[LocalTree, Fraction]]]:

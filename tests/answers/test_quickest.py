@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
@@ -18,7 +19,7 @@ from blinksim.answers import synthesize
 from blinksim.answers.project import schedules
 from blinksim.answers.synthesize import Synthesis, candidates, of_the_quickest
 from blinksim.cli.main import run
-from blinksim.collective import Collective
+from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.gpu.execution.emulate import lane_links
 from blinksim.schedule.candidate import SymmetricSchedule
@@ -394,3 +395,47 @@ def test_what_takes_more_pieces_than_are_simulated_keeps_its_sum() -> None:
     known = bs.project(machine, "broadcast", "1GiB", model="alpha-beta")
     assert found.at is not None
     assert (found.schedule.algorithm, found.at.time_s) == (known.algorithm, known.time_s)
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "collective", "lost"),
+    [
+        # Each part of a broadcast that only leaves its node comes back by ports, of which too few are left.
+        ("p6-b300", 4, "reduce", {3: [9]}),
+        pytest.param("p5en", 5, "broadcast", {3: [5]}, marks=pytest.mark.slow),
+        # The port by which data enters every node is one that another node has lost.
+        ("l40s-pcie", 2, "reducescatter", {1: [1]}),
+        pytest.param("polaris", 4, "allgather", {1: [0], 2: [1], 3: [1]}, marks=pytest.mark.slow),
+    ],
+)
+def test_lost_adapters(machine: str, nodes: int, collective: str, lost: dict[int, list[int]]) -> None:
+    _answers_of_lost_adapters(machine, nodes, collective, lost)
+
+
+@pytest.mark.slow
+@given(st.data())
+@settings(max_examples=40)
+def test_any_lost_adapters(data: st.DataObject) -> None:
+    machine = data.draw(st.sampled_from(["p6-b300", "p5en", "l40s-pcie", "polaris", "hgx-h100", "p3dn", "dgx1-v100"]))
+    nodes, collective = data.draw(st.integers(2, 5)), data.draw(st.sampled_from(COLLECTIVES))
+    each = len(_adapters(machine))
+    some = st.lists(st.integers(0, each - 1), min_size=1, max_size=min(3, each - 1), unique=True)
+    lost = data.draw(st.dictionaries(st.integers(0, nodes - 1), some, min_size=1)) if each > 1 else {}
+    _answers_of_lost_adapters(machine, nodes, collective, lost)
+
+
+def _adapters(machine: str) -> list[str]:
+    return [device.name for device in bs.load(machine).devices if device.kind == "nic"]
+
+
+def _answers_of_lost_adapters(machine: str, nodes: int, collective: str, lost: dict[int, list[int]]) -> None:
+    """A machine that lost adapters has an answer, its schedule is right, and no time is below the bound."""
+    names = _adapters(machine)
+    edits = [f"without n{node}.{names[place]}" for node, places in lost.items() for place in places]
+    question, wanted = bs.Question(machine, nodes=nodes, edits=tuple(edits)), Collective(collective)
+    for size in (2**16, 2**30):
+        found = schedules(question, wanted, [size])
+        projection, schedule = found.answers(size, best=True)[0], found.at(size)
+        assert projection.least is not None
+        assert projection.time_s >= projection.least.time_s * (1 - 1e-9)
+        assert verify(schedule.candidates[projection.algorithm].schedule).ok

@@ -11,7 +11,7 @@ not assumed but follows from the loads of all images together.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -335,13 +335,15 @@ def _between_hosts(
     """Of every part the tree in the root's host, those of all others, and the arcs between hosts.
 
     leaves: hosts that form trees of their own over `ports` ports, one after another below a host of an earlier
-    one that has a port left. What only leaves the root's host comes back by such ports: more trees and arcs.
+    one that has a port left. What only leaves the root's host comes back by such ports, or by those used least:
+    more trees and arcs.
     """
     # The hosts of every leaf, below one of another leaf but for the first. By whose ports every host sends.
     levels = [[-1] * (home not in leaf) + sorted(leaf, key=home.__ne__) for leaf in leaves]
-    shapes, sent = [trees_over_ports(ports, len(level)) for level in levels], set[tuple[int, int]]()
+    shapes = [trees_over_ports(ports, len(level)) for level in levels]
+    sent = Counter[tuple[int, int]]()
     for (level, shape), first in product(zip(levels, shapes, strict=True), range(0, len(parts), ports)):
-        sent |= {(level[a], first + port) for arcs in shape for a, _, port in arcs}
+        sent.update({(level[a], first + port) for arcs in shape for a, _, port in arcs})
     strides = [stride for stride in range(1, max(2, len(leaves))) if gcd(stride, len(leaves)) == 1]
     by_member = grouped((tree.root, way) for way, ((_, tree, *_), _) in enumerate(parts))
     for channel, ((own, *entered), _) in enumerate(parts):
@@ -349,15 +351,15 @@ def _between_hosts(
         for place in range(len(leaves)):
             turn = place * strides[channel % len(strides)] % len(leaves)
             above = next((b for _, b in along if (b, channel) not in sent), home)
-            sent.add((above, channel))
+            sent[above, channel] += 1
             nodes = [above, *levels[turn][1:]]
             for a, b, port in shapes[turn][channel % ports]:
                 trees[nodes[b]] = parts[channel - channel % ports + port][0][1 + hosts.kinds[nodes[b]]]
                 along.append((nodes[a], nodes[b]))
         _, reached = zip(*along, strict=True)
         for member in () if own.edges else {*hosts.shape.members} - {own.root}:
-            host, way = next(found for found in product(reached, by_member[member]) if found not in sent)
-            sent.add((host, way))
+            host, way = min(product(reached, by_member[member]), key=sent.__getitem__)
+            sent[host, way] += 1
             along.append((host, len(trees)))
             trees.append(replace(parts[way][0][1], edges=()))
         yield own, trees, along
