@@ -58,12 +58,12 @@ _MOST_SLOTS, _LEAST_GAIN = 4, 1.03
 def fill(plan: Plan) -> None:
     """The steps of the algorithm of this plan; shards are numbered by local rank and node, and then by their parts.
 
-    Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and for nodes or cards
-    with different numbers of ranks.
+    Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and, but for an allreduce, for
+    nodes or cards with different numbers of ranks.
     """
     rounds = import_module(f"blinksim.algorithms.{plan.algorithm}").rounds(plan.topology, plan.collective)
-    share = rounds[0].share
-    places, chunks = places_of(plan.topology, plan.algorithm).ravel(), share.denominator
+    share, lacking = rounds[0].share, plan.collective.name == "allreduce"
+    places, chunks = places_of(plan.topology, plan.algorithm, lacking=lacking).ravel(), share.denominator
     for owner in places[np.arange(chunks) * len(places) // chunks].tolist():
         plan.add_chunk(share, *plan.collective.labels(owner, owner))
     plan.add_rounds(rounds)
@@ -84,10 +84,10 @@ def rounds(
     neighbours, then groups of ever more nodes. inside: the same for the ranks of a node or card. evenly: ports carry
     what they have room for, for another step and more messages.
     """
-    places = places_of(topology, name)
-    own = len(places), *inside(places.shape[1])[::-1]
     # A reduce-scatter ends, and an allgather begins, with a shard at every rank.
     sharded = collective.name != "allreduce"
+    places = places_of(topology, name, lacking=not sharded)
+    own = len(places), *inside(places.shape[1])[::-1]
     others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly)
     nodes = others.shape[1]
     levels = radices(nodes)[::-1] if radices else ()
@@ -103,24 +103,23 @@ def _shared_out(
 ) -> tuple[Whole, Ints, Rounds, Rounds]:
     """The ranks (R, nodes) that exchange between nodes, the chunks of each, and what goes on before and after that.
 
-    Where ports are alike, all ranks exchange. Else ranks with slow ports have fewer of the chunks of their node, or,
-    if that takes less time and no rank keeps a shard, nodes with slow ports hand all of theirs to the other nodes: k of
-    n pass their data once, and each of the others 2 (n - k - 1) + k of n - k parts of it. evenly: as `rounds`.
+    Where ports are alike, all ranks exchange. Else ranks with slow ports, or that a node lacks, have fewer of the
+    chunks of their node, or, if that takes less time and no rank keeps a shard, nodes with slow ports hand all of
+    theirs to the other nodes: k of n pass their data once, and each of the others 2 (n - k - 1) + k of n - k parts of
+    it. evenly: as `rounds`.
     """
     lanes, nodes = places.reshape(-1, places.shape[2]), places.shape[2]
     width, least, inside, rails = _ports(topology, lanes)
-    even = width.mean(axis=0) if evenly else least
+    even, lacking = width.mean(axis=0) if evenly else least, lanes.min() < 0
     order, k = np.argsort(least, kind="stable"), np.arange(1 if sharded else nodes)
     took = np.maximum((2 * (nodes - k - 1) + k) / (nodes - k) / least[order[k]], (k > 0) / even.min())
-    low, passed = width.min(axis=1), 2 * (len(lanes) - 1) / inside
-    if evenly and low.any():
-        # Equal slots of the ports of each rank, as many as there are on every node.
-        units = np.unique(low[low > 0] / np.c_[1 : _MOST_SLOTS + 1])[::-1]
-        slots = np.minimum(low / units[:, None] + 1e-9, _MOST_SLOTS).astype(np.int64)
-        each = len(lanes) / slots.sum(axis=1)
-        takes = np.maximum(2 * (nodes - 1) / nodes / units, passed * slots.max(axis=1)) * each
-        if _LEAST_GAIN * takes.min() < max(took.min(), passed):
-            return _over_ranks(lanes, slots[takes.argmin()])
+    passed = 2 * (len(lanes) - 1) / inside
+    if evenly or lacking:
+        # Slots that all nodes can have at the same ranks come first, as these take fewer messages.
+        every = [_slots(ports, nodes, passed) for ports in (width.min(axis=1)[:, None], width)]
+        takes, slots = every[int(_LEAST_GAIN * every[1][0] < every[0][0])]
+        if lacking or _LEAST_GAIN * takes < max(took.min(), passed):
+            return _over_ranks(lanes, np.broadcast_to(slots, lanes.shape))
     some, rest = map(np.sort, np.split(order, [took.argmin()]))
     if some.size:
         moves = least.min() < even.min() and least.min() * took.min() <= 1
@@ -139,13 +138,14 @@ def _ports(topology: Topology, lanes: Whole) -> tuple[Floats, Floats, float, boo
     (src, dst), node = topology.ends, topology.device_nodes
     owner, (widths, _), kinds = private(topology).label[src], whole_widths(topology), topology.link_columns
     out = (node[src] != node[dst]) & (owner < topology.ranks)
-    width = np.bincount(owner[out], widths[out].astype(np.float64), topology.ranks).astype(np.float64)[lanes]
+    width = np.bincount(owner[out], widths[out].astype(np.float64), topology.ranks).astype(np.float64)
+    width = np.where(lanes < 0, 0.0, width[lanes])
     # Of a node whose ports are all shared, any rank may have half of one.
-    width = np.where(width.any(axis=0), width, width.max() / 2 or 1.0)
+    width = np.where(lanes < 0, 0.0, np.where(width.any(axis=0), width, width.max() / 2 or 1.0))
     sorts, first, which = np.unique(width, axis=1, return_index=True, return_inverse=True)
     # A rank without a port of its own takes another's, of which each then has a part.
     users = np.ones(sorts.shape)
-    for lane, sort in np.argwhere(sorts == 0).tolist():
+    for lane, sort in np.argwhere((sorts == 0) & (lanes[:, first] >= 0) & (lanes[:, first - 1] >= 0)).tolist():
         here, there = topology.member_places[lanes[lane, [first[sort], first[sort] - 1]]].tolist()
         via = [owner[link] for link in topology.router.route(here, there) if out[link]]
         users[np.isin(lanes[:, first[sort]], via), sort] += 1
@@ -156,24 +156,46 @@ def _ports(topology: Topology, lanes: Whole) -> tuple[Floats, Floats, float, boo
     return width, least, float(inside), len(distinct(dst[out])) > 1
 
 
+def _slots(width: Floats, nodes: int, passed: float) -> tuple[float, Ints]:
+    """Seconds for a byte of a shard, and the equal slots of the ports of each rank (ranks, nodes or 1) that are best.
+
+    width: bytes/s of these ports. passed: seconds that a rank takes inside its node, for one slot.
+    """
+    units = np.unique(width[width > 0] / np.c_[1 : _MOST_SLOTS + 1])[::-1]
+    slots = np.minimum(width / units[:, None, None] + 1e-9, _MOST_SLOTS).astype(np.int64)
+    total = slots.sum(axis=1).min(axis=1)
+    slots, units, total = slots[total > 0], units[total > 0], total[total > 0]
+    if not total.size:
+        return np.inf, slots
+    takes = np.maximum(2 * (nodes - 1) / nodes / units, passed * slots.max(axis=(1, 2))) * len(width) / total
+    return takes.min(), slots[takes.argmin()]
+
+
 def _over_ranks(lanes: Whole, slots: Ints) -> tuple[Whole, Ints, Rounds, Rounds]:
-    """As `_shared_out`, where each rank of a node exchanges for so many slots, and has the chunks of these."""
-    (ranks, nodes), factor = lanes.shape, gcd(len(lanes), int(slots.sum()))
-    each, parts = ranks // factor, int(slots.sum()) // factor
-    room, holder = slots * each, np.arange(ranks).repeat(parts).reshape(ranks, parts)
-    over = np.arange(parts) >= room[:, None]
-    holder[over] = np.arange(ranks).repeat(np.maximum(room - parts, 0))
-    # In a row a part of the shards of those ranks that have the same place in their nodes.
+    """As `_shared_out`, where each rank of a node exchanges for so many slots (ranks, nodes), and has their chunks."""
+    (ranks, nodes), total = lanes.shape, int(slots.sum(axis=0).min())
+    factor = gcd(ranks, total)
+    parts, room = total // factor, slots * (ranks // factor)
+    # Of each part of a shard who has it in every node: its own rank, or one with room for more.
+    owner, part = np.divmod(np.arange(ranks * parts), parts)
+    holder, over = owner[:, None].repeat(nodes, axis=1), part[:, None] >= room[owner]
+    for node in np.flatnonzero(over.any(axis=0)).tolist():
+        more = np.arange(ranks).repeat(np.maximum(room[:, node] - parts, 0))
+        holder[over[:, node], node] = more[: over[:, node].sum()]
+    _, which, many = np.unique(holder, axis=0, return_inverse=True, return_counts=True)
+    order, each = np.argsort(which.ravel(), kind="stable"), gcd(*many.tolist())
     number = np.arange(lanes.size * parts).reshape(ranks, nodes, parts).swapaxes(1, 2).reshape(-1, nodes)
-    held = number[np.argsort(holder.ravel(), kind="stable")].reshape(-1, each * nodes)
-    pairs = round_robin(ranks)
-    last, first = (lanes[end.repeat(slots[pairs[0]])].ravel() for end in pairs)
-    within = sent(held, last, first, np.tile(np.arange(len(held)).repeat(nodes), ranks - 1))
+    held, column, every = number[order].reshape(-1, each * nodes), holder[order[::each]], np.arange(nodes)
+    check_messages(column.size * (ranks - 1))
+    # Each gives its rows to all other ranks of its node.
+    to = lanes[(column + np.arange(1, ranks)[:, None, None]) % ranks, every]
+    src, row = np.broadcast_arrays(lanes[column, every], np.arange(len(column))[:, None], to)[:2]
+    within = sent(held, src[to >= 0], to[to >= 0], row[to >= 0])
     # A rank gives shards of its own to those that pass them on.
-    row, alone = np.flatnonzero(over), np.arange(number.size)[:, None]
-    ends = lanes[row // parts].ravel(), lanes[holder[over]].ravel()
-    settled = sent(alone, *ends, number[row].ravel(), whole=True)
-    return lanes.repeat(slots, axis=0), held.reshape(-1, each, nodes).swapaxes(1, 2), [within], [settled]
+    unit, where = np.nonzero(over)
+    ends = lanes[owner[unit], where], lanes[holder[unit, where], where]
+    settled = sent(np.arange(number.size)[:, None], *ends, number[unit, where], whole=True)
+    return lanes[column, every], held.reshape(-1, each, nodes).swapaxes(1, 2), [within], [settled]
 
 
 def _over_nodes(lanes: Whole, some: Ints, rest: Ints, part: Floats, most: int) -> tuple[Whole, Ints, Rounds]:
@@ -306,10 +328,11 @@ def check_messages(messages: int) -> None:
         raise InfeasibleError(f"such steps send {what}; take hierarchical, chain_tree or double_binary")
 
 
-def places_of(topology: Topology, name: str, least: int = 2) -> Whole:
+def places_of(topology: Topology, name: str, least: int = 2, *, lacking: bool = False) -> Whole:
     """The ranks by card, place there, and node; a node without cards of equally many tiles is one card.
 
-    least: how many nodes it needs, or cards of a single one. Raises `InfeasibleError` for fewer, and for others.
+    least: how many nodes it needs, or cards of a single one. lacking: nodes may have fewer ranks than others, and -1 in
+    the places of these. Raises `InfeasibleError` for fewer, and for others.
     """
     nodes, places = nodes_of(topology, topology.members), topology.member_places.tolist()
     by_card: dict[tuple[int, str], list[int]] = {}
@@ -320,6 +343,8 @@ def places_of(topology: Topology, name: str, least: int = 2) -> Whole:
             by_card.setdefault((node, card), []).append(rank)
     cards = [*by_card.values()]
     groups = cards if len(nodes) == 1 < least else nodes
+    if lacking and groups[1:] and len({*map(len, groups)}) > 1 and groups is nodes:
+        return _with_gaps(topology, nodes)
     if len(groups) < least or len({*map(len, groups)}) > 1:
         what = "nodes" if len(nodes) > 1 or (0, "") in by_card else "cards"
         sizes = f"these have {' '.join(str(len(group)) for group in groups)}" if groups[1:] else "here is one"
@@ -327,6 +352,19 @@ def places_of(topology: Topology, name: str, least: int = 2) -> Whole:
         raise InfeasibleError(f"{needs}; take algorithm=ring, or change nodes= and members=")
     even = cards if len({*map(len, cards)}) == 1 else nodes
     return np.array(even, dtype=np.int32).reshape(len(nodes), -1, len(even[0])).transpose(1, 2, 0)
+
+
+def _with_gaps(topology: Topology, nodes: Sequence[Sequence[int]]) -> Whole:
+    """The ranks of nodes as `places_of`, each in the place of the same device of the largest node, if that has all."""
+    devices = [[topology.devices[topology.member_places[rank]] for rank in group] for group in nodes]
+    names = [[one.name.removeprefix(f"n{one.node}.") for one in group] for group in devices]
+    every = max(names, key=len)
+    if not all({*every}.issuperset(group) for group in names):
+        names = [every[: len(group)] for group in names]
+    places = np.full((1, len(every), len(nodes)), -1, dtype=np.int32)
+    for node, (group, own) in enumerate(zip(nodes, names, strict=True)):
+        places[0, [every.index(name) for name in own], node] = group
+    return places
 
 
 def lanes_of(topology: Topology, name: str) -> Whole:

@@ -41,6 +41,8 @@ NAMES = "hierarchical", "hierarchical_direct", "hierarchical_multiplying"
         # over three of four.
         ("hgx-h100", "without nic0", 8, Fraction(50 * 7 * 8, 14), Fraction(50 * 7 * 8, 14)),
         ("p5", "without efa0", 8, Fraction(50 * 31 * 8, 4 * 14), Fraction(50 * 3 * 8 * 8, 4 * 14)),
+        # The ranks that a node has left pass the shards of the one that it lost, over seven ports.
+        ("hgx-h100", "without n1.gpu3", 8, Fraction(50 * 7 * 8, 14), Fraction(50 * 7 * 8, 14)),
     ],
 )
 def test_rates_by_hand(name: str, machine: str, edit: str, nodes: int, evenly: Fraction, else_: Fraction) -> None:
@@ -59,9 +61,26 @@ def test_all_ports_that_are_left_carry_the_same(lost: set[int]) -> None:
     assert made.rate == 50 * GB / max(each, Fraction(12, 7 * 8) + each / 7)
 
 
-@given(st.integers(2, 6), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=6), st.sampled_from(NAMES))
-def test_any_lost_ports(nodes: int, lost: list[tuple[int, int]], name: str) -> None:
-    edits = [f"without n{node}.nic{nic}" for node, nic in sorted({*lost}) if node < nodes and nic < 4]
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("nodes", [3, 4, 6, 8])
+def test_other_ports_lost_on_every_node(nodes: int, name: str) -> None:
+    """All have seven ports left, and pass 2 (n - 1) / n of the data; some of it twice, as rails are not the same.
+
+    Ports that no node has lost would carry it alone on three or four nodes, and on eight there is none.
+    """
+    edits = [f"without n{node}.nic{node}" for node in range(nodes)]
+    made = bs.synthesize(bs.load("hgx-h100", nodes=nodes, edits=edits), "allreduce", name)
+    assert made.verdict.ok
+    of_all, of_common = (Fraction(50 * ports * nodes, 2 * (nodes - 1)) for ports in (7, 8 - nodes))
+    assert max(of_common, Fraction(6, 7) * min(of_all, Fraction(225))) * GB <= made.rate <= of_all * GB
+
+
+LOST = st.tuples(st.integers(0, 5), st.sampled_from(("nic", "gpu")), st.integers(0, 7))
+
+
+@given(st.integers(2, 6), st.lists(LOST, max_size=6), st.sampled_from(NAMES))
+def test_any_lost_ports_and_gpus(nodes: int, lost: list[tuple[int, str, int]], name: str) -> None:
+    edits = [f"without n{node}.{what}{place}" for node, what, place in sorted({*lost}) if node < nodes and place < 4]
     made = bs.synthesize(bs.load("hgx-h100", nodes=nodes, edits=edits), "allreduce", name)
     assert made.verdict.ok
     assert made.rate <= made.bound.rate
