@@ -200,14 +200,9 @@ class Library(TimingModel):
         if not edited and (twin is None or not twin.edits):
             return None
         self.multicast &= bool(whole.in_network)
-        # Without switches that add it takes what it takes with those set not to.
-        was: Any = {"machine": twin.name} if twin else {}
-        # As many GPUs of each node as the fullest keeps. Where all keep as many these are the ones left: the first
-        # ones may be joined otherwise.
-        each = {*np.bincount(whole.device_nodes[whole.member_places]).tolist()} - {0}
-        was |= {} if question.members else {"ranks_per_node": max(each)}
-        asked, left = replace(question, edits=(), rates=None, **was), question.member_names(question.whole())
-        if len(each) == 1 and asked.member_names(asked.whole()) != left:
+        # Without switches that add it takes what it takes with those set not to; without GPUs what others do.
+        asked = replace(question, edits=(), rates=None, machine=twin.name if twin else question.machine)
+        if (left := question.member_names(question.whole())) != asked.member_names(asked.whole()):
             asked = replace(asked, members=",".join(left), ranks_per_node=None)
         return self.at(asked)[0]
 
@@ -541,7 +536,7 @@ class Library(TimingModel):
         a longer time waits for, such as software, is not theirs. The interval is from adding what they take
         themselves to multiplying all. The terms are those after the edits: the library may choose otherwise.
         """
-        before, what, by = healthy._risen(collective, size), PREDICTED, "NCCL's channels"
+        before, what, by, lost = healthy._risen(collective, size), PREDICTED, "NCCL's channels", 1.0
         verbs = {edit.partition(" ")[0] for edit in self.machine.edits}
         models = [*filter(None, (self.stated(collective, size), healthy.stated(collective, size)))]
         if len(models) < 2:
@@ -564,13 +559,11 @@ class Library(TimingModel):
             # Routes over fewer links may have fewer starts, and libraries do not find them.
             lost = float(healthy.bounded(collective)[2].rate / self.bounded(collective)[2].rate)
         else:
-            lost = 1.0
             times = [self._at_width(models[0]), healthy._at_width(models[1])]
         factor = times[0] / times[1]
         alike = self.multicast == healthy.multicast
-        other = not alike, self.ranks != healthy.ranks, self.question.rates
         # Such edits give no link more bandwidth, whatever they say of its latency: the rate that is lost is the same.
-        if not any(other) and verbs <= {"degrade", "without"}:
+        if all((alike, not self.question.rates, verbs <= {"degrade", "without"})):
             start = models[1].terms[0].time_s / models[1].time_s
             factor = max(factor, 1.0, start + (1 - start) * lost)
         scope = library_rates.scope_of(healthy.nodes, healthy.ranks)
@@ -578,8 +571,7 @@ class Library(TimingModel):
         share, (low, high) = min(1.0, usual / before.time_s), (before.details[end] for end in _ENDS)
         lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
         cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
-        every = (self.question.members, self.question.ranks_per_node) == (None, None)
-        cause += " but for lost GPUs" * (self.ranks < every * self.nodes * len(healthy.question.node().members))
+        cause += " but for lost GPUs" * (self.question.members != healthy.question.members)
         longer = 1 + share * (factor - 1)
         # A factor that rounds to 1 says nothing.
         change = "unchanged by" if round(longer, 3) == 1 else f"times {longer:.4g} for"

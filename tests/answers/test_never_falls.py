@@ -190,6 +190,7 @@ def test_fewer_bytes_reach_no_higher_rate_than_the_one_size_that_was_published(n
         ("aurora", "without card[3-5]", {"nodes": 16, "ranks_per_node": 6}),
         ("aurora", "without card[0-5].t1", {"nodes": 2, "members": "n[0-1].card[0-5].t0"}),
         ("p5", "without gpu[0-3]", {"nodes": 2, "members": "n[0-1].gpu[4-7]"}),
+        ("p5", "without n0.gpu7", {"nodes": 2, "members": "n0.gpu[0-6],n1.gpu[0-7]"}),
     ],
 )
 def test_a_machine_without_a_gpu_is_one_whose_other_gpus_take_part(
@@ -210,14 +211,12 @@ def test_a_machine_without_a_gpu_is_one_whose_other_gpus_take_part(
     data=st.data(),
 )
 @settings(max_examples=6, deadline=None)
-def test_gpus_taken_from_every_node_leave_the_members_that_are_left(
-    machine: str, nodes: int, asked: str, data: st.DataObject
-) -> None:
-    """Whichever GPUs they are: the time, its interval and whether it was published."""
-    every = bs.load(machine).members
+def test_lost_gpus_leave_the_members_that_are_left(machine: str, nodes: int, asked: str, data: st.DataObject) -> None:
+    """Of whichever nodes they are: the time, its interval and whether it was published."""
+    every = bs.load(machine, nodes=nodes).members
     left = data.draw(st.lists(st.sampled_from(every), unique=True, min_size=2, max_size=len(every) - 1))
+    names = [gpu for gpu in every if gpu in left]
     edits = tuple(f"without {gpu}" for gpu in every if gpu not in left)
-    names = [f"n{node}.{gpu}" if nodes > 1 else gpu for node in range(nodes) for gpu in every if gpu in left]
     questions = bs.Question(machine, nodes, edits=edits), bs.Question(machine, nodes, members=",".join(names))
     models = map(Library().at, questions)
     try:
