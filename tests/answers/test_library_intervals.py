@@ -10,10 +10,12 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings, strategies as st
 from left_out import sample_of, without
 from library_times import taken
 
@@ -26,6 +28,7 @@ from blinksim.timing.library_model import Library
 from blinksim.timing.measured import library_rates, public_tables
 from blinksim.timing.measured.library_rates import kin_of
 from blinksim.timing.measured.public_tables import Cell, SetUpName, band_of
+from blinksim.units import format_time
 from validate.recipes.usable_rates import BEYOND, asked
 
 # Below this many cells a share says nothing of an interval of 8 in 10.
@@ -251,6 +254,82 @@ def test_sizes_in_order_take_times_in_order() -> None:
         one.size for one, step in zip(found[1:], steps, strict=True) if step < 0 and one.details["basis"] != "measured"
     ] == []
     assert steps.max() < 0.45
+
+
+# From here on the start of a collective is a small part of its time on few nodes.
+LARGE = [2**power for power in range(28, 35)]
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes"),
+    [("hgx-b200", 1), ("p6-b200", 1), ("gb200-nvl8", 1), ("p6-b300", 1), ("p4d", 2), ("hgx-h100", 1), ("p5", 2)],
+)
+def test_no_rate_jumps_where_one_run_ends_and_another_goes_on(machine: str, nodes: int) -> None:
+    """One run of 8 B200 ends at 512 MiB, one has 8 GiB only; of p4d one ends at 2 GiB, and one goes on half as fast."""
+    rates = [one.busbw for one in taken(bs.Question(machine, nodes=nodes), "allreduce", LARGE)]
+    assert np.abs(np.diff(np.log(rates))).max() < math.log(1.15)
+
+
+@pytest.mark.parametrize("machine", ["hgx-b200", "p6-b200"])
+def test_between_two_runs_the_interval_holds_what_each_alone_says(machine: str) -> None:
+    """Of 8 B200 from 512 MiB to 8 GiB: the rate of the one, and what the model says that is scaled to the other."""
+    asked, sizes = bs.Question(machine), [2**30, 3 * 2**29, 2**31, 2**32]
+    both = taken(asked, "allreduce", sizes)
+    for name in ("aic-b200_sxm-nccl2292", "stas-p6b200-nvls-ramp"):
+        alone = taken(asked, "allreduce", sizes, Library(published=_of_set(name)))
+        assert all(name in one.details["origin"] for one in alone)
+        for one, found in zip(alone, both, strict=True):
+            low, high = found.details["interval_low_s"], found.details["interval_high_s"]
+            assert low * (1 - 1e-9) <= one.time_s <= high * (1 + 1e-9)
+
+
+@cache
+def _of_set(name: str) -> Callable[[Cell], bool]:
+    return lambda cell: cell.set.name == name
+
+
+def test_what_is_held_to_the_rate_of_more_runs_says_what_one_run_took() -> None:
+    """p4d took 72.1 ms for 2 GiB, the median of two runs; the slower one alone has 4 GiB."""
+    [cell] = [one for one in public_tables.cells("p4d.24xlarge") if one.size == 2**32]
+    two, four = taken(bs.Question("p4d", nodes=2), "allreduce", [2**31, 2**32])
+    assert four.busbw == pytest.approx(two.busbw)
+    assert (two.details["basis"], four.details["basis"]) == ("measured", "scaled")
+    assert f"; {format_time(cell.time_s)} measured at this point: {cell.set.library}" in four.details["origin"]
+    assert four.details["interval_low_s"] < cell.time_s < four.details["interval_high_s"]
+
+
+@pytest.mark.slow
+def test_rates_change_as_those_of_a_published_run() -> None:
+    """From one published size of a job to the next, from 256 MiB on: by no more than 15 % else."""
+    for machine in public_tables.machines():
+        for model, cells in _jobs(machine):
+            for collective, alike in grouped(cells, lambda one: one[0].collective):
+                runs = [{cell.size: cell.time_s for cell, _ in run} for _, run in grouped(alike, lambda x: x[0].set)]
+                sizes = sorted({size for run in runs for size in run if size >= LARGE[0]})
+                found = model.times(model.machine, Collective(collective), sizes)
+                for one, two in pairwise(found):
+                    both = [run for run in runs if {one.size, two.size} <= run.keys()]
+                    slowed = [run[two.size] / run[one.size] * one.size / two.size for run in both]
+                    lower, upper = min([1.0, *slowed]), max([1.0, *slowed])
+                    near = two.size <= 2 * one.size
+                    assert not near or lower / 1.15 <= one.busbw / two.busbw <= upper * 1.15, (machine, model.job, one)
+
+
+@given(
+    job=st.sampled_from([("hgx-h100", 1), ("hgx-b200", 1), ("dgx-a100", 1), ("p5", 2), ("alps", 8)]),
+    least=st.integers(20, 29),
+    octaves=st.integers(3, 6),
+)
+@settings(max_examples=12, deadline=None)
+def test_between_published_sizes_times_lie_below_straight_lines(job: tuple[str, int], least: int, octaves: int) -> None:
+    """In logarithms, as a start and a rate do, wherever NCCL changes its choice or its chunks."""
+    machine, nodes = job
+    ends = 2**least, 2 ** (least + octaves)
+    model, whole = Library(published=lambda cell: cell.size in ends).at(bs.Question(machine, nodes=nodes))
+    sizes = [2 ** (least + octave / 2) for octave in range(2 * octaves + 1)]
+    found = model.times(whole, Collective("allreduce"), [*map(round, sizes)])
+    assume({one.details["basis"] for one in (found[0], found[-1])} == {"measured"})
+    assert np.diff(np.log([one.time_s for one in found]), n=2).min() >= -1e-6
 
 
 @pytest.mark.parametrize(

@@ -344,16 +344,15 @@ def _of_a_question(question: Question, cells: list[Cell], **how: Any) -> Iterato
         name, job = plain._known_as, replace(plain.job, collective=cell.collective)
         timing = plain._choice(collective, cell.size)
         known = library_rates.library_time(name, plain.machine.nccl_rates, job, cell.size, timing)
-        lent = plain._nearest(collective, cell.size, plain._curves(collective, lent=True))[0] >= 1
-        again = list[float]()
+        apart, again = copy(plain), list[float]()
+        apart.published = _other_machines(cell.set.machine)
+        lent = apart._nearest(collective, cell.size, lent=True)[1] >= 1
         # Where others lend their times, their constants are not asked.
         if known is not None and known.owner == name:
             yield (EXPECTED, scope, sizes), cell.collective, cell.time_s / known.time_s
         elif known is not None and not lent:
             again.append(cell.time_s / known.time_s)
         if lent:
-            apart = copy(plain)
-            apart.published = _other_machines(cell.set.machine)
             again.append(cell.time_s / apart.times(plain.machine, collective, [cell.size])[0].time_s)
         stated = plain.stated(collective, cell.size)
         if stated is not None:
