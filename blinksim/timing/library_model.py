@@ -1,8 +1,8 @@
 """Times of the library that runs on a machine (NCCL, RCCL, HCCL …): the first figure of every answer.
 
-One source for all commands. Where somebody published the time of this very job, that is the figure, of several runs
-their median; between and near the published sizes of the job the model below is scaled to them, and no rate jumps
-where one run ends and another begins. That model is, in this order:
+One source for all commands. Where somebody published the time of this very job, that is the figure, of
+several runs their median; between and near the published sizes of the job the model below is scaled to
+them, and no rate jumps where one run ends and another begins. That model is, in this order:
 constants that were fitted to published tables (`blinksim.timing.measured.library_rates`); the time that NCCL's
 own model states; what libraries send on the links: chains in the nodes and trees across them, at the rate
 that no schedule exceeds. The last two are multiplied by the factor that published times are above them. An
@@ -200,7 +200,7 @@ class Library(TimingModel):
         if not edited and (twin is None or not twin.edits):
             return None
         self.multicast &= bool(whole.in_network)
-        # Without switches that add it takes what it takes with those set not to; without GPUs what others do.
+        # Without switches that add: what it takes with those set not to; without GPUs: what the others take.
         asked = replace(question, edits=(), rates=None, machine=twin.name if twin else question.machine)
         if (left := question.member_names(question.whole())) != asked.member_names(asked.whole()):
             asked = replace(asked, members=",".join(left), ranks_per_node=None)
@@ -474,7 +474,7 @@ class Library(TimingModel):
     def _nearest(
         self, collective: Collective, size: int, lent: bool = False
     ) -> tuple[float, float, list[float], list[public_tables.Set]]:
-        """As `_ratio` of all published times; and the ratios of the runs that have the nearest, with their sets."""
+        """As `_ratio` of all published times; and the ratios and sets of the runs that have the nearest."""
         if not (known := self._known(collective, lent)):
             return 1.0, 0.0, [], []
         ends = {max((s for s in known if s <= size), default=0), *sorted(s for s in known if s >= size)[:1]}
@@ -851,9 +851,10 @@ class Library(TimingModel):
             fades = np.minimum(at - at[0], at[-1] - at) / math.log(_FADES) * (above > _NEIGHBORS * below)
             line = np.interp(at, at[[0, -1]], ends) * np.maximum(0, 1 - fades) + taken
             line = np.maximum(line, at + min(math.log(times[s] / s) for s in near))
-            # The model may jump between them, where NCCL changes its choice. Times of a start and a rate do not:
-            # they are below every straight line between two of them, in logarithms. Published times left out between
-            # sizes 16 times apart are 12.9 % off at the mean so, 13.7 % by the model, 14.5 % on the line.
+            # The model may jump between them, where NCCL changes its choice. Times of a start and a rate do
+            # not: they lie below every straight line between two of them, in logarithms. Published times left
+            # out between sizes 16 times apart are 12.9 % off at the mean so, 13.7 % by the model, 14.5 % on
+            # the line.
             pairs = product(np.flatnonzero(at <= x), np.flatnonzero(at >= x))
             least = min(float(np.interp(x, at[[*pair]], line[[*pair]])) for pair in pairs)
             return math.exp(least) / model.time_s, 1.0 if above <= _NEIGHBORS * below else weight
