@@ -463,8 +463,8 @@ class Models(Result):
                 line.append(f"{row['ratio']:.2f}x" if row.get("ratio") else "-")
             # The first model stands beside itself.
             cells.append([*line[:3], *line[4:]])
-        lines = [self.sentence(), "\n  algbw in GB/s, and the time over that of the first model\n"]
-        lines.append(table(header, cells, left=(1,)) + "\n")
+        what = "\n  algbw in GB/s, and the time over that of the first model\n"
+        lines = [self.sentence(), what, table(header, cells, left=(1,)) + "\n"]
         lines += part_lines(self.topology, edits=edits)
         lines += [f"  {what}: {reason}" for what, reason in self.refused.items()]
         return "\n".join(lines)

@@ -18,8 +18,6 @@ from typing import Any, Literal
 
 from blinksim.algorithms.registry import AlgorithmName
 from blinksim.answers.idle_gpus import IDLE_GPUS, IdleGpus, idle_gpus
-from blinksim.bounds.bound_result import NO_CODING, ONLY_TREES, TREES_BRANCH, UNSHARED
-from blinksim.bounds.time.certificates import MESSAGES
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.formats.shipped.machine_names import MEASURED
@@ -28,6 +26,7 @@ from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
 from blinksim.nccl.files import graph_file
 from blinksim.nccl.tuner.tuner import predict
 from blinksim.results import Result, Term, count, keyed, names, refused_words, table
+from blinksim.textio.text_files import read_words
 from blinksim.timing import model_registry as models
 from blinksim.timing.contest import CandidateLike, Contest, ceiling_of, least_time_of
 from blinksim.timing.library_model import GUESSES, Library, sent_by
@@ -176,10 +175,6 @@ class Ranking(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         return self.best.sentence()
-
-    def runs_as(self, rates: str = "") -> str:
-        """The quickest in a few words: its time, its name, `rates` in words, and what runs it."""
-        return f"{format_time(self.best.time_s)} by {self.best.algorithm}{rates}, {self.best.runs_as}"
 
     def text(self) -> str:
         """The sentence, the ranking if it was asked for, the terms of the quickest, and what else is known of it."""
@@ -396,23 +391,21 @@ class Answer(Projection):
 
     @property
     def limited_by(self) -> str:
-        """What sets the time of the best schedule, in words: a link class and for how long it is busy, or a term."""
+        """What sets the time of the best schedule: a link class and how long it is busy, or a term."""
         if self.could is None:
             return ""
-        what, share = self.could.best.limit
-        rates = self.row()["could_take_rates"]
-        at = f" at {rates} rates" if what in self.links and rates != self.details["bound_rates"] else ""
-        best, own = self.could.best.time_s, ""
-        if self.time_s > _FAR * best:
-            own = f", and {100 * share * best / self.time_s:.2g} % of what {self.library} takes"
-        return f"{what}, {100 * share:.0f} % of the time of the best schedule{at}{own}"
+        best = self.could.best
+        what, share, counts = best.limit
+        far = self.time_s > _FAR * best.time_s
+        own = f", {100 * share * best.time_s / self.time_s:.2g} % of what {self.library} takes" * far
+        return f"{what}, {100 * share:.0f} % of the time of {best.algorithm}{counts}{own}"
 
     @property
     def unbeaten(self) -> str:
         """Says that every known schedule is slower than the library; empty where one is not."""
         beaten = self.could is None or self.could.best.time_s <= (self.meanwhile or self).time_s
         spared = " without slow adapters" * (self.meanwhile is not None)
-        return "" if beaten else f"nothing quicker than {self.library}{spared} is known"
+        return "" if beaten else f"no schedule quicker than {self.library}{spared} is known"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints: those of the library's time, and the best schedule under ``could_take``."""
@@ -466,10 +459,11 @@ class Answer(Projection):
             apart = "" if self.low_s <= one.time_s <= self.high_s else "; outside the interval"
             found.append(("projected", f"{format_time(one.time_s)} ({one.model}){apart}"))
         if self.could is not None:
-            runs_as = self.could.runs_as(at.get(COULD_TAKE, ""))
-            found.append((COULD_TAKE, f"{self.unbeaten}: {runs_as}".removeprefix(": ")))
+            best = self.could.best
+            by = f"{format_time(best.time_s)} by {best.algorithm}{at.get(COULD_TAKE, '')}, {best.runs_as}"
+            found.append((COULD_TAKE, f"{by}; {self.unbeaten}".removesuffix("; ")))
         if least is not None:
-            words = f", with switches that {('multicast', 'add')[self.collective.reduces]}" * bool(self.grants)
+            words = f", with in-switch {('multicast', 'reduction')[self.collective.reduces]}" * bool(self.grants)
             held = f"{format_time(least.time_s)}{at.get('cannot take less', '')}"
             short = next((few for many, few in _HELD_FOR.items() if many in least.assumes), "whatever the schedule")
             short = short if self.collective.reduces else short.replace(" and sums", "")
@@ -495,13 +489,7 @@ class Answer(Projection):
 
 
 # What a least time assumes of schedules, in few words.
-_HELD_FOR = {
-    MESSAGES: "by ordinary sends and sums of whole messages",
-    NO_CODING: "by ordinary sends and sums",
-    ONLY_TREES: "along trees",
-    TREES_BRANCH: "along trees",
-    UNSHARED: "for blocks that share no data",
-}
+_HELD_FOR = read_words("held")
 
 
 def meanwhile(other: Projection | None, now: Projection) -> str:
@@ -602,7 +590,8 @@ def _limited(details: Mapping[str, Any], of_nominal: Mapping[str, Fraction]) -> 
     """
     nominal = {kind: share * float(of_nominal.get(kind, 1)) for kind, share in details.get("busy_by_class", {}).items()}
     busiest = max(nominal, key=nominal.__getitem__, default="")
-    return {**details, "busy_by_class": nominal} if nominal and of_nominal.get(busiest, 1) == 1 else details
+    less = nominal and of_nominal.get(busiest, 1) == 1 and nominal[busiest] < details["bottleneck_busy"]
+    return {**details, "busy_by_class": nominal, "busy_rates": "nominal"} if less else details
 
 
 def project(

@@ -68,13 +68,14 @@ class Cost:
 
     terms: in seconds, they add up to the time. bottleneck: the resource that is busy longest. busy: for which
     share of the time the busiest resource of every class is, by bytes and by the overheads of messages that
-    start there; the largest first. steps: dependent sends on the longest path. pieces: how many each chunk is
-    cut into.
+    start there; the largest first. starts: the bottleneck's share for overheads. steps: dependent sends on
+    the longest path. pieces: how many each chunk is cut into.
     """
 
     terms: tuple[Term, ...]
     bottleneck: str
     busy: dict[str, float]
+    starts: float
     steps: int
     pieces: int = 1
 
@@ -215,8 +216,7 @@ def step_kinds(schedule: Schedule) -> tuple[list[tuple[Ints32, Floats, Ints]], I
     for first, end in pairwise(bounds.tolist()):
         used, where = np.unique(schedule.route[first:end], return_inverse=True)
         carried = np.asarray(np.bincount(where, share[first:end]), dtype=np.float64)
-        apart = distinct(where * channels + schedule.channel[first:end])
-        messages = np.bincount(apart // channels)
+        messages = np.bincount(distinct(where * channels + schedule.channel[first:end]) // channels)
         number = kinds.setdefault((used.tobytes(), carried.tobytes(), messages.tobytes()), len(found))
         if number == len(found):
             found.append((used, carried, messages))
@@ -253,20 +253,20 @@ class _Clock:
         """Seconds for which the busiest resource is held, and that any number of pieces takes at least."""
         return float((self.load * (size / self.rates) + self.starts).max(initial=0))
 
-    def drain(self, busy: Floats) -> Term:
-        """The seconds that all bytes take the busiest resource; busy: those of each."""
-        worst = int(np.argmax(busy))
-        return Term(f"bandwidth of {self.kinds[worst]}", float(busy[worst]), self.kinds[worst])
-
-    def costs(self, terms: Iterable[Term], held: Floats, pieces: int) -> Cost:
-        """The cost by its terms; held: seconds for which each resource is."""
-        known = tuple(terms)
-        busy = held / sum(term.time_s for term in known)
-        most = by_place(np.maximum, self.sorts[1], busy, len(self.sorts[0]))
-        by_class = {str(self.sorts[0][place]): float(most[place]) for place in np.argsort(-most, kind="stable")}
+    def busiest(self, busy: Floats, pieces: int) -> tuple[int, Term]:
+        """The resource that is held longest, and the seconds of all bytes there; busy: those of each."""
+        held = busy + pieces * self.starts
         # Of resources that differ by rounding alone, the first is named.
-        worst = int(np.argmax(busy > busy.max() * SAFE))
-        return Cost(known, self.name(worst), by_class, self.steps, pieces)
+        worst = int(np.argmax(held > held.max() * SAFE))
+        return worst, Term(f"bandwidth of {self.kinds[worst]}", float(busy[worst]), self.kinds[worst])
+
+    def costs(self, terms: Iterable[Term], busy: Floats, pieces: int) -> Cost:
+        """The cost by its terms; busy: seconds that all bytes take each resource."""
+        known, (worst, _) = tuple(terms), self.busiest(busy, pieces)
+        held, starts = (found / sum(term.time_s for term in known) for found in (busy, pieces * self.starts))
+        most = by_place(np.maximum, self.sorts[1], held + starts, len(self.sorts[0]))
+        by_class = {str(self.sorts[0][place]): float(most[place]) for place in np.argsort(-most, kind="stable")}
+        return Cost(known, self.name(worst), by_class, float(starts[worst]), self.steps, pieces)
 
 
 class _Steps(_Clock):
@@ -317,13 +317,13 @@ class _Steps(_Clock):
     def cost(self, size: int, gamma: float, whole_messages: bool) -> Cost:
         """The time, in as many pieces as are best, or in one."""
         if not self.runs:
-            return Cost((Term("nothing to send", 0.0),), "nothing", {}, 0)
+            return Cost((Term("nothing to send", 0.0),), "nothing", {}, 0.0, 0)
         seconds = size / self.rates
         busy = self.load * seconds
         runs = [(replace(step, load=step.load * seconds[step.resource]), times) for step, times in self.runs]
         terms, pieces = self._paced(runs, busy, whole_messages)
         terms += (Term("reduction", gamma * size * self.reduced, "gamma"),) if gamma * self.reduced else ()
-        return self.costs(terms, busy + pieces * self.starts, pieces)
+        return self.costs(terms, busy, pieces)
 
     def _paced(self, runs: Sequence[tuple[Step, int]], busy: Floats, whole: bool) -> tuple[tuple[Term, ...], int]:
         """The terms of steps in as many pieces as are best, and how many these are.
@@ -383,13 +383,15 @@ class _Steps(_Clock):
             waiting = [Term(FURTHER, further, "alpha")] if further > 1e-9 * alpha else []
             passing = (Term(f"bandwidth of {kind}", seconds, kind) for kind, seconds in by_kind.items())
             return (Term(name, alpha, "alpha"), *waiting, *passing), 1
-        drain = self.drain(busy)
-        rest = time(pieces) - drain.time_s
+        worst, drain = self.busiest(busy, pieces)
+        further = min(pieces * float(self.starts[worst]), time(pieces) - drain.time_s)
+        rest = time(pieces) - drain.time_s - further
         latency = min(alpha, rest)
         # The rest of their latencies passes while bytes are sent.
         name = name if latency == alpha else f"latency of {counted(self.steps, 'overlapping step')}"
         apart = Term("bandwidth of steps that do not overlap", rest - latency, drain.limit)
-        return tuple(term for term in (Term(name, latency, "alpha"), apart, drain) if term.time_s > 0), pieces
+        found = Term(name, latency, "alpha"), Term(FURTHER, further, "alpha"), apart, drain
+        return tuple(term for term in found if term.time_s > 0), pieces
 
 
 # --- forests --------------------------------------------------------------------------------------------------------
@@ -480,8 +482,6 @@ class _Forest(_Clock):
     def cost(self, size: int, gamma: float, whole_messages: bool = False) -> Cost:
         """The time, in as many pieces as are best."""
         busy, each = self.load * (size / self.rates), self.starts
-        passing = self.drain(busy)
-        drain, kind = passing.time_s, passing.limit
 
         def time(fill: float, pieces: int) -> float:
             """Seconds of so many rounds, each after the one before on the busiest resource."""
@@ -498,6 +498,8 @@ class _Forest(_Clock):
             near = min(near, max(1, near * 3 // 4), near * 3 // 2, key=likely)
             count = near if likely(near) < 0.999 * min(tried.values()) else count
         count = min(tried, key=lambda pieces: (tried[pieces], pieces))
+        passing = self.busiest(busy, count)[1]
+        drain, kind = passing.time_s, passing.limit
         further = max(0.0, float((busy + count * each - self.longest).max()) - drain)
         rest = tried[count] - drain - further
         lag = min(self.lag, rest)
@@ -509,7 +511,7 @@ class _Forest(_Clock):
             Term("reduction", gamma * size * self.reduced, "gamma"),
         )
         # What is less than this share of the time is the rounding of sums.
-        return self.costs((term for term in found if term.time_s > 1e-12 * drain), busy + count * each, count)
+        return self.costs((term for term in found if term.time_s > 1e-12 * drain), busy, count)
 
 
 def _served(queue: tuple[Ints, Ints, Ints], ready: Floats, hold: Floats, busy: Floats) -> Floats:

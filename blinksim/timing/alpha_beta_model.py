@@ -27,5 +27,5 @@ class AlphaBeta(ScheduleModel):
 def _broken_down(candidate: Candidate, size: int, gamma: float) -> Breakdown:
     found = cost(candidate, size, gamma)
     details = {"bottleneck_busy": max(found.busy.values(), default=0.0), "busy_by_class": found.busy}
-    details |= {"steps": found.steps, "pieces": found.pieces}
+    details |= {"bottleneck_starts": found.starts, "steps": found.steps, "pieces": found.pieces}
     return Breakdown(found.terms, found.bottleneck, details)

@@ -63,6 +63,7 @@ class LeastTime:
     kind: str
 
 
+_BUSY = "bottleneck_busy", "bottleneck_starts"
 # What terms are limited by that are not of links.
 NO_LINKS = ("alpha", "gamma", "launch")
 # What is busy for more of the time than this would be the bottleneck if nothing else were.
@@ -139,7 +140,7 @@ class Projection(Rates, Result):
         more, details = replace(self, terms=(*self.terms, *terms)), dict(self.details)
         part = self.time_s / more.time_s if terms else 1.0
         if "busy_by_class" in details:
-            details["bottleneck_busy"] *= part
+            details |= {key: part * details[key] for key in _BUSY if key in details}
             details["busy_by_class"] = {kind: busy * part for kind, busy in details["busy_by_class"].items()}
         return replace(more, details=details)
 
@@ -211,16 +212,18 @@ class Projection(Rates, Result):
         return []
 
     @property
-    def limit(self) -> tuple[str, float]:
-        """What sets the time, and for which share: link classes, or a term in which no link need be busy."""
+    def limit(self) -> tuple[str, float, str]:
+        """What sets the time, for which share, and what counts: link classes, or a term of no links."""
         top, classes = max(self.terms, key=lambda term: term.time_s), self.details.get("busy_by_class")
         waits = top.limit in NO_LINKS and 2 * top.time_s > self.time_s
         if not classes or waits:
-            return top.name, top.time_s / self.time_s
+            return top.name, top.time_s / self.time_s, ""
         most = max(classes.values())
         # Of as many per cent as are said.
         tied = (kind for kind, share in classes.items() if round(100 * share) == round(100 * most))
-        return " and ".join(tied), most
+        starts = round(100 * self.details.get("bottleneck_starts", 0.0))
+        counts = f" ({starts} % for starts of messages)" if starts else ""
+        return " and ".join(tied), most, " by data sheets" if "busy_rates" in self.details else counts
 
     @property
     def bottleneck_words(self) -> str:
@@ -228,15 +231,14 @@ class Projection(Rates, Result):
         busy = self.details.get("bottleneck_busy")
         if busy is None or not self.time_s:
             return self.bottleneck
-        classes, top = self.details.get("busy_by_class", {}), max(self.terms, key=lambda t: t.time_s)
-        # What passes bytes for less time than another class can be held longer, where messages start.
-        passing = classes.get(top.limit if top.name.startswith("bandwidth") else "", busy)
-        starts = ", starts of messages included" * (passing < busy)
-        words = f"{self.bottleneck}, busy {100 * busy:.0f} % of the time{starts}"
-        what, share = self.limit
-        if what == top.name and top.limit in NO_LINKS:
+        words = f"{self.bottleneck}, busy {100 * busy:.0f} % of the time"
+        what, share, counts = self.limit
+        if what in (term.name for term in self.terms if term.limit in NO_LINKS):
             return f"{what}, {100 * share:.0f} % of the time; of the links, {words}"
-        _, *others = classes.items() or [()]
+        if "busy_rates" in self.details:
+            return f"{words}; {what}, {100 * share:.0f} %{counts}"
+        words += counts
+        _, *others = self.details.get("busy_by_class", {}).items() or [()]
         tied = [f"{kind} {100 * share:.0f} %" for kind, share in others if share > _TIED]
         return f"{words}, and {' and '.join(tied)}: all must be faster" if tied else words
 

@@ -125,7 +125,7 @@ WORDS = (
     "scope exact upper tree-optimum cut partition gap step chunk tree chain ring relay NIC rail fabric in-network "
     "multicast NVLS SHARP launch alpha-beta execution simulate nccl-tuner projection preset packed lane "
     "gradient overlap theorem Edmonds Tutte Nash-Williams weakest expected behind resembles interval EFA GDR RoCE ib "
-    "port start waiting pieces hops executor calls constants height loads cell quality held-out NVB picks idle "
+    "port start waiting pieces hops executor calls constants height loads cell quality held-out NVB picks idle fitted "
     "NCCL_ALGO NCCL_PROTO NCCL_NVLS_ENABLE NCCL_P2P_DISABLE NCCL_GRAPH_FILE NCCL_TUNER_PLUGIN NCCL_DEBUG"
 )
 # As `bound --size` lists them (docs/bounds.md).
@@ -141,6 +141,7 @@ def test_every_theorem_that_a_bound_names_is_on_the_page_of_bounds(capsys: pytes
 
 PHRASES = (
     "switches that add",
+    "in-switch reduction",
     "limited by",
     "could take",
     "cannot take less",

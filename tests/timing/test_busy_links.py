@@ -7,7 +7,7 @@ import re
 import pytest
 
 import blinksim as bs
-from blinksim.answers.project import Answer
+from blinksim.answers.project import Answer, answer
 from blinksim.results import Term
 from blinksim.timing.projection_result import Projection
 
@@ -41,25 +41,42 @@ def test_one_screen_says_one_figure() -> None:
     found = bs.project(bs.load("hgx-h100", nodes=2), "allgather", "64MiB")
     assert isinstance(found, Answer)
     (kind, limited), (busy,) = (
-        re.findall(r"limited by +(\w+), (\d+) %", found.why())[0],
+        re.findall(r"limited by +(\w+), (\d+) % of the time of packed ", found.why())[0],
         re.findall(r"\(nvlink\), busy (\d+) %", found.why()),
     )
     assert (kind, limited) == ("nvlink", busy)
-    # The bound is the adapters' at nominal rates, so the line says at which rates NVLink is the narrowest.
-    rates = re.findall(r"could take .* at (.*) rates, ", found.text())
-    assert re.findall(r"limited by .* of the time of the best schedule at (.*) rates", found.text()) == rates
-    assert rates == ["measured (pcie: nominal)"]
-    # Nothing is said where both are of one table.
+    # The bound is the adapters' at nominal rates; the line above says at which ones packed takes so long.
+    assert re.findall(r"could take .* by packed at (.*) rates, ", found.text()) == ["measured (pcie: nominal)"]
     aurora = bs.project("aurora", "allreduce", "1GiB")
     assert isinstance(aurora, Answer)
     assert aurora.could is not None
-    told = re.search(r"limited by .* best schedule, and ([0-9.]+) % of what oneCCL takes$", aurora.text(), re.MULTILINE)
+    told = re.search(
+        r"limited by .* % of the time of .*, ([0-9.]+) % of what oneCCL takes$", aurora.text(), re.MULTILINE
+    )
     assert told is not None
     best = aurora.could.best
     assert float(told[1]) == pytest.approx(100 * best.limit[1] * best.time_s / aurora.time_s, rel=0.05)
     part = bs.Question("hgx-h100", nodes=2, rates="measured").part()
     run = bs.simulate(bs.contest(part, "allgather", ["packed"]).schedules["packed"], "64MiB")
     assert f"{100 * run.uses[0].busy:.0f}" == busy
+
+
+@pytest.mark.parametrize(
+    ("nodes", "size"), [(4, 2**14), (16, 2**16), (64, 2**10), (64, 2**16), (64, 2**20), (64, 2**24)]
+)
+def test_what_limits_is_what_the_terms_add_up_to(nodes: int, size: int) -> None:
+    """Of a link class its bytes and the starts of messages are the share that is said; else the term has that share."""
+    question = bs.Question("aurora", nodes=nodes, ranks_per_node=6)
+    [found] = answer(question, bs.Collective("allreduce"), [size])
+    assert found.could is not None
+    best = found.could.best
+    share = {term.name: term.time_s / best.time_s for term in best.terms}
+    what, limit, _ = best.limit
+    starts = best.details["bottleneck_starts"]
+    assert limit == pytest.approx(share[what] if what in share else share[f"bandwidth of {what}"] + starts)
+    assert found.limited_by.startswith(f"{what}, {100 * limit:.0f} % of the time of {best.algorithm}")
+    assert f"{what}, {100 * limit:.0f} % of the time" in found.why().partition("\ncould take\n")[0]
+    assert f"({what}), busy {100 * limit:.0f} % of the time" in found.why() or f"bottleneck  {what}, " in found.why()
 
 
 def test_time_in_which_links_idle_is_not_busy() -> None:
