@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, blamed_on, each_of, in_runs, one_of, unknown
-from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.connectivity import grouped, summed
 from blinksim.results import count
 from blinksim.textio.name_ranges import RANGE, expand, paired
 from blinksim.textio.text_files import read_words
@@ -96,9 +96,8 @@ def without(topology: Topology, *targets: str) -> Topology:
             topology = replace(topology, devices=devices, fabric=fabric)
             continue
         gone, keys = set[str](), set[tuple[str, str, str]]()
-        if target in topology.index:
-            gone = {target}
-        elif RANGE.search(target) and not ("->" in target or _HYPHEN.search(target)):
+        ends = "->" in target or _HYPHEN.search(target)
+        if target in topology.index or (RANGE.search(target) and not ends):
             gone = set(_devices(topology, target))
         else:
             keys = _matching(topology, target, classes=False)
@@ -124,7 +123,10 @@ def _cut(
     there = (d.name not in gone for d in topology.devices)
     used = (x.src not in gone and x.dst not in gone and x.key not in keys for x in topology.links)
     relays = tuple(name for name in topology.relays if name not in gone)
-    return among(topology, there, used, members=members, relays=relays, fabric=fabric, symmetries=())
+    gpus = {*topology.holders}.intersection(gone)
+    led = (((x.src, x.kind), x.bandwidth) for x in topology.links if x.dst in gpus and x.src not in gone)
+    kept = {"members": members, "relays": relays, "lost": summed([*topology.lost.items(), *led])}
+    return among(topology, there, used, fabric=fabric, symmetries=(), **kept)
 
 
 def enable(topology: Topology, target: str, abilities: Iterable[str]) -> Topology:
@@ -173,27 +175,24 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
     chosen = tuple(members)
     if not chosen:
         raise InputError("no members: name at least one GPU")
-    for name in chosen:
-        topology.device(name)
+    each_of("device", chosen, topology.index)
     return _cut(topology, chosen, {*topology.holders} - {*chosen})
 
 
 def _changed(topology: Topology, link: LinkLike, changes: dict[str, Any]) -> LinkLike:
     values: dict[str, Any] = {}
     for key, value in changes.items():
-        match key:
-            case "lanes":
-                values["lanes"] = whole(value, "lanes")
-            case "bandwidth":
-                try:
-                    nominal = parse_rate(value) if isinstance(value, str) else Fraction(value)
-                    values["lane_bandwidth"] = nominal * topology.of_nominal.get(link.kind, 1)
-                except (ValueError, OverflowError):
-                    raise InputError(f"bandwidth={value!r} is not a number of bytes/s") from None
-            case "latency" | "overhead":
-                values[key] = parse_time(value) if isinstance(value, str) else float(value)
-            case _:
-                raise unknown("property of a link", key, LINK_PROPERTIES)
+        one_of("property of a link", key, LINK_PROPERTIES)
+        if key == "lanes":
+            values["lanes"] = whole(value, "lanes")
+        elif key == "bandwidth":
+            try:
+                nominal = parse_rate(value) if isinstance(value, str) else Fraction(value)
+                values["lane_bandwidth"] = nominal * topology.of_nominal.get(link.kind, 1)
+            except (ValueError, OverflowError):
+                raise InputError(f"bandwidth={value!r} is not a number of bytes/s") from None
+        else:
+            values[key] = parse_time(value) if isinstance(value, str) else float(value)
     return replace(link, **values)
 
 

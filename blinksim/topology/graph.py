@@ -63,10 +63,11 @@ class Topology(Tabular):
         How copies of this node are joined by `replicate`.
     symmetries : tuple of tuple of int
         Permutations of the device indices that map the machine onto itself (checked before use).
-    loaded_from, edits, execution, nccl_rates, of_nominal : optional
+    loaded_from, edits, execution, nccl_rates, of_nominal, lost : optional
         What `blinksim.load` read and at which table of rates; what was changed, as on the command line; what
         it costs the GPUs to run a program, and NCCL, as measured; the share that the table gives each link
-        class of its nominal bandwidth, in which edits speak. No part of what makes topologies equal.
+        class of its nominal bandwidth, in which edits speak; what led to GPUs that were taken away, by GPU
+        (of a node, or of every one) and class. No part of what makes topologies equal.
 
     Raises
     ------
@@ -106,6 +107,7 @@ class Topology(Tabular):
     execution: ExecutionRates | None = field(default=None, compare=False)
     nccl_rates: NcclRates | None = field(default=None, compare=False)
     of_nominal: Mapping[str, Fraction] = field(default_factory=dict, compare=False)
+    lost: Mapping[tuple[str, str], Fraction] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         elements.check_graph(self)

@@ -8,7 +8,7 @@ consistency checks.)
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from itertools import product
@@ -109,6 +109,20 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(every[:6]) + (f" and {len(every) - 6} more" if len(every) > 6 else "")
 
 
+def least_first(
+    rates: Sequence[tuple[Any, str]], form: str, words: Callable[[Any], str] = format_rate
+) -> tuple[list[str], int, str, str]:
+    """The names with less than most have, how many have that, how much it is; and the few, the worst first.
+
+    form: what they have in words, with % for how much.
+    """
+    most, others = max(Counter(rate for rate, _ in rates).items(), key=lambda row: row[::-1], default=(0, 0))
+    few = {name: rate for rate, name in rates if rate < most}
+    alike = sorted(grouped((rate, name) for name, rate in few.items()).items())
+    told = listed(f"{listed(names)}: {form.replace('%', words(rate))}" for rate, names in alike)
+    return [*few], others, words(most), told
+
+
 @rule("members-exist", "error", "add devices of kind gpu or tile, or name others that can hold data")
 def _members_exist(topology: Topology) -> Iterator[str]:
     """Some device can hold a rank's data."""
@@ -163,12 +177,9 @@ def _exits(topology: Topology) -> dict[str, int]:
 def _way_out(topology: Topology) -> Iterator[str]:
     """Where most GPUs reach the fabric without passing another GPU, all do."""
     exits, near = _exits(topology), neighbours(topology, inside=True)
-    holders = {*topology.holders}
-    lost = [
-        name
-        for name in topology.members
-        if exits.keys().isdisjoint(breadth_first(name, lambda place: near[place] - holders))
-    ]
+    past = {place: beside.difference(topology.holders) for place, beside in near.items()}
+    ways = {name: breadth_first(name, past.__getitem__) for name in topology.members}
+    lost = [name for name in topology.members if exits.keys().isdisjoint(ways[name])]
     if 0 < len(lost) < len(topology.members) / 2:
         yield f"{listed(lost)} without a way to the fabric of {'its' if len(lost) == 1 else 'their'} own"
 
@@ -307,8 +318,8 @@ def _dead_end(topology: Topology) -> Iterator[str]:
     """A switch of any sort lies between two devices at least."""
     near = neighbours(topology)
     ports = set(topology.fabric.ports) if topology.fabric else set()
-    within = (d.name for d in topology.devices if d.kind in FORWARDERS and d.name not in ports)
-    found = [name for name in within if len(near[name]) == 1]
+    within = {d.name for d in topology.devices if d.kind in FORWARDERS} - ports
+    found = [name for name in near if name in within and len(near[name]) == 1]
     if found:
         yield f"{listed(found)} linked to one device only"
 
@@ -351,11 +362,10 @@ def _uneven_class(topology: Topology) -> Iterator[str]:
             some = rates[what, kind[near], kind[far], str(facts[near].get("pcie_left"))]
             some[place] = max((rate, name), some.get(place, (rate, name)))
     for (what, *_), found in rates.items():
-        most, others = max(Counter(rate for rate, _ in found.values()).items(), key=lambda row: row[::-1])
-        few = {name: rate for rate, name in found.values() if rate < most}
+        words = str if what == "GPUDirect" else format_rate
+        few, others, most, told = least_first([*found.values()], f"{what} %", words)
         if 0 < len(few) < others:
-            less, more = (format_rate(rate) if rate > 1 else str(rate) for rate in (max(few.values()), most))
-            yield f"{listed(few)}: {what} {less}, the other {others} {more}"
+            yield f"{told}, the other {others} {most}"
 
 
 @rule("pcie-port", "warning", "see LnkSta and ACSCtl (lspci -vvv) while a job runs; reseat the card, turn ACS off")
@@ -405,17 +415,18 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
         apart = (columns.kind == columns.classes.index(kind)) & (group[columns.src] != group[columns.dst])
         ends = (group[end[apart]] + 1 for end in (columns.src, columns.dst))
         least = np.minimum(*(np.bincount(end, rate[apart], len(node) + 1) for end in ends))
-        # Whole bytes a second: sums of the same rates in another order are the same.
-        rates = dict(zip(chosen, np.round(least[[place + 1 for place in chosen]]).tolist(), strict=True))
-        most, others = max(Counter(rates.values()).items(), key=lambda row: row[::-1], default=(0, 0))
-        few = [place for place in chosen if rates[place] < most]
+        named = {f"n{place}" if sort == "node" else topology.devices[place].name: place for place in chosen}
+        rates = list[tuple[float, str]]()
+        for name, place in named.items():
+            # Nobody misses what led to GPUs that are gone.
+            gone = sum(topology.lost.get((one, kind), 0) for one in (name, name.partition(".")[2]))
+            # Whole bytes a second: sums of the same rates in another order are the same.
+            rates.append((float(round(least[place + 1] + float(gone))), name))
+        few, others, most, told = least_first(rates, f"% of {kind}")
         # Half of many, some in every node, is a sort of its own, as every other GPU of Frontier.
-        own = others > 1 and {*node[few].tolist()} == {*nodes}
+        own = others > 1 and {*node[[named[name] for name in few]].tolist()} == {*nodes}
         if 0 < len(few) <= others - own and others == len(chosen) - len(few):
-            names = [f"n{place}" if sort == "node" else topology.devices[place].name for place in few]
-            less = format_rate(max(rates[place] for place in few))
-            rest = f"the other {count(others, sort) if others > 1 else sort} {format_rate(most)}"
-            yield names, f"{listed(names)}: {less} of {kind}, {rest}"
+            yield few, f"{told}, the other {count(others, sort) if others > 1 else sort} {most}"
 
 
 @rule("parallel-classes", "warning", "use one class at a time, or check that these are separate wires")
@@ -537,8 +548,6 @@ def _odd(constants: Any, keys: tuple[str, ...]) -> Iterator[Breach]:
 
 
 def _text(name: str, value: float) -> str:
-    if name == "byte_s":
-        return f"{value / 1e-9:.4g} ns"
     if name.endswith("_s"):
         return format_time(value)
     return format_size(int(value)) if name.endswith("_bytes") else f"{value:.4g}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings, strategies as st
 from machines_for_tests import dgx1, with_pcie
 from strategies import topologies
 
@@ -135,7 +135,7 @@ BROKEN = [
     ("plausible-latency", RING.replace("link", overhead="2ms"), "link links with overhead 2 ms"),
     ("plausible-constants", measured(launch_s=5.0), "execution.launch is 5 s; hardware has 0 s to 100 us"),
     ("plausible-constants", measured(packets__step_s=8e-4), "execution.protocols.ll128.step is 800 us"),
-    ("plausible-constants", measured(flags__byte_s=2e-6), "execution.protocols.simple.byte is 2000 ns"),
+    ("plausible-constants", measured(flags__byte_s=2e-6), "execution.protocols.simple.byte is 2 us"),
     ("plausible-constants", measured(flags__cache_bytes=25e3), "execution.protocols.simple.cache is "),
     ("plausible-constants", measured(ports__fan=2.7), "execution.ports.fan is 2.7; hardware has 0 to 0.5"),
     ("plausible-constants", measured(ports__out=520e9), "ports.out is 520 GB/s; the links to the switch carry 450"),
@@ -285,6 +285,41 @@ def test_up_to_half_of_the_nodes_are_named_for_an_adapter_that_they_lack(
     edits = [f"without n{node}.{adapter}" for node in range(damaged)]
     named, _ = next(behind(machines.load(machine, nodes=nodes, edits=edits)))
     assert named == [f"n{node}" for node in range(damaged)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(lost=st.lists(st.integers(0, 7), min_size=1, max_size=4))
+def test_each_node_is_named_with_what_it_has_itself_the_worst_first(lost: list[int]) -> None:
+    """Nodes of Aurora that lost so many of their eight adapters of 25 GB/s; as many more lost none."""
+    nodes = 2 * len(lost) + 2
+    edits = [f"without n{node}.nic[0-{few - 1}]" for node, few in enumerate(lost) if few]
+    told = [words for _, words in behind(machines.load("aurora", nodes=nodes, edits=edits))]
+    alike = {few: [f"n{node}" for node, of in enumerate(lost) if of == few] for few in {*lost} - {0}}
+    worst = [f"{', '.join(alike[few])}: {25 * (8 - few)} GB/s of slingshot" for few in sorted(alike, reverse=True)]
+    whole = nodes - sum(map(len, alike.values()))
+    assert told == ([f"{', '.join(worst)}, the other {whole} nodes 200 GB/s"] if alike else [])
+
+
+def test_links_of_one_class_that_are_slow_have_figures_of_their_own() -> None:
+    slow = shapes.ring(9).replace("gpu0-gpu1", bandwidth="2.5GB/s").replace("gpu4-gpu5", bandwidth="5GB/s")
+    told = [finding.message for finding in check(slow) if finding.rule == "uneven-class"]
+    assert told == ["gpu0-gpu1: link 2.5 GB/s, gpu4-gpu5: link 5 GB/s, the other 7 25 GB/s"]
+
+
+@pytest.mark.parametrize(("machine", "gpu"), [("aurora", "card2"), ("aurora", "card2.t0"), ("dgx1-v100", "gpu3"),
+                                              ("mi300x", "gpu0"), ("perlmutter", "gpu1")])  # fmt: skip
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_nobody_is_behind_for_links_to_a_gpu_that_is_gone(machine: str, gpu: str, nodes: int) -> None:
+    """A slow link of the same node is told, and so is one of each copy of a node that was edited by itself."""
+    edits = [f"without n2.{gpu}" if nodes > 1 else f"without {gpu}"]
+    assert list(behind(machines.load(machine, nodes=nodes, edits=edits))) == []
+    node = machines.load(machine, edits=f"without {gpu}")
+    assert list(behind(node.replicate(nodes))) == []
+    link = next(one for one in node.links if {one.src, one.dst} <= {*node.members})
+    slow = node.degrade(f"{link.src}-{link.dst}", bandwidth="1GB/s").replicate(nodes)
+    named, words = next(behind(slow)) if node.ranks > 4 else ((link.src, link.dst), f" of {link.kind}, ")
+    assert {name.removeprefix("n0.") for name in named} >= {link.src, link.dst}
+    assert f" of {link.kind}, " in words
 
 
 def test_machines_of_the_catalogue_have_nothing_behind() -> None:
