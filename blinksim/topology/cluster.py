@@ -110,12 +110,11 @@ def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
     if ranks_per_node is None:
         return topology.members
     ranks_per_node = whole(ranks_per_node, "ranks_per_node")
-    if ranks_per_node < 1:
-        raise InputError(f"{ranks_per_node} ranks per node; give at least 1")
     by_node = nodes_of(topology, topology.members)
     fewest = min(map(len, by_node), default=0)
-    if ranks_per_node > fewest:
-        raise InputError(f"{ranks_per_node} ranks per node, but a node of {topology.name} has {fewest} GPUs")
+    if not 1 <= ranks_per_node <= fewest:
+        has = f"a node of {topology.name} has {fewest} GPUs; give 1 to {fewest}, or no number for all GPUs"
+        raise InputError(f"{ranks_per_node} ranks per node, but {has}")
     return tuple(topology.members[rank] for ranks in by_node for rank in ranks[:ranks_per_node])
 
 

@@ -239,7 +239,7 @@ def test_place_takes_the_first_members_of_every_node() -> None:
     assert place(cluster, 2) == ("n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1")
     with pytest.raises(InputError, match="9 ranks per node, but a node of DGX-1V has 8 GPUs"):
         place(cluster, 9)
-    with pytest.raises(InputError, match="give at least 1"):
+    with pytest.raises(InputError, match="give 1 to 8, or no number for all GPUs"):
         place(cluster, 0)
     with pytest.raises(InputError, match="has 0 GPUs"):
         place(Topology("t", (Device("s", "switch"),), ()), 1)
