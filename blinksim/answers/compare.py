@@ -204,7 +204,8 @@ class Comparison(Result):
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         if self.answers:
-            notes = [f"  {line}" for line in origins((one.size, one.details["origin"]) for one in self.answers)]
+            known = ((one.size, one.details["basis"], one.details["origin"]) for one in self.answers)
+            notes = [f"  {line}" for line in origins(known)]
             held = held_at(map(Answer.row, self.answers))
             if said := dict.fromkeys(one.could.best.runs_as for one in self.answers if one.could):
                 held["could take"] = f"{held.get('could take', '')}, {' or '.join(said)}"
@@ -617,7 +618,10 @@ class MachineComparison(Result):
         parts = {name: f"{len(one.members)} {one.details.get('unit', 'GPU')}s" for name, one in last.items()}
         called = {name: f"{name} ({parts[name]})" if several else name for name in last}
         asked = f"{self.collective} of {format_size(last[first].size)}"
-        money = f"; {self.best_for_money()}" if self.prices.keys() >= last.keys() else ""
+        clear = ((tuple(self._first(at)), format_size(one.size)) for at, one in enumerate(self.answers[first]))
+        leads = grouped(row for row in clear if row[0][1:] == () and row[0][0] != first)
+        money = "".join(f"; at {', '.join(of)} {name}" for (name,), of in leads.items())
+        money += f"; {self.best_for_money()}" if self.prices.keys() >= last.keys() else ""
         if not others:
             took = f"{format_time(last[first].time_s)} with {last[first].library}"
             return f"{asked}: {called[first]} is quickest, {took}{money}"
@@ -637,11 +641,10 @@ class MachineComparison(Result):
                 held = one.details.get("held_to")
                 row += [f"held to {held}" if held else str(one.details["basis"])]
                 rows.append([*row, "-" if worth is None else f"{worth:.4g}"][: 7 + bool(self.prices)])
-        head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from"]
+        head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from", "GB/s per unit of price"]
         notes = ["  * may take least", *map("  {}".format, refused_words(self.refused))]
-        *_, basis = zip(*(row[:7] for row in rows), strict=True)
         guess = f"  from {' or '.join(GUESSES)}: {UNKNOWN.format('')}"
-        vague = not {*GUESSES}.isdisjoint(basis)
+        vague = any(row[6] in GUESSES for row in rows)
         notes += [f"{guess}: an interval that holds another time ranks no machines"] * vague
         # A newer machine may be slower by what its library picks, or as only times of the older one are published.
         told = grouped((tuple(map(one.details.get, _KNOWN)), name) for name, one in last.items())
@@ -653,21 +656,19 @@ class MachineComparison(Result):
             what = f"{', '.join(same)}: nothing known tells their times apart"
             notes += [f"  {what}; could take {', '.join(could)}"] * (len(same) > 1)
         if self.prices:
-            head.append("GB/s per price")
             unpriced = [name for name in self.answers if name not in self.prices]
             none = f"; no price of {', '.join(unpriced)}" * bool(unpriced)
-            notes.append(f"  GB/s per price: busbw over what a GPU costs an hour{none}")
+            notes.append(f"  GB/s per unit of price: busbw over what a GPU costs an hour{none}")
         held = grouped((_HELD_BY[one.details["published"]], name) for name, one in last.items())
         words = "; ".join(f"{how} for {', '.join(same)}" for how, same in held.items())
         unlike = [f"not like with like: {words}; do not choose by this difference"] * (len(held) > 1)
-        return "\n".join((self.sentence(), *unlike, "", table(head, rows, left=(1, 6)), *notes))
+        return "\n".join((self.sentence(), *unlike, "", table(head[: len(rows[0])], rows, left=(1, 6)), *notes))
 
     def best_for_money(self) -> str:
         """Which machine has most GB/s for its price at the largest size, and whether intervals tell it from others."""
         last = {name: answers[-1] for name, answers in self.answers.items()}
-        best, *near = self._first(
-            -1, {name: (self._worth(name, one) or 0.0) * one.time_s for name, one in last.items()}
-        )
+        worth = {name: (self._worth(name, one) or 0.0) * one.time_s for name, one in last.items()}
+        best, *near = self._first(-1, worth)
         others = f"{'those' if near[1:] else 'that'} of {', '.join(near)}"
         overlap = f", but intervals do not tell it from {others}" if near else ""
         return f"{best} has most for the money{overlap}"

@@ -519,9 +519,10 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
 
 
-def origins(told: Iterable[tuple[int, str]]) -> list[str]:
-    """Where the times of sizes come from, a line each, the largest sizes first; told: sizes, ascending, and origins."""
-    known, notes = list(told), list[str]()
+def origins(told: Iterable[tuple[int, str, str]]) -> list[str]:
+    """Where times come from, a line each, the largest sizes first; told: ascending sizes, basis, origin."""
+    known = [(size, f"{UNKNOWN.format('')}: " * (basis in GUESSES) + origin) for size, basis, origin in told]
+    notes = list[str]()
     by_origin = grouped((origin, place) for place, (_, origin) in enumerate(known))
     # Sizes that follow each other are a range; others may lie between two ranges of an origin.
     for origin, places in [*reversed(by_origin.items())][:4]:

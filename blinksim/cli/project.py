@@ -108,7 +108,8 @@ def project(options: Project) -> None:
     if options.size is not None:
         size = parse_size(options.size)
         if re.fullmatch("[0-9.]+B", options.size):
-            note(f"{options.size} is a size in bytes; a billion parameters in bf16 are 2GB")
+            twice = f"{2 * float(options.size[:-1]):g}GB"
+            note(f"{options.size} is a size in bytes; so many billion parameters in bf16 are {twice}")
     elif wanted.data is not None:
         size = wanted.data.size
     else:
@@ -318,7 +319,7 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
     if options.model or options.algorithms or options.search:
         raise InputError("several machines are compared with their libraries; leave algorithms and models out")
     prices = dict[str, float]()
-    for text in options.price:
+    for text in ",".join(options.price).split(",") if options.price else ():
         name, _, price = text.partition("=")
         try:
             prices[name] = float(price)
@@ -573,7 +574,7 @@ def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
     notes = [f"time with {' or '.join(libraries)}; --csv has its interval"] if libraries else []
     if swept.varying() == ["size_bytes"] and times != sorted(times):
         notes.append("a time that is less than that of fewer bytes was measured so")
-    notes += origins(map(itemgetter("size_bytes", "origin"), told))
+    notes += origins(map(itemgetter("size_bytes", "basis", "origin"), told))
     notes.append(", ".join(map("".join, held_at(rows).items())))
     if several:
         notes.append("what NCCL chooses is at its own rates; --rates takes one table for all")

@@ -33,7 +33,7 @@ def test_each_machine_answers_as_by_itself(capsys: pytest.CaptureFixture[str], t
     assert run([*words, "--plot", str(picture)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("allreduce of 1 GiB: hgx-h100 is quickest, ")
-    assert "GB/s per price" in shown
+    assert "GB/s per unit of price" in shown
     [large] = [line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "GiB", "dgx-a100"]]
     assert large[-1] == f"{rows[-1]['busbw_per_price']:.4g}"
     # Of machines without a price nobody knows what they have for the money.
@@ -287,3 +287,22 @@ def test_notes_say_what_the_table_does_not(capsys: pytest.CaptureFixture[str]) -
     told = capsys.readouterr().err
     assert "unknown machine 'p5x'" in told
     assert "still at work" not in told
+
+
+def test_the_headline_names_who_leads_at_other_sizes() -> None:
+    found = bs.compare_machines(["p5", "hgx-b200"], "allreduce", ["1KiB", "1MiB", "1GiB"])
+    took = {name: [one.time_s for one in answers] for name, answers in found.answers.items()}
+    assert took["p5"][0] < took["hgx-b200"][0]
+    assert took["p5"][2] > took["hgx-b200"][2]
+    # At 1 MiB intervals overlap.
+    assert found.sentence().endswith("hgx-b200 is quickest, 2.644 ms with NCCL; at 1 KiB p5")
+    alone = bs.compare_machines(["p5", "hgx-b200"], "allreduce", ["1GiB"])
+    assert alone.sentence().endswith(" with NCCL")
+
+
+def test_prices_stand_together_or_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["compare", "p5,hgx-b200", "allreduce", "--sizes", "1GiB", "--csv"]
+    assert run([*asked, "--price", "p5=55,hgx-b200=80"]) == 0
+    together = capsys.readouterr().out
+    assert run([*asked, "--price", "p5=55", "--price", "hgx-b200=80"]) == 0
+    assert capsys.readouterr().out == together

@@ -263,3 +263,30 @@ def test_what_links_passed_is_in_one_unit(tmp_path: Path, capsys: pytest.Capture
     assert {unit for _, unit in passed} == {"GB"}
     # By hand, of both links of the switch: what enters it leaves it.
     assert passed[-1][0] == passed[-2][0]
+
+
+@pytest.mark.parametrize("command", ["sweep", "compare"])
+def test_every_table_calls_an_estimate_one(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `project` does: of Aurora few jobs were published, of a p5 these."""
+    estimate = "an estimate, as no time of this very job is published: "
+    for machine, known in (("aurora", False), ("p5", True)):
+        assert run([command, machine, "allreduce", "--sizes", "1MiB,64MiB"]) == 0
+        origins = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  from, ")]
+        assert origins
+        assert all((estimate in line) is not known for line in origins)
+
+
+def test_a_size_of_parameters_is_doubled_for_two_bytes_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["project", "p5", "allreduce", "8B"]) == 0
+    assert "so many billion parameters in bf16 are 16GB" in capsys.readouterr().err
+
+
+def test_more_ranks_per_node_than_an_edit_leaves_is_refused_with_what_to_type(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["project", "aurora", "allreduce", "1MiB", "--nodes", "2", "--edit", "without n1.card2"]
+    assert run([*asked, "--ranks-per-node", "12"]) == 2
+    error = capsys.readouterr().err
+    assert "a node of aurora has 10 GPUs; give 1 to 10, or no number for all GPUs" in error
+    assert run(asked) == 0
+    assert "on 22 tiles of 2 x aurora" in capsys.readouterr().out
