@@ -120,7 +120,8 @@ class Collective:
         elif self.traffic is not None:
             raise InputError(f"{self.name} has no traffic matrix; alltoallv has")
         if (self.name in OF_EXPERTS) != (self.routing is not None):
-            what = "has no routing" if self.routing else "needs a routing, as project, bound, sweep and synth draw it"
+            drawn = f"such as blinksim project p5 {self.name}; bound, sweep and synth draw one as well"
+            what = "has no routing" if self.routing else f"needs a routing, {drawn}"
             raise InputError(f"{self.name} {what}: it is the experts of every token")
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from itertools import combinations
@@ -229,6 +230,7 @@ LINES = (
     ("bound ring:4 dispatch --experts 6 --topk 2", "not equally many on 4 ranks"),
     ("bound ring:4 allreduce --experts 6", "allreduce takes no --experts 6"),
     ("project ring:4 dispatch 1MiB", "dispatch takes no size 1MiB, which --tokens gives"),
+    ("project ring:4 dispatch 1MiB --experts 8", "busiest link's; blinksim project ring:4 dispatch --experts 8"),
     (
         "project ring:4 combine --experts 8 --algorithm ring",
         "there is no ring combine; algorithms that have it: direct",
@@ -237,7 +239,7 @@ LINES = (
     ("synth ring:4 allreduce --experts 8", "allreduce takes no --experts 8"),
     ("project ring:4 dispatch --placement t.csv", "name a file, or say how many"),
     ("project ring:4 dispatch --routing r.npy --skew 1", "skew is of experts that are drawn"),
-    ("compare ring:4 dispatch", "dispatch needs a routing"),
+    ("compare ring:4 dispatch", "dispatch needs a routing, such as blinksim project p5 dispatch"),
     ("advise ring:4 combine", "combine needs a routing"),
     ("traffic --routing r.npy --skew 1", "skew is of experts that are drawn"),
     ("traffic --ranks 8 --node-limit 9", "node_limit=9"),
@@ -255,6 +257,11 @@ def test_what_the_command_line_refuses(
     err = capsys.readouterr().err
     assert why in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_sweep_of_tokens_says_where_its_times_come_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "p5", "dispatch"]) == 0
+    assert re.search(r"^  from, .*: an estimate: ", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_the_least_time_of_tokens_is_that_of_their_bytes() -> None:

@@ -204,8 +204,7 @@ class Comparison(Result):
     def text(self, edits: Sequence[str] = ()) -> str:
         """The sentence, and algbw by size of the algorithms that lead or come close. edits: of the machine."""
         if self.answers:
-            known = ((one.size, one.details["basis"], one.details["origin"]) for one in self.answers)
-            notes = [f"  {line}" for line in origins(known)]
+            notes = [f"  {line}" for line in origins({"size_bytes": x.size, **x.row()} for x in self.answers)]
             held = held_at(map(Answer.row, self.answers))
             if said := dict.fromkeys(one.could.best.runs_as for one in self.answers if one.could):
                 held["could take"] = f"{held.get('could take', '')}, {' or '.join(said)}"

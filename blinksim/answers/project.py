@@ -519,10 +519,10 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
 
 
-def origins(told: Iterable[tuple[int, str, str]]) -> list[str]:
-    """Where times come from, a line each, the largest sizes first; told: ascending sizes, basis, origin."""
-    known = [(size, f"{UNKNOWN.format('')}: " * (basis in GUESSES) + origin) for size, basis, origin in told]
-    notes = list[str]()
+def origins(told: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Where the times of rows come from, a line each, the largest sizes first; told: by ascending size."""
+    guess, notes = f"{UNKNOWN.format('')}: ", list[str]()
+    known = [(row["size_bytes"], guess * (row.get("basis") in GUESSES) + row["origin"]) for row in told]
     by_origin = grouped((origin, place) for place, (_, origin) in enumerate(known))
     # Sizes that follow each other are a range; others may lie between two ranges of an origin.
     for origin, places in [*reversed(by_origin.items())][:4]:

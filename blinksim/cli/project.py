@@ -128,11 +128,11 @@ def _of_experts(options: Project, question: Question, wanted: Collective) -> Non
     from blinksim.timing.experts import project_experts
 
     given = f" size {options.size}, which --tokens gives" if options.size else ""
+    asked = f"{command_line(question, wanted.name)}{typed_options(options.drawing)}"
     if given := given or typed_options(options, "before") + typed_options(options.timing):
-        raise InputError(f"{wanted} takes no{given}: its time is that of the busiest link")
+        raise InputError(f"{wanted} takes no{given}: its time is the busiest link's; blinksim project {asked}")
     found = project_experts(part := question.part(), wanted, **vars(options.drawing))
     said = {**question.described(part), **found.to_dict()}
-    asked = f"{command_line(question, wanted.name)}{typed_options(options.drawing)}"
     # Among few GPUs schedules take the trees of the bound, which may be far quicker than ways of libraries.
     trees = f"synth {asked} -o schedule.json" if part.ranks <= APART else ""
     end = f"\nnext: blinksim {trees or f'bound {asked}'}"
@@ -574,7 +574,7 @@ def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
     notes = [f"time with {' or '.join(libraries)}; --csv has its interval"] if libraries else []
     if swept.varying() == ["size_bytes"] and times != sorted(times):
         notes.append("a time that is less than that of fewer bytes was measured so")
-    notes += origins(map(itemgetter("size_bytes", "basis", "origin"), told))
+    notes += origins(told)
     notes.append(", ".join(map("".join, held_at(rows).items())))
     if several:
         notes.append("what NCCL chooses is at its own rates; --rates takes one table for all")
