@@ -417,8 +417,8 @@ class Compare(TableOptions, run="blinksim.cli.project:compare"):
           same algorithms.
       search: Also search so long, for each size, a schedule that is made for it, as synth --size does; all
           are simulated.
-      price: What a node of one of several machines costs an hour, once for each (--price p5=55 --price
-          p5en=63); the table then has busbw over what a GPU costs an hour, in the currency of PRICE.
+      price: What a node of each of several machines costs an hour, together or once for each (--price
+          p5=55,p5en=63); the table then has busbw over what a GPU costs an hour, in the currency of PRICE.
       plot: Draw algbw against size as PNG, SVG or PDF: what the library takes, could take, and the bound.
 
     Examples:
