@@ -396,9 +396,9 @@ class Answer(Projection):
             return ""
         best = self.could.best
         what, share, counts = best.limit
-        far = self.time_s > _FAR * best.time_s
-        own = f", {100 * share * best.time_s / self.time_s:.2g} % of what {self.library} takes" * far
-        return f"{what}, {100 * share:.0f} % of the time of {best.algorithm}{counts}{own}"
+        own = f", {100 * share * best.time_s / self.time_s:.2g} % of what {self.library} takes"
+        here = f"{what}, {100 * share:.0f} % of the time of {best.algorithm}{counts}"
+        return here + own * (self.time_s > _FAR * best.time_s)
 
     @property
     def unbeaten(self) -> str:
@@ -477,7 +477,8 @@ class Answer(Projection):
 
     def why(self) -> str:
         """All that is known of the three figures: terms, bounds and what they assume, and the schedules considered."""
-        lines = [self.text(), "", f"{self.library} takes", self.terms_table()]
+        made = f"  {self.details['basis']}: {read_words('basis')[self.details['basis']]}"
+        lines = [self.text(), "", f"{self.library} takes", self.terms_table(), made]
         lines += [f"  NCCL's tuner expects (it picks the first): {self.expects}"] if self.expects else []
         if self.least is not None:
             lines += ["", "cannot take less", f"  {self.least.words}"]

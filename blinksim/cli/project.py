@@ -108,8 +108,7 @@ def project(options: Project) -> None:
     if options.size is not None:
         size = parse_size(options.size)
         if re.fullmatch("[0-9.]+B", options.size):
-            twice = f"{2 * float(options.size[:-1]):g}GB"
-            note(f"{options.size} is a size in bytes; so many billion parameters in bf16 are {twice}")
+            note(f"{options.size} is a size in bytes; so many billion parameters in bf16 are {2 * size}GB")
     elif wanted.data is not None:
         size = wanted.data.size
     else:

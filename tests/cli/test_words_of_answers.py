@@ -290,3 +290,15 @@ def test_more_ranks_per_node_than_an_edit_leaves_is_refused_with_what_to_type(
     assert "a node of aurora has 10 GPUs; give 1 to 10, or no number for all GPUs" in error
     assert run(asked) == 0
     assert "on 22 tiles of 2 x aurora" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("machine", "size", "basis"),
+    [("aurora", "1MiB", "links"), ("p5", "1MiB", "measured"), ("hgx-b200", "1KiB", "fitted")],
+)
+def test_why_says_how_the_terms_of_the_library_came_about(
+    machine: str, size: str, basis: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["project", machine, "allreduce", size, "--why"]) == 0
+    terms = capsys.readouterr().out.split("CCL takes\n  term ")[1].partition("\n\n")[0]
+    assert re.search(rf"^  total .*\n  {basis}: .* published times? of ", terms, re.MULTILINE)
