@@ -20,7 +20,7 @@ from dataclasses import replace
 from left_out import without
 
 from blinksim.answers.logs.diagnose import Diagnosis, Line, diagnose
-from blinksim.answers.logs.expectation import Expectation, Expected
+from blinksim.answers.logs.expectation import Expectation, Expected, Ran
 from blinksim.answers.measurements.public import grouped, with_places
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
@@ -43,7 +43,7 @@ def logs_of(machine: str, kept: str) -> list[list[Line]]:
         # Copies share what is known by now: NCCL's plan.
         _ = model.prediction
         for (name, *_), cells in grouped([cell for cell, _ in alike], job):
-            own = Expectation(question.part(), question.whole(), Collective(name), adds, set_up=launched)
+            own = Expectation(question.part(), question.whole(), Collective(name), Ran(adds, set_up=launched))
             lines = []
             for cell in sorted(cells, key=lambda one: one.size):
                 knows = without(model, kept, cell)

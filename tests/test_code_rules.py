@@ -24,6 +24,7 @@ PARAMETERS = "PLR0913"
 
 MANY_PARAMETERS = {
     "blinksim/answers/logs/diagnose.py: diagnose": "one keyword for each option of the command",
+    "blinksim/answers/logs/locate.py: locate": "one keyword for each option of the command",
     "blinksim/answers/place.py: place": "one keyword for each option of the command",
     "blinksim/answers/sweep.py: sweep": "one keyword for each option of the command",
     "blinksim/bounds/experts.py: draw_routing": "one keyword for each option of the command",

@@ -17,6 +17,7 @@ from typing import Any
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InputError
 from blinksim.machines import MachineLike, Question
+from blinksim.nccl.tests_log import UNSAID, Launch
 from blinksim.results import Result, keyed, table
 from blinksim.textio import yaml_nodes
 from blinksim.timing.library_model import MOST_GPUS_A_NODE, SHARE, Library
@@ -110,10 +111,11 @@ class Expectations(Result):
         block = "".join(f"    {line}\n" for line in yaml_nodes.dump({"rules": rules}).splitlines())
         return f"groups:\n  - name: blinksim\n{block}"
 
-    def nccl_tests(self, **more: str) -> str:
+    def nccl_tests(self, launch: Launch = UNSAID, **more: str) -> str:
         """Commands of nccl-tests by collective, which fail where the average busbw is below that of floors.
 
-        more: other environment variables, such as ``NCCL_DEBUG="INFO"``.
+        launch: how they are started; with no options, by one process a node, or a GPU of several nodes. more:
+        environment variables besides those, such as ``NCCL_DEBUG="INFO"``.
 
         Raises `InputError` for sizes that are no range, members that differ by node, and other libraries.
         """
@@ -128,17 +130,16 @@ class Expectations(Result):
         if library not in VISIBLE or each > MOST_GPUS_A_NODE or numbers != numbers[:each] * nodes:
             where = f"on the same GPUs of every host, at most {MOST_GPUS_A_NODE}"
             raise InputError(f"nccl-tests runs NCCL or RCCL, {where}; these are {each} of {library} a node")
-        devices = {VISIBLE[library]: ",".join(numbers[:each])}
         roots = {one.collective.name: one.collective.root for one in self.takes}
+        alone = 1 if nodes > 1 else each
+        started = launch if launch.options else launch._replace(options=f"-g {alone}", each=alone)
         lines, figures = "", [(row["collective"], row["floor_busbw_GBps"]) for row in self.rows()]
         for name, floors in groupby(figures, itemgetter(0)):
             least = fmean(floor for _, floor in floors) / _TESTS_ALLOW
-            settings = devices | more | {"NCCL_TESTS_MIN_BW": f"{least:.4g}"}
-            given = " ".join(f"{key}={value}" for key, value in settings.items())
-            start = f"mpirun -x {' -x '.join(settings)} -np {each * nodes} -N {each} " if nodes > 1 else ""
+            settings = {VISIBLE[library]: ",".join(numbers[:each]), **more, "NCCL_TESTS_MIN_BW": f"{least:.4g}"}
             program = f"{PROGRAMS.get(name, name)}_perf -b {sizes[0]} -e {sizes[-1]} -f {factor}"
             program += f" -r {roots[name]}" if roots[name] else ""
-            lines += f"{given} {start}{program} -g {1 if nodes > 1 else each}\n"
+            lines += f"{started.command(program, each * nodes, nodes, settings)}\n"
         return lines
 
 

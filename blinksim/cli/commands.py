@@ -25,7 +25,7 @@ JSON: bool = option(text="Print one JSON object.")
 LOG_COLLECTIVE: str | None = option(
     text="Which test of LOG; its collective, if LOG does not name it.  [default: what LOG says]", metavar="NAME"
 )
-NO_NVLS: bool = option(text="NCCL ran with NCCL_NVLS_ENABLE=0.")
+NO_NVLS: bool = option(text="NCCL ran with NCCL_NVLS_ENABLE=0.  [default: what LOG says]")
 OUTPUT: str | None = option(flags="-o --output", metavar="FILE")
 PlotY = Literal["algbw", "busbw", "time"]
 PLOT_Y: PlotY = choice("algbw busbw time", "algbw", text="What the picture shows upwards.", rare=True)
@@ -798,7 +798,7 @@ class Diagnose(TableOptions, run="blinksim.cli.logs:diagnose"):
     """Is my bandwidth normal? Compare a log of nccl-tests, or one figure, with what is expected, and the bound.
 
     Compare what nccl-tests measured with what the library takes on MACHINE (as `project` says), and with what
-    no schedule exceeds.
+    no schedule exceeds. Use it third, with your first log: after `health` and `expect`, before `locate`.
 
     LOG: text that nccl-tests printed, or its JSON (-J), or tables of the OSU Micro-Benchmarks, oneCCL's
     benchmark or Intel MPI Benchmarks; - for standard input. Names the first size from which times are above the
@@ -849,7 +849,7 @@ class Expect(TableOptions, run="blinksim.cli.logs:expect"):
 
     What busbw to expect of the library on MACHINE by collective and size (as `project` says), the floor below
     which something is wrong, and the ceiling that no run exceeds. With --check: whether logs of nccl-tests
-    reach it.
+    reach it. Use it second, before you measure: after `health`, before `diagnose` and `locate`.
 
     The exit status of --check is 1 if a log is slow, and 5 if that cannot be told; `diagnose` says why it is.
 
@@ -866,7 +866,6 @@ class Expect(TableOptions, run="blinksim.cli.logs:expect"):
           rank took.
       in_place: Of LOG, take the times in place.  [default: out of place, where there are any]
       nccl_version: The NCCL that ran.  [default: what LOG says, else 2.28.3]
-      no_nvls: NCCL runs with NCCL_NVLS_ENABLE=0.
       set_up: How calls are launched.  [default: what LOG says, else graph]
 
     Examples:
@@ -884,7 +883,7 @@ class Expect(TableOptions, run="blinksim.cli.logs:expect"):
     logs: tuple[str, ...] = option(flags="--check", metavar="LOG")
     one_job: bool = option()
     in_place: bool = option(rare=True)
-    no_nvls: bool = option()
+    no_nvls: bool = NO_NVLS
     nccl_version: str | None = option(metavar="VERSION", rare=True)
     set_up: SetUpName | None = choice("graph stream threads", rare=True)
 
@@ -901,6 +900,7 @@ class Health(TextOptions, run="blinksim.cli.topo:health"):
 
     Compare MACHINE with its like in the catalogue: which GPUs, NVLinks and NICs are missing, which PCIe links are
     slower than they can be, what that costs NCCL and the bound, which GPUs to take meanwhile, and what to check.
+    Use it first, as nothing has to run on the GPUs: before `expect`, `diagnose` and `locate`.
 
     MACHINE: text of nvidia-smi topo -m, -L and nvlink -s and of lspci -vv, any of them in one file; NCCL's
     topology file, or its debug log with the subsystem GRAPH; or any machine; - for standard input. The exit
@@ -918,7 +918,8 @@ class Locate(TableOptions, run="blinksim.cli.logs:locate"):
     """Which device or link is at fault? Several logs of nccl-tests, each on other GPUs, and the run to do next.
 
     Which fault explains all logs: NVLinks, PCIe, NICs, a GPU, a host, a node's network, a rail or a leaf's
-    uplinks. Every fault is an edit of MACHINE, which says how many times as long each log's job takes.
+    uplinks. Every fault is an edit of MACHINE, which says how many times as long each log's job takes. Use it
+    last, once a log is slow: after `health`, `expect` and `diagnose`.
 
     LOG: text that nccl-tests printed, or its JSON (-J); its head names hosts and GPUs. Behind a log GPUs may be
     named, as in log.txt@0,1, and the adapters that it ran on, as in log.txt:hca=nic0, unless it shows what
@@ -946,6 +947,7 @@ class Locate(TableOptions, run="blinksim.cli.logs:locate"):
     hosts: str | None = option(metavar="LIST")
     edits: tuple[str, ...] = option(flags="--edit", metavar="EDIT")
     collective: str | None = LOG_COLLECTIVE
+    no_nvls: bool = NO_NVLS
     next: bool = option()
     plan: bool = option()
 

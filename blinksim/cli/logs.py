@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -19,7 +18,7 @@ import click
 from blinksim.answers.expect import COLLECTIVES, VISIBLE, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, calibrate as calibrated
 from blinksim.answers.logs.diagnose import STEPS, Diagnosis, Line, diagnose as diagnosed
-from blinksim.answers.logs.expectation import Series, check_members, members_of, of_one_job, read_runs
+from blinksim.answers.logs.expectation import Series, check_ranks, members_of, of_one_job, read_runs
 from blinksim.answers.logs.faults import sort_of
 from blinksim.answers.logs.fit import Fitted
 from blinksim.answers.logs.locate import Candidate, locate as located
@@ -74,12 +73,12 @@ def _question(options: Diagnose | Calibrate) -> Question:
 
 def _part(run: Run, question: Question, whole: Topology) -> Topology:
     """The selected part of the machine that a test ran on: as the options say, else as the log says."""
-    if question.members is not None or question.ranks_per_node is not None:
-        topology = question.part(whole)
-        check_members(run, topology)
-        return topology
-    members = members_of(run, whole)
-    return whole.select(members, question.relay_names(whole, members), question.link_classes(whole))
+    if question.members is None and question.ranks_per_node is None:
+        members = members_of(run, whole)
+        return whole.select(members, question.relay_names(whole, members), question.link_classes(whole))
+    topology = question.part(whole)
+    check_ranks(run, topology)
+    return topology
 
 
 def _diagnosed(
@@ -90,10 +89,7 @@ def _diagnosed(
     given = {name: getattr(options, name) for name in ("size", "busbw", "time") if not runs}
     given |= {"in_place": options.in_place, "set_up": options.set_up, "version": options.nccl_version or ""}
     multicast, rates = not options.no_nvls, question.rates
-    found = diagnosed(runs, part, whole, collective=tested, multicast=multicast, rates=rates, **given)
-    if runs and not (found.complete or found.ended):
-        note(f"{runs[0].path}: ends before nccl-tests' last lines; did the test stop early?")
-    return found
+    return diagnosed(runs, part, whole, collective=tested, multicast=multicast, rates=rates, **given)
 
 
 def diagnose(options: Diagnose) -> None:
@@ -147,10 +143,10 @@ def _losses(
 
     None where it is not behind or a cause is plain.
     """
-    plain = found.sure or question.edits or options.no_nvls
+    plain = found.sure or question.edits
     if runs and len(options.logs) == 1 and found.first_behind is not None and not plain:
         with Working(f"comparing {options.machine} with faults"), suppress(BlinksimError):
-            alike = located(question.machine, runs, nodes=question.nodes)
+            alike = located(question.machine, runs, nodes=question.nodes, multicast=not options.no_nvls)
             # What is rather healthy has no fault to be named.
             said = alike.explained and alike.healthy < 0.5 and not alike.pairs
             return {one: alike.named(one) for one in alike.tied} if said else {}
@@ -217,20 +213,22 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
 
 def locate(options: Locate) -> None:
     """The fault that explains several logs."""
-    ask = partial(located, options.machine, options.logs, nodes=options.nodes, edits=options.edits)
-    ask = partial(ask, hosts=options.hosts.split(",") if options.hosts else ())
+    given: dict[str, Any] = {name: getattr(options, name) for name in ("nodes", "edits", "plan", "collective")}
+    given |= {"hosts": options.hosts.split(",") if options.hosts else (), "next_run": options.next}
     with Working(f"comparing {options.machine} with faults"):
-        found = ask(collective=options.collective or "", next_run=options.next, plan=options.plan)
+        found = located(options.machine, options.logs, multicast=not options.no_nvls, **given)
     first, machine = next(iter(found.candidates), None), typed(options.machine)
-    again, nodes = typed_options(options, "nodes", "hosts", "edits", "collective"), f" --nodes {found.nodes}"
+    again = typed_options(options, "nodes", "hosts", "edits", "collective", "no_nvls")
+    nodes = f" --nodes {found.nodes}"
+    nvls = "" if found.multicast else " --no-nvls"
     done = all((options.next, found.seen, not found.next_run))
     if found.next_run or (first is None and found.plan):
         more = found.next_run or found.plan[0]
     elif found.status == 1 and first is not None and (done or found.nodes == len(found.tied) == 1):
         edits = "".join(f" --edit {typed(edit)}" for edit in (*options.edits, *first.edits))
-        more = f"blinksim project {machine} allreduce 256MiB{nodes * (found.nodes > 1)}{edits} --before"
+        more = f"blinksim project {machine} allreduce 256MiB{nodes * (found.nodes > 1)}{edits}{nvls} --before"
     elif done and found.status == 0:
-        more = f"blinksim expect {machine}{typed_options(options, 'edits')}{nodes * (found.nodes > 1)}"
+        more = f"blinksim expect {machine}{typed_options(options, 'edits')}{nodes * (found.nodes > 1)}{nvls}"
     else:
         logs = "".join(f" {typed(log)}" for log in options.logs) * (not done)
         # What these logs do not say the runs may that clear a machine of which nothing is known.
@@ -382,14 +380,12 @@ def calibrate(options: Calibrate) -> None:
     runs = [run for log in options.logs for run in _runs(log, options.collective)]
     series = [Series.of(run, _part(run, question, whole)) for run in runs]
     source = f"blinksim calibrate of {', '.join(Path(shown(log)).name for log in options.logs)}"
-    version = next((run.nccl for run in runs if run.nccl), "")
-    result = calibrated(series, machine=whole, source=source, multicast=not options.no_nvls, version=version)
+    result = calibrated(series, machine=whole, source=source, multicast=not options.no_nvls)
     table_text = rate_tables.write(result.table)
     with written(options.output, lambda target: write_text(target, table_text, options.force)) as output:
         described = {"logs": list(options.logs), **question.described(series[0].topology)}
         said = {**described, **result.to_dict(), "output": output}
-        show = _show_calibration if result.parameters else _show_nvls
-        answer("calibrate", lambda: said, lambda: show(result, output, question))
+        answer("calibrate", lambda: said, lambda: _show_calibration(result, output, question))
 
 
 def _on_gpus(options: Calibrate) -> None:
@@ -455,38 +451,16 @@ def _show_nccl(found: NcclFit) -> None:
         click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
 
 
-def _show_nvls(found: Calibration, target: str | None, question: Question) -> None:
-    """What logs of NVLS alone say."""
-    assert found.nccl is not None
-    assert found.nccl.rates.nvls is not None
-    series = max(found.series, key=lambda series: series.topology.ranks)
-    ranks, line = series.topology.ranks, found.nccl.rates.nvls
-    largest = max(sample.size for sample in series.samples)
-    busbw = format_rate(2 * (1 - 1 / ranks) * largest / line.time(ranks, largest))
-    at = f"busbw {busbw} on {ranks} GPUs at {format_size(largest)}"
-    click.echo(f"{series.topology.name}: NCCL ran NVLS: {at}, from {len(found.residuals)} measurements")
-    _show_nccl(found.nccl)
-    for each in found.series:
-        size = format_size(min(sample.size for sample in each.samples))
-        where = f"from {size} on, on {each.topology.ranks} ranks: {names(each.topology.members)}"
-        click.echo(f"  fitted to {each.collective} {where}")
-    click.echo("  nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)")
-    again = command_line(replace(question, rates=None))
-    _go_on(target, f"project {again} {series.collective.name} 1GiB --algorithm nccl")
-
-
 def _show_calibration(found: Calibration, target: str | None, question: Question) -> None:
-    first = "these sizes do not determine a bandwidth"
-    for lane in [p for p in found.parameters if p.name == "bandwidth"][:1]:
-        span = f"{lane.low / 1e9:.4g} to {lane.high / 1e9:.4g}"
-        first = f"a lane of {lane.kind} carries {lane.value / 1e9:.4g} GB/s ({span})"
-    click.echo(f"{found.series[0].topology.name}: {first}, from {len(found.residuals)} measurements\n")
-    units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
-    cells = [(p.kind, p.name, *_fitted(p, *units[p.name == "bandwidth"])) for p in found.parameters]
-    heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
-    click.echo(table(heading, cells, left=(0, 1, 4)) + "\n")
+    click.echo(found.sentence())
+    if found.parameters:
+        units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
+        cells = [(p.kind, p.name, *_fitted(p, *units[p.name == "bandwidth"])) for p in found.parameters]
+        heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
+        click.echo(f"\n{table(heading, cells, left=(0, 1, 4))}\n")
     for row in found.series:
-        click.echo(f"  fitted to {row.collective} on {row.topology.ranks} ranks: {names(row.topology.members)}")
+        least, ranks = format_size(min(sample.size for sample in row.samples)), row.topology.ranks
+        click.echo(f"  fitted to {row.collective} from {least} on, on {ranks} ranks: {names(row.topology.members)}")
     wild = f", not counting {count(len(found.wild), 'wild time')} (all: --json)" if found.wild else ""
     click.echo(f"  median error {100 * found.median_error:.2g} %, largest {100 * found.largest_error:.2g} %{wild}")
     for row, sample, error in found.wild[:8]:
@@ -494,11 +468,11 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
         click.echo(f"    {row.collective} of {format_size(sample.size)} (line {sample.line}): {took}")
     if found.nccl is not None:
         _show_nccl(found.nccl)
-    for kind, quantity in found.kept:
+    for kind, quantity in found.kept if found.parameters else ():
         click.echo(f"  the {quantity} of {kind} does not show in these times; it stays what it was")
-    name = found.series[0].collective.name
-    ring = " --algorithm ring" if name in ("allreduce", "allgather", "reducescatter") else ""
-    _go_on(target, f"project {command_line(replace(question, rates=None))} {name} 1GiB{ring}")
+    if not found.parameters:
+        click.echo("  nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)")
+    _go_on(target, f"project {command_line(replace(question, rates=None), found.series[0].collective.name)} 1GiB")
 
 
 def measured(options: Measured) -> None:
@@ -527,7 +501,7 @@ def measured(options: Measured) -> None:
         again = f"compare {public.machine} {last.cell.collective}{nodes}{model}"
 
     def text() -> None:
-        if options.why:
+        if options.why or isinstance(public, Projected):
             click.echo(public.text())
         else:
             _show_measured(public)
@@ -544,16 +518,10 @@ def _span(values: list[float], show: Callable[[float], str] = str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _show_measured(public: PublicMeasurements | Projected) -> None:
+def _show_measured(public: PublicMeasurements) -> None:
     """Prints which sets of measurements there are, and what was measured of each collective beside predictions."""
     click.echo(f"{public.sentence()}\n")
     lines = list[tuple[str, ...]]()
-    if not isinstance(public, PublicMeasurements):
-        for name, rows in grouped(public.rows(), itemgetter("table")):
-            reached = _span([row["efficiency_pct"] for row in rows], "{:.3g}".format)
-            lines.append((name, str(len(rows)), _span([row["nodes"] for row in rows]), f"{reached} %"))
-        click.echo(table(("table", "printed", "nodes", "of what the model allows"), lines))
-        return
     for name, rows in grouped(public.rows(), itemgetter("set")):
         first = rows[0]
         lines.append((name, f"{first['library']} {first['version']}", first["quality"], str(len(rows))))

@@ -17,7 +17,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
@@ -80,24 +80,47 @@ class Channels(NamedTuple):
         return self.many * rate, f"{self.many} of {rate:.4g} GB/s over {paths} paths"
 
 
+class Launch(NamedTuple):
+    """How a test was started.
+
+    options: but for sizes, such as ``-g 1``, empty where the log does not say. each: ranks of a process.
+    settings: variables of the library's environment with their values, as far as the log names them.
+    """
+
+    options: str = ""
+    each: int = 1
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def command(self, test: str, ranks: int, nodes: int, more: Mapping[str, str]) -> str:
+        """The command of a test (its program and sizes); ranks: 0 if unknown. more: other variables."""
+        given = {**more, **dict(self.settings)}
+        named, words = " -x ".join(given), [f"{name}={shlex.quote(value)}" for name, value in given.items()]
+        start = f"-np {ranks // self.each} -N {ranks // self.each // nodes}" if ranks else "-np N"
+        start = f"mpirun -x {named} {start}" if ranks != self.each else ""
+        return " ".join(filter(None, (*words, start, test, self.options)))
+
+
+UNSAID = Launch()
+
+
 @dataclass(frozen=True)
 class Run:
     """One test of a log.
 
     collective: as blinksim calls it, or empty if the log does not say and its numbers leave it open. ranks: 0
-    where the log neither lists them nor shows their number in busbw / algbw. nccl: its version, empty where the
-    log does not say. complete: True if the last lines of the test are there. ended: what came after the last
-    whole row, as an error of NCCL, or without last lines of the launcher, or part of a row. failed: the line in which
-    nccl-tests says that it failed, or without last lines the launcher that it died. most: the bytes that it was
-    to end at, 0 where the log does not say. group, step_s: of a
-    job's log, the group of ranks, whose places then are numbers in the job, and the seconds of the steps, 0 if
-    unknown. waited_s, late: of the logs of several ranks, how long one of them waited for others in all, and
-    the log of the rank that others waited for. set_up: how calls were launched, ``graph``, ``stream`` or
-    ``threads`` of one process, empty where the log does not say. adapters: what ``NCCL_IB_HCA`` or the like was
-    set to, where the log says it. took: by bytes, the algorithm and protocol that NCCL says it took for an
-    allreduce (NCCL_DEBUG_SUBSYS=TUNING). channels: by family, what the searches of the ranks found (GRAPH).
-    without: hosts, and what NCCL says that it lacks there. hcas: by host, the InfiniBand and RoCE adapters that
-    NCCL uses there (INIT).
+    where the log neither lists them nor shows their number in busbw / algbw. nccl: its version, empty where
+    the log does not say. complete: True if the last lines of the test are there. ended: what came after the
+    last whole row, as an error of NCCL, or without last lines of the launcher, or part of a row. failed: the
+    line in which nccl-tests says that it failed, or without last lines the launcher that it died. most: the
+    bytes that it was to end at, 0 where the log does not say. group, step_s: of a job's log, the group of
+    ranks, whose places then are numbers in the job, and the seconds of the steps, 0 if unknown. waited_s,
+    late: of the logs of several ranks, how long one of them waited for others in all, and the log of the rank
+    that others waited for. set_up: how calls were launched, ``graph``, ``stream`` or ``threads`` of one
+    process, empty where the log does not say. launch: how the test was started. adapters: what
+    ``NCCL_IB_HCA`` or the like was set to, where the log says it. took: by bytes, the algorithm and protocol
+    that NCCL says it took for an allreduce (NCCL_DEBUG_SUBSYS=TUNING). channels: by family, what the searches
+    of the ranks found (GRAPH). without: hosts, and what NCCL says that it lacks there. hcas: by host, the
+    InfiniBand and RoCE adapters that NCCL uses there (INIT).
     """
 
     path: str
@@ -113,6 +136,7 @@ class Run:
     waited_s: float = 0.0
     late: str = ""
     set_up: str = ""
+    launch: Launch = UNSAID
     adapters: str = ""
     took: tuple[tuple[int, str], ...] = ()
     channels: tuple[tuple[str, Channels], ...] = ()
@@ -397,8 +421,12 @@ _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
 # A channel's end at an adapter that does not read the GPU's memory itself.
 _OVER = re.compile(rf"{_SAYS}Channel .{{1,60}}\] via NET/((?!Socket)[^/]{{1,20}}/[0-9]{{1,3}})(?!/GDRDMA|[0-9])")
 _LAUNCHED = re.compile(r"\b(nThread|nGpus|minBytes|maxBytes|step|graph):? *([0-9]{1,18})")
-_SET = r"(?: set (?:by environment )?to |=)[\"']?([\w^=][\w=,:.-]{0,400})"
-_ADAPTERS = re.compile(rf"\b(?:NCCL_IB_HCA|FI_CXI_DEVICE_NAME|FI_EFA_IFACE){_SET}")
+# As NCCL says it, with a full stop, or a command or a comment.
+_SETTINGS = re.compile(
+    r"\b((?:NCCL_(?!DEBUG|TESTS_)|RCCL_|FI_)[A-Z0-9_]{1,60})"
+    r"(?: set (?:by environment )?to |=)[\"']?([\w^=/](?:[\w=,:./-]{0,400}[\w/])?)"
+)
+_ADAPTERS = "NCCL_IB_HCA", "FI_CXI_DEVICE_NAME", "FI_EFA_IFACE"
 _FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth)\s*:")
 # With which the next test of a log begins.
 _OPENS = ("nccl-tests version", "Collective test starting", "nThread ", "size ")
@@ -411,7 +439,6 @@ class _Draft:
 
     program: str = ""
     nccl: str = ""
-    adapters: str = ""
     places: dict[int, RankPlace] = field(default_factory=dict)
     columns: Columns | None = None
     rows: list[Measurement] = field(default_factory=list)
@@ -427,26 +454,30 @@ class _Draft:
     hcas: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failed: str = ""
     most: int = 0
-    each: int = 1
-    options: str = ""
+    sizes: str = ""
+    launch: Launch = UNSAID
 
     @property
     def again(self) -> str:
         """The command that makes NCCL say why, if the head names the program and how it was started."""
-        if not (self.program and self.options):
+        if not (self.program and self.sizes):
             return ""
-        processes, hosts = len(self.places) // self.each, len({place.host for place in self.places.values()})
-        start = f"mpirun -x NCCL_DEBUG -np {processes} -N {processes // hosts} " if processes > 1 else ""
-        return f": NCCL_DEBUG=INFO {start}{shlex.quote(self.program)} {self.options}"
+        # A head that is cut lists some ranks.
+        ranks = len(self.places) * (max(self.places, default=0) < len(self.places))
+        hosts = len({place.host for place in self.places.values()})
+        test = f"{shlex.quote(self.program)} {self.sizes}"
+        missing = "" if ranks else " (N processes: the log does not list all ranks)"
+        return f"{missing}: {self.launch.command(test, ranks, hosts, {'NCCL_DEBUG': 'INFO'})}"
 
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
-        name = collective_of(self.program)
+        name, hcas = collective_of(self.program), tuple(self.hcas.items())
         took = tuple((int(size), f"{_ALGO.get(a, a)} {_PROTO.get(p, p)}".lower()) for size, a, p in self.took)
+        adapters = next((value for name, value in self.launch.settings if name in _ADAPTERS), "")
         run = Run(
             path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, self.ended, most=self.most,
-            set_up=self.set_up, adapters=self.adapters, took=took, channels=(*dict.fromkeys(self.channels),),
-            without=(*dict.fromkeys(self.without),), hcas=tuple(self.hcas.items()), failed=self.failed,
+            set_up=self.set_up, launch=self.launch, adapters=adapters, took=took, failed=self.failed,
+            channels=(*dict.fromkeys(self.channels),), without=(*dict.fromkeys(self.without),), hcas=hcas,
         )  # fmt: skip
         run = replace(run, collective=name or inferred(run))
         run = replace(run, ranks=ranks or counted(run.collective, numbers))
@@ -465,14 +496,14 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     data = text_files.read_bytes(path, LIMIT, _WHAT)
     if _JSON.match(data):
         return (_read_json(name, data),)
-    drafts, draft, library, adapters = list[_Draft](), _Draft(), "", ""
+    drafts, draft, library, settings = list[_Draft](), _Draft(), "", dict[str, str]()
     for number, raw in enumerate(text_files.decode(path, data, _WHAT).split("\n"), start=1):
         line = _TAGS.sub("", raw).strip()
         if match := _NCCL.search(line):
             draft.nccl = library = match.group(1)
-        if match := _ADAPTERS.search(line):
-            adapters = match.group(1)
-            draft.adapters = draft.adapters if draft.complete else adapters
+        settings |= dict(_SETTINGS.findall(line))
+        if not draft.complete:
+            draft.launch = draft.launch._replace(settings=(*settings.items(),))
         draft.took += _CHOSE.findall(line)
         for pattern, many, inside, between, paths in _FOUND.findall(line):
             draft.channels.append((_FAMILY[pattern], Channels(int(many), float(inside), float(between), paths)))
@@ -491,21 +522,20 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             if ended and line.lstrip("# ").startswith(_OPENS):
                 # The next test of the same file; one that ended before its first row leaves nothing.
                 drafts += [draft] if draft.rows else []
-                draft = _Draft(adapters=adapters, nccl=library)
+                draft = _Draft(launch=Launch(settings=(*settings.items(),)), nccl=library)
             _comment(name, draft, line, number)
         elif line and draft.columns is not None and not draft.complete:
             _add_row(name, draft, line, number)
     drafts += [draft] if draft.rows else []
     if not drafts:
-        if draft.columns is None and not (draft.failed or draft.options):
+        if draft.columns is None and not (draft.failed or draft.sizes):
             none = "has no heading like '# size count type redop root time algbw busbw'"
             raise FileError(name, f"{none}; is it a log of nccl-tests? blinksim health reads NCCL's own")
         if draft.trouble and _ROW.match(draft.ended):
             raise draft.trouble
         why = f"the run ended early: {last}" if (last := draft.failed or draft.ended) else "did the test end early?"
-        raise FileError(
-            name, f"has no measurement; {why}; run it again with NCCL_DEBUG=INFO, and NCCL says why{draft.again}"
-        )
+        cure = f"run it again with NCCL_DEBUG=INFO, and NCCL says why{draft.again}"
+        raise FileError(name, f"has no measurement; {why}; {cure}")
     return tuple(log.finish(name, 1 + max(log.places, default=-1)) for log in drafts)
 
 
@@ -570,11 +600,12 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
             raise FileError(path, f"rank {rank} is listed twice; is this one log?", number)
         draft.places[int(rank)] = RankPlace(int(rank), host, int(device), busid, name.strip())
     elif "nThread" in (told := {key: int(number) for key, number in _LAUNCHED.findall(line)}):
-        draft.most, draft.each = told.get("maxBytes", 0), max(1, told["nThread"] * told.get("nGpus", 1))
-        draft.set_up = "graph" if told.get("graph") else "threads" if draft.each > 1 else "stream"
+        draft.most, each = told.get("maxBytes", 0), max(1, told["nThread"] * told.get("nGpus", 1))
+        draft.set_up = "graph" if told.get("graph") else "threads" if each > 1 else "stream"
         flags = {"minBytes": "-b", "maxBytes": "-e", "step": "-i" if "(bytes)" in line else "-f"}
-        flags |= {"nGpus": "-g", "nThread": "-t", "graph": "-G"}
-        draft.options = " ".join(f"{flag} {told[name]}" for name, flag in flags.items() if name in told)
+        both = flags, {"nGpus": "-g", "nThread": "-t", "graph": "-G"}
+        shown = [" ".join(f"{flag} {told[name]}" for name, flag in of.items() if name in told) for of in both]
+        draft.sizes, draft.launch = shown[0], draft.launch._replace(options=shown[1], each=each)
     elif match := _STARTING.match(line):
         draft.program = match.group(1)
     elif match := _VERSION.match(line):
@@ -625,6 +656,7 @@ def _read_json(path: str, data: bytes) -> Run:
         raise FileError(path, "has no 'results'; is it what nccl-tests wrote with -J?")
     at(root, "version").whole(1, 3)
     config, complete = at(root, "config", {}), "average_bus_bandwidth" in root.value
+    settings = _SETTINGS.findall("\n".join(entry.a(str, "text") for entry in at(root, "env", []).items()))
     draft = _Draft(complete=complete, most=at(config, "maximum_bytes", 0).whole(0, 2**62))
     draft.program, *_ = *(entry.a(str, "text") for entry in at(root, "args", []).items()), ""
     for place in at(config, "devices", []).items():
@@ -635,7 +667,9 @@ def _read_json(path: str, data: bytes) -> Run:
         _add_result(draft, entry, number)
     if not draft.rows:
         raise FileError(path, "results: there is no measurement; did the test end early?")
-    each = math.prod(at(config, key, 1).whole(1, 10**5) for key in ("nthreads", "ngpus"))
+    threads, gpus = (at(config, key, 1).whole(1, 10**5) for key in ("nthreads", "ngpus"))
+    each = threads * gpus
+    draft.launch = Launch(f"-g {gpus} -t {threads}", each, tuple(settings))
     # Some releases list all ranks, others the first of every process, which has `each`.
     last = max(draft.places, default=0)
     ranks = last + (1 if (len(draft.places) > 1 and len(draft.places) == last + 1) else each)

@@ -342,7 +342,7 @@ def test_a_machine_that_nccl_does_not_run_on(tmp_path: Path) -> None:
     run = run_of(tmp_path, "allgather", 12, [Point(size, 1e6 * model.time(size), None) for size in SIZES])
     found = diagnose(run, aurora.select(), aurora)
     assert found.expectation.prediction is None
-    assert found.expectation.name == "alpha-beta of NCCL-like rings at nominal rates"
+    assert found.expectation.name == "alpha-beta of ring at nominal rates"
     assert found.expectation.rings.limits[0] == "xe"
     best = bs.project(aurora, "allgather", SIZES[-1])
     assert found.largest.expected.time_s == pytest.approx(best.time_s)
@@ -353,7 +353,7 @@ def test_sends_that_nccl_has_no_model_for(tmp_path: Path) -> None:
     model = RingModel(machine.select(), Collective("alltoall"))
     run = run_of(tmp_path, "alltoall", 8, [Point(size, 1e6 * model.time(size), None) for size in SIZES])
     found = diagnose(run, machine.select(), machine, rates="nominal")
-    assert found.expectation.name == "alpha-beta of direct sends at nominal rates"
+    assert found.expectation.name == "alpha-beta of direct at nominal rates"
     assert found.first_behind is None
 
 
@@ -361,7 +361,7 @@ def test_an_alltoall_between_nodes_goes_by_rail() -> None:
     """Ten nodes of eight H100, NCCL 2.29.2 (set xxr-h100-N10-G8): it is near the adapters' limit, not at two thirds."""
     machine = load("hgx-h100", nodes=10, rates="nccl").select()
     model = RingModel(machine, Collective("alltoall"))
-    assert model.name == "alpha-beta of sends by rail at nccl rates"
+    assert model.name == "alpha-beta of rail_aligned at nccl rates"
     measured_us = {67107840: 1662.12, 268435200: 5334.88, 1073740800: 21159.9, 17179868160: 336737}
     shares = [1e6 * model.time(size) / time for size, time in measured_us.items()]
     assert shares == pytest.approx([0.82, 0.96, 0.96, 0.96], abs=0.01)
@@ -662,7 +662,7 @@ def test_a_run_that_failed_is_not_normal(tmp_path: Path) -> None:
         assert (found.status(), found.to_dict()["normal"], found.to_dict()["failed"]) == (1, False, lines[0])
         again = dict(found.to_do())["again"]
         assert "NCCL_DEBUG=INFO" in again
-        assert again.endswith("-np 16 -N 8 all_reduce_perf -b 8388608 -e 1073741824 -f 2 -g 1")
+        assert again.endswith("-np 16 -N 8 all_reduce_perf -b 8388608 -e 1073741824 -f 2 -g 1 -t 1")
 
 
 @pytest.mark.parametrize(
@@ -677,7 +677,7 @@ def test_a_run_that_ended_early_is_run_again_up_to_its_last_size(tmp_path: Path,
     found = bs.diagnose(tmp_path / "log.txt", "hgx-h200", multicast=False)
     assert (found.most, found.complete, found.status()) == (2**33, "Avg" in last, int("CUDA" in last))
     again = [words.split("_perf ")[1] for label, words in found.to_do() if label == "again"]
-    assert again == ["-b 8388608 -e 8589934592 -f 2 -g 8"] * (not found.complete)
+    assert again == ["-b 8388608 -e 8589934592 -f 2 -g 1 -t 1"] * (not found.complete)
 
 
 @pytest.mark.parametrize(
@@ -693,7 +693,7 @@ def test_a_run_that_failed_is_run_again_up_to_the_size_that_failed(
     told = told.replace("maxBytes 1073741824", f"maxBytes {most}" * bool(most)).replace("none  0", "none  3")
     (tmp_path / "log.txt").write_text(f"{told}box0: Test CUDA failure common.cu:406 'out of memory'\n")
     words = dict(bs.diagnose(tmp_path / "log.txt", "hgx-h200").to_do())["again"]
-    assert words.endswith(f" broadcast_perf {sizes} -f 2 -r 3 -g 8")
+    assert words.endswith(f" broadcast_perf {sizes} -f 2 -r 3 -g 1 -t 1")
 
 
 @pytest.mark.parametrize(("used", "said"), [(8, False), (7, True)])
@@ -729,4 +729,4 @@ def test_what_is_to_be_measured_again_has_its_command(tmp_path: Path) -> None:
         found = dgx1(tmp_path, [Point(own, 1e6 * time, None) for own, time in times.items()])
         again = [words for label, words in found.to_do() if label == "again"]
         assert len(again) == bool(found.again) == bool(size)
-        assert [words.split("_perf ")[1] for words in again] == ["-b 8388608 -e 1073741824 -f 2 -g 8"] * bool(size)
+        assert [words.split("_perf ")[1] for words in again] == ["-b 8388608 -e 1073741824 -f 2 -g 1 -t 1"] * bool(size)

@@ -21,7 +21,7 @@ def test_from_a_path() -> None:
     (series,) = bs.read_series(LOG, machine)
     found = bs.calibrate(series, machine="hgx-h200")
     assert 18e9 < found.parameter("nvlink", "bandwidth").value < 20.5e9
-    assert "nvlink 18.6" in repr(found)
+    assert "nvlink carries 18.63" in repr(found)
     diagnosis = bs.diagnose(str(LOG), machine.select(), bs.load("hgx-h200", rates="nccl"), multicast=False)
     assert "normal" in repr(diagnosis)
     assert "<table" in diagnosis._repr_html_()
@@ -90,3 +90,50 @@ def test_nccl_keeps_to_the_bound_at_measured_rates(collective: str, ranks: int) 
     machine = bs.load("hgx-h200", rates="measured")
     limit = float(bs.bound(machine.select([f"gpu{i}" for i in range(ranks)]), bs.Collective(collective)).rate)
     assert 0.88 < best / limit < 1.003
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["# NCCL_NVLS_ENABLE=0", "box0:1:2 [0] NCCL INFO NCCL_NVLS_ENABLE set by environment to 0.",
+     "$ mpirun -x NCCL_NVLS_ENABLE=0 all_reduce_perf"],
+)  # fmt: skip
+def test_what_a_log_says_of_its_environment_counts_as_the_flag(tmp_path: Path, said: str) -> None:
+    """For a diagnosis, a fault and rates alike; and where the log says nothing, the flag counts."""
+    silent, told = tmp_path / "silent.txt", tmp_path / "told.txt"
+    silent.write_text(LOG.read_text().replace(", NCCL_NVLS_ENABLE=0", ""))
+    told.write_text(f"{said}\n{silent.read_text()}")
+    assert bs.diagnose(silent, "hgx-h200").first_behind is not None
+    flagged = bs.diagnose(silent, "hgx-h200", multicast=False)
+    assert bs.diagnose(told, "hgx-h200").sentence() == flagged.sentence()
+    assert bs.diagnose(told, "hgx-h200").bound.rate == flagged.bound.rate
+    assert bs.locate("hgx-h200", [silent]).status
+    for one in (bs.locate("hgx-h200", [told]), bs.locate("hgx-h200", [silent], multicast=False)):
+        assert (one.status, one.seen[0].line.expected.time_s) == (0, flagged.largest.expected.time_s)
+    silent_fit, told_fit = (
+        bs.calibrate(bs.read_series(log, "hgx-h200"), multicast=log is told) for log in (silent, told)
+    )
+    assert told_fit.table.classes == silent_fit.table.classes
+
+
+def test_logs_with_and_without_nvls_are_not_compared(tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text(f"# NCCL_NVLS_ENABLE=2\n{LOG.read_text().replace(', NCCL_NVLS_ENABLE=0', '')}")
+    with pytest.raises(bs.InputError, match="with and without NVLS"):
+        bs.locate("hgx-h200", [LOG, other])
+
+
+@pytest.mark.parametrize(("processes", "options"), [(8, "-g 1 -t 1"), (1, "-g 8 -t 1"), (2, "-g 4 -t 1 -G 20")])
+def test_a_run_is_run_again_as_it_was(tmp_path: Path, processes: int, options: str) -> None:
+    """As many processes, with its options and its environment; also as the next run that tells more."""
+    each, graph = 8 // processes, " graph: 20" if "-G" in options else ""
+    content = LOG.read_text().replace("nGpus 1", f"nGpus {each}").replace("iters: 20", f"iters: 20{graph}")
+    path = tmp_path / "log.txt"
+    path.write_text("# NCCL_ALGO=Ring\n" + content.replace("# Avg", "box0: Test CUDA failure common.cu:1\n# Avg"))
+    start = f"-np {processes} -N {processes} " if processes > 1 else ""
+    again = dict(bs.diagnose(path, "hgx-h200").to_do())["again"]
+    assert {"NCCL_NVLS_ENABLE=0", "NCCL_ALGO=Ring", "NCCL_DEBUG=INFO"} <= set(again.partition("_perf")[0].split())
+    assert again.endswith(f" {options}")
+    assert f"{start}all_reduce_perf " in again
+    assert ("mpirun" in again) == (processes > 1) == (" -x NCCL_ALGO" in again)
+    more = bs.locate("hgx-h200", [path], plan=True).plan or bs.locate("hgx-h200", plan=True, multicast=False).plan
+    assert all("NCCL_NVLS_ENABLE=0 " in run for run in more)

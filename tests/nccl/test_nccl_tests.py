@@ -211,6 +211,10 @@ def test_a_run_that_crashed_before_its_first_row(tmp_path: Path) -> None:
             told = before is lines or last == FAILURE
             why = f"the run ended early: {last}" if told else "did the test end early?"
             assert str(said.value).endswith(f"has no measurement; {why}{cure}{more}")
+    # A head that is cut does not say how many ranks there were.
+    for cut in (r"#  Rank  0 .*\n", r"#  Rank .*\n"):
+        with pytest.raises(FileError, match=r"not list all ranks\): NCCL_DEBUG=INFO mpirun -x NCCL_DEBUG -np N all_re"):
+            read(write(tmp_path, f"{re.sub(cut, '', lines)}{FAILURE}\n"))
     two = text("allreduce", 4, [], footer=False, hosts=2)
     with pytest.raises(FileError, match=f"{many}2 all_reduce_perf "):
         read(write(tmp_path, f"{two}{FAILURE}\n"))

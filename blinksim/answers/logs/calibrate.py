@@ -25,6 +25,7 @@ import numpy as np
 
 from blinksim.answers.logs.expectation import Expectation, RingModel, Sample, Series
 from blinksim.answers.logs.fit import Fit, Fitted, Floats, Timed, fit, fit_sums
+from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
 from blinksim.formats.rate_tables import ClassRates, RateTable
 from blinksim.graphs.connectivity import grouped
@@ -34,16 +35,12 @@ from blinksim.results import Result, keyed
 from blinksim.timing.measured.library_rates import catalogued, relatives_of
 from blinksim.timing.measured_constants import LINES, NVLS, FitError, NcclLine, NcclRates, Origin, addends
 from blinksim.topology.graph import Topology
-from blinksim.units import format_rate, format_time
+from blinksim.units import format_rate, format_size
 
 # Links carry what their file says, but for so much.
 _BEYOND_LINKS = 1.1
 # Eight H200, whose constants were measured and stand in where another machine has none.
 STAND_IN = "hgx-h200"
-# Times of rings and of NVLS that are nearer to each other do not say which of the two ran.
-_APART = math.log(1.1)
-_BLACKWELL = 100
-_CHANNELS = 24
 # The type of all constants of NCCL, or of programs.
 Rates = TypeVar("Rates")
 
@@ -132,7 +129,8 @@ def stand_in() -> NcclRates:
 
 def _prediction(one: Series, version: str = "", multicast: bool = False) -> Prediction | None:
     """NCCL's prediction there; None where its model does not say. multicast: True with switches that reduce."""
-    return Expectation(one.topology, one.topology, one.collective, multicast=multicast, ran=version).prediction
+    ran = one.ran._replace(multicast=multicast, version=version)
+    return Expectation(one.topology, one.topology, one.collective, ran).prediction
 
 
 def _times(one: Series, version: str) -> list[Timed]:
@@ -154,47 +152,28 @@ def _with(rates: NcclRates, fitted: Mapping[str, float]) -> NcclRates:
     for name in LINES:
         line: NcclLine = getattr(rates, name)
         start_s, hop_s = fitted.get(f"{name}.start", line.start_s), fitted.get(f"{name}.hop", line.hop_s)
-        line = replace(line, start_s=rounded(start_s), hop_s=rounded(hop_s))
+        line = replace(line, start_s=digits(start_s), hop_s=digits(hop_s))
         if f"{name}.byte" in fitted:
             # What ran had as many channels as NCCL takes: what one carries does not show.
             line = replace(line, rate=digits(1 / fitted[f"{name}.byte"]), channel=None)
         lines[name] = line
     turn = digits(1 / fitted["simple.turn"]) if "simple.turn" in fitted else rates.turn
-    rooted = rounded(fitted.get("simple.rooted_start", rates.rooted_start_s))
+    rooted = digits(fitted.get("simple.rooted_start", rates.rooted_start_s))
     return replace(rates, **lines, turn=turn, rooted_start_s=rooted)
 
 
-def rounded(seconds: float) -> float:
-    """To picoseconds: more digits are noise."""
-    return round(seconds * 1e12) / 1e12
-
-
 def digits(rate: float) -> float:
-    """To five digits."""
+    """To five digits: more are noise."""
     return float(f"{rate:.4e}")
 
 
 def nvls_ran(one: Series) -> bool:
-    """True if the largest time of a series is nearer to NVLS than to NCCL's rings, where NCCL can do both."""
-    if one.topology.nodes > 1 or not any(device.kind == "switch" for device in one.topology.devices):
-        return False
-    found = _prediction(one, multicast=True)
-    sample = max(one.samples, key=lambda sample: sample.size)
-    ranks, name, size = one.topology.ranks, one.collective.name, sample.size
-    timed = {one.algorithm: one.time_s for one in found.times(name, size)} if found else {}
-    if found is None or NVLS not in timed:
-        return False
-    picked = found.best(name, size).algorithm
-    rates = one.topology.nccl_rates
-    if rates is not None and rates.line_of(NVLS, "Simple", ranks, name):
-        # NCCL's own figures miss NVLS by up to a fifth where few GPUs take part.
-        lines = {NVLS: NVLS, "ring": "simple"}
-        timed = {key: rates.time(name, ranks, size, line, 2 * found.nchannels) for key, line in lines.items()}
-        if abs(math.log(timed[NVLS] / timed["ring"])) < _APART:
-            return picked == NVLS
-    elif picked != NVLS:
-        return False
-    return min(timed, key=lambda name: abs(math.log(timed[name] / sample.time_s))) == NVLS
+    """True if NCCL takes NVLS and the largest time of a series is nearer to that than to a time without."""
+    sample, asked = max(one.samples, key=attrgetter("size")), (one.topology, one.topology, one.collective)
+    ways = [one.ran._replace(multicast=adds) for adds in (True, False)]
+    adds, rings = (Expectation(*asked, way).taken(sample.size) for way in ways)
+    nearer = abs(math.log(adds.time_s / sample.time_s)) < abs(math.log(rings.time_s / sample.time_s))
+    return nearer and one.ran.multicast and one.topology.nodes == 1 and adds.choice.startswith(NVLS)
 
 
 def nvls_sizes(one: Series) -> Series:
@@ -224,19 +203,16 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
         # Those of the nearest relative that has some.
         lent = (load(near).nccl_rates for near in relatives_of(catalogued(series[0].topology)))
         before = next(filter(None, lent), None) or stand_in()
-    if (line := before.nvls) is None:
-        # Hopper's, with the channels that NCCL takes.
-        line, hopper = stand_in().nvls, _prediction(series[0], multicast=True)
-        assert line is not None
-        line = replace(line, channels=_CHANNELS) if hopper is not None and hopper.job.sm >= _BLACKWELL else line
+    line = before.nvls or stand_in().nvls
+    assert line is not None
     times = [Timed(sample.time_s, line.counts(one.topology.ranks, sample.size)) for one, sample in _every(series)]
     start = line.constants()
     if (found := fit_sums(times, start)) is None:
         raise InputError("the measurements determine no constant of NVLS; are they of this machine?")
     values, gpus = found.values, max(one.topology.ranks for one in series)
-    chunk_s = rounded(values["nvls.chunk"]) if "nvls.chunk" in start else line.chunk_s
+    chunk_s = digits(values["nvls.chunk"]) if "nvls.chunk" in start else line.chunk_s
     fitted = replace(line, source=f"from {source}" if source else "fitted to measured times", gpus=gpus)
-    start_s, rate = rounded(values["nvls.start"]), digits(1 / values["nvls.byte"])
+    start_s, rate = digits(values["nvls.start"]), digits(1 / values["nvls.byte"])
     fitted = replace(fitted, start_s=start_s, chunk_s=chunk_s, rate=rate)
     error, constants, kept = _stated(found, times, start)
     if nccl is not None:
@@ -276,7 +252,7 @@ class Parameter(Fitted):
     kind: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration(Result):
     """A calibrated table of rates, with its measurements and the quality of the fit.
 
@@ -327,9 +303,8 @@ class Calibration(Result):
     @property
     def largest_error(self) -> float:
         """The largest |measured / fitted - 1| of a measurement that is not wild."""
-        wild = {(id(one), sample) for one, sample, _ in self.wild}
-        every = ((id(one), sample) for one, sample in _every(self.series))
-        return max(abs(e) for key, e in zip(every, self.residuals, strict=True) if key not in wild)
+        wild = {error for *_, error in self.wild}
+        return max(abs(error) for error in self.residuals if error not in wild)
 
     @property
     def median_error(self) -> float:
@@ -363,10 +338,18 @@ class Calibration(Result):
         values = {"measurements": len(self.residuals), "rows": self.rows(), "wild": wild, "kept": kept}
         return keyed(self, keys, **values, nccl=self.nccl and self.nccl.to_dict())
 
-    def __repr__(self) -> str:
-        show = {"bandwidth": format_rate, "alpha": format_time}
-        figures = ", ".join(f"{p.kind} {show[p.name](p.value)}" for p in self.parameters)
-        return f"<Calibration {self.table.name}: {figures}; median error {100 * self.median_error:.1f} %>"
+    def sentence(self) -> str:
+        """The answer in one line."""
+        one = max(self.series, key=lambda series: series.topology.ranks)
+        first = "these sizes do not determine a bandwidth"
+        if not self.parameters:
+            ranks, sample = one.topology.ranks, max(one.samples, key=attrgetter("size"))
+            busbw = format_rate(float(busbw_factor(one.collective.name, ranks)) * sample.size / sample.time_s)
+            first = f"NCCL ran NVLS: busbw {busbw} on {ranks} GPUs at {format_size(sample.size)}"
+        for lane in [p for p in self.parameters if p.name == "bandwidth"][:1]:
+            span = f"{lane.low / 1e9:.4g} to {lane.high / 1e9:.4g}"
+            first = f"a lane of {lane.kind} carries {lane.value / 1e9:.4g} GB/s ({span})"
+        return f"{one.topology.name}: {first}, from {len(self.residuals)} measurements"
 
 
 def calibrate(
@@ -389,9 +372,10 @@ def calibrate(
     machine, source : str, path or Topology, optional; str
         The only machine that the table is for (default: any), and where its rates come from.
     multicast : bool
-        True if NCCL may have let switches reduce (NVLS). Series that look like it give the constants of NVLS.
+        True if NCCL may have let switches reduce (NVLS). Series that look like it, and whose logs do not say
+        ``NCCL_NVLS_ENABLE=0``, give the constants of NVLS.
     version : str
-        Of NCCL, if it is known.
+        Of NCCL. Default: what the logs say.
 
     Returns
     -------
@@ -423,8 +407,9 @@ def calibrate(
     'measured (pcie, ib: nominal)'
     """
     asked = (series,) if isinstance(series, Series) else tuple(series)
-    added = tuple(nvls_sizes(one) for one in asked if multicast and nvls_ran(one))
-    given = tuple(one for one in asked if not (multicast and nvls_ran(one)))
+    version = version or next((one.ran.version for one in asked if one.ran.version), "")
+    by_switches = grouped((multicast and nvls_ran(one), one) for one in asked)
+    added, given = tuple(map(nvls_sizes, by_switches.get(True, ()))), tuple(by_switches.get(False, ()))
     if added and not given:
         return _of_switches(added, name, machine, source)
     seen = np.array([sample.time_s for _, sample in _every(given)])
@@ -434,8 +419,7 @@ def calibrate(
     found = fit(problem.predict, seen, dict.fromkeys(problem.names, 1.0), share=0.0, own=_LEAST_OWN)
     if found is None:
         raise InputError("the measurements depend on no link class; are they of this machine?")
-    result = problem.result(found, name, as_topology(machine).name if machine else "", source)
-    _check_fit(result)
+    result = _checked(problem.result(found, name, as_topology(machine).name if machine else "", source))
     nccl = fit_nccl(given, version=version, source=source)
     nccl = fit_nvls(added, nccl, source) if added else nccl
     table = result.table if nccl is None else replace(result.table, nccl_rates=nccl.rates)
@@ -447,30 +431,27 @@ def _of_switches(series: tuple[Series, ...], name: str, machine: MachineLike | N
     nccl = fit_nvls(series, source=source)
     line = nccl.rates.nvls
     assert line is not None
-    every = ((one, at, line.time(one.topology.ranks, at.size)) for one, at in _every(series))
-    found = [(one, sample, sample.time_s / time_s - 1) for one, sample, time_s in every]
+    found = [(one, at, at.time_s / line.time(one.topology.ranks, at.size) - 1) for one, at in _every(series)]
     errors, wild = tuple(e for *_, e in found), tuple(row for row in found if abs(row[2]) > WORST_FIT)
-    if float(np.median(np.abs(errors))) > WORST_FIT:
-        off = f"half of them are {100 * WORST_FIT:.0f} % or more off the best fit"
-        raise InputError(f"no constants of NVLS explain these times: {off}; is this the machine, and was it quiet?")
     table = RateTable(name, {}, as_topology(machine).name if machine else "", source, None, nccl.rates)
     kept = tuple((kind, what) for kind in series[0].topology.link_classes for what in ("alpha", "bandwidth"))
-    return Calibration(table, (), series, errors, wild, nccl.error.median, kept, nccl)
+    return _checked(Calibration(table, (), series, errors, wild, nccl.error.median, kept, nccl))
 
 
-def _check_fit(found: Calibration) -> None:
-    """Raises `InputError` with the reason if the series were not of the rings that are fitted."""
+def _checked(found: Calibration) -> Calibration:
+    """What was found; raises `InputError` if the series were not of the rings, or NVLS, that are fitted."""
     if found.median_error > WORST_FIT:
-        off = f"half of them are {100 * found.median_error:.0f} % or more off the best fit of rings"
-        cure = "is this the machine, with all its nodes, and did NCCL run rings?"
+        ways = "rings" if found.parameters else "NVLS"
+        off = f"half of them are {100 * found.median_error:.0f} % or more off the best fit of {ways}"
+        cure = f"is this the machine, with all its nodes, and did NCCL run {ways}?"
         raise InputError(f"no rates explain these times: {off} (at most {100 * WORST_FIT:.0f} %); {cure}")
-    if any(one.topology.rates != NOMINAL for one in found.series):
-        return
+    nominal = all(one.topology.rates == NOMINAL for one in found.series)
     for lane in found.parameters:
-        if lane.name == "bandwidth" and lane.low > _MOST_OF_LANE * lane.before:
+        if nominal and lane.name == "bandwidth" and lane.low > _MOST_OF_LANE * lane.before:
             carries = f"a lane of {lane.kind}, which carries {format_rate(lane.before)}"
             needs = f"rings with these times need {format_rate(lane.value)} of {carries}"
             raise InputError(f"{needs}; is this the machine, and did NCCL run rings?")
+    return found
 
 
 class _Problem:
@@ -529,7 +510,7 @@ class _Problem:
                 own = [link for one in self.series for link in one.topology.links if link.kind == kind]
                 before = sum(max(map(part, own)) for part in _OF_ALPHA)
                 parameters.append(Parameter(what, alpha * factor, alpha * low, alpha * high, before, kind))
-                rates[kind] |= {"latency": rounded(latency * factor), "overhead": rounded(overhead * factor)}
+                rates[kind] |= {"latency": digits(latency * factor), "overhead": digits(overhead * factor)}
         every, errors = _every(self.series), np.exp(found.residual) - 1
         off = np.flatnonzero((found.weight < WILD) & (np.abs(errors) > FAR_OFF))
         wild = tuple((*every[at], float(errors[at])) for at in off.tolist())

@@ -18,10 +18,10 @@ from functools import cached_property
 from itertools import chain, groupby
 from operator import attrgetter
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
 from blinksim.answers.expect import Expectations
-from blinksim.answers.logs.expectation import Expectation, Expected, check_members, members_of, other_gpus, read_runs
+from blinksim.answers.logs.expectation import Expectation, Expected, Ran, check_ranks, members_of, other_gpus, read_runs
 from blinksim.answers.logs.faults import EVERY, TYPICAL, classes
 from blinksim.answers.measurements.public import grouped
 from blinksim.bounds.bound_result import Bound
@@ -334,8 +334,8 @@ class Diagnosis(Result):
             doublings = max(1, most // _AGAIN).bit_length() - 1
             if even or self.again or self.failed or (most >= 2 * line.size and not self.complete):
                 of, sizes = self.expectation.takes, sizes_of(f"{most >> doublings}:{most}:x2")
-                takes = Expectations(tuple(of.times(of.machine, self.collective, sizes)))
-                found.append(("again", takes.nccl_tests(NCCL_DEBUG="INFO").strip()))
+                takes, launch = tuple(of.times(of.machine, self.collective, sizes)), self.expectation.ran.launch
+                found.append(("again", Expectations(takes).nccl_tests(launch, NCCL_DEBUG="INFO").strip()))
         return found
 
     def calls(self, runs: Sequence[Run]) -> dict[str, Any]:
@@ -469,7 +469,7 @@ def diagnose(
     in_place : bool
         Take the times in place, where there are both.
     multicast : bool
-        True if NCCL may use NVLS.
+        True if NCCL may use NVLS, unless the log says ``NCCL_NVLS_ENABLE=0``.
     rates : str, optional
         The table of rates of NCCL's model. Default: the one that the machine was loaded at by name, else
         ``nccl`` where it has that.
@@ -519,17 +519,16 @@ def diagnose(
     # Of a whole machine the members that the log names.
     chosen = asked if asked.selected() is asked else asked.select(members_of(first, asked))
     for run in given:
-        check_members(run, chosen)
+        check_ranks(run, chosen)
     tested = Collective(first.collective, max(0, first.rows[0].root))
     if version and not _VERSION.fullmatch(version):
         raise InputError(f"{version!r} is no version of NCCL; give one such as 2.28.3")
-    ran = version or next((run.nccl for run in given if run.nccl), "")
-    launched: str = set_up or next((run.set_up for run in given if run.set_up), "graph")
-    expectation = Expectation(chosen, whole, tested, multicast, ran, rates, cast("SetUpName", launched))
+    expectation = Expectation(chosen, whole, tested, Ran.of(given, multicast, version, set_up), rates)
     if not (lines := tuple(lines_of(given, in_place, expectation.taken))):
         raise InputError(f"{first.path}: has no size above 0")
     cut = min(given, key=lambda run: (not run.failed, run.complete, not run.ended))
-    more = other_gpus(first, whole), cut.ended, tuple(_otherwise(given, expectation)), cut.failed, cut.most
+    ended = cut.ended or ("" if cut.complete or cut.failed else "nccl-tests' last lines are missing")
+    more = other_gpus(first, whole), ended, tuple(_otherwise(given, expectation)), cut.failed, cut.most
     return Diagnosis(chosen, tested, lines, expectation, expectation.bound, cut.complete, stated, *more)
 
 

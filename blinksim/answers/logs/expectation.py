@@ -18,11 +18,13 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -39,7 +41,7 @@ from blinksim.formats.shipped.known_gpus import model, named
 from blinksim.graphs.arrays import Floats, Ints, Ints32
 from blinksim.machines import MachineLike, Question, as_topology, at_nominal, preferring
 from blinksim.nccl import tests_log
-from blinksim.nccl.tests_log import RankPlace, Row, Run
+from blinksim.nccl.tests_log import UNSAID, Launch, RankPlace, Row, Run
 from blinksim.nccl.tuner.tuner import COLLECTIVES, Prediction, nearest, predict
 from blinksim.results import count
 from blinksim.schedule.loads import Paths, Resources, RouteUses, resource_loads, resources, single_routes
@@ -48,10 +50,35 @@ from blinksim.textio.text_files import read_words
 from blinksim.timing.alpha_beta import Starts, crossed, step_kinds
 from blinksim.timing.library_model import Library, sent_by
 from blinksim.timing.measured.public_tables import SetUpName
-from blinksim.timing.measured_constants import NVLS
+from blinksim.timing.measured_constants import NVLS as ADDS
 from blinksim.timing.projection_result import Projection
 from blinksim.topology.elements import Device
 from blinksim.topology.graph import Topology
+
+NVLS = "NCCL_NVLS_ENABLE"
+
+
+class Ran(NamedTuple):
+    """How the library ran: with switches that may add (NVLS), its version, how calls and tests were started."""
+
+    multicast: bool = True
+    version: str = ""
+    set_up: SetUpName = "graph"
+    launch: Launch = UNSAID
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], multicast: bool = True, version: str = "", set_up: str | None = None) -> Ran:
+        """What is given, else what the first of the logs says that says it."""
+        settings = dict(chain.from_iterable(run.launch.settings for run in reversed(runs)))
+        multicast = multicast and settings.get(NVLS) != "0"
+        settings |= {} if multicast else {NVLS: "0"}
+        launch = next((run.launch for run in runs if run.launch.options), UNSAID)
+        version = version or next((run.nccl for run in runs if run.nccl), "")
+        set_up = set_up or next((run.set_up for run in runs if run.set_up), "graph")
+        return cls(multicast, version, cast("SetUpName", set_up), launch._replace(settings=(*settings.items(),)))
+
+
+USUAL = Ran()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +102,8 @@ class Series:
         What was measured.
     samples : tuple of Sample
         Sizes in bytes with times in seconds.
+    ran : Ran
+        How the library ran, as far as it is known.
 
     Examples
     --------
@@ -90,6 +119,7 @@ class Series:
     topology: Topology
     collective: Collective
     samples: tuple[Sample, ...]
+    ran: Ran = USUAL
 
     @classmethod
     def of(cls, run: Run, topology: Topology) -> Series:
@@ -100,7 +130,7 @@ class Series:
         if any(row.wrong and row.wrong >= 1 for row in run.rows):
             raise InputError(f"{run.path}: WRONG DATA, which calibrate nothing; run the test again")
         samples = tuple(Sample(row.size, row.time_s, row.line) for row in run.rows if row.size)
-        return cls(topology, Collective(run.collective, max(0, run.rows[0].root)), samples)
+        return cls(topology, Collective(run.collective, max(0, run.rows[0].root)), samples, Ran.of([run]))
 
 
 def read_series(
@@ -256,7 +286,7 @@ def other_gpus(run: Run, machine: Topology) -> str:
     return ""
 
 
-def check_members(run: Run, topology: Topology) -> None:
+def check_ranks(run: Run, topology: Topology) -> None:
     """Raises `InputError` if the log says that it has another number of ranks than the chosen members."""
     if run.ranks and run.ranks != topology.ranks:
         raise InputError(f"{run.path}: has {run.ranks} ranks, and {topology.ranks} members are chosen")
@@ -307,9 +337,7 @@ class RingModel:
     @property
     def name(self) -> str:
         """The model's name in answers."""
-        kinds = {"direct": "direct sends", "rail_aligned": "sends by rail"}
-        kind = kinds.get(self.schedule.algorithm, "NCCL-like rings")
-        return f"alpha-beta of {kind} at {self.topology.rates} rates"
+        return f"alpha-beta of {self.schedule.algorithm} at {self.topology.rates} rates"
 
     @cached_property
     def _figures(self) -> tuple[Resources, Ints32, RouteUses, Starts, Floats]:
@@ -424,25 +452,20 @@ class Expected:
 class Expectation:
     """A model of one collective on one part of a machine.
 
-    part: the selection. whole: the machine that it is of, as it was loaded. multicast: True if NCCL may let the
-    switches add (NVLS). ran: the version of NCCL, where it is known; the model is that of the nearest version whose
-    figures are. rates: the table of NCCL's model. Default: the one that NCCL computes with, if the machine has it.
-    set_up: how calls are launched.
+    part: the selection. whole: the machine that it is of, as it was loaded. rates: the table of NCCL's model.
+    Default: the one that NCCL computes with, if the machine has it. ran: how the library ran.
     """
 
     part: Topology
     whole: Topology
     collective: Collective
-    multicast: bool = True
-    ran: str = ""
+    ran: Ran = USUAL
     rates: str | None = None
-    set_up: SetUpName = "graph"
 
     @cached_property
     def machine(self) -> Topology:
         """The whole machine, at the rates that NCCL computes with where it has them."""
-        named = Question(self.whole, rates=self.rates)
-        return preferring(self.whole, "nccl") if self.rates is None else named.node()
+        return Question(self.whole, rates=self.rates).node() if self.rates else preferring(self.whole, "nccl")
 
     @cached_property
     def rings(self) -> RingModel:
@@ -460,8 +483,8 @@ class Expectation:
         """NCCL's prediction; None where it does not run, or has no model of the collective."""
         if self.collective.name in COLLECTIVES:
             with suppress(BlinksimError):
-                ran, multicast = nearest(self.ran), self.multicast
-                return predict(self.machine, self.part.members, version=ran, multicast=multicast)
+                version, multicast = nearest(self.ran.version), self.ran.multicast
+                return predict(self.machine, self.part.members, version=version, multicast=multicast)
         return None
 
     @property
@@ -469,7 +492,7 @@ class Expectation:
         """The model's name in answers."""
         if not (found := self.prediction):
             return self.rings.name
-        other = f" (the log is of NCCL {self.ran})" if self.ran not in ("", found.version) else ""
+        other = f" (the log is of NCCL {self.ran.version})" if self.ran.version not in ("", found.version) else ""
         fork = "" if self.library == "NCCL" else f"; {self.library} is a fork of it"
         return f"NCCL {found.version}'s own model at {self.machine.rates} rates{other}{fork}"
 
@@ -478,7 +501,8 @@ class Expectation:
         """What the library takes on the part."""
         # What NCCL assumes of links is no bound: some were measured to carry more.
         question = Question.of_part(self.part, at_nominal(self.machine))
-        return Library(version=nearest(self.ran), multicast=self.multicast, set_up=self.set_up).at(question)[0]
+        ran = self.ran
+        return Library(version=nearest(ran.version), multicast=ran.multicast, set_up=ran.set_up).at(question)[0]
 
     def taken(self, size: int) -> Expected:
         """What the library takes, as `blinksim.project` says; latency has the share that it has in `at`."""
@@ -492,25 +516,25 @@ class Expectation:
             return Expected(self.rings.time(size), self.rings.own[0], self.rings.schedule.algorithm)
         best = found.best(self.collective.name, size)
         # NCCL does not know all that makes a link slow.
-        held = self.bounds.holding(NVLS_GRANTS if best.algorithm.startswith(NVLS) else ())
+        held = self.bounds.holding(NVLS_GRANTS if best.algorithm.startswith(ADDS) else ())
         least = size / float(held.rate) if self.part.rates == self.machine.rates else 0.0
         return Expected(max(best.time_s, least), best.latency_s, f"{best.algorithm} {best.protocol}")
 
     @cached_property
     def bounds(self) -> BoundResult:
         """All bounds of the collective on the part, where switches may add also that for those that do."""
-        return bound(self.part, self.collective, in_network=self.multicast)
+        return bound(self.part, self.collective, in_network=self.ran.multicast)
 
     @property
     def bound(self) -> Bound:
         """The one that no run exceeds, as in `blinksim.project`: for switches that add where they may."""
-        return self.bounds.holding(self.part.in_network if self.multicast else ())
+        return self.bounds.holding(self.part.in_network if self.ran.multicast else ())
 
     def others(self, size: int) -> dict[str, float]:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""
         found, result, chosen = self.prediction, dict[str, float](), [self.at(size).choice]
-        if chosen[0].startswith(NVLS):
-            without = replace(self, multicast=False)
+        if chosen[0].startswith(ADDS):
+            without = replace(self, ran=self.ran._replace(multicast=False))
             chosen.append(without.at(size).choice)
             result["NVLS off (NCCL_NVLS_ENABLE=0?)"] = without.taken(size).time_s
         others = found.expects(self.collective.name, size) if found else {}

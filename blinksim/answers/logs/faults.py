@@ -19,12 +19,13 @@ from math import comb
 import numpy as np
 
 from blinksim import data_files
-from blinksim.answers.logs.expectation import Expected
+from blinksim.answers.logs.expectation import USUAL, Expected, Ran
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Floats, Ints
 from blinksim.graphs.connectivity import distances, grouped
 from blinksim.machines import MachineLike, Question
+from blinksim.nccl.tuner.tuner import nearest
 from blinksim.textio.text_files import read_rows
 from blinksim.timing.library_model import Library
 from blinksim.topology.elements import RCCL, Device
@@ -112,6 +113,8 @@ class Faults:
         Jobs may span several nodes of it.
     edits : sequence of str
         What it has that the catalogue's has not, such as another fabric.
+    ran : Ran
+        How the library runs.
 
     Raises
     ------
@@ -126,7 +129,9 @@ class Faults:
     ('gpu0-nvswitch', 0.7)
     """
 
-    def __init__(self, machine: MachineLike, several: bool, edits: Words = ()) -> None:
+    def __init__(self, machine: MachineLike, several: bool, edits: Words = (), ran: Ran = USUAL) -> None:
+        self.ran = ran
+        self.library = Library(version=nearest(ran.version), multicast=ran.multicast, set_up=ran.set_up)
         self.machine, self.given, self.node = machine, edits, Question(machine, edits=edits).whole()
         self.gpus = self.node.ranks
         self.several = several and self.node.nodes == 1
@@ -215,7 +220,7 @@ class Faults:
     def _library(self, local: Job, edits: Words, nics: Words) -> tuple[Library, Topology]:
         members = [node * self.gpus + gpu for node, gpus in enumerate(local) for gpu in gpus]
         less = *self.given, *edits, *self._without(len(local), nics)
-        return Library().at(Question.of(self.machine, nodes=len(local), members=members, edits=less))
+        return self.library.at(Question.of(self.machine, nodes=len(local), members=members, edits=less))
 
     def nearest(self) -> Iterator[tuple[str, int]]:
         """Each adapter and a GPU: of those nearest to it the one whose turn it is."""

@@ -27,7 +27,7 @@ import numpy as np
 
 from blinksim.answers.expect import PROGRAMS, VISIBLE
 from blinksim.answers.logs.diagnose import Line, lines_of, sudden
-from blinksim.answers.logs.expectation import Expected, read_runs
+from blinksim.answers.logs.expectation import NVLS, Expected, Ran, read_runs
 from blinksim.answers.logs.faults import ALL, ASKED, LEAF, RAIL, SIZE, TYPICAL, FaultClass, Faults, Part
 from blinksim.collective import ROOTED, Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
@@ -153,6 +153,8 @@ class Located(Result):
         `next_run` is this run again.
     odd : str
         The log and its largest size, if that alone is behind; `next_run` then measures that size again.
+    multicast : bool
+        NCCL might use NVLS.
 
     Examples
     --------
@@ -176,6 +178,7 @@ class Located(Result):
     pairs: tuple[tuple[Candidate, ...], ...] = ()
     apart: float = 1.0
     odd: str = ""
+    multicast: bool = True
 
     @property
     def status(self) -> int:
@@ -578,7 +581,7 @@ class _Rig:
     adapters: dict[str, str]
 
     @classmethod
-    def of(cls, whole: Question, hosts: Sequence[str], tests: Sequence[Run]) -> _Rig:
+    def of(cls, whole: Question, hosts: Sequence[str], tests: Sequence[Run], multicast: bool) -> _Rig:
         """Of the hosts that are given, in their order, or of the tests; raises `InputError` for others.
 
         And for edits of single nodes: a fault is compared with one node, of which all others are copies.
@@ -591,7 +594,9 @@ class _Rig:
             raise InputError(f"host {known[len(hosts)]} is not among hosts={','.join(hosts)}")
         if len(known) > whole.nodes:
             raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); give nodes={len(known)}")
-        faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1, whole.edits)
+        if len({value for run in tests for name, value in run.launch.settings if name == NVLS}) > 1:
+            raise InputError(f"the logs are of runs with and without NVLS ({NVLS}); give those of one kind")
+        faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1, whole.edits, Ran.of(tests, multicast))
         numbers, buses = {host: node for node, host in enumerate(known)}, _buses(tests, faults.gpus)
         return cls(faults, whole, numbers, buses, _adapters(tests, faults))
 
@@ -671,16 +676,19 @@ class _Rig:
     def command(self, job: Job, sizes: str = _SIZES) -> str:
         """The run as a command of nccl-tests."""
         node = self.faults.node
-        visible = VISIBLE[node.device(node.members[0]).library.upper()]
+        visible, launch = VISIBLE[node.device(node.members[0]).library.upper()], self.faults.ran.launch
         known = {node: shlex.quote(host) for host, node in self.hosts.items()}
         test = f"{PROGRAMS.get(job.collective.name, job.collective.name)}_perf {sizes}"
         if self.whole.nodes == 1:
             [(_, gpus)] = job.gpus
-            return f"{visible}={','.join(map(str, gpus))} {test} -g {len(gpus)}"
-        taken = ""
-        if job.nics:
-            called = {nic: shlex.quote(name) for name, nic in self.adapters.items()}
-            taken = f"-x {chosen_by(self.faults.node)[0]}={','.join(called[nic] for nic in job.nics)} "
+            if not launch.options or launch.each > 1:
+                launch = launch._replace(options=f"-g {len(gpus)}", each=len(gpus))
+            return launch.command(test, len(gpus), 1, {visible: ",".join(map(str, gpus))})
+        settings, called = dict(launch.settings), {nic: name for name, nic in self.adapters.items()}
+        # Which adapters a run takes is its own.
+        settings.pop(chosen := chosen_by(node)[0], "")
+        settings |= {chosen: ",".join(called[nic] for nic in job.nics)} if job.nics else {}
+        taken = "".join(f"-x {name}={shlex.quote(value)} " for name, value in settings.items())
         named = ((gpus, f"{known.get(node, f'n{node}')}:{len(gpus)}") for node, gpus in job.gpus)
         parts = list[str]()
         for gpus, hosts in grouped(named).items():
@@ -729,6 +737,7 @@ def locate(
     hosts: Sequence[str] = (),
     collective: CollectiveLike = "",
     edits: str | Sequence[str] = (),
+    multicast: bool = True,
     next_run: bool = False,
     plan: bool = False,
 ) -> Located:
@@ -749,6 +758,8 @@ def locate(
         Which tests to take. Default: all.
     edits : str or sequence of str
         What the machine has that the catalogue's has not, as for `load`, such as a fabric of leaves.
+    multicast : bool
+        True if NCCL may use NVLS, unless a log says ``NCCL_NVLS_ENABLE=0``.
     next_run : bool
         Also the run of nccl-tests that tells most about what is open.
     plan : bool
@@ -779,7 +790,7 @@ def locate(
     runs = list(chain.from_iterable(_read(log, wanted) for log in logs))
     if logs and not runs:
         raise InputError(f"the logs hold no test of {collective}")
-    rig = _Rig.of(Question.of(machine, nodes=many, edits=edits), hosts, [run for run, _ in runs])
+    rig = _Rig.of(Question.of(machine, nodes=many, edits=edits), hosts, [run for run, _ in runs], multicast)
     faults = rig.faults
     library = faults.node.device(faults.node.members[0]).library
     if library.upper() not in VISIBLE:
@@ -801,7 +812,7 @@ def locate(
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
         command, planned,
         suspicion.explained, tuple(rig.hosts), () if suspicion is single else tuple(found), apart,
-        f"{odd.path}: {format_size(odd.odd)}" if odd else "",
+        f"{odd.path}: {format_size(odd.odd)}" if odd else "", faults.ran.multicast,
     )  # fmt: skip
 
 
