@@ -145,10 +145,6 @@ class Run:
     failed: str = ""
     most: int = 0
 
-    def __repr__(self) -> str:
-        sizes = f"{len({row.size for row in self.rows})} sizes, {len(self.rows)} measurements"
-        return f"<Run {self.collective or 'unknown collective'} on {self.ranks or '?'} ranks: {sizes} ({self.path})>"
-
 
 _CLOCKS = ("time", "cputime")
 # What the releases of 2017 call their columns; their times are milliseconds.
@@ -542,7 +538,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
 def lacking(runs: Sequence[Run], topology: Topology) -> Iterator[tuple[str, str]]:
     """Hosts, and what NCCL lacks there, in words; no host where it lacks that on all, nothing on a single node.
 
-    Adapters are counted, and named, as the nodes of the machine have them, or else as other hosts do.
+    Adapters are counted, and named, as the nodes of the machine have them, or else as other hosts do; the host with
+    the fewest comes first.
     """
     if topology.nodes < 2:
         return
@@ -563,7 +560,7 @@ def lacking(runs: Sequence[Run], topology: Topology) -> Iterator[tuple[str, str]
             # Machines of other networks have no such adapters on any host.
             yield "", words
     every = dict.fromkeys(chain(known, *hosts.values()))
-    for host, used in hosts.items():
+    for host, used in sorted(hosts.items(), key=lambda one: len(one[1])):
         if len(used) < count:
             lost = ", ".join(name for name in every if name not in used)
             few = f"{len(used)} of {count} adapters{f', without {lost}' if lost else ''}"

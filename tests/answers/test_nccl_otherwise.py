@@ -182,9 +182,24 @@ def test_an_adapter_that_a_host_does_not_use_is_told_by_both_commands(tmp_path: 
     assert bs.diagnose(path, bs.load("hgx-h100", nodes=4)).otherwise == (words,)
     found = bs.locate("hgx-h100", [path], nodes=4)
     assert f"NCCL says   {words}" in found.text()
-    assert found.status == (slower > 1)
+    # Within the wide interval of expected times an adapter that is not used does not show; it is no sound machine.
+    assert found.status == (1 if slower > 1 else 5)
     assert [one.place for one in found.tied if slower > 1] == ["n2.nic5-fabric5"] * (slower > 1)
     # What a run was told to leave out is no fault of the machine.
     told = "box2:41:97 [0] NCCL INFO NCCL_IB_HCA set by environment to mlx5_2"
     path = four_hosts(tmp_path, slower, told, *(using(f"box{n}", "mlx5_2") for n in range(4)))
     assert "NCCL says" not in bs.locate("hgx-h100", [path], nodes=4).text()
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.3])
+def test_all_hosts_that_lack_adapters_are_named_the_worst_first(tmp_path: Path, slower: float) -> None:
+    """By both commands; a log at three quarters of what is expected is not said to have no fault then."""
+    used = {0: 8, 1: 7, 2: 8, 3: 6}
+    lines = [using(f"box{n}", *(f"mlx5_{port}" for port in range(ports))) for n, ports in used.items()]
+    path = four_hosts(tmp_path, slower, *lines)
+    worst = "box3 uses 6 of 8 adapters, without mlx5_6, mlx5_7: 75 % of the ports"
+    both = f"{worst}; box1 uses 7 of 8 adapters, without mlx5_7: 88 % of the ports"
+    assert bs.diagnose(path, bs.load("hgx-h100", nodes=4)).sentence().endswith(f" NCCL says: {both}")
+    found = bs.locate("hgx-h100", [path], nodes=4)
+    assert (found.status, "no fault" in found.text()) == (5, False)
+    assert f"NCCL says   {both}" in found.text()

@@ -448,9 +448,8 @@ def _checked(found: Calibration) -> Calibration:
     nominal = all(one.topology.rates == NOMINAL for one in found.series)
     for lane in found.parameters:
         if nominal and lane.name == "bandwidth" and lane.low > _MOST_OF_LANE * lane.before:
-            carries = f"a lane of {lane.kind}, which carries {format_rate(lane.before)}"
-            needs = f"rings with these times need {format_rate(lane.value)} of {carries}"
-            raise InputError(f"{needs}; is this the machine, and did NCCL run rings?")
+            needs = f"{format_rate(lane.value)} of a lane of {lane.kind}, which carries {format_rate(lane.before)}"
+            raise InputError(f"rings with these times need {needs}; is this the machine, and did NCCL run rings?")
     return found
 
 

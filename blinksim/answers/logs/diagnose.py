@@ -378,7 +378,9 @@ class Diagnosis(Result):
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
         reached += f"{100 * line.of_model:.0f} % of expected ({usual}), {100 * self.of_bound(line):.0f} % of the bound"
-        reached += f", {('and', 'though')[first is None]} NCCL says: ".join(("", *self.otherwise[:1]))
+        # All hosts, and of other channels those of one family.
+        says = re.split("; (?:tree|nvls): ", "; ".join(self.otherwise))[0]
+        reached += f", {('and', 'though')[first is None]} NCCL says: {says}" * bool(says)
         reached += f"; {names(self.again, ', ', 4)}, measure again" * bool(self.again) + early
         if first is None and line.time_s < line.expected.low_s:
             return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"

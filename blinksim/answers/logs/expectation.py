@@ -552,7 +552,7 @@ class Expectation:
         ports = [link for link in machine.links if link.kind == limit and machine.device(link.src).kind == "nic"]
         if adapters := sum(link.lanes for link in ports) // machine.nodes:
             seen = read_words("sockets").get(self.library, "tcp as the provider in the library's log")
-            unloaded = "; EFA plugin not loaded" * (limit == "efa")
+            unloaded = "; EFA plugin not loaded" if limit == "efa" else ""
             return f"sockets in place of {limit} ({seen}{unloaded}?)", (adapters > 1) / adapters
         out = [link for link in machine.links if link.src == self.part.members[0]]
         spare = [link for link in out if link.kind not in self.part.link_classes]

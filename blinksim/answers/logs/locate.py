@@ -187,9 +187,15 @@ class Located(Result):
         Without logs 0 if there are the runs to do that were asked for, else 5.
         """
         behind = any(one.line.behind for one in self.seen)
-        sound = self.healthy > _SOUND and not behind if self.seen else bool(self.plan or self.next_run)
+        sound = self.healthy > _SOUND and not (behind or self.says) if self.seen else bool(self.plan or self.next_run)
         # What is quicker than healthy machines has no fault to be explained.
         return 5 if behind and not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
+
+    @property
+    def says(self) -> list[str]:
+        """What NCCL says that single hosts lack."""
+        told = (lack for one in sorted(self.seen, key=lambda one: -one.ratio) for lack in one.told)
+        return [*dict.fromkeys(f"{self.hosts[node]} {words}" for node, words, _ in told)]
 
     @property
     def first(self) -> tuple[Candidate, ...]:
@@ -240,9 +246,8 @@ class Located(Result):
 
     def text(self) -> str:
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
-        seen = sorted(self.seen, key=lambda one: -one.ratio)
-        lines = [("NCCL says", f"{self.hosts[node]} {words}") for one in seen for node, words, _ in one.told][:1]
-        for one in [one for one in seen if one.line.behind][:2]:
+        lines = [("NCCL says", names(self.says, "; ", 4))] if self.says else []
+        for one in [one for one in sorted(self.seen, key=lambda one: -one.ratio) if one.line.behind][:2]:
             times = one.line.time_s, one.line.expected.time_s, one.line.expected.high_s
             took, usual, most = map(format_time, times)
             shown = f"{format_size(one.line.size)} in {took}, healthy {usual}, at most {most}"
