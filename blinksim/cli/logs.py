@@ -132,7 +132,7 @@ def diagnose(options: Diagnose) -> None:
     answer("diagnose", said, text, rows)
     for log in behind:
         reached = f"{reach[log]:.3g} % of the {options.against} at {format_size(by_log[log].lines[-1].size)}"
-        note(f"{f'{log}: ' * several}below the threshold: {reached}, wanted {options.threshold:g} %")
+        note(f"{f'{log}: ' if several else ''}below the threshold: {reached}, wanted {options.threshold:g} %")
     click.get_current_context().exit(min(statuses, key=_WORST.index))
 
 
@@ -191,7 +191,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
         if jobs:
             click.echo(_jobs_text(jobs))
             logs = " ".join(f"--check {typed(log)}" for log in options.logs)
-            click.echo(f"next: blinksim expect {again} {logs}{' --one-job' * options.one_job} --csv")
+            click.echo(f"next: blinksim expect {again} {logs}{typed_options(options, 'one_job')} --csv")
             return
         cells = []
         for log, _, each in found:
@@ -199,7 +199,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
             for line in each.apart():
                 times = line.time_s, line.expected.time_s, line.expected.high_s, line.expected.least_s
                 shown = [f"{in_GBps(line.size / time * float(each.factor)):.4g}" for time in times]
-                behind = "slow" * (line in chain(*each.stretches))
+                behind = "slow" if line in chain(*each.stretches) else ""
                 cells.append([log, each.collective.name, format_size(line.size), *shown, behind])
         heading = ("log", "collective", "size", "busbw", "expected", "floor", "bound", "")
         click.echo("\n" + table(heading, cells, left=(0, 1, 7)) + "\n")
@@ -219,18 +219,18 @@ def locate(options: Locate) -> None:
         found = located(options.machine, options.logs, multicast=not options.no_nvls, **given)
     first, machine = next(iter(found.candidates), None), typed(options.machine)
     again = typed_options(options, "nodes", "hosts", "edits", "collective", "no_nvls")
-    nodes = f" --nodes {found.nodes}"
+    nodes = typed_options(Question(nodes=found.nodes), "nodes")
     nvls = "" if found.multicast else " --no-nvls"
     done = all((options.next, found.seen, not found.next_run))
     if found.next_run or (first is None and found.plan):
         more = found.next_run or found.plan[0]
     elif found.status == 1 and first is not None and (done or found.nodes == len(found.tied) == 1):
         edits = "".join(f" --edit {typed(edit)}" for edit in (*options.edits, *first.edits))
-        more = f"blinksim project {machine} allreduce 256MiB{nodes * (found.nodes > 1)}{edits}{nvls} --before"
+        more = f"blinksim project {machine} allreduce 256MiB{nodes}{edits}{nvls} --before"
     elif done and found.status == 0:
-        more = f"blinksim expect {machine}{typed_options(options, 'edits')}{nodes * (found.nodes > 1)}{nvls}"
+        more = f"blinksim expect {machine}{typed_options(options, 'edits')}{nodes}{nvls}"
     else:
-        logs = "".join(f" {typed(log)}" for log in options.logs) * (not done)
+        logs = "" if done else "".join(f" {typed(log)}" for log in options.logs)
         # What these logs do not say the runs may that clear a machine of which nothing is known.
         more = f"blinksim locate {machine}{logs}{again} {('--next', '--plan')[done]}"
     told = labelled([("runs", "no other of nccl-tests tells more" if done else "")])
