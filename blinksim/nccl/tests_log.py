@@ -665,11 +665,10 @@ def _read_json(path: str, data: bytes) -> Run:
     if not draft.rows:
         raise FileError(path, "results: there is no measurement; did the test end early?")
     threads, gpus = (at(config, key, 1).whole(1, 10**5) for key in ("nthreads", "ngpus"))
-    each = threads * gpus
-    draft.launch = Launch(f"-g {gpus} -t {threads}", each, tuple(settings))
-    # Some releases list all ranks, others the first of every process, which has `each`.
+    draft.launch = Launch(f"-g {gpus} -t {threads}", threads * gpus, tuple(settings))
+    # Some releases list all ranks, others the first of every process.
     last = max(draft.places, default=0)
-    ranks = last + (1 if (len(draft.places) > 1 and len(draft.places) == last + 1) else each)
+    ranks = last + (1 if (len(draft.places) > 1 and len(draft.places) == last + 1) else draft.launch.each)
     return draft.finish(path, ranks if "ngpus" in config.value or draft.places else 0)
 
 

@@ -135,5 +135,14 @@ def test_a_run_is_run_again_as_it_was(tmp_path: Path, processes: int, options: s
     assert again.endswith(f" {options}")
     assert f"{start}all_reduce_perf " in again
     assert ("mpirun" in again) == (processes > 1) == (" -x NCCL_ALGO" in again)
+    path.write_text(f"# NCCL_ALGO=Ring\n{content}")
     more = bs.locate("hgx-h200", [path], plan=True).plan or bs.locate("hgx-h200", plan=True, multicast=False).plan
     assert all("NCCL_NVLS_ENABLE=0 " in run for run in more)
+
+
+def test_a_run_that_failed_locates_nothing_and_is_said_to_have_failed(tmp_path: Path) -> None:
+    path, failed = tmp_path / "log.txt", "box0: Test CUDA failure common.cu:303 'unspecified launch failure'"
+    path.write_text(f"{LOG.read_text().partition('# Out of bounds')[0]}{failed}\n")
+    assert f": the run FAILED after 1 GiB: {failed}" in bs.diagnose(path, "hgx-h200").sentence()
+    with pytest.raises(bs.InputError, match=rf"log\.txt: the run FAILED, .*{failed}"):
+        bs.locate("hgx-h200", [LOG, path])

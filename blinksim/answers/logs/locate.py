@@ -621,7 +621,9 @@ class _Rig:
         raise InputError(f"{run.path}: does not list its {run.ranks} GPUs; name them behind it, as in log.txt@0,1")
 
     def job(self, run: Run, given: Names | None) -> Job:
-        """The job of a run; raises `InputError` for GPUs that the machine does not have."""
+        """The job of a run; raises `InputError` for one that failed, and GPUs that the machine does not have."""
+        if run.failed:
+            raise InputError(f"{run.path}: the run FAILED, and its times locate nothing: {run.failed[:160]}")
         if not any(row.size and row.time_s for row in run.rows):
             raise InputError(f"{run.path}: has no size and time above 0")
         if run.collective in ROOTED:
@@ -809,13 +811,12 @@ def locate(
     command = rig.command(more) if more else ""
     if odd := single.odd:
         command = rig.command(odd.job, f"-b {odd.odd} -e {odd.odd} -f 2")
-    planned = tuple(rig.command(job) for job in _plan(single)) if plan else ()
     found = suspicion.candidates()
     likely = {(one.kind.name, one.place): one for one in reversed([*chain(*found)])}
     return Located(
         faults.node.name, many, faults.gpus, tuple(seen), tuple(likely.values())[::-1],
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
-        command, planned,
+        command, tuple(rig.command(job) for job in _plan(single)) if plan else (),
         suspicion.explained, tuple(rig.hosts), () if suspicion is single else tuple(found), apart,
         f"{odd.path}: {format_size(odd.odd)}" if odd else "", faults.ran.multicast,
     )  # fmt: skip
