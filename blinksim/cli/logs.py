@@ -257,7 +257,7 @@ def _show_diagnosis(
 ) -> None:
     """log: as it is typed."""
     click.echo(found.sentence() + "\n")
-    why, nvls = options.why, typed_options(options, "no_nvls")
+    why, nvls = options.why, (" --no-nvls", "")[found.expectation.ran.multicast]
     heading, cells = ["size", "time", "busbw ", "expected", "of expected"], list[list[str]]()
     heading += ["algbw", "of bound", "NCCL's pick"] if why else []
     for line in found.lines if why else found.apart():
@@ -291,12 +291,12 @@ def _show_diagnosis(
     after = "advise" if found.expectation.library in VISIBLE else "compare"
     ways = (
         (found.failed, run),
-        (found.wrong, f"locate {one}{nodes} --plan"),
+        (found.wrong, f"locate {one}{nodes}{nvls} --plan"),
         (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}{nodes}"),
         (found.impossible or faster, "topo list"),
         (not found.judged, f"expect {machine} --collective {name}"),
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
-        (visible and not found.as_expected, f"locate {one} {(f'{log} --next', '--plan')[partly]}{nodes}"),
+        (visible and not found.as_expected, f"locate {one} {(f'{log} --next', '--plan')[partly]}{nodes}{nvls}"),
         (not found.as_expected, f"bound {command_line(question, name)} --losses"),
         ("again" in dict(to_do), run),
         (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"{after} {command_line(question, name)}{nvls}"),

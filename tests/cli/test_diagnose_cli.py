@@ -496,3 +496,12 @@ def test_what_comes_next_of_several_nodes(capsys: pytest.CaptureFixture[str], tm
     out = capsys.readouterr().out
     assert "WRONG DATA" in out
     assert "  check       nvidia-smi -q -d ECC" in out
+
+
+@pytest.mark.parametrize("said", ["", "# NCCL_NVLS_ENABLE=0"])
+def test_what_comes_next_keeps_that_nvls_was_off(capsys: pytest.CaptureFixture[str], tmp_path: Path, said: str) -> None:
+    """Whether the log says it, or the flag."""
+    path = tmp_path / "log.txt"
+    path.write_text(f"{said}\n{slowed(tmp_path, lambda _: 2.0).read_text()}")
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h200", *["--no-nvls"] * (not said), status=1)
+    assert out.splitlines()[-1] == f"next: blinksim locate hgx-h200 {path} --next --no-nvls"
