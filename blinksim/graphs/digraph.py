@@ -25,7 +25,8 @@ class Digraph:
     def __init__(self, out: Sequence[Mapping[int, int]], roots: Mapping[int, int], members: Sequence[int]) -> None:
         self.out = [dict(row) for row in out]
         self.roots = {vertex: trees for vertex, trees in roots.items() if trees}
-        self.members = list(members)
+        self.members, self.count = list(members), len(out)
+        self._widest = dict[int, list[tuple[int, int]]]()
 
     @classmethod
     def of(cls, net: Network, capacity: Sequence[int], roots: Mapping[int, int]) -> Digraph:
@@ -38,31 +39,28 @@ class Digraph:
         return cls(out, roots, net.members.tolist())
 
     @property
-    def count(self) -> int:
-        return len(self.out)
-
-    @property
     def trees(self) -> int:
         """How many trees all roots together still need."""
         return sum(self.roots.values())
 
     def arrays(self) -> tuple[Ints, Ints, Ints]:
         """(tail, head, capacity) of all arcs."""
-        rows = self.out
-        tail = np.repeat(np.arange(len(rows)), np.fromiter(map(len, rows), np.int64, len(rows)))
-        head = np.fromiter((b for row in rows for b in row), np.int64, len(tail))
-        return tail, head, np.fromiter((c for row in rows for c in row.values()), np.int64, len(tail))
+        tail = np.repeat(np.arange(self.count), np.fromiter(map(len, self.out), np.int64, self.count))
+        head = np.fromiter((b for row in self.out for b in row), np.int64, len(tail))
+        return tail, head, np.fromiter((c for row in self.out for c in row.values()), np.int64, len(tail))
 
-    def take(self, a: int, b: int, amount: int) -> None:
-        """Lower the capacity of one arc."""
-        left = self.out[a][b] - amount
-        if left:
-            self.out[a][b] = left
-        else:
-            del self.out[a][b]
-
-    def give(self, a: int, b: int, amount: int) -> None:
+    def change(self, a: int, b: int, amount: int) -> None:
+        """Raise the capacity of one arc, or lower it by a negative amount."""
         self.out[a][b] = self.out[a].get(b, 0) + amount
+        if not self.out[a][b]:
+            del self.out[a][b]
+        self._widest.pop(a, None)
+
+    def widest(self, tail: int) -> list[tuple[int, int]]:
+        """Minus capacity and head of arcs out of a vertex, the widest first; kept until a `change`."""
+        if tail not in self._widest:
+            self._widest[tail] = sorted((-capacity, head) for head, capacity in self.out[tail].items())
+        return self._widest[tail]
 
     def slack(self, sets: Bools) -> Ints:
         """By how much each set (a row, boolean by vertex) gets more than it must; below 0 where it is short."""
@@ -90,9 +88,8 @@ class Digraph:
         head = np.concatenate([ends, head])
         capacity = np.concatenate([supply, capacity])
         place = {vertex: number for number, vertex in enumerate(self.members)}
-        order = sorted(self.members, key=lambda vertex: vertex != first)
         found: list[Bools] = []
-        for sink in order:
+        for sink in sorted(self.members, key=lambda vertex: vertex != first):
             if capacity[place[sink]] >= need:
                 continue
             flow = Flow(source + 1, tail, head, capacity, source, sink)

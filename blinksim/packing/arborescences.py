@@ -58,7 +58,7 @@ class _Growth:
     root: int
     missing: int
     edges: list[Edge] = field(default_factory=list)
-    extra: dict[int, int] = field(default_factory=dict)
+    extra: Counter[int] = field(default_factory=Counter)
     height: int = 0
 
 
@@ -117,7 +117,7 @@ def _take_back(graph: Digraph, grown: list[RootedTree]) -> RootedTree:
     tree = grown.pop()
     graph.roots[tree.root] = graph.roots.get(tree.root, 0) + tree.amount
     for a, b in tree.edges:
-        graph.give(a, b, tree.amount)
+        graph.change(a, b, tree.amount)
     return tree
 
 
@@ -149,7 +149,7 @@ def _fill(graph: Digraph, pool: CutPool, grown: list[RootedTree], low: Mapping[i
 def _taken_out(graph: Digraph, root: int, amount: int, edges: Sequence[Edge]) -> RootedTree:
     """Take so many equal trees out of `graph`, as `_take_back` gives them back."""
     for a, b in edges:
-        graph.take(a, b, amount)
+        graph.change(a, b, -amount)
     graph.roots[root] -= amount
     if not graph.roots[root]:
         del graph.roots[root]
@@ -161,9 +161,8 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int, most: int) -> _Gro
 
     most: how high the tree may be.
     """
-    inside, slack, out = pool.inside, pool.slack, graph.out
-    missing = len(graph.members) - (root in graph.members)
-    growth = _Growth(root, missing)
+    inside, slack = pool.inside, pool.slack
+    growth = _Growth(root, len(graph.members) - (root in graph.members))
     here = [vertex == root for vertex in range(graph.count)]
     extra, edges = growth.extra, growth.edges
     touched = inside[root]
@@ -172,33 +171,32 @@ def _grow(graph: Digraph, pool: CutPool, root: int, ask: int, most: int) -> _Gro
     blocked = touched & poor
     level = [root]
     # What is blocked stays blocked, so every arc is asked once, when its tail has just been reached.
-    while missing and growth.height < most:
+    while growth.missing and growth.height < most:
         done = len(edges)
         for tail in level:
             outside = ~inside[tail]
-            arcs = [(-capacity, head) for head, capacity in out[tail].items() if not here[head] and capacity >= ask]
-            for _, head in sorted(arcs):
-                enters = inside[head] & outside
-                if enters & blocked:
+            for less, head in graph.widest(tail):
+                if less > -ask:
+                    break
+                if here[head] or inside[head] & outside & blocked:
                     continue
+                enters = inside[head] & outside
                 again = enters & touched
                 while again:
                     bit = again & -again
-                    times = extra.get(bit, 0) + 1
-                    extra[bit] = times
-                    if slack[bit.bit_length() - 1] < (times + 1) * ask:
+                    extra[bit] += 1
+                    if slack[bit.bit_length() - 1] < (extra[bit] + 1) * ask:
                         blocked |= bit
                     again ^= bit
                 touched |= enters
                 blocked |= enters & poor
                 here[head] = True
                 edges.append((tail, head))
-                missing -= 1
+                growth.missing -= 1
         level = [head for _, head in edges[done:]]
         if not level:
             break
         growth.height += 1
-    growth.missing = missing
     return growth
 
 
@@ -210,12 +208,12 @@ def grown_by_flows(graph: Digraph, root: int) -> RootedTree:
         for head in sorted(rest.out[tail], key=rest.out[tail].__getitem__, reverse=True):
             if head in reached:
                 continue
-            rest.take(tail, head, 1)
+            rest.change(tail, head, -1)
             reached[head] = 1
             # Only sets around the head have lost anything.
             rest.members = [head]
             if rest.short_sets():
-                rest.give(tail, head, 1)
+                rest.change(tail, head, 1)
                 del reached[head]
             else:
                 queue.append(head)
@@ -228,7 +226,7 @@ def _without(graph: Digraph, root: int, edges: Sequence[Edge] = ()) -> Digraph:
     roots = {vertex: trees - (vertex == root) for vertex, trees in graph.roots.items()} | {graph.count: 1}
     rest = Digraph([*graph.out, dict.fromkeys((root, *(head for _, head in edges)), 1)], roots, graph.members)
     for a, b in edges:
-        rest.take(a, b, 1)
+        rest.change(a, b, -1)
     return rest
 
 
@@ -376,8 +374,8 @@ class _Exchange:
         vertex, above = move.vertex, int(self.parent[move.tree, move.vertex])
         if move.other == _SPARE:
             amount = int(self.amounts[move.tree])
-            self.spare.take(move.parent, vertex, amount)
-            self.spare.give(above, vertex, amount)
+            self.spare.change(move.parent, vertex, -amount)
+            self.spare.change(above, vertex, amount)
         else:
             if move.divides:
                 # As much of the large tree is left as the small one has; the rest is another one.
@@ -482,14 +480,14 @@ def _undo(graph: Digraph, log: list[Split], sets: Sequence[Bools]) -> int | None
             return None
         split = log.pop()
         start, via, end, amount = split.start, split.via, split.end, split.amount
-        graph.give(start, via, amount)
+        graph.change(start, via, amount)
         slack += amount * (rows[:, via] & ~rows[:, start])
         if end < 0:
             continue
-        graph.give(via, end, amount)
+        graph.change(via, end, amount)
         slack += amount * (rows[:, end] & ~rows[:, via])
         if start != end:
-            graph.take(start, end, amount)
+            graph.change(start, end, -amount)
             slack -= amount * (rows[:, end] & ~rows[:, start])
     return via
 
@@ -513,7 +511,7 @@ def _split(
             pool.pay(hit, amount)
             starts[start] -= amount
             excess -= amount
-            graph.take(start, via, amount)
+            graph.change(start, via, -amount)
             log.append(Split(start, via, -1, amount))
     # First an equal part from each to each, then what is left to anyone, and only then arcs back to their
     # start.
@@ -555,10 +553,10 @@ class _Pairing:
             return
         pool.pay(hit, amount)
         starts[start] -= amount
-        graph.take(start, via, amount)
-        graph.take(via, end, amount)
+        graph.change(start, via, -amount)
+        graph.change(via, end, -amount)
         if start != end:
-            graph.give(start, end, amount)
+            graph.change(start, end, amount)
         self.log.append(Split(start, via, end, amount))
 
 

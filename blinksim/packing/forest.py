@@ -151,7 +151,7 @@ def trimmed(graph: Digraph) -> Digraph:
                 lost = max(0, capacity - left // count)
                 left, count = left - capacity + lost, count - 1
                 entering[head] -= lost
-                graph.take(vertex, head, lost)
+                graph.change(vertex, head, -lost)
             changed = True
     return graph
 

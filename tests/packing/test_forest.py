@@ -303,3 +303,18 @@ def test_spanning_trees_need_a_connected_graph() -> None:
     zero, one = np.array([0], dtype=np.int64), np.array([1], dtype=np.int64)
     with pytest.raises(InfeasibleError, match="do not reach"):
         pack_spanning(3, zero, one, one)
+
+
+@given(digraphs(), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(1, 3)), max_size=12))
+def test_the_widest_arcs_come_first_after_every_change(problem: tuple[int, list[int], Edges], more: Edges) -> None:
+    count, members, arcs = problem
+    graph = Digraph([{} for _ in range(count)], {}, members)
+    left = Counter[tuple[int, int]]()
+    for a, b, amount in (*arcs, *((a % count, b % count, amount) for a, b, amount in more if a % count != b % count)):
+        # What is there already goes, so that arcs come, grow and vanish.
+        amount = -left[a, b] if left[a, b] > 4 else amount
+        graph.change(a, b, amount)
+        left[a, b] += amount
+        ends = [(-width, head) for (tail, head), width in left.items() if tail == a and width]
+        assert graph.widest(a) == sorted(ends)
+        assert graph.out[a] == {head: -less for less, head in ends}
