@@ -627,13 +627,16 @@ def at_rates(topology: Topology, rates: str) -> Topology:
         before, after = (assemble(node, topology.nodes or 1, topology.edits) for node in nodes)
     except BlinksimError:
         return topology.at_rates.setdefault(rates, topology)
+    # Edits of links have taken away what was measured of them.
+    as_it_is = (topology.execution, topology.nccl_rates) == (before.execution, before.nccl_rates)
+    if as_it_is and topology == before:
+        # What others ask for too, with all that is known of it, such as its cluster of many nodes.
+        return topology.at_rates.setdefault(rates, after)
     fabric = after.fabric if topology.fabric == before.fabric else topology.fabric
     # Whatever their lanes.
     own, known = (copies(one.links, lanes=[1] * len(one.links)) for one in (topology, before))
     changed = dict(zip(known, after.links, strict=True))
     links = tuple(copies([changed.get(link, link) for link in own], lanes=[link.lanes for link in topology.links]))
-    # Edits of links have taken away what was measured of them.
-    as_it_is = (topology.execution, topology.nccl_rates) == (before.execution, before.nccl_rates)
     now: Any = {"links": links, "fabric": fabric, "rates": after.rates, "loaded_from": (name, rates)}
     now["of_nominal"] = after.of_nominal
     now |= {key: getattr(after, key) if as_it_is else None for key in ("execution", "nccl_rates")}

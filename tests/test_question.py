@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,3 +130,16 @@ def test_edits_stay_at_another_table_of_rates(machine: str, nodes: int, edit: st
     wanted = bs.load(machine, nodes=nodes, edits=edit, rates=rates)
     assert (found.links, found.devices, found.rates) == (wanted.links, wanted.devices, wanted.rates)
     assert (found.nccl_rates, found.execution) == (wanted.nccl_rates, wanted.execution)
+
+
+@pytest.mark.parametrize("machine", ["p5", "hgx-h100", "dgx1-v100"])
+@pytest.mark.parametrize("rates", ["nominal", "nccl"])
+def test_a_machine_at_other_rates_is_the_one_that_is_loaded_at_these(machine: str, rates: str) -> None:
+    """So that what is worked out of it, such as clusters of thousands of nodes, is not worked out twice."""
+    other = {"nominal": "nccl", "nccl": "nominal"}[rates]
+    assert at_rates(bs.load(machine, rates=other), rates) is bs.load(machine, rates=rates)
+
+
+def test_a_machine_without_what_was_measured_of_it_keeps_none_at_other_rates() -> None:
+    plain = replace(bs.load("hgx-h200", rates="measured"), execution=None)
+    assert at_rates(plain, "nominal").execution is None
