@@ -112,7 +112,7 @@ class Candidate:
                 return sum(len(one.exchange.src) for one in self.timed.rounds if one.exchange.src is not None)
         return int(np.count_nonzero(self.timed.load))
 
-    @property
+    @cached_property
     def rate(self) -> Fraction | None:
         """algbw in bytes/s that the loads allow; None if nothing is sent."""
         return rate(self.timed, self.parallel) if isinstance(self.timed, Schedule) else self.timed.rate

@@ -100,17 +100,20 @@ def cost(given: Candidate | Timed, size: int, gamma: float = 0.0, *, whole_messa
     return clock.known[key]
 
 
-def takes_at_most(given: Candidate, size: int, seconds: float) -> bool:
-    """Whether a schedule takes no longer; what keeps its links busy for longer is not timed."""
-    return SAFE * _clock(given).least(size) <= seconds and cost(given, size).time_s <= seconds
+def takes_at_most(given: Candidate, size: int, most: float) -> bool:
+    """Whether a schedule takes `most` seconds or less; what keeps its links busy for longer is not timed."""
+    # The bytes on its links are far sooner known than the starts of its messages.
+    busy_s = SAFE * size / float(given.rate or inf)
+    return busy_s <= most and SAFE * _clock(given).least(size) <= most and cost(given, size).time_s <= most
 
 
 def quickest(given: Iterable[Candidate], size: int) -> Candidate:
     """The first of those that take least time; what keeps its links busy for longer than that is not timed."""
     every, best = list(given), (inf, 0)
-    floors = [SAFE * _clock(one).least(size) for one in every if every[1:]]
-    for floor, place in sorted((floor, place) for place, floor in enumerate(floors)):
-        best = min(best, (cost(every[place], size).time_s, place)) if floor <= best[0] else best
+    busy_s = sorted((size / float(one.rate or inf), place) for place, one in enumerate(every) if every[1:])
+    for _, place in busy_s:
+        if takes_at_most(every[place], size, best[0]):
+            best = min(best, (cost(every[place], size).time_s, place))
     return every[best[1]]
 
 

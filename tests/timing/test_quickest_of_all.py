@@ -15,7 +15,7 @@ from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.timing import alpha_beta, contest
-from blinksim.timing.alpha_beta import cost, takes_at_most
+from blinksim.timing.alpha_beta import cost, quickest, takes_at_most
 from blinksim.timing.contest import fewer_trees, thinner
 from blinksim.timing.library_model import Library
 from blinksim.topology.graph import Topology
@@ -95,3 +95,18 @@ def test_what_holds_its_links_for_too_long_is_not_timed(share: float) -> None:
     with patch.object(alpha_beta, "cost", wraps=cost) as timed:
         assert takes_at_most(found, 2**26, share * busy) == (takes <= share * busy)
     assert timed.called == (share >= 1) or 1 - 1e-6 < share < takes / busy
+
+
+@given(share=st.floats(0, 0.999))
+def test_starts_are_not_added_up_where_bytes_alone_take_longer(share: float) -> None:
+    found = REGISTRY["double_binary"].parallel(bs.load("dgx1-v100").select(), Collective("allreduce"))
+    with patch.object(alpha_beta, "_clock", side_effect=AssertionError):
+        assert not takes_at_most(found, 2**26, share * 2**26 / float(found.rate or 0))
+
+
+@given(power=st.integers(8, 32))
+def test_the_quickest_is_the_first_of_those_that_take_least(power: int) -> None:
+    part = bs.load("dgx1-v100").select()
+    names = ("double_binary", "ring", "recursive_doubling", "chain", "ring")
+    every = [REGISTRY[name].parallel(part, Collective("allreduce")) for name in names]
+    assert quickest(every, 2**power) is min(every, key=lambda one: cost(one, 2**power).time_s)
