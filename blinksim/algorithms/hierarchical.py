@@ -62,8 +62,8 @@ def fill(plan: Plan) -> None:
     nodes or cards with different numbers of ranks.
     """
     rounds = import_module(f"blinksim.algorithms.{plan.algorithm}").rounds(plan.topology, plan.collective)
-    share, lacking = rounds[0].share, plan.collective.name == "allreduce"
-    places, chunks = places_of(plan.topology, plan.algorithm, lacking=lacking).ravel(), share.denominator
+    share = rounds[0].share
+    places, chunks = places_of(plan.topology, plan.algorithm, lacking=True).ravel(), share.denominator
     for owner in places[np.arange(chunks) * len(places) // chunks].tolist():
         plan.add_chunk(share, *plan.collective.labels(owner, owner))
     plan.add_rounds(rounds)
@@ -115,9 +115,7 @@ def _shared_out(
     took = np.maximum((2 * (nodes - k - 1) + k) / (nodes - k) / least[order[k]], (k > 0) / even.min())
     passed = 2 * (len(lanes) - 1) / inside
     if evenly or lacking:
-        # Slots that all nodes can have at the same ranks come first, as these take fewer messages.
-        every = [_slots(ports, nodes, passed) for ports in (width.min(axis=1)[:, None], width)]
-        takes, slots = every[int(_LEAST_GAIN * every[1][0] < every[0][0])]
+        takes, slots = _slots(width, passed)
         if lacking or _LEAST_GAIN * takes < max(took.min(), passed):
             return _over_ranks(lanes, np.broadcast_to(slots, lanes.shape))
     some, rest = map(np.sort, np.split(order, [took.argmin()]))
@@ -156,19 +154,20 @@ def _ports(topology: Topology, lanes: Whole) -> tuple[Floats, Floats, float, boo
     return width, least, float(inside), len(distinct(dst[out])) > 1
 
 
-def _slots(width: Floats, nodes: int, passed: float) -> tuple[float, Ints]:
+def _slots(width: Floats, passed: float) -> tuple[float, Ints]:
     """Seconds for a byte of a shard, and the equal slots of the ports of each rank (ranks, nodes or 1) that are best.
 
-    width: bytes/s of these ports. passed: seconds that a rank takes inside its node, for one slot.
+    width (ranks, nodes): bytes/s of these ports. passed: seconds that a rank takes inside its node, for one slot.
     """
+    (ranks, nodes), found = width.shape, list[tuple[float, Ints]]()
     units = np.unique(width[width > 0] / np.c_[1 : _MOST_SLOTS + 1])[::-1]
-    slots = np.minimum(width / units[:, None, None] + 1e-9, _MOST_SLOTS).astype(np.int64)
-    total = slots.sum(axis=1).min(axis=1)
-    slots, units, total = slots[total > 0], units[total > 0], total[total > 0]
-    if not total.size:
-        return np.inf, slots
-    takes = np.maximum(2 * (nodes - 1) / nodes / units, passed * slots.max(axis=(1, 2))) * len(width) / total
-    return takes.min(), slots[takes.argmin()]
+    every = np.minimum(width / units[:, None, None] + 1e-9, _MOST_SLOTS).astype(np.int64)
+    # Those that all nodes can have at the same ranks take fewer messages.
+    for slots in (every.min(axis=2, keepdims=True), every):
+        each = ranks / np.maximum(slots.sum(axis=1).min(axis=1), 1e-9)
+        takes = each * np.maximum(2 * (nodes - 1) / nodes / units, passed * slots.max(axis=(1, 2)))
+        found.append((float(takes.min()), slots[takes.argmin()]))
+    return found[int(_LEAST_GAIN * found[1][0] < found[0][0])]
 
 
 def _over_ranks(lanes: Whole, slots: Ints) -> tuple[Whole, Ints, Rounds, Rounds]:

@@ -20,7 +20,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -119,7 +119,7 @@ class Series:
     topology: Topology
     collective: Collective
     samples: tuple[Sample, ...]
-    ran: Ran = USUAL
+    ran: Ran = field(default_factory=Ran)
 
     @classmethod
     def of(cls, run: Run, topology: Topology) -> Series:
@@ -459,7 +459,7 @@ class Expectation:
     part: Topology
     whole: Topology
     collective: Collective
-    ran: Ran = USUAL
+    ran: Ran = field(default_factory=Ran)
     rates: str | None = None
 
     @cached_property
