@@ -58,7 +58,8 @@ def test_two_classes_that_tie_are_both_named() -> None:
         for edits in (("replace ib lanes=1",), ("replace ib lanes=2",))
     )
     assert after.time_s == pytest.approx(before.time_s, rel=0.01)
-    assert before.bottleneck_words.endswith("(pcie), busy 100 % of the time, and ib 99 %: all must be faster")
+    starts = "busy 100 % of the time (23 % for starts of messages)"
+    assert before.bottleneck_words.endswith(f"(pcie), {starts}, and ib 99 %: all must be faster")
 
 
 def test_a_traffic_matrix_has_its_own_size() -> None:

@@ -421,7 +421,7 @@ def test_every_machine_of_the_catalogue_has_a_projection() -> None:
         (1, 4, "aurora-projection-pcie", InfeasibleError, "2 nodes or more"),
         (2, 14, "aurora-projection", InputError, "has 12"),
         (0, 2, "aurora-projection", InputError, "at least 1"),
-        (2, 0, "aurora-projection", InputError, "at least 1"),
+        (2, 0, "aurora-projection", InputError, "give 1 to 12"),
         (2, 4, "aurora-projektion", InputError, "aurora-projection"),
     ],
 )
