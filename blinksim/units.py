@@ -186,10 +186,8 @@ def format_size(size: float) -> str:
                     return f"{text} {larger}"
         if count < (10**6 if unit.endswith("iB") else 1000):
             return f"{count} {unit}"
-    for unit in ("TB", "GB", "MB", "kB"):
-        if size >= _SIZE[unit]:
-            return f"{size / _SIZE[unit]:.6g} {unit}"
-    return f"{size:.6g} B"
+    fitting = (f"{size / _SIZE[unit]:.6g} {unit}" for unit in ("TB", "GB", "MB", "kB") if size >= _SIZE[unit])
+    return next(fitting, f"{size:.6g} B")
 
 
 def format_size_about(size: float) -> str:

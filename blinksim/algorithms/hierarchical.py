@@ -58,8 +58,8 @@ _MOST_SLOTS, _LEAST_GAIN = 4, 1.03
 def fill(plan: Plan) -> None:
     """The steps of the algorithm of this plan; shards are numbered by local rank and node, and then by their parts.
 
-    Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and, but for an allreduce, for
-    nodes or cards with different numbers of ranks.
+    Raises `InfeasibleError` for a single node, unless it has cards of several tiles, and, but for an
+    allreduce, for nodes or cards with different numbers of ranks.
     """
     rounds = import_module(f"blinksim.algorithms.{plan.algorithm}").rounds(plan.topology, plan.collective)
     share = rounds[0].share
@@ -101,12 +101,12 @@ def rounds(
 def _shared_out(
     topology: Topology, places: Whole, own: tuple[int, ...], sharded: bool, evenly: bool
 ) -> tuple[Whole, Ints, Rounds, Rounds]:
-    """The ranks (R, nodes) that exchange between nodes, the chunks of each, and what goes on before and after that.
+    """The ranks (R, nodes) that exchange between nodes, the chunks of each, and what comes before and after it.
 
-    Where ports are alike, all ranks exchange. Else ranks with slow ports, or that a node lacks, have fewer of the
-    chunks of their node, or, if that takes less time and no rank keeps a shard, nodes with slow ports hand all of
-    theirs to the other nodes: k of n pass their data once, and each of the others 2 (n - k - 1) + k of n - k parts of
-    it. evenly: as `rounds`.
+    Where ports are alike, all ranks exchange. Else ranks with slow ports, or that a node lacks, have fewer of
+    the chunks of their node, or, if that takes less time and no rank keeps a shard, nodes with slow ports hand
+    all of theirs to the other nodes: k of n pass their data once, and each of the others 2 (n - k - 1) + k of
+    n - k parts of it. evenly: as `rounds`.
     """
     lanes, nodes = places.reshape(-1, places.shape[2]), places.shape[2]
     width, least, inside, rails = _ports(topology, lanes)
@@ -136,8 +136,7 @@ def _ports(topology: Topology, lanes: Whole) -> tuple[Floats, Floats, float, boo
     (src, dst), node = topology.ends, topology.device_nodes
     owner, (widths, _), kinds = private(topology).label[src], whole_widths(topology), topology.link_columns
     out = (node[src] != node[dst]) & (owner < topology.ranks)
-    width = np.bincount(owner[out], widths[out].astype(np.float64), topology.ranks).astype(np.float64)
-    width = np.where(lanes < 0, 0.0, width[lanes])
+    width = np.append(np.bincount(owner[out], widths[out].astype(np.float64), topology.ranks), 0.0)[lanes]
     # Of a node whose ports are all shared, any rank may have half of one.
     width = np.where(lanes < 0, 0.0, np.where(width.any(axis=0), width, width.max() / 2 or 1.0))
     sorts, first, which = np.unique(width, axis=1, return_index=True, return_inverse=True)
@@ -155,9 +154,9 @@ def _ports(topology: Topology, lanes: Whole) -> tuple[Floats, Floats, float, boo
 
 
 def _slots(width: Floats, passed: float) -> tuple[float, Ints]:
-    """Seconds for a byte of a shard, and the equal slots of the ports of each rank (ranks, nodes or 1) that are best.
+    """Seconds for a byte of a shard, and the best number of equal slots of the ports of each rank (ranks, nodes or 1).
 
-    width (ranks, nodes): bytes/s of these ports. passed: seconds that a rank takes inside its node, for one slot.
+    width (ranks, nodes): bytes/s of these ports. passed: seconds that a rank takes inside its node for a slot.
     """
     (ranks, nodes), found = width.shape, list[tuple[float, Ints]]()
     units = np.unique(width[width > 0] / np.c_[1 : _MOST_SLOTS + 1])[::-1]
@@ -171,7 +170,7 @@ def _slots(width: Floats, passed: float) -> tuple[float, Ints]:
 
 
 def _over_ranks(lanes: Whole, slots: Ints) -> tuple[Whole, Ints, Rounds, Rounds]:
-    """As `_shared_out`, where each rank of a node exchanges for so many slots (ranks, nodes), and has their chunks."""
+    """As `_shared_out`, where each rank of a node exchanges, and has the chunks, for so many slots (ranks, nodes)."""
     (ranks, nodes), total = lanes.shape, int(slots.sum(axis=0).min())
     factor = gcd(ranks, total)
     parts, room = total // factor, slots * (ranks // factor)
@@ -330,8 +329,8 @@ def check_messages(messages: int) -> None:
 def places_of(topology: Topology, name: str, least: int = 2, *, lacking: bool = False) -> Whole:
     """The ranks by card, place there, and node; a node without cards of equally many tiles is one card.
 
-    least: how many nodes it needs, or cards of a single one. lacking: nodes may have fewer ranks than others, and -1 in
-    the places of these. Raises `InfeasibleError` for fewer, and for others.
+    least: how many nodes it needs, or cards of a single one. lacking: nodes may have fewer ranks than others,
+    and -1 in the places of these. Raises `InfeasibleError` for fewer, and for others.
     """
     nodes, places = nodes_of(topology, topology.members), topology.member_places.tolist()
     by_card: dict[tuple[int, str], list[int]] = {}
@@ -354,7 +353,7 @@ def places_of(topology: Topology, name: str, least: int = 2, *, lacking: bool = 
 
 
 def _with_gaps(topology: Topology, nodes: Sequence[Sequence[int]]) -> Whole:
-    """The ranks of nodes as `places_of`, each in the place of the same device of the largest node, if that has all."""
+    """The ranks of nodes as `places_of`, each in the place that its device has in the largest node, if in it."""
     devices = [[topology.devices[topology.member_places[rank]] for rank in group] for group in nodes]
     names = [[one.name.removeprefix(f"n{one.node}.") for one in group] for group in devices]
     every = max(names, key=len)

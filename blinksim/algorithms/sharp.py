@@ -86,11 +86,9 @@ def _inside(plan: SwitchPlan, moves: Moves, group: Sequence[int], head: int, *, 
         return
     if others and passing is not None:
         edges = [(head, passing), *((passing, gpu) for gpu in others[:: -1 if up else 1])]
-    elif plan.collective.rooted:
-        edges = list(pairwise((head, *others)))
     else:
-        # All are heads of some data.
-        edges = [(head, gpu) for gpu in others]
+        # Without a root all are heads of some data.
+        edges = list(pairwise((head, *others))) if plan.collective.rooted else [(head, gpu) for gpu in others]
     for above, below in reversed(edges) if up else edges:
         moves.send(*(below, above, REDUCE) if up else (above, below, COPY))
 

@@ -80,10 +80,8 @@ class Bound(Rate):
         """
         reasons = self.certificate.check(topology, collective, self.rate, shares)
         due = Bound.of(self.certificate, collective)
-        for what, mine, theirs in (("scope", self.scope, due.scope), ("assumes", self.assumes, due.assumes)):
-            if mine != theirs:
-                reasons.append(f"{what} is {mine!r}, and must be {theirs!r}")
-        return reasons
+        said = ("scope", self.scope, due.scope), ("assumes", self.assumes, due.assumes)
+        return reasons + [f"{what} is {mine!r}, and must be {must!r}" for what, mine, must in said if mine != must]
 
     def row(self, topology: Topology) -> dict[str, Any]:
         """The bound as a row of a table."""

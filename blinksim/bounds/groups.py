@@ -269,9 +269,8 @@ def _tightest(topology: Topology, collective: Collective, sorts: Iterable[Groupi
         for outside, (carried, amount) in enumerate(ways):
             capacity = carried[:count].astype(float) * float(unit)
             ratio = np.divide(capacity, amount[:count], out=np.full(count, np.inf), where=amount[:count] > 0)
-            for place in np.argsort(ratio, kind="stable")[:_TIGHTEST_GROUPS].tolist():
-                if np.isfinite(ratio[place]):
-                    found.append((float(ratio[place]) * data.size, (sort.label == place) != bool(outside)))
+            tightest = [place for place in np.argsort(ratio, kind="stable")[:_TIGHTEST_GROUPS] if ratio[place] < np.inf]
+            found += [(float(ratio[i]) * data.size, (sort.label == i) != bool(outside)) for i in tightest]
     return sorted(found, key=itemgetter(0))
 
 

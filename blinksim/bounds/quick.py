@@ -221,10 +221,8 @@ def _grown(topology: Topology) -> Iterator[list[list[str]]]:
         counts = [len(place) - joined for joined in range(len(crossing))]
         tightest = min(range(len(crossing)), key=lambda joined: Fraction(crossing[joined], counts[joined] - 1))
         wanted: Container[int] = (counts[tightest],)
-    elif len(place) <= _GROWN:
-        wanted = range(2, len(place) + 1)
     else:
-        wanted = (len(place), *_FEW_PARTS)
+        wanted = range(2, len(place) + 1) if len(place) <= _GROWN else (len(place), *_FEW_PARTS)
     parts = {number: [name] for name, number in place.items()}
     for into, joined in (*joins, (0, 0)):
         if len(parts) in wanted:

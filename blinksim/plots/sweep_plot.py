@@ -141,10 +141,8 @@ def sweep(found: Sweep, value: str = "algbw") -> Figure:
     few = len(rows) <= _MOST_BARS and len(table.values(across)) < 3
     if value == "terms" or (drawn_as_lines and (few or not table.numeric(across))):
         drawn = _bars(table, along, found.classes if value == "terms" else ())
-    elif drawn_as_lines:
-        drawn = _lines(table, across, down, panel)
     else:
-        drawn = _maps(table, across, str(down), panel)
+        drawn = _lines(table, across, down, panel) if drawn_as_lines else _maps(table, across, str(down), panel)
     title += f"; {len(found.failed)} of {len(rows)} points without an answer" * bool(found.failed)
     style.title(drawn, title, drawn.get_figwidth(), note=note)
     return drawn

@@ -244,10 +244,8 @@ def chunk_bytes(ranks: int, size: int, channels: int) -> int:
     >>> [chunk_bytes(8, size, 16) >> 10 for size in (4 << 20, 8 << 20, 64 << 20, 1 << 30)]
     [16, 32, 64, 128]
     """
-    for chunk, rounds in _CHUNKS:
-        if size >= rounds * ranks * channels * chunk:
-            return chunk
-    return _LEAST_CHUNK
+    filled = (chunk for chunk, rounds in _CHUNKS if size >= rounds * ranks * channels * chunk)
+    return next(filled, _LEAST_CHUNK)
 
 
 @dataclass(frozen=True, slots=True)

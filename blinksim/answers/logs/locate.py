@@ -671,11 +671,9 @@ class _Rig:
         usual = lines[-1].expected
         ratio = math.log(usual.time_s / math.sqrt(usual.low_s * usual.high_s) / median(one.of_model for one in lines))
         whole = self.faults.cluster if local[1:] else self.faults.node
-        told = list[tuple[int, str, tuple[int, ...]]]()
         # Adapters that the run was told to leave out are no fault.
-        for host, words in lacking([replace(run, hcas=()) if nics else run], whole):
-            if host in self.hosts:
-                told.append((self.hosts[host], words, self.faults.named_by(words, self.adapters)))
+        named, by = lacking([replace(run, hcas=()) if nics else run], whole), self.faults.named_by
+        told = ((self.hosts[host], words, by(words, self.adapters)) for host, words in named if host in self.hosts)
         # In a job most calls wait for a rank, or share the GPU with other kernels.
         alike = () if run.group else large.rows
         return Seen(run.path, job, lines[-1], ratio, tuple(told), alike, odd)
