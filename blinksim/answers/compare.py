@@ -808,7 +808,7 @@ class Buckets(Result):
 
     def text(self) -> str:
         """The sentence, what one call takes, and from which size on buckets are as good."""
-        one, whole = self.calls[0][0][1], self.calls[-1][0][1]
+        one, whole = self.calls[0][0][1], max((parts[0][1] for parts in self.calls), key=lambda one: one.size)
         good = f"buckets from {format_size(self.best.size)} on cost at most 10 % more than one call"
         good += ", where no computing overlaps"
         quickest = min(self.rows(), key=lambda row: row["time_s"])["bucket_bytes"]
