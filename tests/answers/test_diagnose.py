@@ -682,8 +682,8 @@ def test_a_run_that_ended_early_is_run_again_up_to_its_last_size(tmp_path: Path,
 
 @pytest.mark.parametrize(
     ("most", "last", "sizes"),
-    [("1000000000", 2**20, "-b 15625000 -e 1000000000"), ("1073741824", 2**20, "-b 8388608 -e 1073741824"),
-     ("", 2**16, "-b 131072 -e 131072"), ("4096", 2**10, "-b 4096 -e 4096")],
+    [("1000000000", 2**20, "-b 1953125 -e 1000000000"), ("1073741824", 2**20, "-b 1048576 -e 1073741824"),
+     ("", 2**16, "-b 65536 -e 131072"), ("4096", 2**10, "-b 1024 -e 4096")],
 )  # fmt: skip
 def test_a_run_that_failed_is_run_again_up_to_the_size_that_failed(
     tmp_path: Path, most: str, last: int, sizes: str

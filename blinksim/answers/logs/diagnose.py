@@ -331,7 +331,7 @@ class Diagnosis(Result):
         with suppress(InputError):
             # Sizes grow at least twofold, and the one that failed is to be reached, by doubling.
             most = max(self.lines[-1].size, self.most or self.lines[-1].size << bool(self.failed))
-            doublings = max(1, most // _AGAIN).bit_length() - 1
+            doublings = max(1, most // min(_AGAIN, self.lines[-1].size)).bit_length() - 1
             if even or self.again or self.failed or (most >= 2 * line.size and not self.complete):
                 of, sizes = self.expectation.takes, sizes_of(f"{most >> doublings}:{most}:x2")
                 takes, launch = tuple(of.times(of.machine, self.collective, sizes)), self.expectation.ran.launch
@@ -373,7 +373,7 @@ class Diagnosis(Result):
                 return f"{what}: faster than guessed rates allow, so these are too low: {why}"
             return f"{what}: faster than this machine can be, so the {source} comes from another one: {why}"
         if line not in self.judged:
-            return f"{what}: up to {format_size(line.size)} latency decides, so this log says nothing about bandwidth"
+            return f"{what}: up to {format_size(line.size)} latency decides, so it says nothing about bandwidth{early}"
         ends = (line.expected.high_s, line.expected.low_s)
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
