@@ -91,10 +91,8 @@ def rounds(
     others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly)
     nodes = others.shape[1]
     levels = radices(nodes)[::-1] if radices else ()
-    if levels:
-        between = exchanges(others, (len(others),), chunks, levels)
-    else:
-        between = [_rings(others, chunks)] if nodes > 1 else []
+    rings = [_rings(others, chunks)] if nodes > 1 else []
+    between = exchanges(others, (len(others),), chunks, levels) if levels else rings
     return there_and_back([*within, *between, *settled * sharded], collective)
 
 
@@ -357,8 +355,7 @@ def _with_gaps(topology: Topology, nodes: Sequence[Sequence[int]]) -> Whole:
     devices = [[topology.devices[topology.member_places[rank]] for rank in group] for group in nodes]
     names = [[one.name.removeprefix(f"n{one.node}.") for one in group] for group in devices]
     every = max(names, key=len)
-    if not all({*every}.issuperset(group) for group in names):
-        names = [every[: len(group)] for group in names]
+    names = names if all({*every}.issuperset(one) for one in names) else [every[: len(one)] for one in names]
     places = np.full((1, len(every), len(nodes)), -1, dtype=np.int32)
     for node, (group, own) in enumerate(zip(nodes, names, strict=True)):
         places[0, [every.index(name) for name in own], node] = group

@@ -311,3 +311,16 @@ def test_factors_are_those_of_a_machine_that_is_slower(collective: str, name: st
                 terms[term.limit] += term.time_s
             assert alpha == pytest.approx(terms.pop("alpha"), rel=1e-9)
             assert {kind: 2**40 * value for kind, value in beta.items()} == pytest.approx(terms, rel=1e-6)
+
+
+def test_a_wild_time_counts_for_no_constant_of_nccl(tmp_path: Path) -> None:
+    """Of its rings at Simple only three sizes are left, of which one would bend the line."""
+    log = (TESTS / "data" / "nccl_tests" / "h200x8-allreduce.txt").read_text()
+    rates = []
+    for number, row in enumerate(("382.10  175.63  307.36", "800.00   83.89  146.80")):
+        (path := tmp_path / f"{number}.txt").write_text(log.replace("382.10  175.63  307.36", row))
+        found = calibrate(Series.of(next(iter(read(path))), load("hgx-h200").select()))
+        assert {sample.size for _, sample, _ in found.wild} == ({2**26} if number else set())
+        assert found.nccl is not None
+        rates.append(found.nccl.rates.time("allreduce", 8, 2**26, "simple", 24))
+    assert rates[1] == pytest.approx(rates[0], rel=0.1)

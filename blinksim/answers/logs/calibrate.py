@@ -338,6 +338,12 @@ class Calibration(Result):
         values = {"measurements": len(self.residuals), "rows": self.rows(), "wild": wild, "kept": kept}
         return keyed(self, keys, **values, nccl=self.nccl and self.nccl.to_dict())
 
+    @property
+    def sound(self) -> list[Series]:
+        """The series without what is wild."""
+        wild = {id(sample) for _, sample, _ in self.wild}
+        return [replace(one, samples=tuple(x for x in one.samples if id(x) not in wild)) for one in self.series]
+
     def sentence(self) -> str:
         """The answer in one line."""
         one = max(self.series, key=lambda series: series.topology.ranks)
@@ -420,10 +426,9 @@ def calibrate(
     if found is None:
         raise InputError("the measurements depend on no link class; are they of this machine?")
     result = _checked(problem.result(found, name, as_topology(machine).name if machine else "", source))
-    nccl = fit_nccl(given, version=version, source=source)
+    nccl = fit_nccl(result.sound, version=version, source=source)
     nccl = fit_nvls(added, nccl, source) if added else nccl
-    table = result.table if nccl is None else replace(result.table, nccl_rates=nccl.rates)
-    return replace(result, table=table, nccl=nccl)
+    return replace(result, table=replace(result.table, nccl_rates=nccl.rates if nccl else None), nccl=nccl)
 
 
 def _of_switches(series: tuple[Series, ...], name: str, machine: MachineLike | None, source: str) -> Calibration:
