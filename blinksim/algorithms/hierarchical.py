@@ -339,7 +339,7 @@ def places_of(topology: Topology, name: str, least: int = 2, *, lacking: bool = 
             by_card.setdefault((node, card), []).append(rank)
     cards = [*by_card.values()]
     groups = cards if len(nodes) == 1 < least else nodes
-    if lacking and groups[1:] and len({*map(len, groups)}) > 1 and groups is nodes:
+    if lacking and len({*map(len, nodes)}) > 1:
         return _with_gaps(topology, nodes)
     if len(groups) < least or len({*map(len, groups)}) > 1:
         what = "nodes" if len(nodes) > 1 or (0, "") in by_card else "cards"

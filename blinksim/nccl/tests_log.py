@@ -497,9 +497,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         line = _TAGS.sub("", raw).strip()
         if match := _NCCL.search(line):
             draft.nccl = library = match.group(1)
-        settings |= dict(_SETTINGS.findall(line))
-        if not draft.complete:
-            draft.launch = draft.launch._replace(settings=(*settings.items(),))
+        if told := _SETTINGS.findall(line):
+            settings |= told
+            draft.launch = draft.launch if draft.complete else draft.launch._replace(settings=(*settings.items(),))
         draft.took += _CHOSE.findall(line)
         for pattern, many, inside, between, paths in _FOUND.findall(line):
             draft.channels.append((_FAMILY[pattern], Channels(int(many), float(inside), float(between), paths)))
