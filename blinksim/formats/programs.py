@@ -27,6 +27,7 @@ from blinksim.collective import EVERY, OWN, ROOT, Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, blamed_on
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.candidate import Candidate
+from blinksim.schedule.loads import moves_along_trees
 from blinksim.schedule.model import COPY, REDUCE, Builder, Schedule
 from blinksim.timing.alpha_beta import cost
 from blinksim.topology.graph import Topology
@@ -469,7 +470,7 @@ def _schedule(machine: Machine[Any], needed: Needed, topology: Topology, collect
     lines = grouped(((first.src, first.dst, first.channel), _messages(trace, send)) for first, send in firsts)
     following = {(before, after, 1) for line in lines.values() for before, after in pairwise(line) if before != after}
     candidates += map(built, filter(None, [_levels(trace, sent, waits | following)]))
-    candidates += [replace(candidates[0], form="forest")] if is_forest(candidates[0]) else []
+    candidates += [replace(candidates[0], form="forest")] if moves_along_trees(candidates[0]) else []
     # Of those that are as quick, a pipeline is one that pieces make quicker.
     candidates.sort(key=lambda one: (one.form == "forest") != (cost(one, _LARGE).pieces > 1))
     return min(map(Candidate.of, candidates), key=lambda one: float(f"{cost(one, _LARGE).time_s:.3e}"))
@@ -521,16 +522,3 @@ def _levels(trace: Trace, sent: Sends, waits: Waits) -> Levels | None:
         for later in rooms.successors(number):
             level[later] = max(level[later], level[number] + least[number, later])
     return {messages: level[number] for messages, number in room.items()}
-
-
-def is_forest(schedule: Schedule) -> bool:
-    """True if every chunk comes together on one tree and spreads on one, as in a schedule in forest form."""
-    import networkx as nx
-
-    trees: dict[tuple[int, int], nx.MultiDiGraph[int]] = defaultdict(nx.MultiDiGraph)
-    columns = (schedule.chunk, schedule.op, schedule.src, schedule.dst)
-    for chunk, op, src, dst in zip(*(column.tolist() for column in columns), strict=True):
-        # Each device passes a sum on once, and gets the whole once.
-        trees[chunk, op].add_edge(*((dst, src) if op == REDUCE else (src, dst)))
-    tops = {(chunk, top) for (chunk, _), tree in trees.items() for top, into in tree.in_degree() if not into}
-    return all(map(nx.is_arborescence, trees.values())) and len(tops) == len({chunk for chunk, _ in trees})
