@@ -13,7 +13,6 @@ from blinksim.nccl.tuner.tuner import Timing
 from blinksim.timing.measured.library_rates import (
     CHOICE,
     STEPS,
-    Constant,
     LibraryRates,
     choice_counts,
     scope_of,
@@ -25,7 +24,7 @@ ERROR = FitError(0.05, 0.1, 20)
 
 
 def rates(form: str, **values: float) -> LibraryRates:
-    constants = {name.replace("_", " "): Constant(value) for name, value in values.items()}
+    constants = {name.replace("_", " "): value for name, value in values.items()}
     return LibraryRates("box", "NCCL", "one node", form, (2, 8), constants, ERROR)
 
 

@@ -19,7 +19,6 @@ from blinksim.timing.measured import public_tables
 from blinksim.timing.measured.library_rates import (
     CHOICE,
     STEPS,
-    Constant,
     LibraryJob,
     LibraryRates,
     choice_counts,
@@ -116,12 +115,20 @@ def _start(times: list[Timed], form: str) -> tuple[dict[str, float], dict[str, f
     return start, absent
 
 
+class Constant(float):
+    """A fitted constant, and its interval of 95 %; None where the times did not determine it."""
+
+    low: float | None = None
+    high: float | None = None
+
+
 def _constants(found: Fit[str], absent: Mapping[str, float]) -> dict[str, Constant]:
     """The fitted constants with their intervals, and the factors of 1 that stand for what NCCL says."""
-    constants = {}
+    constants = dict[str, Constant]()
     for name, value in found.values.items():
         if name in found.intervals:
-            constants[name] = Constant(_digits(value), *map(_digits, found.intervals[name]))
+            constants[name] = Constant(_digits(value))
+            constants[name].low, constants[name].high = map(_digits, found.intervals[name])
         elif absent[name]:
             constants[name] = Constant(absent[name])
     return constants
@@ -141,9 +148,8 @@ def constant_rows(found: LibraryRates) -> list[dict[str, Any]]:
         {
             **head,
             "constant": name,
-            "value": repr(one.value),
-            "low": "" if one.low is None else repr(one.low),
-            "high": "" if one.high is None else repr(one.high),
+            "value": repr(float(one)),
+            **{end: "" if (at := getattr(one, end, None)) is None else repr(at) for end in ("low", "high")},
             **tail,
         }
         for name, one in found.constants.items()

@@ -60,15 +60,6 @@ def scope_of(nodes: int, ranks: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
-    """A fitted constant and its interval of 95 %; `low` and `high` are None where the times did not determine it."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class LibraryRates:
     """The constants of a library on a machine.
 
@@ -78,7 +69,7 @@ class LibraryRates:
         Names of the catalogue and of the library, and entries of `SCOPES` and `FORMS`.
     ranks : tuple of int
         The smallest and the largest number of GPUs that were measured.
-    constants : mapping of str to Constant
+    constants : mapping of str to float
         By the names that `choice_counts` and `step_counts` give them: factors on what NCCL says, else
         seconds, seconds per byte, and for ``ramp`` seconds per root of a step's bytes.
     error : FitError
@@ -86,7 +77,7 @@ class LibraryRates:
 
     Examples
     --------
-    >>> known = {"rounds start": Constant(2e-5), "rounds hop": Constant(1e-6), "rounds bytes": Constant(5e-12)}
+    >>> known = {"rounds start": 2e-5, "rounds hop": 1e-6, "rounds bytes": 5e-12}
     >>> rates = LibraryRates("box", "RCCL", "one node", "steps", (8, 8), known, FitError(0.05, 0.1, 16))
     >>> [(term.name, round(1e6 * term.time_s)) for term in rates.terms(step_counts("allreduce", 8, 1, 2**24))]
     [('start', 20), ('steps', 14), ('bytes sent', 147)]
@@ -97,7 +88,7 @@ class LibraryRates:
     scope: str
     form: str
     ranks: tuple[int, int]
-    constants: Mapping[str, Constant]
+    constants: Mapping[str, float]
     error: FitError
 
     def covers(self, counts: Mapping[str, float]) -> bool:
@@ -107,9 +98,8 @@ class LibraryRates:
     def terms(self, counts: Mapping[str, float]) -> Iterator[Term]:
         """The addends of the time, each limited by the constant of its name."""
         for name, times in counts.items():
-            constant = self.constants.get(name)
-            if constant is not None and constant.value * times > 0:
-                yield Term(WORDS[name.rpartition(" ")[2]], constant.value * times, name)
+            if (time_s := self.constants.get(name, 0.0) * times) > 0:
+                yield Term(WORDS[name.rpartition(" ")[2]], time_s, name)
 
     def time(self, counts: Mapping[str, float]) -> float:
         """The sum of `terms`, in seconds."""
@@ -251,13 +241,10 @@ def all_rates() -> Mapping[tuple[str, str, str], tuple[LibraryRates, ...]]:
     found: dict[tuple[str, str, str, str], LibraryRates] = {}
 
     def add(row: dict[str, str]) -> None:
-        value, low, high = (float(row[name]) if row[name] else None for name in ("value", "low", "high"))
         key = row["machine"], row["library"], row["scope"], row["form"]
-        if value is None:
-            raise ValueError("no value")
         error = FitError(float(row["median"]), float(row["p90"]), int(row["cells"]))
         before = found[key].constants if key in found else {}
-        constants = {**before, row["constant"]: Constant(value, low, high)}
+        constants = {**before, row["constant"]: float(row["value"])}
         found[key] = LibraryRates(*key, (int(row["least_gpus"]), int(row["most_gpus"])), constants, error)
 
     _table("constants.csv", add, "row of a constant")
