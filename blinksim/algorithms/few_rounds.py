@@ -63,7 +63,7 @@ def along_bits(
         numbers = cubes.labels(to)
     backwards = collective.name == "reducescatter"
     given = cubes.cube(wires.reversed() if backwards else wires, numbers)
-    best = None if given is None else _best(given, "allgather" if backwards else collective.name, search)
+    best = None if given is None else _best(*given, "allgather" if backwards else collective.name, search)
     if best is None:
         return None
     solved, rounds = best
@@ -89,22 +89,23 @@ def _exact_shares(solved: Solved, dues: Sequence[float]) -> list[tuple[Column, F
     return exact
 
 
-def _best(given: cubes.Cube, name: str, search: Search) -> tuple[Solved, int] | None:
+def _best(wires: Wires, groups: Sequence[list[int]], name: str, search: Search) -> tuple[Solved, int] | None:
+    """The best of few rounds or many, and how many it has. wires, groups: of a cube."""
     best: tuple[Solved, int] | None = None
-    slow = given.wires.latency > _SLOW * given.wires.latency.min()
-    for rounds in range(given.bits, _ROUNDS_A_BIT * given.bits + 1):
+    slow, bits = wires.latency > _SLOW * wires.latency.min(), len(wires.routes)
+    for rounds in range(bits, _ROUNDS_A_BIT * bits + 1):
         if search.over() or (best is not None and rounds > best[1] + _IN_VAIN):
             break
         # (K, bits): in every round each group of bits sends along the next of them, the highest first.
-        allowed = np.zeros((rounds, given.bits), dtype=bool)
-        for group in given.groups:
+        allowed = np.zeros((rounds, bits), dtype=bool)
+        for group in groups:
             for now in range(rounds):
                 allowed[now, group[-1 - now % len(group)]] = True
         for delay in _DELAYS if slow.any() else _DELAYS[:1]:
             # (K, bits): from which round on what a message brings may go on; later where latency is long.
             seen = np.arange(rounds)[:, None] + np.where(slow, delay, 1)[None, :]
             pricing = cubes.Cubes(name, allowed, seen)
-            trial = Rounds(given.wires, pricing, allowed, search, seen).solve()
+            trial = Rounds(wires, pricing, allowed, search, seen).solve()
             if trial is not None and (best is None or trial.microseconds < best[0].microseconds):
                 best = trial, rounds
                 search.report(trial.microseconds / 1e6)

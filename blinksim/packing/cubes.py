@@ -65,24 +65,10 @@ class CubeColumn(Column):
         return tuple((event.now, event.bit, size) for event, size in zip(self.events, self.sizes, strict=True))
 
 
-@dataclass(frozen=True)
-class Cube:
-    """One rank of a machine on which all ranks send alike: its wires, one for each bit, and which of them share links.
+def cube(wires: Wires, numbers: list[int]) -> tuple[Wires, list[list[int]]] | None:
+    """One rank of a machine on which all send alike: a wire for each bit, and which bits share a link, in groups.
 
-    groups: the bits that share a link, each group on its own.
-    """
-
-    wires: Wires
-    groups: tuple[tuple[int, ...], ...]
-
-    @property
-    def bits(self) -> int:
-        return len(self.wires.routes)
-
-
-def cube(wires: Wires, numbers: list[int]) -> Cube | None:
-    """The slowest of the wires along each bit stands for all; None if some link would carry two of them at once.
-
+    The slowest of the wires along a bit stands for all; None if some link would carry two of them at once.
     numbers: of the ranks, whose bits count. Links that several bits use in rotation make them a group.
     """
     ranks, bits = wires.ranks, wires.ranks.bit_length() - 1
@@ -109,7 +95,7 @@ def cube(wires: Wires, numbers: list[int]) -> Cube | None:
     same = np.zeros(bits, dtype=np.int64)
     delays = (times[np.array(chosen)].max(axis=1) for times in (wires.overhead, wires.latency, wires.whole))
     quotient = Wires(1, tuple((bit,) for bit in range(bits)), tuple(uses), same, same, *delays)
-    return Cube(quotient, tuple(map(tuple, groups.values())))
+    return quotient, [*groups.values()]
 
 
 def labels(neighbours: list[set[int]]) -> list[int]:
