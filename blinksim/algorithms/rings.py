@@ -9,7 +9,7 @@ proved where it is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from blinksim.algorithms import ring
@@ -19,7 +19,7 @@ from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.packing.choose import Limits, most_whole
+from blinksim.packing.choose import LIMITS, Limits, most_whole
 from blinksim.packing.columns import Column, Hops, find_hops
 from blinksim.packing.tree_columns import Order, column, even_orders, listed, orders_of, priced
 from blinksim.schedule.loads import link_loads
@@ -33,14 +33,6 @@ ENTRY = Algorithm(ON_TREES, "the most rings that share no lane", solver=True, mo
 _LIST_RANKS = 9
 # Behind wide switch ports, rings are copies of each other; more than this add nothing.
 MOST_RINGS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Rings:
-    """Directed cyclic orders of the ranks. proved: true if no more rings exist (counting lanes)."""
-
-    orders: tuple[Order, ...]
-    proved: bool
 
 
 def build(
@@ -68,7 +60,7 @@ def build(
     known = bound or find_bound(topology, collective)
     limits = Limits(time_limit, seed)
     if channels is None:
-        rings = [*most_rings(topology, bidirectional=bidirectional, limits=limits).orders]
+        rings, _ = most_rings(topology, bidirectional=bidirectional, limits=limits)
     else:
         hops = find_hops(topology)
         pool = listed(hops, closed=True, both=False, most_ranks=_LIST_RANKS)
@@ -85,13 +77,13 @@ def build(
     return with_gap(replace(ring.build(topology, collective, rings), algorithm="rings"), known)
 
 
-def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limits | None = None) -> Rings:
+def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limits = LIMITS) -> tuple[list[Order], bool]:
     """The most rings of which no two use the same lane; both directions of each one if `bidirectional`.
 
-    A lane has the bandwidth of the thinnest one between members. Proved on machines with few enough cycles to
-    list, or where some rank has no lanes left. Raises `InfeasibleError` if there is no ring.
+    Directed cyclic orders of the ranks, and true if no more rings exist (counting lanes). A lane has the
+    bandwidth of the thinnest one between members. Proved on machines with few enough cycles to list, or where
+    some rank has no lanes left. Raises `InfeasibleError` if there is no ring.
     """
-    limits = limits or Limits()
     hops = find_hops(topology)
     both = bidirectional and hops.members > 2
     lanes = [int(c * hops.unit / hops.lane) for c in hops.capacity]
@@ -110,7 +102,7 @@ def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limit
         raise _none(topology, " with a lane of its own")
     if both:
         rings = [order for ahead in rings for order in (ahead, (ahead[0], *reversed(ahead[1:])))]
-    return Rings(tuple(rings), (proved and every is not None) or sum(counts) == most)
+    return rings, (proved and every is not None) or sum(counts) == most
 
 
 def _none(topology: Topology, condition: str) -> InfeasibleError:
