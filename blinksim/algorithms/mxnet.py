@@ -11,7 +11,6 @@ and `penalty`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from random import Random
 
@@ -42,26 +41,8 @@ PCIE, SINGLE, DOUBLE = 1, 2, 3
 TREES = ("auto", "single", "multi")
 
 
-@dataclass(frozen=True, slots=True)
-class BalancedTree:
-    """leaves: the tree as `blinksim.packing.balanced` writes it. searched: true if halving got stuck, so that
-    all trees were compared (or if that was requested)."""
-
-    leaves: tuple[int, ...]
-    searched: bool
-
-    @property
-    def root(self) -> int:
-        return self.leaves[0]
-
-    @property
-    def depth(self) -> int:
-        return balanced.depth_of(len(self.leaves))
-
-    @property
-    def sends(self) -> list[tuple[int, int, int]]:
-        """(round, from, to) of every send of a reduction; a broadcast runs them backwards."""
-        return balanced.sends(self.leaves)
+# The leaves of a tree, as `blinksim.packing.balanced` writes it: the first is its root.
+Leaves = tuple[int, ...]
 
 
 # --- the link matrix ------------------------------------------------------------------------------------------------
@@ -111,7 +92,7 @@ def weighted(matrix: Weights) -> Weights:
 
 def grow(
     weights: Weights, roots: Sequence[int], *, penalty: float = PENALTY, backtrack: bool = False, seed: int = 0
-) -> list[BalancedTree]:
+) -> list[Leaves]:
     """One tree from each of `roots`, in that order, each avoiding the links of those before it.
 
     penalty: the factor that each use of a link applies to its weight, both ways. backtrack: compare all trees
@@ -122,39 +103,31 @@ def grow(
         raise InputError(f"penalty {penalty}: a use of a link multiplies its weight by more than 0 and at most 1")
     random = Random(seed)
     weights = weights.astype(np.float32)
-    trees = []
+    trees = list[Leaves]()
     for root in roots:
-        leaves = None if backtrack else balanced.halved(weights, root, random)
-        searched = leaves is None
-        if leaves is None:
-            leaves = balanced.search(weights, root)
+        # Where halving gets stuck, all trees are compared.
+        leaves = (not backtrack and balanced.halved(weights, root, random)) or balanced.search(weights, root)
         if leaves is None:
             what = f"no tree of {count(balanced.depth_of(len(weights)), 'round')} from rank {root}"
             reach = f"reaches {len(weights)} ranks by links"
             raise InfeasibleError(f"mxnet: found {what} that {reach}; take chain or packed")
-        trees.append(BalancedTree(tuple(leaves), searched))
+        trees.append(tuple(leaves))
         weights = penalised(weights, trees[-1], penalty)
     return trees
 
 
-def penalised(weights: Weights, tree: BalancedTree, penalty: float) -> Weights:
+def penalised(weights: Weights, tree: Leaves, penalty: float) -> Weights:
     """The weights after one more use of each link of the tree."""
     weights = weights.copy()
-    for _, a, b in tree.sends:
+    for _, a, b in balanced.sends(tree):
         weights[a, b] *= np.float32(penalty)
         weights[b, a] *= np.float32(penalty)
     return weights
 
 
-def slices(rows: int, ranks: int) -> list[range]:
-    """The rows of an array that each tree carries: rows // ranks, and the rest on the last."""
-    part = rows // ranks
-    return [range(rank * part, (rank + 1) * part if rank < ranks - 1 else rows) for rank in range(ranks)]
-
-
-def sliced(elements: int, rows: int, ranks: int, bound: int = ARRAY_BOUND) -> bool:
+def sliced(elements: int, rows: int, ranks: int) -> bool:
     """True if MXNet slices an array over all trees: more elements than the bound, and two rows for every GPU."""
-    return elements > bound and rows >= 2 * ranks
+    return elements > ARRAY_BOUND and rows >= 2 * ranks
 
 
 def build(
@@ -183,10 +156,10 @@ def build(
     weights = weighted(link_matrix(topology))
     for channel, tree in enumerate(grow(weights, roots, penalty=penalty, backtrack=backtrack, seed=seed)):
         chunk = plan.add_chunk(Fraction(1, len(roots)))
-        level, src, dst = np.array(tree.sends, dtype=np.int32).reshape(-1, 3).T
+        level, src, dst = np.array(balanced.sends(tree), dtype=np.int32).reshape(-1, 3).T
         if collective.reduces:
             plan.send(src, dst, chunk=chunk, op=REDUCE, step=level, channel=channel)
         if collective.ends == EVERY:
-            down = tree.depth * (2 if collective.reduces else 1) - 1 - level
+            down = balanced.depth_of(plan.n) * (2 if collective.reduces else 1) - 1 - level
             plan.send(dst, src, chunk=chunk, op=COPY, step=down, channel=channel)
     return plan.finish()

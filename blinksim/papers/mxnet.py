@@ -308,8 +308,8 @@ def tables() -> Iterator[Table]:
     weights, trees = mxnet.weighted(mxnet.link_matrix(machine)), []
     for penalty, links, most, total in ((0.7, 16, 5, 145), (1.0, 12, 8, 160)):
         grown = mxnet.grow(weights, range(machine.ranks), penalty=penalty, backtrack=True)
-        uses = Counter(frozenset(send[1:]) for tree in grown for send in tree.sends)
-        weight = balanced.tree_weights(weights, np.array([tree.leaves for tree in grown])).sum()
+        uses = Counter(frozenset(send[1:]) for tree in grown for send in balanced.sends(tree))
+        weight = balanced.tree_weights(weights, np.array(grown)).sum()
         name = f"penalty {penalty}"
         trees.append(Figure(f"{name}: links used", links, len(uses)))
         trees.append(Figure(f"{name}: most uses", most, max(uses.values())))

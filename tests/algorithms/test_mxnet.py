@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from blinksim.algorithms import mxnet
-from blinksim.algorithms.mxnet import BalancedTree, grow
+from blinksim.algorithms.mxnet import Leaves, grow
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -182,15 +182,14 @@ def test_next_level(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("UpdateWeight"))
 def test_a_used_link_loses_weight(case: dict[str, Any]) -> None:
-    tree = BalancedTree(tuple(case["topo"][-2:]), False)
-    lighter = mxnet.penalised(square(case["W"]), tree, case["alpha"])
+    lighter = mxnet.penalised(square(case["W"]), tuple(case["topo"][-2:]), case["alpha"])
     assert (lighter.ravel() == np.array(case["expect_W"], dtype=np.float32)).all()
 
 
 @pytest.mark.parametrize("case", cases("ComputeTreesFromRoot"))
 def test_trees_from_a_root(case: dict[str, Any]) -> None:
     (tree,) = grow(square(case["W"]), [case["root"]], penalty=case["alpha"], backtrack=case["backtrack"])
-    levels = levels_of(tree.leaves)
+    levels = levels_of(tree)
     assert sum(map(len, levels)) == case["expect_topo_size"]
     assert len(levels) + 1 == case["expect_scan_size"]
 
@@ -212,40 +211,39 @@ def test_trees_of_random_machines(case: dict[str, Any]) -> None:
             trees = grow(weights, range(count), penalty=setup["alpha"], backtrack=setup["backtrack"])
             assert len(trees) == count
             for tree in trees:
-                levels = levels_of(tree.leaves)
-                assert sum(map(len, levels)) == 2 ** (tree.depth + 1) - 1
+                levels = levels_of(tree)
+                assert sum(map(len, levels)) == 2 ** (balanced.depth_of(count) + 1) - 1
                 check_tree(weights, tree)
 
 
 # --- the reference trees ----------------------------------------------------------------------------------------------
 
 
-def check_tree(weights: balanced.Weights, tree: BalancedTree) -> None:
+def check_tree(weights: balanced.Weights, tree: Leaves) -> None:
     """Spanning, n-1 sends, all on links, everybody heard before sending, ceil(log2 n) rounds."""
-    count = len(weights)
+    count, depth, sends = len(weights), balanced.depth_of(len(tree)), balanced.sends(tree)
     sent: set[int] = set()
-    for _, src, dst in tree.sends:
+    for _, src, dst in sends:
         assert src not in sent
         assert dst not in sent
         assert weights[src, dst] > 0
         sent.add(src)
-    assert sent == set(range(count)) - {tree.root}
-    assert 2 ** (tree.depth - 1) < count <= 2**tree.depth
-    assert all(0 <= round_ < tree.depth for round_, _, _ in tree.sends)
+    assert sent == set(range(count)) - {tree[0]}
+    assert 2 ** (depth - 1) < count <= 2**depth
+    assert all(0 <= round_ < depth for round_, _, _ in sends)
 
 
-def uses(trees: list[BalancedTree]) -> Counter[str]:
-    return Counter(f"{min(a, b)}-{max(a, b)}" for tree in trees for _, a, b in tree.sends)
+def uses(trees: list[Leaves]) -> Counter[str]:
+    return Counter(f"{min(a, b)}-{max(a, b)}" for tree in trees for _, a, b in balanced.sends(tree))
 
 
 @pytest.mark.parametrize("run", [run for run in RUNS if run["backtrack"]], ids=run_id)
 def test_searched_trees_are_the_reference(run: dict[str, Any]) -> None:
     weights = square(run["W"])
     trees = grow(weights, range(run["n"]), penalty=run["alpha"], backtrack=True)
-    assert [flat(levels_of(tree.leaves)) for tree in trees] == [tree["topo"] for tree in run["trees"]]
-    assert [tree_weight(weights, tree.leaves) for tree in trees] == [tree["weight"] for tree in run["trees"]]
+    assert [flat(levels_of(tree)) for tree in trees] == [tree["topo"] for tree in run["trees"]]
+    assert [tree_weight(weights, tree) for tree in trees] == [tree["weight"] for tree in run["trees"]]
     assert uses(trees) == run["summary"]["link_use"]
-    assert all(tree.searched for tree in trees)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -256,10 +254,10 @@ def test_halved_trees_have_the_reference_properties(run: dict[str, Any], seed: i
     trees = grow(weights, range(run["n"]), penalty=run["alpha"], seed=seed)
     for tree in trees:
         check_tree(weights, tree)
-    total = sum(tree_weight(weights, tree.leaves) for tree in trees)
+    total = sum(tree_weight(weights, tree) for tree in trees)
     assert total >= 0.95 * run["summary"]["total_weight"]
     if run["n"] == 8:
-        assert not any(tree.searched for tree in trees)
+        assert balanced.halved(weights, 0, Random(seed)) is not None
     if run["alpha"] == 0.7:
         assert len(uses(trees)) == run["summary"]["links_available"]
         assert max(uses(trees).values()) <= run["summary"]["max_uses_of_one_link"] + 1
@@ -272,7 +270,7 @@ def test_the_penalty_spreads_the_load() -> None:
     spread, heavy = (grow(weights, range(8), penalty=p, backtrack=True) for p in (0.7, 1.0))
     assert [(len(uses(t)), max(uses(t).values())) for t in (spread, heavy)] == [(16, 5), (12, 8)]
     for trees, total in ((spread, 145), (heavy, 160)):
-        own = [tree_weight(weights, tree.leaves) for tree in trees]
+        own = [tree_weight(weights, tree) for tree in trees]
         assert sum(own) == total
         assert 16 <= min(own) <= max(own) == 20
 
@@ -285,7 +283,7 @@ def test_halving_gets_stuck_on_few_gpus_and_is_rescued(gpus: tuple[int, ...]) ->
     rescued = 0
     for seed in range(5):
         trees = grow(weights, range(len(gpus)), seed=seed)
-        rescued += sum(tree.searched for tree in trees)
+        rescued += sum(balanced.halved(weights, root, Random(seed)) is None for root in range(len(gpus)))
         for tree in trees:
             check_tree(weights, tree)
     assert rescued
@@ -317,13 +315,13 @@ def test_a_search_finds_the_heaviest_spanning_balanced_tree(count: int, random: 
     found = balanced.search(weights, 0)
     assert (found is not None) == (best > 0)
     if found is not None:
-        check_tree(weights, BalancedTree(tuple(found), True))
+        check_tree(weights, tuple(found))
         assert tree_weight(weights, found) <= best
         if len(set(found[::2])) == length // 2:
             assert tree_weight(weights, found) == unpenalized
 
 
-# --- the matrix, the slices and the schedule --------------------------------------------------------------------------
+# --- the matrix and the schedule --------------------------------------------------------------------------------------
 
 
 def test_weights_of_pcie() -> None:
@@ -344,9 +342,7 @@ def test_a_matrix_that_contradicts_peer_access_is_not_believed() -> None:
     assert mxnet.corrected(matrix, peers).tolist() == [[0, 2, 2], [2, 0, 1], [2, 1, 0]]
 
 
-def test_slices_and_bound() -> None:
-    assert [len(part) for part in mxnet.slices(19, 8)] == [2] * 7 + [5]
-    assert flat([list(part) for part in mxnet.slices(19, 8)]) == list(range(19))
+def test_what_is_sliced() -> None:
     assert mxnet.ARRAY_BOUND == 10_000_000
     assert mxnet.sliced(10_000_001, 16, 8)
     assert not mxnet.sliced(10_000_000, 16, 8)

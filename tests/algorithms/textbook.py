@@ -17,6 +17,7 @@ import numpy.typing as npt
 from blinksim.algorithms import chain_tree as chain_tree_module, mxnet as mxnet_module
 from blinksim.algorithms.double_binary import two_trees_from
 from blinksim.graphs.rooted_trees import two_trees
+from blinksim.packing.balanced import sends
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +152,8 @@ def mxnet(collective: str, ranks: int, size: float, model: Postal, pieces: int |
     alike = np.full((ranks, ranks), mxnet_module.SINGLE, dtype=np.float32) * ~np.eye(ranks, dtype=np.bool_)
     trees = mxnet_module.grow(alike, range(ranks if collective == "allreduce" else 1))
     # By level up, and back.
-    up = [sorted(tree.sends, key=lambda send: send[0]) for tree in trees]
-    down = [sorted(tree.sends, key=lambda send: -send[0]) for tree in trees]
+    up = [sorted(sends(tree), key=lambda send: send[0]) for tree in trees]
+    down = [sorted(sends(tree), key=lambda send: -send[0]) for tree in trees]
     above, below = ([{child: parent for _, child, parent in tree} for tree in way] for way in (up, down))
     return pipelined(collective, size, model, above, pieces, below)
 
