@@ -631,17 +631,18 @@ class MachineComparison(Result):
         """The sentence, and a table by size."""
         rows, last = [], {name: answers[-1] for name, answers in self.answers.items()}
         for at, _ in enumerate(next(iter(self.answers.values()))):
+            first = self._first(at).keys()
             for name, answers in self.answers.items():
                 one, worth = answers[at], self._worth(name, answers[at])
                 ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
-                takes += ("  ", " *")[name in self._first(at)]
+                takes += ("  ", " *")[name in first < last.keys()]
                 ranks = f"{len(one.members)} {one.details.get('unit', '')}s".removesuffix(" s")
                 row = [format_size(one.size), name, ranks, takes, ends, format_rate(one.busbw)]
                 held = one.details.get("held_to")
                 row += [f"held to {held}" if held else str(one.details["basis"])]
                 rows.append([*row, "-" if worth is None else f"{worth:.4g}"][: 7 + bool(self.prices)])
         head = ["size", "machine", "GPUs", "takes  ", f"{SHARE} runs", "busbw", "from", "GB/s per unit of price"]
-        notes = ["  * may take least", *map("  {}".format, refused_words(self.refused))]
+        notes = ["  * may take least; without it any may", *map("  {}".format, refused_words(self.refused))]
         guess = f"  from {' or '.join(GUESSES)}: {UNKNOWN.format('')}"
         vague = any(row[6] in GUESSES for row in rows)
         notes += [f"{guess}: an interval that holds another time ranks no machines"] * vague

@@ -113,7 +113,9 @@ def place(topology: Topology, ranks_per_node: int | None) -> tuple[str, ...]:
     by_node = nodes_of(topology, topology.members)
     fewest = min(map(len, by_node), default=0)
     if not 1 <= ranks_per_node <= fewest:
-        has = f"a node of {topology.name} has {fewest} GPUs; give 1 to {fewest}, or no number for all GPUs"
+        sizes = [*map(len, by_node)]
+        where = "a node" if len({*sizes}) < 2 else f"n{sizes.index(fewest)}"
+        has = f"{where} of {topology.name} has {fewest} GPUs; give 1 to {fewest}, or no number for all GPUs"
         raise InputError(f"{ranks_per_node} ranks per node, but {has}")
     return tuple(topology.members[rank] for ranks in by_node for rank in ranks[:ranks_per_node])
 

@@ -61,8 +61,8 @@ def test_headline_names_all_whose_intervals_overlap() -> None:
     other_sizes = bs.compare_machines(["hgx-h100", "gb200-nvl72"], "alltoall", ["1GiB"])
     assert "gb200-nvl72 (72 GPUs)" in other_sizes.sentence()
     # All are marked that the headline names: intervals do not tell which takes least.
-    marked = [line.split()[2] for line in overlapping.text().splitlines() if " *  " in line]
-    assert marked == ["p5", "p5en"]
+    # Where no machine is behind, a mark at each would tell nothing.
+    assert not any(" *  " in line for line in overlapping.text().splitlines())
     marked = [line.split()[2] for line in three.text().splitlines() if " *  " in line]
     assert marked == ["hgx-h100", "hgx-h200"]
     by_size = bs.compare_machines(["gaudi3", "hgx-h100", "dgx-a100"], "allreduce", ["16MiB", "1GiB"])

@@ -288,7 +288,7 @@ def test_more_ranks_per_node_than_an_edit_leaves_is_refused_with_what_to_type(
     asked = ["project", "aurora", "allreduce", "1MiB", "--nodes", "2", "--edit", "without n1.card2"]
     assert run([*asked, "--ranks-per-node", "12"]) == 2
     error = capsys.readouterr().err
-    assert "a node of aurora has 10 GPUs; give 1 to 10, or no number for all GPUs" in error
+    assert "n1 of aurora has 10 GPUs; give 1 to 10, or no number for all GPUs" in error
     assert run(asked) == 0
     assert "on 22 tiles of 2 x aurora" in capsys.readouterr().out
 
@@ -303,3 +303,16 @@ def test_why_says_how_the_terms_of_the_library_came_about(
     assert run(["project", machine, "allreduce", size, "--why"]) == 0
     terms = capsys.readouterr().out.split("CCL takes\n  term ")[1].partition("\n\n")[0]
     assert re.search(rf"^  total .*\n  {basis}: .* published times? of ", terms, re.MULTILINE)
+
+
+def test_a_card_named_as_a_rank_is_refused_with_its_tiles(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["project", "aurora", "allreduce", "1MiB", "--nodes", "2", "--members", "n0.card0"]) == 2
+    assert "can hold a rank; name n0.card0.t0 or n0.card0.t1" in capsys.readouterr().err
+
+
+def test_a_mark_tells_machines_apart_or_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """The two have one time at every size; a third is slower at the second one."""
+    assert run(["compare", "p5,p5en", "allreduce", "--nodes", "8", "--sizes", "1MiB,1GiB"]) == 0
+    assert " *" not in capsys.readouterr().out.replace("\n  * may", "")
+    assert run(["compare", "p5,p5en,dgx-a100", "allreduce", "--nodes", "8", "--sizes", "1MiB,1GiB"]) == 0
+    assert capsys.readouterr().out.count("ms * ") == 2
