@@ -362,9 +362,9 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
     elif verdict.ok:
         lines.append(unknown_bound(facts.rate))
     if facts.scratch:
-        most = max(facts.scratch, key=lambda name: facts.scratch[name].share)
+        most = max(facts.scratch, key=facts.scratch.__getitem__)
         among = f", the most of {len(facts.scratch)} devices" if len(facts.scratch) > 1 else ""
-        lines.append(f"{most} needs scratch for {facts.scratch[most].share} of the size{among}")
+        lines.append(f"{most} needs scratch for {facts.scratch[most]} of the size{among}")
     lines += [f"in place: {'possible' if facts.in_place else 'not possible'}", f"all at {part.rates} rates"]
     lines += [f"edited {edit}" for edit in question.edits]
     base = schedule.base if isinstance(schedule, SymmetricSchedule) else schedule

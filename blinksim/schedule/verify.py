@@ -30,7 +30,7 @@ from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
 from blinksim.schedule.candidate import SymmetricSchedule, carried
 from blinksim.schedule.model import ARRAYS, PER_SEND, Events, Schedule, wrong_operations
-from blinksim.schedule.verify_contents import Blocks, Scratch, crowd, deadlock, describe, passes_on, place, scratch
+from blinksim.schedule.verify_contents import Blocks, crowd, deadlock, describe, passes_on, place, scratch
 from blinksim.units import format_rate, in_GBps
 
 MOST_REASONS = 20
@@ -44,7 +44,7 @@ class Facts:
     limits it (a link, a bus, or a way into or out of a device), its load as a share of the size, and how many
     resources have the same load/rate. in_flight: the most sends of one connection in one step; with that many
     slots no sender ever waits. scratch: for each device that needs any, the most that it holds beside its
-    rank's own buffers. in_place: true if input and output may be one buffer
+    rank's own buffers, as a share of the size. in_place: true if input and output may be one buffer
     (`verify_contents.overwritten_in_place`). bound: what the certificate that comes with the schedule proves
     to be the most, bytes/s, and gap: 1 - rate/bound; None without a proof.
     """
@@ -55,7 +55,7 @@ class Facts:
     busiest_count: int
     in_flight: int
     slots: int
-    scratch: Mapping[str, Scratch] = field(default_factory=dict)
+    scratch: Mapping[str, Fraction] = field(default_factory=dict)
     in_place: bool = True
     bound: Fraction | None = None
     gap: Fraction | None = None

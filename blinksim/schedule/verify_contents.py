@@ -414,20 +414,8 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
 # --- what devices hold beside their ranks' buffers --------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """What one device needs beside its rank's input and output buffers.
-
-    share: the most that it holds at once, as a share of the size. slots: the chunks that come there, each as
-    often as it is there at once.
-    """
-
-    share: Fraction
-    slots: int
-
-
-def scratch(schedule: Schedule, times: Ints | None = None, orbit: Ints | None = None) -> dict[str, Scratch]:
-    """The scratch space of every device that needs any, by name.
+def scratch(schedule: Schedule, times: Ints | None = None, orbit: Ints | None = None) -> dict[str, Fraction]:
+    """The most that every device holds at once beside its rank's buffers, as a share of the size, if it holds any.
 
     Data needs scratch from the step in which it arrives to the last one in which it is sent on, both
     included, unless it belongs in the output of the device's rank; so a relay, a partial sum that ends
@@ -442,7 +430,7 @@ def scratch(schedule: Schedule, times: Ints | None = None, orbit: Ints | None = 
     many = np.ones(schedule.chunks, dtype=np.int64) if times is None else times
     label = np.arange(len(devices)) if orbit is None else orbit
     size = np.bincount(label)
-    found: dict[int, Scratch] = {}
+    found: dict[int, Fraction] = {}
     order = np.argsort(label[device], kind="stable")
     numbers, starts = np.unique(label[device][order], return_index=True)
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
@@ -450,16 +438,7 @@ def scratch(schedule: Schedule, times: Ints | None = None, orbit: Ints | None = 
             continue  # data passes switches, which keep none of it
         alike, begin, end = many[chunk[rows]], first[rows], last[rows] + 1
         held = most_held(schedule.share_num[chunk[rows]] * alike, begin, end)
-        # A chunk that comes to a device again and again needs one place there, for as many as are there at
-        # once.
-        _, where, count = np.unique(chunk[rows] * len(devices) + device[rows], return_inverse=True, return_counts=True)
-        slots = int(alike[count[where] == 1].sum())
-        for again in np.flatnonzero(count > 1):
-            here = where == again
-            ones = np.ones(int(count[again]), dtype=np.int64)
-            slots += int(alike[here][0]) * most_held(ones, begin[here], end[here])
-        share = Fraction(held, schedule.share_den * int(size[number]))
-        found[number] = Scratch(share, slots // int(size[number]))
+        found[number] = Fraction(held, schedule.share_den * int(size[number]))
     return {one.name: found[number] for one, number in zip(devices, label.tolist(), strict=True) if number in found}
 
 

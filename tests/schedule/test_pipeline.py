@@ -15,7 +15,7 @@ from small_schedules import forests, full, helped, ring_allreduce, star_broadcas
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.verify import verify
-from blinksim.schedule.verify_contents import Scratch, scratch
+from blinksim.schedule.verify_contents import scratch
 
 
 def chain(hops: int, collective: str = "broadcast") -> Schedule:
@@ -101,31 +101,30 @@ def room_step_by_step(schedule: Schedule) -> dict[str, Fraction]:
 @given(forests(), st.integers(1, 4))
 def test_scratch_is_what_book_keeping_finds(schedule: Schedule, pieces: int) -> None:
     in_pieces = cut(schedule, pieces)
-    found = {name: room.share for name, room in scratch(in_pieces).items()}
-    assert found == room_step_by_step(in_pieces)
+    assert scratch(in_pieces) == room_step_by_step(in_pieces)
 
 
 def test_partial_sums_of_a_reduce_need_room_and_an_allreduce_has_it() -> None:
     up = [[(0, "gpu2", "gpu1", REDUCE)], [(0, "gpu1", "gpu0", REDUCE)]]
-    assert scratch(steps(full(3), "reduce", whole(), up)) == {"gpu1": Scratch(Fraction(1), 1)}
+    assert scratch(steps(full(3), "reduce", whole(), up)) == {"gpu1": Fraction(1)}
     assert scratch(ring_allreduce(4)) == {}
     assert scratch(star_broadcast(3)) == {}
 
 
 def test_a_relay_needs_the_pipeline_and_not_the_whole_share() -> None:
     schedule = through_the_helper(helped())
-    assert scratch(schedule) == {"gpu3": Scratch(Fraction(1), 1)}
+    assert scratch(schedule) == {"gpu3": Fraction(1)}
     # A piece arrives in one step and leaves in the next: two are there at once, however many there are in all.
     for pieces in (16, 1000):
-        assert scratch(cut(schedule, pieces))["gpu3"].share == Fraction(2, pieces)
+        assert scratch(cut(schedule, pieces))["gpu3"] == Fraction(2, pieces)
     assert verify(schedule).facts.scratch == scratch(schedule)
 
 
-def test_data_that_waits_longer_needs_more_slots() -> None:
+def test_data_that_waits_longer_needs_more_room() -> None:
     topology = helped()
     sends = [[(0, "gpu0", "gpu3", COPY)], [], [], [(0, "gpu3", f"gpu{i}", COPY) for i in (1, 2)]]
     schedule = steps(topology, "broadcast", whole(), sends)
-    assert scratch(cut(schedule, 100))["gpu3"].share == Fraction(4, 100)
+    assert scratch(cut(schedule, 100))["gpu3"] == Fraction(4, 100)
 
 
 def test_a_replaced_value_gives_its_room_back() -> None:
@@ -139,7 +138,7 @@ def test_a_replaced_value_gives_its_room_back() -> None:
         [(0, "gpu3", "gpu2", COPY)],
     ]
     schedule = steps(topology, "broadcast", whole(), sends)
-    assert scratch(schedule) == {"gpu3": Scratch(Fraction(1), 1)}
-    assert scratch(cut(schedule, 3)) == {"gpu3": Scratch(Fraction(2, 3), 3)}
+    assert scratch(schedule) == {"gpu3": Fraction(1)}
+    assert scratch(cut(schedule, 3)) == {"gpu3": Fraction(2, 3)}
     # With more pieces the last ones of the first value are still there when the second one begins.
-    assert scratch(cut(schedule, 100))["gpu3"].share == Fraction(4, 100)
+    assert scratch(cut(schedule, 100))["gpu3"] == Fraction(4, 100)
