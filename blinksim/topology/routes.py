@@ -26,7 +26,7 @@ import numpy as np
 
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
-from blinksim.graphs.connectivity import breadth_first, distances, grouped, joined_labels, summed
+from blinksim.graphs.connectivity import breadth_first, distances, grouped, summed
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -154,32 +154,6 @@ class Neighbourhood:
             near = (self._around(end).items() for end in ends)
             self._between[key] = frozenset(place for found in near for place, hops in found if 2 * hops <= far)
         return self._between[key]
-
-
-class Between:
-    """What devices without data join, whichever way links lead, so that searches in vain need not be begun.
-
-    src, dst: where every link begins and ends. holds: whether each device holds data, so that routes should
-    avoid it.
-    """
-
-    def __init__(self, src: Ints, dst: Ints, holds: Sequence[bool]) -> None:
-        self._holds = np.array(holds, dtype=np.bool_)
-        # Where links lead, by where they begin; and where they begin, by where they lead.
-        orders = np.argsort(src, kind="stable"), np.argsort(dst, kind="stable")
-        self._ahead = cache(partial(self._labels, src[orders[0]], dst[orders[0]]))
-        self._back = cache(partial(self._labels, dst[orders[1]], src[orders[1]]))
-        free = ~self._holds[src] & ~self._holds[dst]
-        self._label = joined_labels(len(holds), src[free], dst[free])
-
-    def may_join(self, start: int, end: int) -> bool:
-        """False if no route between two devices passes only devices without data."""
-        return not self._ahead(start).isdisjoint(self._back(end))
-
-    def _labels(self, begin: Ints, ends: Ints, own: int) -> set[int]:
-        """Those of a device without data, and of such neighbours."""
-        near = np.append(ends[slice(*np.searchsorted(begin, (own, own + 1)))], own)
-        return set(self._label[near[~self._holds[near]]].tolist())
 
 
 # Nodes from which on a search leaves those out that hold neither end.
@@ -369,13 +343,9 @@ class Router:
             region = (src, node, past_members)
             if region not in self._arrivals:
                 self._arrivals[region] = self._breadth_first(src, self._ends(region))
-            if dst in self._arrivals[region] or not (past_members or self._without_data.may_join(src, dst)):
+            if dst in self._arrivals[region]:
                 break
         return region
-
-    @cached_property
-    def _without_data(self) -> Between:
-        return Between(*self.topology.ends, self._holds)
 
     def searches(self, pairs: Iterable[tuple[int, int]]) -> int:
         """How many searches the routes between these devices take that are no neighbours."""
