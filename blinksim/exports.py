@@ -196,13 +196,13 @@ def export(
 
         known, hint = get_args(MachineFormatName), "(schedules: blinksim export)"
         one_of("format of machines", name.lower().replace("_", "-"), known, hint=hint)
-        found = topo_file.write(numbered(thing), bus_ids)
+        text, notes = topo_file.write(numbered(thing), bus_ids)
         return Exported(
-            files={"": found.text},
+            files={"": text},
             summary=f"{thing.name} with {thing.ranks} GPUs, as NCCL sees it",
             environment={"NCCL_TOPO_FILE": "{file}"},
             proof=("the bus ids of this file, with NCCL_DEBUG_SUBSYS=GRAPH",),
-            notes=found.notes,
+            notes=notes,
             caution="for experiments: every communicator of the process plans for this machine, on whatever GPUs",
         )
     if bus_ids is not None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from blinksim.algorithms.blink import MOST_RANKS, trees_from
+from blinksim.algorithms.blink import trees_from
 from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import Collective
-from blinksim.errors import InfeasibleError, InputError
+from blinksim.errors import InputError
 from blinksim.packing.choose import Limits
 from blinksim.packing.columns import find_hops, links_as_hops
 from blinksim.packing.tree_columns import BOTH, TreeSearch, use_of
@@ -26,7 +26,7 @@ from blinksim.schedule.loads import Tree, rate
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(REDUCE_AND_SPREAD, "trees through idle GPUs as well (Blink+)", solver=True)
+ENTRY = Algorithm(REDUCE_AND_SPREAD, "trees through idle GPUs as well (Blink+)", solver=True, most_ranks=32)
 
 
 # What a helper must do for trees to branch there.
@@ -54,9 +54,6 @@ def build(
     """
     if channels is not None and channels < 1:
         raise InputError(f"{channels} channels: give 1 or more")
-    if topology.ranks > MOST_RANKS:
-        limit = f"blinkplus searches trees for up to {MOST_RANKS} ranks, not {topology.ranks}"
-        raise InfeasibleError(f"{limit}; take packed, which has no limit")
     helpers = idle_helpers(topology)
     machine = replace(topology, relays=(*topology.relays, *(name for name in helpers if name not in topology.relays)))
     plan = Plan(machine, collective, "blinkplus", "forest")

@@ -25,7 +25,7 @@ from time import monotonic
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.registry import Algorithm
+from blinksim.algorithms.registry import SHARDED, Algorithm
 from blinksim.budget import asked_to_stop
 from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -44,7 +44,6 @@ _MOST_RANKS, _ROUNDS_A_BIT = 32, 4
 _DELAYS = (1, 2, 3)
 # Latencies that are longer than this many times the shortest are long.
 _SLOW = 2.0
-_KINDS = ("allgather", "reducescatter", "allreduce")
 # Shares of the size are multiples of one in about this many.
 _DIVISOR = 2**24
 
@@ -54,7 +53,7 @@ def along_bits(
 ) -> tuple[float, Schedule] | None:
     """The best division that is found until it is over, with its seconds; None where there is none of this kind."""
     n = topology.ranks
-    if collective.name not in _KINDS or n & (n - 1) or not 2 < n <= _MOST_RANKS:
+    if collective.name not in SHARDED or n & (n - 1) or not 2 < n <= _MOST_RANKS:
         return None
     wires = Wires.of(topology, size)
     numbers = [*range(n)]

@@ -546,16 +546,8 @@ _USUAL_CPU = {"arch": "x86_64", "vendor": "GenuineIntel", "familyid": "6", "mode
 _IN_TREE = ("pcie", "nic", *GPU_KINDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The text of a topology file, and sentences on what it leaves out of the machine or makes up."""
-
-    text: str
-    notes: tuple[str, ...]
-
-
-def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> Written:
-    """The topology file of one node.
+def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> tuple[str, tuple[str, ...]]:
+    """The text of the topology file of one node, and sentences on what it leaves out of the machine or makes up.
 
     bus_ids: of the GPUs in order of their number, such as ``0000:1b:00.0``; None for those of the machine, or
     made-up ones. Links between GPUs that are not NVLinks are written as the nearest whole number of NVLinks.
@@ -576,7 +568,7 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> Written:
     count = system.count()
     if count > MOST_ELEMENTS:
         raise InfeasibleError(f"{count} elements, and NCCL reads {MOST_ELEMENTS} of a topology file; leave NICs out")
-    return Written("\n".join(system.lines()) + "\n", tuple(writer.notes))
+    return "\n".join(system.lines()) + "\n", tuple(writer.notes)
 
 
 def pcie_tree(topology: Topology, cpus: Sequence[str], local: Fraction) -> Mapping[str, list[str]]:
