@@ -342,7 +342,7 @@ def tradeoffs(
         # The best mixture of all trees of each height, up to the height that attains the bound.
         say("packing low trees")
         with suppress(BlinksimError):  # too many trees to compare
-            for point in polish(topology, collective, seconds=_POLISH, seed=seed).points:
+            for point in polish(topology, collective, seconds=_POLISH, seed=seed):
                 yield f"packed of height {point.height}", point.schedule
     for size in _SIZES:
         say(f"few rounds for {format_size(size)}")

@@ -519,8 +519,9 @@ def synthesize(
         interrupted = rivals is not None and rivals.interrupted
         if polish_seconds is not None and not interrupted and isinstance(schedule, Schedule):
             try:
-                polished = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0), bound=known)
-                schedule, front, own = polished.best.schedule, polished.points, None
+                front = polish(schedule, seconds=polish_seconds, seed=options.get("seed", 0), bound=known)
+                # Of equally fast ones the first is the lowest.
+                schedule, own = max(front, key=lambda point: point.rate).schedule, None
             except KeyboardInterrupt:
                 # The schedule before polishing attains the same rate.
                 interrupted = True

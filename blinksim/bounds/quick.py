@@ -43,8 +43,6 @@ _PAIRS, _TREES = 256, 5000
 # Ranks up to which lengths of the links between nodes are tried where distances of all pairs are needed: a
 # second.
 _BETWEEN_NODES = 1024
-# How far above the best so far lengths may be by an estimate, and are still worth their trees.
-_NEAR = 1.25
 # What choosing among switches that may branch may cost (`Branching.most_work`): a tenth of a second.
 _WORK = 5 * 10**4
 _CACHED = 64
@@ -273,11 +271,8 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
     pairs = bool(grants) or collective.personalized
     if collective.personalized and topology.ranks > _BETWEEN_NODES:
         return None
-    trees = 2 if collective.name == "allreduce" else 1
     best: Lengths | None = None
-    for crossing, carried, hops in _boundaries(topology, pairs):
-        if best is not None and not pairs and carried > _NEAR * trees * hops * float(best.rate):
-            continue
+    for crossing in _boundaries(topology, pairs):
         few = not pairs or topology.ranks <= _BETWEEN_NODES
         # What is granted shortens trees: without it the same lengths prove no higher rate.
         plain = even_lengths(topology, collective, crossing) if best and grants else None
@@ -289,19 +284,18 @@ def guessed_lengths(topology: Topology, collective: Collective, grants: Sequence
     return best
 
 
-def _boundaries(topology: Topology, pairs: bool) -> list[tuple[Bools, float, int]]:
-    """The links between groups that are worth lengths, what they carry, and about how many a tree over all groups uses.
+def _boundaries(topology: Topology, pairs: bool) -> list[Bools]:
+    """The links between groups that are worth lengths.
 
-    Of ways to group that leave the ranks in as many groups, the one whose links carry least. A tree uses one
-    link from a group to the next, or two where a switch is between. pairs: distances of all pairs are needed,
-    which are affordable on few ranks only, as are trees over links that share buses.
+    Of ways to group that leave the ranks in as many groups, the one whose links carry least. pairs: distances of all
+    pairs are needed, which are affordable on few ranks only, as are trees over links that share buses.
     """
     members = topology.member_places
     columns = topology.link_columns
     # In arrays, trees over a hundred thousand ranks take a second.
     quick = not pairs and columns.goes_back and not columns.shared
     few = quick or topology.ranks <= (_PAIRS if pairs else _TREES)
-    least: dict[int, tuple[Bools, float, int]] = {}
+    least: dict[int, tuple[float, Bools]] = {}
     hosts = nodes(topology)
     for found in (hosts, *(other for other in (groupings(topology) if few else ()) if other.sort != hosts.sort)):
         label = found.label
@@ -311,13 +305,10 @@ def _boundaries(topology: Topology, pairs: bool) -> list[tuple[Bools, float, int
         idle = ~held
         idle[label[topology.device_nodes < 0]] = False
         crossing = (a != b) & ~(idle[a] & ~held[b] | idle[b] & ~held[a])
-        carried = float(columns.capacity(crossing))
-        direct = crossing & held[a] & held[b]
-        count = int(held.sum())
-        hops = 2 * count - len(distinct(a[direct]))
-        if crossing.any() and carried < least.get(count, (None, inf, 0))[1]:
-            least[count] = crossing, carried, hops
-    return list(least.values())
+        carried, count = float(columns.capacity(crossing)), int(held.sum())
+        if crossing.any() and carried < least.get(count, (inf,))[0]:
+            least[count] = carried, crossing
+    return [crossing for _, crossing in least.values()]
 
 
 def unit_lengths(

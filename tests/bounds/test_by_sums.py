@@ -43,7 +43,7 @@ def test_sums_are_never_below_what_a_search_finds(topology: Topology) -> None:
 @pytest.mark.parametrize(("nodes", "edits"), [(1, ()), (4, ()), (2, WIDE), (4, WIDE)])
 def test_no_group_that_is_passed_over_is_tighter(nodes: int, edits: tuple[str, ...]) -> None:
     part, rates = Question("hgx-h200", nodes=nodes, edits=edits).part(collective=ALLREDUCE), list[Fraction]()
-    for crossing, _, _ in _boundaries(part, pairs=True):
+    for crossing in _boundaries(part, pairs=True):
         with suppress(InputError):
             rates.append(unit_lengths(part, ALLREDUCE, crossing, NVLS_GRANTS).rate)
     found = guessed_lengths(part, ALLREDUCE, NVLS_GRANTS)

@@ -60,19 +60,6 @@ class Point:
     of_all_trees: bool
 
 
-@dataclass(frozen=True)
-class Polished:
-    """The Pareto front, lowest first: taller points are faster, or have fewer trees. bound: nothing is faster."""
-
-    points: tuple[Point, ...]
-    bound: BoundResult
-
-    @property
-    def best(self) -> Point:
-        """The fastest; of equally fast ones the lowest, with as few trees as were found."""
-        return max(self.points, key=lambda point: (point.rate, -point.height, -point.trees))
-
-
 def polish(
     given: Schedule | Topology,
     collective: Collective | None = None,
@@ -80,8 +67,10 @@ def polish(
     seconds: float = 30.0,
     seed: int = 0,
     bound: BoundResult | None = None,
-) -> Polished:
+) -> tuple[Point, ...]:
     """The front for a collective on a topology, or for a schedule in forest form (of `COLLECTIVES`), and better trees.
+
+    Lowest first: taller points are faster, or have fewer trees.
 
     seconds: of search for fewer trees, altogether; the answer depends on it and on `seed`, but not on the
     machine that searches. bound: what `blinksim.bounds.bound` gave, if it is known already.
@@ -110,7 +99,7 @@ def polish(
     for point in sorted(points, key=lambda p: (p.height, -p.rate, p.trees)):
         if not any(other.rate >= point.rate and other.trees <= point.trees for other in front):
             front.append(point)
-    return Polished(tuple(front), question.bound)
+    return tuple(front)
 
 
 class _Question:
