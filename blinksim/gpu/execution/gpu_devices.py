@@ -31,7 +31,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -277,19 +277,11 @@ class Stopwatch:
         return [float(sum(row) / len(row)) * 1e-3 for row in table]
 
 
-class PairRates(TypedDict):
-    """Names of the GPUs, bytes of a copy, and matrices by (from, to), None where there is no peer access."""
-
-    gpus: list[str]
-    size_bytes: int
-    GBps: list[list[float | None]]
-    latency_s: list[list[float | None]]
-
-
-def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20, repeats: int = 10) -> PairRates:
+def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20, repeats: int = 10) -> dict[str, Any]:
     """Copies between every ordered pair of GPUs by their copy engines, one pair at a time.
 
-    Rates come from the median of `repeats` copies of `size_bytes`, latencies from copies of 4 bytes.
+    Names of the GPUs, bytes of a copy, and matrices by (from, to), None where there is no peer access. Rates come
+    from the median of `repeats` copies of `size_bytes`, latencies from copies of 4 bytes.
     """
     cupy = require_cupy()
     runtime = cupy.cuda.runtime

@@ -266,7 +266,7 @@ class ExecutionError(BlinksimError):
     exit_code = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """Arrays of ops, with N ops in Q queues on D devices; all offsets and lengths count elements.
 
@@ -405,16 +405,6 @@ class Program:
         body += (f"; waits for flags {waits}" if waits else "") + (f"; signals {signals}" if signals else "")
         chunk = f"chunk {self.chunk[op]} ({self.length[op]} elements)"
         return f"op {op} on {at}, {chunk}, key {self.key[op]}: {body}"
-
-    def __repr__(self) -> str:
-        order = ("by key", "in waves", "what is ready first")[self.order]
-        # An inbox has two halves on GPUs.
-        scratch = int((self.sizes[:, SCRATCH] + 2 * self.sizes[:, INBOX]).max(initial=0)) * self.kind.itemsize
-        return (
-            f"<Program: {self.ops} ops in {self.queues} queues on {len(self.devices)} devices, {self.slices} slices\n"
-            f"  {self.layout.count} elements of {self.kind.name}, pieces of {self.piece_units} units, {order}\n"
-            f"  {len(self.waits)} waits, {len(self.signals)} signals; at most {scratch} bytes beside its data>"
-        )
 
 
 ProtocolName = Literal["simple", "ll128"]

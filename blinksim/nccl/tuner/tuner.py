@@ -419,13 +419,6 @@ class Prediction:
         graphs = {name: one.widened(wide[name], wide[name]) for name, one in self.graphs.items()}
         return Tuner(self.job, graphs, self.model.constants)
 
-    def __repr__(self) -> str:
-        found = f"<NCCL {self.version} on {self.machine}, {self.job.ranks} ranks on {self.job.nnodes} nodes"
-        for family, graph in self.graphs.items():
-            paths = f"{graph.type_intra} inside, {graph.type_inter} to the network"
-            found += f"\n  {family}: {graph.nchannels} x {float(graph.bw_intra) / 1e9:g} GB/s, {paths}"
-        return found + ">"
-
 
 def carried(found: Prediction, known: Topology, whole: Topology) -> Prediction:
     """The prediction with channels as wide as the links of `whole` are, which NCCL takes for those of `known`.
