@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from blinksim.bounds.bound_result import Bound, BoundResult
-from blinksim.bounds.certificates import Certificate, Cut, Partition, Phases
+from blinksim.bounds.certificates import Certificate, Cut, Phases
 from blinksim.bounds.compute import bound
 from blinksim.bounds.groups import Grouping, crossing_sums, cut_around, groupings, traffic_cuts, whole_widths
-from blinksim.bounds.lengths import Lengths
+from blinksim.bounds.lengths import counted
 from blinksim.bounds.quick import unit_lengths
 from blinksim.budget import words
 from blinksim.collective import Collective
@@ -82,17 +82,10 @@ class Change:
         return keyed(self, keys)
 
 
-def counted_links(certificate: Certificate) -> frozenset[str]:
+def counted_links(certificate: Certificate, topology: Topology) -> set[str]:
     """Names of the links whose bandwidth a certificate counts."""
-    match certificate:
-        case Cut() | Partition():
-            return frozenset(certificate.links)
-        case Phases():
-            return frozenset().union(*(counted_links(proof) for _, proof in certificate.phases))
-        case Lengths():
-            return frozenset(name for name, _ in certificate.lengths)
-        case _:
-            raise TypeError(f"unknown certificate {certificate!r}")
+    proofs = [proof for _, proof in certificate.phases] if isinstance(certificate, Phases) else [certificate]
+    return {name for proof in proofs for name in counted(proof, topology)}
 
 
 def joined_pairs(topology: Topology, collective: Collective) -> list[list[list[Link]]]:
@@ -141,7 +134,7 @@ def link_changes(topology: Topology, collective: Collective, lanes: int | None) 
     one row. Raises `InfeasibleError` if the bounds would take minutes.
     """
     result, start, kinds = bound(topology, collective), monotonic(), joined_pairs(topology, collective)
-    counted, same = counted_links(result.headline.certificate), result.headline.certificate.words(topology)
+    used, same = counted_links(result.headline.certificate, topology), result.headline.certificate.words(topology)
     rows: dict[tuple[str, str, Fraction], Change] = {}
     for done, alike in enumerate(kinds):
         seconds = (monotonic() - start) / max(1, done) * len(kinds)
@@ -153,7 +146,7 @@ def link_changes(topology: Topology, collective: Collective, lanes: int | None) 
         fewer, after, proof = lanes is None or lanes < 0, result.rate, same
         # The certificate of a symmetric machine names one of several equal bottlenecks: a lane more helps
         # where all links that are alike are counted.
-        if fewer or all(any(link.name in counted for link in pair) for pair in alike):
+        if fewer or all(any(link.name in used for link in pair) for pair in alike):
             changed = _answer(_changed(topology, first, -most if lanes is None else lanes), collective)
             # What holds for more links holds for fewer.
             after, proof = min(changed, (after, proof)) if fewer else changed
