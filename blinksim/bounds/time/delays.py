@@ -120,19 +120,9 @@ class Delays:
 
     def _reached(self, first: list[tuple[int, int]], but: int | None = None, *, back: bool = False) -> list[int]:
         """When every device is reached by latencies from what is reached first; not through one of them."""
-        along, ends = (self._into, self.src) if back else (self._out, self.dst)
-        reached, least, queue = [FAR] * len(along), [FAR] * len(along), sorted(first)
-        while queue:
-            time, here = heappop(queue)
-            if reached[here] <= time or here == but:
-                continue
-            reached[here] = time
-            for link in along[here]:
-                there, later = ends[link], time + self.latency[link]
-                if later < least[there]:
-                    least[there] = later
-                    heappush(queue, (later, there))
-        return reached
+        within = None if but is None else {*range(len(self._out))} - {but}
+        found = self.two_nearest([(time, device, -1) for time, device in first], within, back=back)
+        return [here.get(-1, FAR) for here in found]
 
     def two_nearest(
         self, first: list[tuple[int, int, int]], within: Collection[int] | None = None, *, back: bool = False
@@ -154,7 +144,7 @@ class Delays:
             here[source] = time
             for link in along[device]:
                 # Most devices have two sources already.
-                if len(found[ends[link]]) < 2:
+                if len(there := found[ends[link]]) < 2 and source not in there:
                     heappush(first, (time + self.latency[link], ends[link], source))
         return found
 
