@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from math import gcd, lcm
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from blinksim.bounds import certificates
@@ -47,12 +47,10 @@ def certificate_from_dict(
     stated = {key: value for key, value in as_object(entry).items() if key != "shares"}
     reasons = differing(stated, {key: value for key, value in found.to_dict().items() if key != "shares"})
     own = as_object(entry).get("shares", [])
-    # Weights in lowest terms, empty where they are equal.
     stated_shares = as_list(own, "shares")
     if not all(type(share) is int and share >= 0 for share in stated_shares):
         raise InputError("certificate: shares is not a list of whole numbers")
-    common = gcd(*stated_shares)
-    blocks = () if len(set(stated_shares)) <= 1 else tuple(share // common for share in stated_shares)
+    blocks = certificates.check_shares(collective, topology.ranks, stated_shares)
     if blocks != certificates.check_shares(collective, topology.ranks, shares):
         reasons.append(f"its shares {shown(own)} are those of another problem")
     if reasons:
