@@ -120,9 +120,6 @@ class Reproduction(Result):
             lines += [f"\n{count(len(self.slips), 'slip')} of the document", *(f"  - {slip}" for slip in self.slips)]
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
-        return f"<Reproduction {self.sentence()}>"
-
 
 def _words(value: Published) -> str:
     if value is None:
