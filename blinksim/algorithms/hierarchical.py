@@ -4,14 +4,15 @@ Only 1/g of the vector of a node with g ranks crosses each of its network ports,
 allreduce projection, equation 4; Jia et al., "Highly scalable deep learning training system", 2018, section
 4.2). Of cards with several tiles, the tiles exchange first, then tiles of equal number, directly: their
 links join every pair of cards (projection, section 3.1, the scale-up terms). A single node may have cards
-alone. Where ports are slow or lost, shards are those of the ports that are left, or, in an allreduce, such nodes hand
-their data to the others, as ranks beyond a power of two do in recursive doubling (Thakur et al., IJHPCA 2005), and by
-all their ports as evenly as these allow.
+alone. Where ports are slow or lost, or GPUs, shards are those of the ports that are left, or, in an allreduce, such
+nodes hand their data to the others, as ranks beyond a power of two do in recursive doubling (Thakur et al., IJHPCA
+2005), and by all their ports as evenly as these allow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
 from math import gcd
@@ -64,6 +65,7 @@ def fill(plan: Plan) -> None:
     rounds = import_module(f"blinksim.algorithms.{plan.algorithm}").rounds(plan.topology, plan.collective)
     share = rounds[0].share
     places, chunks = places_of(plan.topology, plan.algorithm, lacking=True).ravel(), share.denominator
+    places = places[places >= 0]
     for owner in places[np.arange(chunks) * len(places) // chunks].tolist():
         plan.add_chunk(share, *plan.collective.labels(owner, owner))
     plan.add_rounds(rounds)
@@ -86,14 +88,19 @@ def rounds(
     """
     # A reduce-scatter ends, and an allgather begins, with a shard at every rank.
     sharded = collective.name != "allreduce"
-    places = places_of(topology, name, lacking=not sharded)
+    places = places_of(topology, name, lacking=True)
     own = len(places), *inside(places.shape[1])[::-1]
     others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly)
     nodes = others.shape[1]
     levels = radices(nodes)[::-1] if radices else ()
     rings = [_rings(others, chunks)] if nodes > 1 else []
     between = exchanges(others, (len(others),), chunks, levels) if levels else rings
-    return there_and_back([*within, *between, *settled * sharded], collective)
+    found = there_and_back([*within, *between, *settled * sharded], collective)
+    if not sharded or places.min() >= 0:
+        return found
+    # Where nodes lack ranks, rounds are of some of the chunks alone.
+    total = int((places >= 0).sum()) * chunks.shape[2]
+    return tuple(replace(one, share=Fraction(1, total)) for one in found)
 
 
 def _shared_out(
@@ -108,6 +115,8 @@ def _shared_out(
     """
     lanes, nodes = places.reshape(-1, places.shape[2]), places.shape[2]
     width, least, inside, rails = _ports(topology, lanes)
+    if sharded and lanes.min() < 0:
+        return _past_gaps(lanes)
     even, lacking = width.mean(axis=0) if evenly else least, lanes.min() < 0
     order, k = np.argsort(least, kind="stable"), np.arange(1 if sharded else nodes)
     took = np.maximum((2 * (nodes - k - 1) + k) / (nodes - k) / least[order[k]], (k > 0) / even.min())
@@ -183,15 +192,47 @@ def _over_ranks(lanes: Whole, slots: Ints) -> tuple[Whole, Ints, Rounds, Rounds]
     number = np.arange(lanes.size * parts).reshape(ranks, nodes, parts).swapaxes(1, 2).reshape(-1, nodes)
     held, column, every = number[order].reshape(-1, each * nodes), holder[order[::each]], np.arange(nodes)
     check_messages(column.size * (ranks - 1))
-    # Each gives its rows to all other ranks of its node.
-    to = lanes[(column + np.arange(1, ranks)[:, None, None]) % ranks, every]
-    src, row = np.broadcast_arrays(lanes[column, every], np.arange(len(column))[:, None], to)[:2]
-    within = sent(held, src[to >= 0], to[to >= 0], row[to >= 0])
+    within = _inside(lanes, column, every, held)
     # A rank gives shards of its own to those that pass them on.
     unit, where = np.nonzero(over)
     ends = lanes[owner[unit], where], lanes[holder[unit, where], where]
     settled = sent(np.arange(number.size)[:, None], *ends, number[unit, where], whole=True)
     return lanes[column, every], held.reshape(-1, each, nodes).swapaxes(1, 2), [within], [settled]
+
+
+def _past_gaps(lanes: Whole) -> tuple[Whole, Ints, Rounds, Rounds]:
+    """As `_shared_out`, where shards of a rank that some nodes lack go straight between those that have it.
+
+    From there the ranks that all nodes have bring a part each to the nodes without it.
+    """
+    there = lanes >= 0
+    some, odd = np.flatnonzero(there.all(axis=1)), np.flatnonzero(~there.all(axis=1)).tolist()
+    parts = len(some)
+    if not parts:
+        raise InfeasibleError("each node lacks a GPU, and no GPU is in all nodes; take packed")
+    first = (np.cumsum(there) - 1).reshape(*lanes.shape, 1) * parts
+    number, found = first + np.arange(parts), Rounds()
+    check_messages(lanes.size * len(lanes) + len(odd) * lanes.shape[1] ** 2)
+    for rank in odd:
+        have, lack = np.flatnonzero(there[rank]), np.flatnonzero(~there[rank])
+        own, among = number[rank, have], lanes[rank, have]
+        found.append(_inside(lanes, some[:, None], lack, own.T))
+        src, dst, row = np.broadcast_arrays(
+            lanes[some][:, have, None], lanes[some][:, None, lack], np.arange(own.size).reshape(parts, -1, 1)
+        )
+        found.append(sent(own.T.reshape(-1, 1), src.ravel(), dst.ravel(), row.ravel()))
+        found.append(_inside(lanes, np.array([[rank]]), have, own.reshape(1, -1)))
+        src, dst = round_robin(len(have))
+        found.append(sent(own, among[src].ravel(), among[dst].ravel(), src.ravel()))
+    found.append(_inside(lanes, some[:, None], np.arange(lanes.shape[1]), number[some].reshape(parts, -1)))
+    return lanes[some], number[some], found, Rounds()
+
+
+def _inside(lanes: Whole, column: Ints, nodes: Ints, chunks: Ints) -> Callable[[int], Round]:
+    """From ranks (rows, nodes) by their place in the nodes, a row of the chunks each, to all others there."""
+    to = lanes[(column + np.arange(1, len(lanes))[:, None, None]) % len(lanes), nodes]
+    src, row = np.broadcast_arrays(lanes[column, nodes], np.arange(len(column))[:, None], to)[:2]
+    return sent(chunks, src[to >= 0], to[to >= 0], row[to >= 0])
 
 
 def _over_nodes(lanes: Whole, some: Ints, rest: Ints, part: Floats, most: int) -> tuple[Whole, Ints, Rounds]:
@@ -229,12 +270,23 @@ def rooted(
     """
     places = np.roll(places, -int(np.argwhere(places == collective.root)[0, 2]), axis=2)
     lanes = places.reshape(-1, places.shape[2])
+    # What some nodes lack gets all from the others of its node.
+    gaps = (lanes < 0).any(axis=1)
+    rest, lanes = lanes[gaps], lanes[~gaps]
+    if rest.size:
+        places = lanes[None]
+    if collective.root not in lanes:
+        raise InfeasibleError(f"not all nodes have the GPU of rank {collective.root}, the root; take packed")
     hops = hops_over_ports(_MOST_BETWEEN, lanes.shape[1]) if tree is None else tree
     ports = 1 + int(hops[:, 2].max(initial=0))
     chunks = np.arange(len(lanes) * trees * ports).reshape(len(lanes), trees, ports)
     before, after = inside(places, int(np.flatnonzero(lanes[:, 0] == collective.root)[0]), chunks)
+    rank, where = np.nonzero(rest >= 0)
+    row = np.arange(len(lanes)).repeat(len(rank))
+    to = np.tile(rest[rank, where], len(lanes))
+    given = sent(chunks.reshape(len(lanes), -1), lanes[:, where].ravel(), to, row)
     between = along(chunks.swapaxes(1, 2).reshape(-1, trees), (hops, lanes.T, ports))
-    return there_and_back([*before, *between, *after][::-1], collective)
+    return there_and_back([*before, *between, *after, *[given] * bool(row.size)][::-1], collective)
 
 
 def scatter_allgather(every: Sequence[Round], ranks: int, collective: Collective) -> tuple[Round, ...]:

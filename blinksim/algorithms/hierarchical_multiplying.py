@@ -46,7 +46,7 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
     inside = partial(inner_radices, topology)
     if collective.rooted:
-        places = hierarchical.places_of(topology, "hierarchical_multiplying")
+        places = hierarchical.places_of(topology, "hierarchical_multiplying", lacking=True)
         return hierarchical.rooted(places, collective, partial(_by_exchanges, inside=inside))
     return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside, evenly=False)
 

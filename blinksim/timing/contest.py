@@ -48,7 +48,7 @@ from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, le
 from blinksim.topology.elements import Link, regarded
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import unserved
-from blinksim.topology.symmetry import alike_nodes, alike_nodes_of, encoded, node_generators
+from blinksim.topology.symmetry import alike_nodes_of, encoded, node_generators
 
 if TYPE_CHECKING:
     from blinksim.timing.timing_model import ScheduleModel
@@ -256,8 +256,13 @@ _FEW_TREES, _LESS = 3, Fraction(1, 100)
 _FEW_RANKS = 16
 # Sends up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
-# Algorithms with a solver that may be considered, and the ranks up to which that takes about a second.
-_SOLVED = {"packed": 80, "blink_hierarchical": 64}
+# Algorithms with a solver that may be considered, and the ranks up to which that takes about a second; or some.
+_SOLVED, _SOME_SECONDS = {"packed": 80, "blink_hierarchical": 64}, {"packed": 512}
+# Which part of its time the quickest could save if its links carried what any can, from which on packing trees
+# on more ranks is worth some seconds. Of 298 clusters of 84 to 256 ranks without a GPU or an adapter 88 held less
+# than 0.7 of the bound for 1 GiB, 0.016 at worst; packed, in 0.4 to 4.6 s, held more in all of them, 0.33 to
+# 0.997. Of 19 that held 0.7 to 0.8, eight gained by it.
+_PACKED_GAINS = 0.3
 # Seconds after which a search that nobody asked for ends: on clusters of uneven nodes it may take hours.
 _SEARCH_S = 20.0
 # Within this share of the ceiling a search gains trees, not time: 16 GiB on 8 p5 without a NIC take 92.0 ms at
@@ -266,10 +271,10 @@ _HOSTS = 0.97
 # From hand to hand l40s-pcie and hgx-h800 hold 0.80 of the bound, p3dn 0.85, gb300-nvl72 0.90. Other trees hold
 # 0.33 on l40s-pcie, 0.73 on p3dn, and 0.91 on the others, where it gains nothing.
 _HANDS = 0.8
-# Ranks from which packed trees are tried first.
-_MANY = 32
 # Seconds that the routes of an algorithm may take unasked.
 _QUICK_S = 0.5
+# Ranks from which packed trees are tried first.
+_MANY = 32
 
 
 def each(given: CandidatesLike) -> tuple[CandidateLike, ...]:
@@ -590,12 +595,15 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
 
 
 def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: str) -> None:
-    """Enters those with a solver that find their schedules quickly."""
+    """Enters those with a solver that find schedules quickly, and packed where others leave links idle."""
+    size, best = max(sizes), quickest(contest.candidates.values(), max(sizes)) if contest.candidates else None
+    idle_s = size / float(best.rate or inf) - size / float(contest.bound.rate) if best else inf
+    far = best is None or idle_s > _PACKED_GAINS * cost(best, size).time_s
     for entry in REGISTRY.values():
         there = entry.name in contest.candidates
         if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
             continue
-        most = _SOLVED.get(entry.name, 0)
+        most = max(found.get(entry.name, 0) for found in (_SOLVED, _SOME_SECONDS)[: 1 + far])
         many = f"search on more than {most} ranks" * (contest.topology.ranks > most)
         why = leader or many if most else "search"
         if why:
@@ -627,11 +635,11 @@ def _enter(
 
 def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     """Why an algorithm without a solver is left out, empty if it is not."""
-    if entry.outlines(part, collective):
-        # Of alike nodes, few ranks need a search.
-        alike = part.nodes > 1 and part.symmetries and alike_nodes(part) is not None
-        if alike or budget.of_routes(len(part.links), part.ranks) < _QUICK_S:
-            return ""
+    # Of nodes few ranks need a search; where their links differ, the even part stands in for large machines.
+    few = part.nodes > 1 and evened(part) is None
+    quick = few or budget.of_routes(len(part.links), part.ranks) < _QUICK_S
+    if quick and entry.outlines(part, collective):
+        return ""
     if entry.every_pair and (pairs := part.ranks * (part.ranks - 1)) > MOST_PAIRS:
         return f"a route for each of {pairs:,} pairs of ranks"
     return f"more than {MOST_SENDS:,} sends" * (entry.sends_on(part, collective.name) > MOST_SENDS)

@@ -78,12 +78,50 @@ def test_other_ports_lost_on_every_node(nodes: int, name: str) -> None:
 LOST = st.tuples(st.integers(0, 5), st.sampled_from(("nic", "gpu")), st.integers(0, 7))
 
 
-@given(st.integers(2, 6), st.lists(LOST, max_size=6), st.sampled_from(NAMES))
-def test_any_lost_ports_and_gpus(nodes: int, lost: list[tuple[int, str, int]], name: str) -> None:
+@given(
+    st.integers(2, 6),
+    st.lists(LOST, max_size=6),
+    st.sampled_from(
+        [
+            *((name, collective) for name in NAMES for collective in ("allreduce", "allgather", "reducescatter")),
+            *((NAMES[2], collective) for collective in ("broadcast", "reduce")),
+            ("scatter_allgather", "broadcast"),
+        ]
+    ),
+)
+def test_any_lost_ports_and_gpus(nodes: int, lost: list[tuple[int, str, int]], made_by: tuple[str, str]) -> None:
+    """Some GPU is in all nodes, the last one; the root of a broadcast need not be."""
     edits = [f"without n{node}.{what}{place}" for node, what, place in sorted({*lost}) if node < nodes and place < 4]
-    made = bs.synthesize(bs.load("hgx-h100", nodes=nodes, edits=edits), "allreduce", name)
+    name, collective = made_by
+    machine = bs.load("hgx-h100", nodes=nodes, edits=edits)
+    root = (machine.ranks - 1) * (collective in ("broadcast", "reduce"))
+    made = bs.synthesize(machine, bs.Collective(collective, root=root), name)
     assert made.verdict.ok
     assert made.rate <= made.bound.rate
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("nodes", [3, 8])
+def test_shards_of_a_gpu_that_one_node_lost(nodes: int, name: str) -> None:
+    """The node gets what the others have by seven ports; or NVLinks of the others send 7/8 of all, and a bit of 1/8."""
+    machine, ranks = bs.load("hgx-h100", nodes=nodes, edits=["without n1.gpu3"]), 8 * nodes - 1
+    for collective in ("allgather", "reducescatter"):
+        made = bs.synthesize(machine, collective, name)
+        assert made.verdict.ok
+        ports = Fraction(50 * 7 * ranks, ranks - 7)
+        assert Fraction("0.97") * min(ports, Fraction(450 * 8, 7)) * GB <= made.rate <= ports * GB
+
+
+@pytest.mark.parametrize("nodes", [2, 9])
+def test_a_broadcast_passes_the_gpus_that_all_nodes_have(nodes: int) -> None:
+    machine = bs.load("hgx-h100", nodes=nodes, edits=["without n1.gpu3"])
+    for collective in ("broadcast", "reduce"):
+        made = bs.synthesize(machine, collective, "hierarchical_multiplying")
+        assert made.verdict.ok
+        assert made.rate == 7 * 50 * GB
+    lost = bs.load("hgx-h100", nodes=2, edits=["without n1.gpu0"])
+    with pytest.raises(bs.InfeasibleError, match="not all nodes have the GPU of rank 0, the root"):
+        bs.synthesize(lost, "broadcast", "hierarchical_multiplying")
 
 
 @given(

@@ -24,7 +24,8 @@ from blinksim.topology.graph import Topology
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Algorithms tell outlines of any number of sends."""
-    monkeypatch.setattr(contest, "_SOLVED", {})
+    for ranks in ("_SOLVED", "_SOME_SECONDS"):
+        monkeypatch.setattr(contest, ranks, {})
     monkeypatch.setattr(loads, "MANY_SENDS", 0)
 
 
@@ -110,3 +111,28 @@ def test_the_quickest_is_the_first_of_those_that_take_least(power: int) -> None:
     names = ("double_binary", "ring", "recursive_doubling", "chain", "ring")
     every = [REGISTRY[name].parallel(part, Collective("allreduce")) for name in names]
     assert quickest(every, 2**power) is min(every, key=lambda one: cost(one, 2**power).time_s)
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "lost", "least"), [("trn2", 6, "chip0.3", 0.75), ("mi250", 6, "gpu3", 0.7)]
+)
+def test_trees_are_packed_where_all_else_leaves_links_idle(machine: str, nodes: int, lost: str, least: float) -> None:
+    """Of 95 ranks; others reach less than a tenth of the bound there. Few bytes would gain nothing by a search."""
+    part = bs.load(machine, nodes=nodes, edits=[f"without n0.{lost}"])
+    found = bs.rank(part, "broadcast", 2**30, "alpha-beta")
+    bound = bs.time_bound(part, "broadcast", 2**30).time_s
+    assert found.best.algorithm == "packed"
+    assert bound >= least * found.best.time_s
+    others = [one.time_s for one in found.projections if one.algorithm != "packed"]
+    assert bound < 0.1 * min(others)
+    assert "packed" in (bs.rank(part, "broadcast", 64, "alpha-beta").left_out or {})
+
+
+def test_lost_parts_of_many_nodes_leave_out_nothing_that_has_no_search() -> None:
+    """What is by rounds is timed without its sends, of which 2,047 ranks have millions."""
+    part = bs.load("hgx-h100", nodes=256, edits=["without n0.gpu3"])
+    found = bs.rank(part, "reducescatter", 2**30, "alpha-beta")
+    assert {"hierarchical", "hierarchical_direct", "hierarchical_multiplying", "ring"} <= {
+        *found.to_dict()["considered"]
+    }
+    assert found.best.algorithm.startswith("hierarchical")
