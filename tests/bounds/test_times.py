@@ -6,15 +6,17 @@ import copy
 import json
 from fractions import Fraction
 from typing import Any
+from unittest import mock
 
 import pytest
 from exhaustive_times import Wire, blocks, least_time
+from hypothesis import given, strategies as st
 
 import blinksim as bs
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.certificates import TimeCertificate
 from blinksim.bounds.time.delays import SECOND, Delays, delays
-from blinksim.bounds.time.message_counts import _parts
+from blinksim.bounds.time.message_counts import Coverage, OneStep, _parts
 from blinksim.bounds.time.time_bound import _flows, all_times, best_clock, time_certificate_from_dict
 from blinksim.cli.main import run
 from blinksim.collective import Collective, CollectiveName
@@ -94,6 +96,35 @@ def test_a_bound_is_met_where_a_schedule_is_known_to_meet_it() -> None:
     assert bs.time_bound(part, "allgather", "1MiB").time_s == pytest.approx(
         bs.simulate(made.schedule, "1MiB", offer="burst").time_s, rel=1e-6
     )
+
+
+@given(
+    st.sampled_from(["dgx1-v100", "hgx-h200", "ring:5@50GB/s", "aurora"]), st.integers(1, 1 << 28), st.integers(1, 500)
+)
+def test_sums_are_those_of_every_number_of_messages_and_every_link(machine: str, size: int, microseconds: int) -> None:
+    part, collective = bs.load(machine).selected(), Collective("allgather")
+    facts, time = delays(part, collective), microseconds * SECOND // 10**6
+    step = OneStep.stated(part, collective, size, OneStep.places(facts)[0])
+    sent = 0
+    for link in facts.first_hops(step.source):
+        left, rate = time - (facts.closes(link) or 0), facts.rate[link] * part.ranks
+        room = (rate * max(0, left - count * facts.overhead[link]) for count in range(1, part.ranks))
+        sent += max(min(count * step.each, most) for count, most in enumerate(room, 1))
+    assert step.there(time) == sent
+    cover = Coverage.stated(part, collective, size, Coverage.places(facts)[0])
+    into = [link for link, dst in enumerate(facts.dst) if dst in cover.part and facts.src[link] not in cover.part]
+    idle = [(facts.rate[link] * part.ranks, facts.idle(link)) for link in into]
+    informed = (rate * max(0, time - lost - jump) for rate, lost in idle if lost is not None for jump in cover.jumps)
+    assert cover.there(time) == sum(informed)
+
+
+def test_ranks_that_are_alike_are_found_once_for_all_sizes() -> None:
+    part = bs.load("hgx-h200", nodes=8).selected()
+    with mock.patch.object(Delays, "first_hops", autospec=True, side_effect=Delays.first_hops) as asked:
+        for size in (2**20, 2**21):
+            asked.reset_mock()
+            all_times(part, Collective("allgather"), size, ())
+    assert asked.call_count < part.ranks
 
 
 def test_two_gpus_and_a_link() -> None:

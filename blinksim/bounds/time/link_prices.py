@@ -73,8 +73,8 @@ class Searched(Theorem):
     @classmethod
     def applies(cls, facts: Delays) -> bool:
         few = 2 < facts.topology.ranks <= _MOST_RANKS
-        reach = all(facts.first_hops(rank) for rank in facts.ranks)
-        return facts.collective.name in cls.kinds and few and reach and _pays_overheads(facts)
+        spoken = facts.collective.name in cls.kinds and few
+        return spoken and all(map(facts.first_hops, facts.ranks)) and _pays_overheads(facts)
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:

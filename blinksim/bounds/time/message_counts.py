@@ -396,6 +396,7 @@ def spreading(facts: Delays, inside: frozenset[int] | None = None) -> Spreading 
     return Spreading(min(times), min(starts), max(Counter(sources).values()))
 
 
+@lru_cache(maxsize=64)
 def _unlike_sources(facts: Delays) -> list[str]:
     """The ranks that have something for every other rank; of those with like links one."""
     found = dict[tuple[tuple[int, int, int], ...], str]()
@@ -460,7 +461,10 @@ class OneStep(OfSpreading):
         for link in self.facts.first_hops(self.source):
             left = time - (self.facts.closes(link) or 0)
             rate, overhead = self.facts.rate[link] * self.n, self.facts.overhead[link]
-            total += max(min(count * self.each, rate * max(0, left - count * overhead)) for count in range(1, self.n))
+            # More messages hold more, and leave less time for it: the most is where these are as much.
+            even = rate * left // max(1, self.each + rate * overhead)
+            few = (min(max(count, 1), self.n - 1) for count in (even, even + 1))
+            total += max(min(count * self.each, rate * max(0, left - count * overhead)) for count in few)
         return total
 
     def words(self, time: int) -> str:
@@ -583,11 +587,9 @@ class Coverage(Theorem):
         if not 0 < self.ranks < n or not blocks:
             raise InputError(f"coverage says nothing about {collective} there")
         self.bytes, self.must = Fraction(size * blocks, n), facts.block(size) * blocks * self.ranks
-        self.links = [
-            (facts.rate[link] * n, idle)
-            for link, src in enumerate(facts.src)
-            if src not in part and facts.dst[link] in part and (idle := facts.idle(link)) is not None
-        ]
+        ways = (link for link, dst in enumerate(facts.dst) if dst in part and facts.src[link] not in part)
+        # Many links are alike.
+        self.links = Counter((facts.rate[link] * n, facts.idle(link)) for link in ways)
         found = spreading(facts, part)
         self.jumps = [0] if found is None else found.jumps(self.ranks)
 
@@ -605,7 +607,8 @@ class Coverage(Theorem):
 
     def there(self, time: int) -> int:
         # Of each link the integral of how many are informed by what time is left.
-        return sum(rate * max(0, time - idle - jump) for rate, idle in self.links for jump in self.jumps)
+        alike = [(rate * times, idle) for (rate, idle), times in self.links.items() if idle is not None]
+        return sum(rate * max(0, time - idle - jump) for rate, idle in alike for jump in self.jumps)
 
     def table(self, time: int) -> dict[str, Any]:
         return {"informed_us": [microseconds(jump) for jump in self.jumps]}
