@@ -38,7 +38,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, distinct, expand, per_topology, scattered
+from blinksim.graphs.arrays import Floats, Ints, Ints32, by_place, distinct, expand, per_topology
 from blinksim.results import Term, count as counted
 from blinksim.schedule import loads
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
@@ -447,8 +447,8 @@ class _Forest(_Clock):
     def queues(self) -> list[list[tuple[Any, ...]]]:
         """The messages of every level at the resources where they start, and at their others, by resource.
 
-        The place of each among the sends of the level, seconds for a byte and of starts; and the resources,
-        where each begins, and which of them every message is at.
+        The place of each among the sends of the level, seconds for a byte and of starts; and their queue, as
+        `_served` takes it.
         """
         found, uses = list[list[tuple[Any, ...]]](), self.uses
         kept = uses.slowest[uses.resource]
@@ -461,9 +461,12 @@ class _Forest(_Clock):
             order = np.argsort(resource[entry], kind="stable")
             send, entry = send[order], entry[order]
             starts = self.over[entry] * self.images[first:end][send]
-            unique = partial(np.unique, return_index=True, return_inverse=True)
-            at, stages = resource[entry], (self.leaves[entry], ~self.leaves[entry])
-            found.append([(send[one], self.pace[entry[one]], starts[one], unique(at[one])) for one in stages])
+            level = list[tuple[Any, ...]]()
+            for one in (self.leaves[entry], ~self.leaves[entry]):
+                used, begins, number = np.unique(resource[entry[one]], return_index=True, return_inverse=True)
+                queue = used[number], begins[number], number.astype(np.float64)
+                level.append((send[one], self.pace[entry[one]], starts[one], queue))
+            found.append(level)
         return found
 
     def round(self, size: float) -> float:
@@ -476,7 +479,7 @@ class _Forest(_Clock):
             begin, moved = came[paths.source[first:end]], size * self.share[first:end]
             # A message comes to the others of its resources when it has started.
             for later, (send, pace, starts, queue) in enumerate(queues):
-                begin = begin + later * self.alphas[first:end]
+                begin += later * self.alphas[first:end]
                 served = _served(queue, begin[send], pace * moved[send] + starts, busy)
                 np.maximum.at(begin, send, served)
             np.maximum.at(came, paths.target[first:end], begin + passing[first:end])
@@ -517,28 +520,39 @@ class _Forest(_Clock):
         return self.costs((term for term in found if term.time_s > 1e-12 * drain), busy, count)
 
 
-def _served(queue: tuple[Ints, Ints, Ints], ready: Floats, hold: Floats, busy: Floats) -> Floats:
+def _served(queue: tuple[Ints, Ints, Floats], ready: Floats, hold: Floats, busy: Floats) -> Floats:
     """When each message begins at its resource (seconds): first come, first served, of equal ones the first.
 
-    queue: the resources, ascending, where each begins, and which of them every message is at. ready, hold:
-    seconds from which on it waits, and for which it holds the resource. busy (2, resources): until when each is
-    busy with the messages before these, and for how long in all; then with these too.
+    queue: of every message its resource, ascending, the place of the first message there, and how many
+    resources come before. ready, hold: seconds from which on it waits, and for which it holds the resource.
+    busy (2, resources): until when each is busy with the messages before these, and for how long in all; then
+    with these too.
     """
-    (used, first, number), (until, work) = queue, busy
+    # Most queues are short, so a call costs more than its numbers: what is in order is sorted again.
+    (at, first, before), (until, work) = queue, busy
     # Rounding must not decide who of those that are ready at once is the first. One sort serves all,
     # lifted as below.
-    about, order = ready.round(12), np.arange(len(ready))
-    about += number * (2 * about.max(initial=0))
-    if (about[1:] < about[:-1]).any():
-        order = about.argsort(kind="stable")
-        ready, hold = ready[order], hold[order]
+    about = ready.round(12)
+    about += before * (2 * about.max(initial=0))
+    order = about.argsort(kind="stable")
+    ready, hold = ready[order], hold[order]
     # What is ready before others came waits at most for all that went before.
-    came = ready + np.minimum(np.maximum(until[used][number] - ready, 0.0), work[used][number])
-    before = np.cumsum(hold) - hold
-    before -= before[first][number]
+    begin = until[at]
+    begin -= ready
+    begin = np.minimum(np.maximum(begin, 0.0, out=begin), work[at], out=begin)
+    begin += ready
+    passed = hold.cumsum()
+    passed -= hold
+    passed -= passed[first]
     # The running maximum of each resource, all lifted above those of the ones before.
-    lift = number * (came.max(initial=0) + before.max(initial=0))
-    begin: Floats = np.maximum.accumulate(came - before + lift) - lift + before
-    until[used] = np.maximum(until[used], np.maximum.reduceat(begin + hold, first))
-    np.add.at(work, used[number], hold)
-    return scattered(order, begin, len(order), 0.0)
+    lift = before * (begin.max(initial=0) + passed.max(initial=0))
+    begin -= passed
+    begin += lift
+    np.maximum.accumulate(begin, out=begin)
+    begin -= lift
+    begin += passed
+    np.maximum.at(until, at, begin + hold)
+    np.add.at(work, at, hold)
+    served: Floats = np.empty_like(begin)
+    served[order] = begin
+    return served

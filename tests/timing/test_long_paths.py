@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import numpy as np
 from hypothesis import given, settings, strategies as st
 from strategies import topologies
@@ -10,6 +12,7 @@ from blinksim.algorithms.building.plan import Plan
 from blinksim.collective import Collective
 from blinksim.schedule import loads
 from blinksim.schedule.model import Schedule
+from blinksim.timing.alpha_beta import _served
 from blinksim.topology.graph import Topology
 
 
@@ -55,3 +58,28 @@ def test_the_longest_path_is_the_longest_of_all(schedule: Schedule, seed: int) -
     assert sorted(paths.order.tolist()) == [*range(schedule.sends)]
     # Sums of eighths are exact in any order.
     assert paths.longest(seconds[paths.order]) == brute_force(schedule, seconds.tolist())
+
+
+_EIGHTHS = st.integers(0, 40).map(lambda eighths: eighths / 8)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), _EIGHTHS, _EIGHTHS), min_size=1),
+    st.lists(st.tuples(_EIGHTHS, _EIGHTHS), min_size=4, max_size=4),
+)
+def test_a_level_is_served_first_come_first_served(
+    messages: list[tuple[int, float, float]], known: list[tuple[float, float]]
+) -> None:
+    """At each of four resources, busy since the level before: one message after another, by when they are ready."""
+    messages.sort(key=itemgetter(0))
+    resource, ready, hold = map(np.array, zip(*messages, strict=True))
+    used, first, number = np.unique(resource, return_index=True, return_inverse=True)
+    busy = np.array(known).T
+    found = _served((used[number], first[number], number.astype(float)), ready, hold, busy)
+    for place, (until, work) in enumerate(known):
+        free, passed = 0.0, 0.0
+        for at in sorted(np.flatnonzero(resource == place), key=ready.__getitem__):
+            began = max(free, ready[at] + min(max(until - ready[at], 0.0), work))
+            assert found[at] == began
+            free, passed = began + hold[at], passed + hold[at]
+        assert busy[:, place].tolist() == [max(until, free), work + passed]
