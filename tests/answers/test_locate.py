@@ -299,8 +299,9 @@ def test_a_last_size_that_is_alone_behind_is_measured_again_first(last: float, o
     assert [line.size for line in said.odd] == [SIZES[-1]] * odd
     assert (found.odd == "first: 1 GiB", "first: 1 GiB alone behind, measure it again" in found.text()) == (odd, odd)
     assert found.next_run.endswith(f"all_reduce_perf -b {2**30} -e {2**30} -f 2 -g 8") == odd
-    # The rest of the log is as expected.
-    assert (found.status, found.seen[0].line.size) == (0, said.largest.size)
+    # The rest of the log is as expected, which does not say whether that size was slow by chance.
+    assert (found.status, found.seen[0].line.size) == (5 * odd, said.largest.size)
+    assert ("cannot tell yet whether anything is wrong" in found.sentence()) == odd
     for again in (1.0, 3.0):
         found = bs.locate(BOX, [run, log(spots, {SIZES[-1]: again * takes[-1].time_s}, "again")], next_run=True)
         assert (found.odd, found.status == 0) == ("", again == 1)
@@ -522,7 +523,8 @@ def test_a_fault_that_comes_and_goes_is_called_so() -> None:
     assert found.apart == pytest.approx(2)
     assert found.next_run.startswith("CUDA_VISIBLE_DEVICES=0,1 all_reduce_perf ")
     first, last = box(range(8)).rows[-1], box(range(8), 1.6).rows[-1]
-    assert bs.locate(BOX, [replace(box(range(8)), rows=(first, first, first, last))]).apart == pytest.approx(1.6)
+    found = bs.locate(BOX, [replace(box(range(8)), rows=(first, first, first, last))])
+    assert (found.apart, found.status) == (pytest.approx(1.6), 5)
     steady = bs.locate(BOX, [box(range(8)), box(range(8), 1.3)])
     assert (steady.apart, steady.next_run, "measure again" in steady.text()) == (1, "", False)
 

@@ -187,7 +187,8 @@ class Located(Result):
         Without logs 0 if there are the runs to do that were asked for, else 5.
         """
         behind = any(one.line.behind for one in self.seen)
-        sound = self.healthy > _SOUND and not (behind or self.says) if self.seen else bool(self.plan or self.next_run)
+        unsure = any((behind, self.says, self.odd, self.apart > 1))
+        sound = self.healthy > _SOUND and not unsure if self.seen else bool(self.plan or self.next_run)
         # What is quicker than healthy machines has no fault to be explained.
         return 5 if behind and not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
 
@@ -397,7 +398,7 @@ class Suspicion:
     @cached_property
     def unsteady(self) -> tuple[float, Job | None]:
         """How many times as long a job took in one run as in another, and the job, if a typical fault does less."""
-        every = ((one.job, row) for one in self.seen for row in one.rows)
+        every = ((one.job, row) for one in self.seen for row in one.rows if row.size != one.odd)
         times = grouped(((job, row.size, row.in_place), row.time_s) for job, row in every)
         apart = [(max(same) / min(same), job) for (job, *_), same in times.items()]
         return max((one for one in apart if one[0] ** 2 > TYPICAL), key=itemgetter(0), default=(1.0, None))
