@@ -644,12 +644,12 @@ def at_rates(topology: Topology, rates: str) -> Topology:
 
 
 def at_nominal(topology: Topology) -> Topology:
-    """A topology at nominal rates, for bounds, unless it was loaded at those of a file.
+    """A topology at nominal rates, for bounds, unless it was loaded at those of a file that nobody measured.
 
-    What NCCL counts of links is no bound, as 16 GB/s between CPUs joined by 192; nor is what others measured.
+    What NCCL counts of links is no bound, as 16 GB/s between CPUs joined by 192; nor is what was measured.
     """
     named = topology.loaded_from is not None and topology.loaded_from[1] in get_args(RatesName)
-    return at_rates(topology, NOMINAL) if named else topology
+    return at_rates(topology, NOMINAL) if named or topology.rates.startswith(MEASURED) else topology
 
 
 def group_of(

@@ -258,8 +258,9 @@ def _show_diagnosis(
     """log: as it is typed."""
     click.echo(found.sentence() + "\n")
     why, nvls = options.why, (" --no-nvls", "")[found.expectation.ran.multicast]
+    library = found.expectation.takes.library
     heading, cells = ["size", "time", "busbw ", "expected", "of expected"], list[list[str]]()
-    heading += ["algbw", "of bound", "NCCL's pick"] if why else []
+    heading += ["algbw", "of bound", f"{library}'s pick"] * bool(why)
     for line in found.lines if why else found.apart():
         usual = line.size / line.expected.time_s * float(found.factor) / 1e9
         row = [format_size(line.size), format_time(line.time_s), _busbw(found, line), f"{usual:.4g}"]
@@ -279,27 +280,28 @@ def _show_diagnosis(
         facts.append(("could be", told))
     click.echo("\n".join(labelled(facts)))
     machine, nodes, one = command_line(question), typed_options(question, "nodes"), typed(str(question.machine))
+    # What each node alone reaches tells most where no run can be written down.
+    alone = (machine, command_line(replace(question, nodes=1, members=None)))[found.first_behind is not None]
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
         question = replace(question, members=",".join(found.part.members))
     again, name = typed_options(options, "in_place", "nccl_version", "set_up"), found.collective.name
     # Roots, and GPUs that a head need not list, are not for locate.
     partly = any((found.stated, found.collective.rooted, question.members, question.ranks_per_node))
-    visible = all((found.expectation.library in VISIBLE, not question.edits))
-    faster = found.largest in found.judged and found.largest.time_s < found.largest.expected.low_s
-    run = dict(to_do).get("again", f"blinksim expect {machine} --collective {name}")
+    visible = all((library in VISIBLE, not question.edits, found.judged, found.otherwise or not found.as_expected))
+    faster = all((found.judged, found.largest.time_s < found.largest.expected.low_s, not found.as_expected))
+    run = dict(to_do).get("again", f"blinksim expect {alone} --collective {name}")
     # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
-    after = "advise" if found.expectation.library in VISIBLE else "compare"
+    after, asked = ("compare", "advise")[library in VISIBLE], command_line(question, name)
     ways = (
-        (found.failed, run),
         (found.wrong, f"locate {one}{nodes}{nvls} --plan"),
+        (found.failed, run),
         (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}{nodes}"),
         (found.impossible or faster, "topo list"),
-        (not found.judged, f"expect {machine} --collective {name}"),
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
-        (visible and not found.as_expected, f"locate {one} {(f'{log} --next', '--plan')[partly]}{nodes}{nvls}"),
-        (not found.as_expected, f"bound {command_line(question, name)} --losses"),
-        ("again" in dict(to_do), run),
-        (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"{after} {command_line(question, name)}{nvls}"),
+        (visible, f"locate {one} {(f'{log} --next', '--plan')[partly]}{nodes}{nvls}"),
+        (all((library in VISIBLE, question.edits, not found.as_expected)), f"bound {asked} --losses"),
+        (any((not found.as_expected, found.again, "again" in dict(to_do))), run),
+        (found.stated or found.part.nodes > 1 or len(kinds) > 1, f"{after} {asked}{nvls}"),
         (True, f"calibrate {log} --machine {machine}{nvls} -o rates.yaml"),
     )
     more = next(command for fits, command in ways if fits)
@@ -331,7 +333,7 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
         ("model", expectation.name if why else ""),
         ("behind", behind),
         ("resembles", f"{found.resembles}, as slow links may" if found.resembles and not found.sure else ""),
-        *(("NCCL found", told) for told in found.otherwise),
+        *((f"{expectation.takes.library} found", told) for told in found.otherwise),
         ("ranks", f"{part.ranks}: {names(part.members)}; links {', '.join(part.link_classes)}"),
         ("busbw", f"algbw x {found.factor}; algbw is size / time (blinksim help busbw)" if why else ""),
         ("check", _DATA_CHECK if found.wrong else ""),

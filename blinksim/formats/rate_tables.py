@@ -5,6 +5,8 @@ machine: dgx1-v100            # optional: refuse the table for any other machine
 source: nccl-tests on our second box
 classes:
   nvlink: {bandwidth: 22.9GB/s, latency: 1us, overhead: 1us}    # of one lane, one direction; each optional
+times:                        # optional: what jobs took by size, which the library takes again
+  allreduce on gpu[0-7]: {4MiB: 52.2us, 16MiB: 121us}
 execution: {…}                # optional: what it takes to run collectives (`blinksim.timing.measured_constants`)
 """
 
@@ -13,17 +15,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
+from blinksim.collective import Collective
 from blinksim.errors import InputError, blamed_on, one_of
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
 from blinksim.timing.measured_constants import ExecutionRates, NcclRates, read_section, write_section
+from blinksim.topology.edits import in_ranges
 from blinksim.topology.graph import Link, Topology
 
 _NUMBERS = ("bandwidth", "latency", "overhead")
+_TIMES = '{"allreduce on gpu[0-7]": {4MiB: 52.2us}}'
 _EXAMPLE = "name: measured, classes: {nvlink: {bandwidth: 22.9GB/s}}"
 
 
@@ -46,6 +51,7 @@ class RateTable:
     """A named table of rates. machine: name of the only machine that it is for, or empty.
 
     execution, nccl_rates: what was measured of our programs and of NCCL; None leaves what the machine has.
+    times: seconds by bytes that jobs took (`job_of`).
     own: True of a user's file, beside whose links constants of programs that others measured do not stand.
     """
 
@@ -56,12 +62,19 @@ class RateTable:
     execution: ExecutionRates | None = None
     nccl_rates: NcclRates | None = None
     own: bool = False
+    times: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+
+
+def job_of(collective: Collective, part: Topology, multicast: bool) -> str:
+    """What the table calls a job on a part of its machine; multicast: switches may add (NVLS)."""
+    nvls = " with NVLS" if multicast and part.in_network else ""
+    return f"{collective.name} on {','.join(in_ranges(part.members))}{nvls}"
 
 
 def read(path: str | os.PathLike[str]) -> RateTable:
     """The table in the file at `path`; raises `FileError` with line and column for anything amiss."""
     root = yaml_nodes.load(path, text_files.read_text(path, what="rates file"), "rates file")
-    keys = root.mapping(("name", "machine", "source", "classes", "execution"), ("name",), example=_EXAMPLE)
+    keys = root.mapping(("name", "machine", "source", "classes", "times", "execution"), ("name",), example=_EXAMPLE)
     execution, nccl_rates = read_section(keys["execution"]) if "execution" in keys else (None, None)
     classes: dict[str, ClassRates] = {}
     named = keys["classes"].named(example="{nvlink: {bandwidth: 22.9GB/s}}") if "classes" in keys else {}
@@ -74,11 +87,16 @@ def read(path: str | os.PathLike[str]) -> RateTable:
             key: entry.rate() if key == "bandwidth" else entry.time() for key, entry in given.items()
         }
         classes[name] = ClassRates(**numbers)
+    times = dict[str, dict[int, float]]()
+    for name, (_, row) in (keys["times"].named(example=_TIMES) if "times" in keys else {}).items():
+        times[name] = {size.size(): time.time() for size, time in row.named(example=_TIMES).values()}
+        if 0 in times[name].values():
+            raise row.error(f"{row.what}: times must be above 0")
     if not classes and "execution" not in keys:
         place = keys.get("classes", root)
         raise place.error(f"{place.what} names no link class and nothing else was measured; add one, as in {_EXAMPLE}")
     machine, source = (keys[key].text() if key in keys else "" for key in ("machine", "source"))
-    return RateTable(keys["name"].text(80), classes, machine, source, execution, nccl_rates)
+    return RateTable(keys["name"].text(80), classes, machine, source, execution, nccl_rates, times=times)
 
 
 def write(table: RateTable) -> str:
@@ -89,8 +107,9 @@ def write(table: RateTable) -> str:
     }
     head = {"name": table.name, "machine": table.machine, "source": table.source}
     section = write_section(table.execution, table.nccl_rates)
-    parts = {key: text for key, text in head.items() if text}, {"classes": classes}, {"execution": section}
-    return "".join(dump(part) for part in parts if any(part.values()))
+    times = {job: {f"{size}B": time_text(at) for size, at in row.items()} for job, row in table.times.items()}
+    parts = {key: text for key, text in head.items() if text}, {"classes": classes}, {"times": times}
+    return "".join(dump(part) for part in (*parts, {"execution": section}) if any(part.values()))
 
 
 def label(name: str, missing: list[str], otherwise: str = "nominal") -> str:

@@ -388,7 +388,7 @@ _ROW = re.compile(r"[0-9]+\s+[0-9]+\s+[a-z]")
 _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
 _WARNED = re.compile(r"^.*\bNCCL (?:WARN|ERROR)\b.*")
 # What NCCLCHECK, CUDACHECK and TESTCHECK print (nccl-tests, src/common.h).
-_FAILED = re.compile(r"^.*\bTest (?:NCCL |CUDA )?failure\b.*")
+_FAILED = re.compile(r"^.*(?:\bTest (?:NCCL |CUDA )?failure\b|Out of bounds values : [0-9]+ FAILED).*")
 # What shells and launchers print of a process that died.
 _DIED = re.compile("(?i)segmentation fault|core dumped|out of memory|oom.kill|killed|aborted|terminated|cancelled")
 _NOISE_TO_END = re.compile(rf"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?{_NOISE.pattern}.*$")

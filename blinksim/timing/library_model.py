@@ -29,6 +29,7 @@ from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, one_of, unknown
+from blinksim.formats import rate_tables
 from blinksim.formats.shipped.known_gpus import RECORDED, like
 from blinksim.graphs.connectivity import breadth_first
 from blinksim.machines import Question, RatesName, at_nominal, load
@@ -337,9 +338,10 @@ class Library(TimingModel):
     def bounded(self, collective: Collective) -> tuple[Topology, tuple[str, ...], Ceiling]:
         """The part of the machine, what its switches may do for the collective, and its bound.
 
-        At nominal rates, or those of a file that was named: what others measured of links is no bound.
+        At nominal rates, or those of a file that was named: what anybody measured of links is no bound.
         """
-        part = replace(self.question, collective=collective).part()
+        question = replace(self.question, collective=collective)
+        part = question.part(at_nominal(question.whole()))
         grants = part.in_network if self.multicast and not collective.personalized else ()
         return part, grants, ceiling_of(part, collective, grants)
 
@@ -381,9 +383,9 @@ class Library(TimingModel):
         Factors on models fall as the size grows, constants jump where NCCL changes its choice, and published
         times of several runs need not join. asked: seconds of more bytes; far less says nothing of these.
         """
-        # Constants in a file of rates that was named are those of the machine as it is.
-        own = self.question.rates and not self.machine.edits and self.by_constants(collective, size)
-        healthy = None if own else self.healthy
+        # Times and constants in a file of rates that was named are those of the machine as it is.
+        own = self.question.rates and (self._curves(collective) or self.by_constants(collective, size))
+        healthy = None if own and not self.machine.edits else self.healthy
         found = self._edited(healthy, collective, size) if healthy else self._taken(collective, size)
         if healthy or found.time_s * _FALLS < asked:
             return found
@@ -769,7 +771,7 @@ class Library(TimingModel):
 
         Where only these connect the others, the hardware sends through one of them.
         """
-        part = self.bounded(collective)[0]
+        part = replace(self.question, collective=collective).part()
         by_one = list[Topology]()
         for relay in (NONE, *part.relays) if part.relays else ():
             with suppress(InfeasibleError):
@@ -812,7 +814,13 @@ class Library(TimingModel):
             if cell.collective == collective.name and self.published(cell):
                 key = cell.set.name, cell.placement, cell.nvls, cell.dtype
                 curves.setdefault(key, (cell.set, {}))[1][cell.size] = cell.time_s
-        return list(curves.values())
+        found = list(curves.values())
+        if self.question.rates and collective.traffic is None:
+            table, part = rate_tables.read(self.question.rates), self._sent_on(collective)
+            own = public_tables.Set(table.source, self._name, "", self.library, "", "", "", self.set_up, "")
+            times = table.times.get(rate_tables.job_of(collective, part, self.multicast))
+            found += [(own, dict(times))] if times else []
+        return found
 
     @_once
     def _known(self, collective: Collective, lent: bool = False) -> dict[int, float]:

@@ -310,7 +310,7 @@ def test_rccl_between_nodes_is_not_taken_for_nccl() -> None:
     """NCCL's search found one ring of 12.7 GB/s on two MI300X nodes, a tenth of what RCCL was measured to reach."""
     machine = load("mi300x", nodes=2)
     found = Expectation(machine.select(), machine, Collective("allreduce"))
-    assert (found.prediction, found.library) == (None, "RCCL")
+    assert (found.prediction, found.takes.library) == (None, "RCCL")
     assert found.at(SIZE).time_s < 0.002
     with pytest.raises(InfeasibleError, match="between nodes RCCL has channels of its own"):
         project(machine, "allreduce", SIZE, algorithm="nccl")

@@ -141,5 +141,6 @@ def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert rates is not None
     assert rates.gpus == (4, 8)
     assert rates.error is not None
-    assert run(["project", "hgx-h200", "allreduce", "1MiB", "--no-nvls", "--rates", target]) == 0
+    asked = ["--members", "0-5", "--no-nvls", "--rates", target]
+    assert run(["project", "hgx-h200", "allreduce", "1MiB", *asked]) == 0
     assert "measured on 4 to 8 NVIDIA H200" in capsys.readouterr().out

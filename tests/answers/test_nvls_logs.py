@@ -158,6 +158,6 @@ def test_the_commands_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert out.count("nvls.rate") == out.count("GB/s a GPU") == 1
     assert "a port carries" not in out
     assert run(["diagnose", log, "--machine", "hgx-h200", "--rates", rates]) == 0
-    assert "expected    from blinksim calibrate of log.txt" in capsys.readouterr().out
+    assert "expected    measured at this point: NCCL, blinksim calibrate of log.txt" in capsys.readouterr().out
     assert run(["project", "hgx-h200", "allreduce", "64MiB", "--rates", rates]) == 0
-    assert "from blinksim calibrate of log.txt" in capsys.readouterr().out
+    assert "measured at this point: NCCL, blinksim calibrate of log.txt" in capsys.readouterr().out

@@ -9,6 +9,7 @@ import pytest
 from nccl_tests_logs import Point, as_json, text
 from scaled_rings import scaled
 
+import blinksim as bs
 from blinksim.answers.logs.expectation import RingModel
 from blinksim.cli.main import run
 from blinksim.collective import Collective
@@ -52,6 +53,32 @@ def test_from_a_log_to_a_projection(capsys: pytest.CaptureFixture[str], tmp_path
     _, err = ask(capsys, log, "--machine", "dgx1-v100", "-o", target, status=2)
     assert "is not overwritten; add --force" in err
     ask(capsys, log, "--machine", "dgx1-v100", "-o", target, "--force")
+
+
+@pytest.mark.parametrize(("machine", "bound"), [("hgx-h200", 450), ("mi300x", 448), ("dgx1-v100", 150)])
+def test_a_fit_gives_the_log_again_and_bounds_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, machine: str, bound: float
+) -> None:
+    """Protocols change with the size: no alpha and beta give such times; and links may carry more than was measured."""
+    target, usual = str(tmp_path / "rates.yaml"), bs.project
+    times = [1e6 * usual(machine, "allreduce", size).time_s * (1 + 0.3 * (size > 2**23)) for size in SIZES[::2]]
+    diagnosed = ("diagnose", "{log}", "--machine", machine, "--no-nvls", "--rates", target)
+    for name, quicker in (("first", 1.0), ("second", 0.8)):
+        path = tmp_path / f"{name}.txt"
+        rows = [Point(size, quicker * time, None) for size, time in zip(SIZES[::2], times, strict=True)]
+        path.write_text(text("allreduce", 8, rows).replace("NVIDIA H200", "GPU"))
+        if name == "first":
+            ask(capsys, str(path), "--machine", machine, "--no-nvls", "-o", target)
+        asked = [word.format(log=path) for word in diagnosed]
+        assert run(asked) == 0
+        *_, out = capsys.readouterr().out.partition(": ")
+        assert out.startswith("normal" if name == "first" else "faster than expected: ")
+        assert f"busbw {bound} GB/s at nominal rates" in out
+        again = f"--machine {machine} --rates {target} --no-nvls -o rates.yaml"
+        assert out.splitlines()[-1] == f"next: blinksim calibrate {path} {again}"
+        assert run([*asked, "--json"]) == 0
+        percents = [row["percent_of_model"] for row in json.loads(capsys.readouterr().out)["rows"]]
+        assert percents == pytest.approx([100 / quicker] * len(percents), rel=0.002)
 
 
 def test_json_keys_carry_units(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

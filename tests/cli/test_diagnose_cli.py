@@ -131,6 +131,46 @@ def test_a_run_that_failed_is_run_again_with_what_nccl_says(capsys: pytest.Captu
     assert out.splitlines()[-1] == "next: blinksim expect gaudi2 --collective allreduce"
 
 
+@pytest.mark.parametrize("last", ["# Out of bounds values : 3 FAILED", "box0: Test NCCL failure common.cu:303"])
+def test_a_run_that_failed_calibrates_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path, last: str) -> None:
+    path, target = tmp_path / "log.txt", tmp_path / "rates.yaml"
+    path.write_text(f"{Path(HEALTHY).read_text().partition('# Out of bounds')[0]}{last}\n")
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h200", status=1)
+    assert f"the run FAILED after 1 GiB: {last}" in out
+    assert run(["calibrate", str(path), "--machine", "hgx-h200", "-o", str(target)]) == 2
+    assert "the run FAILED, so it calibrates nothing" in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_small_sizes_that_are_slow_are_shown_and_run_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What a fit would take for the machine's own."""
+    path = slowed(tmp_path, lambda size: 3 if size < 2**20 else 1)
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls")
+    assert "normal but for small sizes" in out
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("  ")][1:7] == [*["KiB"] * 5, "MiB"]
+    assert out.splitlines()[-1].endswith(" all_reduce_perf -b 1024 -e 1073741824 -f 2 -g 1 -t 1")
+
+
+@pytest.mark.parametrize(("slow", "last"), [(4, 4), (1, 4), (1, 1)])
+def test_what_is_no_run_of_nccl_is_not_called_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, slow: float, last: float
+) -> None:
+    """oneCCL on Aurora, by OSU's benchmark: slow everywhere each node is measured alone, of one size all are again."""
+    path, sizes = tmp_path / "log.txt", [2**power for power in range(12, 29, 2)]
+    times = [1e6 * one.time_s for one in answer(Question("aurora", nodes=2), Collective("allreduce"), sizes)]
+    factors = [slow] * (len(sizes) - 1) + [last]
+    rows = [f"{size} {by * time:.2f}" for size, time, by in zip(sizes, times, factors, strict=True)]
+    path.write_text("\n".join(("# OSU MPI Allreduce Latency Test v7.1", "# Size       Avg Latency(us)", *rows, "")))
+    arguments = (str(path), "--machine", "aurora", "--nodes", "2", "--why")
+    out, _ = ask(capsys, *arguments, status=int(slow > 1))
+    assert "oneCCL's pick" in out
+    assert "NCCL" not in out.replace("oneCCL", "")
+    assert ("256 MiB alone behind, measure again" in out) == (last > slow)
+    usual = "expect aurora --nodes 2 --collective" if last > slow else "compare aurora"
+    following = "expect aurora --collective" if slow > 1 else usual
+    assert out.splitlines()[-1].startswith(f"next: blinksim {following} allreduce")
+
+
 def test_the_next_command_of_a_run_that_ended_early_is_this_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -320,17 +360,19 @@ def test_the_next_command_fits_what_is_wrong(capsys: pytest.CaptureFixture[str],
         ),
         usual.replace("NVIDIA H200", "NVIDIA A100-SXM4-80GB"): ("not judged", f"diagnose {path} --machine dgx-a100", 5),
         quick: ("faster than this machine can be", "topo list", 5),
-        text("allreduce", 8, times[:4]): ("latency decides", "expect hgx-h200 --collective allreduce", 5),
+        # Small sizes alone are run again up to large ones.
+        text("allreduce", 8, times[:4]): ("latency decides", "all_reduce_perf -b 8192 -e 1073741824 -f 2 -g 1 -t 1", 5),
     }
     assert len(logs) == 4
     for log, (words, command, status) in logs.items():
         path.write_text(log)
         lines = ask(capsys, str(path), "--machine", "hgx-h200", status=status)[0].splitlines()
         assert words in lines[0]
-        assert lines[-1] == f"next: blinksim {command}"
+        assert lines[-1].startswith("next: ")
+        assert lines[-1].endswith(f" {command}")
     path.write_text(next(iter(logs)))
     assert run(["calibrate", str(path), "--machine", "hgx-h200", "-o", str(tmp_path / "rates.yaml")]) == 2
-    assert capsys.readouterr().err == f"blinksim: {path}: WRONG DATA, which calibrate nothing; run the test again\n"
+    assert capsys.readouterr().err == f"blinksim: {path}: WRONG DATA, so it calibrates nothing; run the test again\n"
     assert not (tmp_path / "rates.yaml").exists()
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from operator import attrgetter
+from statistics import median
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from blinksim.answers.logs.expectation import Expectation, RingModel, Sample, Se
 from blinksim.answers.logs.fit import Fit, Fitted, Floats, Timed, fit, fit_sums
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
-from blinksim.formats.rate_tables import ClassRates, RateTable
+from blinksim.formats.rate_tables import ClassRates, RateTable, job_of
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import NOMINAL, MachineLike, as_topology, load
 from blinksim.nccl.tuner.tuner import Prediction
@@ -50,14 +51,13 @@ class ConstantsFit(Generic[Rates]):
     """Constants of NCCL or of programs, how they were found, and how well they fit.
 
     rates: all constants, kept ones among them. constants: the fitted ones. kept: the names of those that the
-    times do not determine. error: of all times that the constants are for. predicted: these in seconds, where kept.
+    times do not determine. error: of all times that the constants are for.
     """
 
     rates: Rates
     constants: tuple[Fitted, ...]
     kept: tuple[str, ...]
     error: FitError
-    predicted: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -338,12 +338,6 @@ class Calibration(Result):
         values = {"measurements": len(self.residuals), "rows": self.rows(), "wild": wild, "kept": kept}
         return keyed(self, keys, **values, nccl=self.nccl and self.nccl.to_dict())
 
-    @property
-    def sound(self) -> list[Series]:
-        """The series without what is wild."""
-        wild = {id(sample) for _, sample, _ in self.wild}
-        return [replace(one, samples=tuple(x for x in one.samples if id(x) not in wild)) for one in self.series]
-
     def sentence(self) -> str:
         """The answer in one line."""
         one = max(self.series, key=lambda series: series.topology.ranks)
@@ -416,29 +410,42 @@ def calibrate(
     version = version or next((one.ran.version for one in asked if one.ran.version), "")
     by_switches = grouped((multicast and nvls_ran(one), one) for one in asked)
     added, given = tuple(map(nvls_sizes, by_switches.get(True, ()))), tuple(by_switches.get(False, ()))
-    if added and not given:
-        return _of_switches(added, name, machine, source)
-    seen = np.array([sample.time_s for _, sample in _every(given)])
+    result = _of_switches(added, source) if added and not given else _of_rings(given, added, version, source)
+    wild, only = {id(sample) for _, sample, _ in result.wild}, as_topology(machine).name if machine else ""
+    # Protocols change with the size, so that no constants give all of these times.
+    times = defaultdict[str, dict[int, float]](dict)
+    for one in asked:
+        job = job_of(one.collective, one.topology, multicast and one.ran.multicast)
+        taken = grouped((at.size, at.time_s) for at in one.samples if id(at) not in wild)
+        times[job] |= {size: digits(median(every)) for size, every in taken.items()}
+    return replace(result, table=replace(result.table, name=name, machine=only, times=times))
+
+
+def _of_rings(series: Sequence[Series], added: Sequence[Series], version: str, source: str) -> Calibration:
+    """The rates of links, and NCCL's constants, from series of rings; added: those of NVLS beside them."""
+    seen = np.array([sample.time_s for _, sample in _every(series)])
     if len(seen) < 3:
         raise InputError(f"{len(seen)} measurements; a fit needs at least three, of small and of large sizes")
-    problem = _Problem(given)
+    problem = _Problem(series)
     found = fit(problem.predict, seen, dict.fromkeys(problem.names, 1.0), share=0.0, own=_LEAST_OWN)
     if found is None:
         raise InputError("the measurements depend on no link class; are they of this machine?")
-    result = _checked(problem.result(found, name, as_topology(machine).name if machine else "", source))
-    nccl = fit_nccl(result.sound, version=version, source=source)
+    result = _checked(problem.result(found, source))
+    wild = {id(sample) for _, sample, _ in result.wild}
+    sound = [replace(one, samples=tuple(x for x in one.samples if id(x) not in wild)) for one in series]
+    nccl = fit_nccl(sound, version=version, source=source)
     nccl = fit_nvls(added, nccl, source) if added else nccl
     return replace(result, table=replace(result.table, nccl_rates=nccl.rates if nccl else None), nccl=nccl)
 
 
-def _of_switches(series: tuple[Series, ...], name: str, machine: MachineLike | None, source: str) -> Calibration:
+def _of_switches(series: tuple[Series, ...], source: str) -> Calibration:
     """The constants of NVLS alone, from series that say nothing about rings."""
     nccl = fit_nvls(series, source=source)
     line = nccl.rates.nvls
     assert line is not None
     found = [(one, at, at.time_s / line.time(one.topology.ranks, at.size) - 1) for one, at in _every(series)]
     errors, wild = tuple(e for *_, e in found), tuple(row for row in found if abs(row[2]) > WORST_FIT)
-    table = RateTable(name, {}, as_topology(machine).name if machine else "", source, None, nccl.rates)
+    table = RateTable("", {}, "", source, None, nccl.rates)
     kept = tuple((kind, what) for kind in series[0].topology.link_classes for what in ("alpha", "bandwidth"))
     return _checked(Calibration(table, (), series, errors, wild, nccl.error.median, kept, nccl))
 
@@ -448,13 +455,15 @@ def _checked(found: Calibration) -> Calibration:
     if found.median_error > WORST_FIT:
         ways = "rings" if found.parameters else "NVLS"
         off = f"half of them are {100 * found.median_error:.0f} % or more off the best fit of {ways}"
-        cure = f"is this the machine, with all its nodes, and did NCCL run {ways}?"
+        cure = f"is this the machine, with all its nodes, and did {ways} run?"
         raise InputError(f"no rates explain these times: {off} (at most {100 * WORST_FIT:.0f} %); {cure}")
     nominal = all(one.topology.rates == NOMINAL for one in found.series)
     for lane in found.parameters:
         if nominal and lane.name == "bandwidth" and lane.low > _MOST_OF_LANE * lane.before:
             needs = f"{format_rate(lane.value)} of a lane of {lane.kind}, which carries {format_rate(lane.before)}"
-            raise InputError(f"rings with these times need {needs}; is this the machine, and did NCCL run rings?")
+            raise InputError(
+                f"rings with these times need {needs}; is this the machine, and did its library run rings?"
+            )
     return found
 
 
@@ -493,7 +502,7 @@ class _Problem:
             shares.append(np.array(parts).T / time[:, None])
         return np.concatenate(times), np.concatenate(shares)
 
-    def result(self, found: Fit[Class], name: str, machine: str, source: str) -> Calibration:
+    def result(self, found: Fit[Class], source: str) -> Calibration:
         parameters, rates = [], defaultdict[str, dict[str, Any]](dict)
         for (kind, what), (low, high) in found.intervals.items():
             factor = found.values[kind, what]
@@ -518,7 +527,7 @@ class _Problem:
         every, errors = _every(self.series), np.exp(found.residual) - 1
         off = np.flatnonzero((found.weight < WILD) & (np.abs(errors) > FAR_OFF))
         wild = tuple((*every[at], float(errors[at])) for at in off.tolist())
-        table = RateTable(name, {kind: ClassRates(**row) for kind, row in rates.items()}, machine, source)
+        table = RateTable("", {kind: ClassRates(**row) for kind, row in rates.items()}, "", source)
         kept = tuple(entry for entry in self.names if entry not in found.intervals)
         fitted, series, residuals = tuple(parameters), tuple(self.series), tuple(map(float, errors))
         return Calibration(table, fitted, series, residuals, wild, found.scale, kept)

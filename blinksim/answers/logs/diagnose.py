@@ -27,7 +27,7 @@ from blinksim.answers.measurements.public import grouped
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
 from blinksim.errors import InputError
-from blinksim.machines import MachineLike, as_topology, at_rates
+from blinksim.machines import MachineLike, as_topology, at_nominal, at_rates
 from blinksim.nccl.tests_log import Channels, Row, Run, lacking, select
 from blinksim.results import Rates, Result, keyed, names
 from blinksim.timing.measured.public_tables import SetUpName
@@ -36,6 +36,8 @@ from blinksim.topology.graph import Topology
 from blinksim.units import format_rate, format_size, format_time, in_GBps, parse_rate, parse_time, size_of, sizes_of
 
 _SHOWN_FROM, _AGAIN = 2**20, 2**23
+# What a run of sizes that say nothing of bandwidth goes on to: the largest that `expect` has.
+_ENOUGH = 2**30
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 # What a share is of, where a job's log says its steps.
 STEPS = "the steps"
@@ -246,17 +248,19 @@ class Diagnosis(Result):
 
     @property
     def as_expected(self) -> bool:
-        """True if nothing is wrong, behind, ahead of what is expected, or such that nobody can tell."""
-        return self.status() == 0 and self.largest.time_s >= self.largest.expected.low_s
+        """True if nothing is wrong, behind, ahead of what others took, or such that nobody can tell."""
+        fitted = self.expectation.takes.question.rates is not None
+        return self.status() == 0 and (fitted or self.largest.time_s >= self.largest.expected.low_s)
 
     def apart(self) -> list[Line]:
         """The largest size and smaller ones down to 1 MiB, in steps of 4; all, if none is as large.
 
-        And both ends of what is behind, which the sentence names.
+        And small ones that take too long, and both ends of what is behind, which the sentence names.
         """
         found, ends = list[Line](), [self.largest, *(same[end] for same in self.stretches for end in (0, -1))]
         for line in reversed(self.lines):
-            if not found or line in ends or _SHOWN_FROM <= line.size <= found[-1].size / 4:
+            shown = line.size >= _SHOWN_FROM or (self.small_times and line.behind)
+            if not found or line in ends or (shown and line.size <= found[-1].size / 4):
                 found.append(line)
         return found[::-1] if self.largest.size >= _SHOWN_FROM else list(self.lines)
 
@@ -321,7 +325,7 @@ class Diagnosis(Result):
 
         Causes are those that NCCL names, and of all nodes where several are as slow at all large sizes.
         """
-        line, told, library = self.largest, "; ".join(self.otherwise), self.expectation.library.lower()
+        line, told, library = self.largest, "; ".join(self.otherwise), self.expectation.takes.library.lower()
         shares = [x.of_model for x in self.judged if x.size >= _LARGE * line.size]
         sound = any((self.as_expected, self.sure, self.stated, line.of_model > 1 - _NEAR, self.part.nodes < 2))
         even = not sound and max(shares, default=1) < _EVEN * min(shares, default=0)
@@ -330,9 +334,12 @@ class Diagnosis(Result):
         found = [(("could be", "check")[bool(named)], f"{one.words}: {one.check}") for one, named in kinds]
         with suppress(InputError):
             # Sizes grow at least twofold, and the one that failed is to be reached, by doubling.
-            most = max(self.lines[-1].size, self.most or self.lines[-1].size << bool(self.failed))
-            doublings = max(1, most // min(_AGAIN, self.lines[-1].size)).bit_length() - 1
-            if even or self.again or self.failed or (most >= 2 * line.size and not self.complete):
+            largest, small = self.lines[-1].size, not any((self.judged, self.strange, self.failed))
+            most = max(largest, self.most or largest << bool(self.failed), _ENOUGH * small)
+            least = self.lines[0].size if self.small_times else min(_AGAIN, largest)
+            doublings = max(1, most // least).bit_length() - 1
+            few = any((even, self.again, self.failed, self.small_times, small))
+            if few or (most >= 2 * line.size and not self.complete):
                 of, sizes = self.expectation.takes, sizes_of(f"{most >> doublings}:{most}:x2")
                 takes, launch = tuple(of.times(of.machine, self.collective, sizes)), self.expectation.ran.launch
                 found.append(("again", Expectations(takes).nccl_tests(launch, NCCL_DEBUG="INFO").strip()))
@@ -358,11 +365,11 @@ class Diagnosis(Result):
         line, first, source = self.largest, self.first_behind, ("log", "figure or its size")[self.stated]
         ended = ("the run ended early", "after its last row")[self.complete]
         early = f"; {ended}: {self.ended[:160]}" * (self.ended not in ("", self.failed))
-        if self.failed:
-            return f"{what}: the run FAILED after {format_size(self.lines[-1].size)}: {self.failed[:160]}{early}"
         if self.wrong:
             sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
             return f"{what}: WRONG DATA at {sizes}{early}"
+        if self.failed:
+            return f"{what}: the run FAILED after {format_size(self.lines[-1].size)}: {self.failed[:160]}{early}"
         if self.strange:
             return f"{what}: not judged, as {self.strange}"
         if self.impossible:
@@ -383,7 +390,8 @@ class Diagnosis(Result):
         reached += f", {('and', 'though')[first is None]} NCCL says: {says}" * bool(says)
         reached += f"; {names(self.again, ', ', 4)}, measure again" * bool(self.again) + early
         if first is None and line.time_s < line.expected.low_s:
-            return f"{what}: faster than expected, so the {source} may come from another machine: {reached}"
+            fits = f", so the {source} may come from another machine" * (not self.as_expected)
+            return f"{what}: faster than expected{fits}: {reached}"
         if self.unclear:
             return f"{what}: cannot tell, nearer to half of what is expected, and within its wide interval: {reached}"
         if self.behind_before:
@@ -456,8 +464,8 @@ def diagnose(
         The path of a log of nccl-tests that holds tests of one collective, or such tests
         (`blinksim.nccl.tests_log`). None for a figure: `size` with `busbw` or `time`.
     part : str, path or Topology
-        The selected part that they ran on, or a whole machine, of which the log says the members. Its rates
-        are those of the bound.
+        The selected part that they ran on, or a whole machine, of which the log says the members. The bound is
+        at its nominal rates, or those of a file that was not fitted to times.
     machine : str, path or Topology, optional
         The whole machine, for NCCL's model. Default: `part`.
     collective : str or Collective
@@ -519,7 +527,7 @@ def diagnose(
     first = given[0]
     asked, whole = (as_topology(one) for one in (part, part if machine is None else machine))
     # Of a whole machine the members that the log names.
-    chosen = asked if asked.selected() is asked else asked.select(members_of(first, asked))
+    chosen = at_nominal(asked if asked.selected() is asked else asked.select(members_of(first, asked)))
     for run in given:
         check_ranks(run, chosen)
     tested = Collective(first.collective, max(0, first.rows[0].root))

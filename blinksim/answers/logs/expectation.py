@@ -39,7 +39,7 @@ from blinksim.errors import BlinksimError, FileError, InputError
 from blinksim.formats import traces
 from blinksim.formats.shipped.known_gpus import model, named
 from blinksim.graphs.arrays import Floats, Ints, Ints32
-from blinksim.machines import MachineLike, Question, as_topology, at_nominal, preferring
+from blinksim.machines import MachineLike, Question, as_topology, preferring
 from blinksim.nccl import tests_log
 from blinksim.nccl.tests_log import UNSAID, Launch, RankPlace, Row, Run
 from blinksim.nccl.tuner.tuner import COLLECTIVES, Prediction, nearest, predict
@@ -125,10 +125,11 @@ class Series:
     def of(cls, run: Run, topology: Topology) -> Series:
         """All measurements of a test with more than 0 bytes, out of place and in place.
 
-        Raises `InputError` where data were wrong: such a run says nothing of others.
+        Raises `InputError` where data were wrong, or the run failed: such a run says nothing of others.
         """
-        if any(row.wrong and row.wrong >= 1 for row in run.rows):
-            raise InputError(f"{run.path}: WRONG DATA, which calibrate nothing; run the test again")
+        bad = "WRONG DATA" if any((row.wrong or 0) >= 1 for row in run.rows) else run.failed and "the run FAILED"
+        if bad:
+            raise InputError(f"{run.path}: {bad}, so it calibrates nothing; run the test again")
         samples = tuple(Sample(row.size, row.time_s, row.line) for row in run.rows if row.size)
         return cls(topology, Collective(run.collective, max(0, run.rows[0].root)), samples, Ran.of([run]))
 
@@ -473,11 +474,6 @@ class Expectation:
         part = self.machine.select(self.part.members, self.part.relays, self.part.link_classes)
         return RingModel(part, self.collective)
 
-    @property
-    def library(self) -> str:
-        """The library's name: NCCL, RCCL on AMD's GPUs, ONECCL on Intel's."""
-        return self.part.device(self.part.members[0]).library.upper()
-
     @cached_property
     def prediction(self) -> Prediction | None:
         """NCCL's prediction; None where it does not run, or has no model of the collective."""
@@ -493,15 +489,13 @@ class Expectation:
         if not (found := self.prediction):
             return self.rings.name
         other = f" (the log is of NCCL {self.ran.version})" if self.ran.version not in ("", found.version) else ""
-        fork = "" if self.library == "NCCL" else f"; {self.library} is a fork of it"
+        fork = "" if self.takes.library == "NCCL" else f"; {self.takes.library} is a fork of it"
         return f"NCCL {found.version}'s own model at {self.machine.rates} rates{other}{fork}"
 
     @cached_property
     def takes(self) -> Library:
         """What the library takes on the part."""
-        # What NCCL assumes of links is no bound: some were measured to carry more.
-        question = Question.of_part(self.part, at_nominal(self.machine))
-        ran = self.ran
+        ran, question = self.ran, Question.of_part(self.part, self.machine)
         return Library(version=nearest(ran.version), multicast=ran.multicast, set_up=ran.set_up).at(question)[0]
 
     def taken(self, size: int) -> Expected:
@@ -551,12 +545,13 @@ class Expectation:
         machine, limit = self.machine, self.rings.limits[0]
         ports = [link for link in machine.links if link.kind == limit and machine.device(link.src).kind == "nic"]
         if adapters := sum(link.lanes for link in ports) // machine.nodes:
-            seen = read_words("sockets").get(self.library, "tcp as the provider in the library's log")
+            seen = read_words("sockets").get(self.takes.library, "tcp as the provider in the library's log")
             unloaded = "; EFA plugin not loaded" if limit == "efa" else ""
             return f"sockets in place of {limit} ({seen}{unloaded}?)", (adapters > 1) / adapters
         out = [link for link in machine.links if link.src == self.part.members[0]]
         spare = [link for link in out if link.kind not in self.part.link_classes]
         carried = sum(link.bandwidth for link in spare)
         ways = " or ".join((*dict.fromkeys(link.kind for link in spare), "the host"))
-        words = f"traffic over {ways} (peer access off{read_words('peers').get(self.library, '')}, or {limit} down?)"
+        switch = read_words("peers").get(self.takes.library, "")
+        words = f"traffic over {ways} (peer access off{switch}, or {limit} down?)"
         return words, float(carried / (sum(link.bandwidth for link in out) - carried))

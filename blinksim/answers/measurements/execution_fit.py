@@ -247,14 +247,12 @@ def fit_execution(
     constants = tuple(Fitted(name, one, one / by, one * by, begun) for name, one, by, begun in rows)
     if again is not None:
         return replace(again, constants=constants, kept=tuple(name for name in names if name not in values))
-    predicted = np.exp(seen + apart)
-    error = FitError.of(list(predicted), list(times))
+    error = FitError.of(list(np.exp(seen + apart)), list(times))
     if error.median > MOST_ERROR:
         why = f"half of them stay {100 * error.median:.0f} % or more off (at most {100 * MOST_ERROR:.0f} %)"
         raise InputError(f"no constants explain these times: {why}; were the GPUs busy with something else?")
     gpus = tuple(sorted(set(map(attrgetter("gpus"), cases))))
-    rates = replace(rates_at(solved.x), gpus=gpus, error=error)
-    return ConstantsFit(rates, constants, (), error, tuple(map(float, predicted)))
+    return ConstantsFit(replace(rates_at(solved.x), gpus=gpus, error=error), constants, (), error)
 
 
 def _shown(info: Floats, noise: float) -> tuple[list[int], Floats]:
