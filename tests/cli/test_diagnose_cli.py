@@ -151,6 +151,24 @@ def test_small_sizes_that_are_slow_are_shown_and_run_again(capsys: pytest.Captur
     assert out.splitlines()[-1].endswith(" all_reduce_perf -b 1024 -e 1073741824 -f 2 -g 1 -t 1")
 
 
+@pytest.mark.parametrize("used", [8, 7])
+def test_what_a_host_lacks_is_located_and_not_forgotten(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, used: int
+) -> None:
+    """Where the bandwidth is normal, too: what `advise` says is of nodes that have all."""
+    path, sizes = tmp_path / "log.txt", [2**power for power in range(20, 31, 2)]
+    times = answer(Question("hgx-h100", nodes=2), Collective("allreduce"), sizes)
+    rows = [Point(one.size, 1e6 * one.time_s, None) for one in times]
+    names = (" ".join(f"[{one}]mlx5_{one}:1/IB" for one in range(many)) for many in (8, used))
+    uses = [
+        f"box{n}:1:2 [0] NCCL INFO NET/IB : Using {own} [RO]; OOB eth0:10.0.0.1<0>\n" for n, own in enumerate(names)
+    ]
+    path.write_text("".join(uses) + text("allreduce", 16, rows, hosts=2).replace("NVIDIA H200", "GPU"))
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h100", "--nodes", "2")
+    following = "advise hgx-h100 allreduce --nodes 2" if used == 8 else f"locate hgx-h100 {path} --next --nodes 2"
+    assert out.splitlines()[-1] == f"next: blinksim {following}"
+
+
 @pytest.mark.parametrize(("slow", "last"), [(4, 4), (1, 4), (1, 1)])
 def test_what_is_no_run_of_nccl_is_not_called_so(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, slow: float, last: float
