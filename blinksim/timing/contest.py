@@ -259,9 +259,9 @@ MOST_SENDS = 2_500_000
 # Algorithms with a solver that may be considered, and the ranks up to which that takes about a second; or some.
 _SOLVED, _SOME_SECONDS = {"packed": 80, "blink_hierarchical": 64}, {"packed": 512}
 # Which part of its time the quickest could save if its links carried what any can, from which on packing trees
-# on more ranks is worth some seconds. Of 298 clusters of 84 to 256 ranks without a GPU or an adapter 88 held less
+# on more ranks is worth some seconds. Of 276 clusters of 84 to 256 ranks without a GPU or an adapter 95 held less
 # than 0.7 of the bound for 1 GiB, 0.016 at worst; packed, in 0.4 to 4.6 s, held more in all of them, 0.33 to
-# 0.997. Of 19 that held 0.7 to 0.8, eight gained by it.
+# 0.997. Of 19 that held 0.7 to 0.8, six gained by it.
 _PACKED_GAINS = 0.3
 # Seconds after which a search that nobody asked for ends: on clusters of uneven nodes it may take hours.
 _SEARCH_S = 20.0
