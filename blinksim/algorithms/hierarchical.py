@@ -39,6 +39,7 @@ ENTRY = Algorithm(SHARDED, "direct inside nodes (or cards), rings between nodes"
 Rounds = list[Callable[[int], Round]]
 Inside = Callable[[Whole, int, Ints], tuple[Rounds, Rounds]]
 
+_NONE_IN_ALL = "nodes lack other GPUs each, and no GPU is in all of them; take packed"
 # Messages of a step, up to which who sends to whom is written down.
 _MOST_MESSAGES = 4_000_000
 # Trees of a broadcast between nodes from each rank of the root's. 1 GiB on 64 p5 takes 3.20, 3.20, 3.31 and 3.42 ms
@@ -209,7 +210,7 @@ def _past_gaps(lanes: Whole) -> tuple[Whole, Ints, Rounds, Rounds]:
     some, odd = np.flatnonzero(there.all(axis=1)), np.flatnonzero(~there.all(axis=1)).tolist()
     parts = len(some)
     if not parts:
-        raise InfeasibleError("each node lacks a GPU, and no GPU is in all nodes; take packed")
+        raise InfeasibleError(_NONE_IN_ALL)
     first = (np.cumsum(there) - 1).reshape(*lanes.shape, 1) * parts
     number, found = first + np.arange(parts), Rounds()
     check_messages(lanes.size * len(lanes) + len(odd) * lanes.shape[1] ** 2)
@@ -269,14 +270,16 @@ def rooted(
     tree: the hops of a tree of nodes, in place of several.
     """
     places = np.roll(places, -int(np.argwhere(places == collective.root)[0, 2]), axis=2)
-    lanes = places.reshape(-1, places.shape[2])
-    # What some nodes lack gets all from the others of its node.
-    gaps = (lanes < 0).any(axis=1)
+    lanes = places.reshape(-1, places.shape[2]).copy()
+    # What some nodes lack gets all from the others of its node; a root among them takes the place of another.
+    gaps = np.any(lanes < 0, axis=1)
+    if gaps.all():
+        raise InfeasibleError(_NONE_IN_ALL)
+    own, other = int(np.flatnonzero(lanes[:, 0] == collective.root)[0]), int(gaps.argmin())
+    if gaps[own]:
+        lanes[own, 0], lanes[other, 0] = lanes[other, 0], lanes[own, 0]
     rest, lanes = lanes[gaps], lanes[~gaps]
-    if rest.size:
-        places = lanes[None]
-    if collective.root not in lanes:
-        raise InfeasibleError(f"not all nodes have the GPU of rank {collective.root}, the root; take packed")
+    places = lanes[None] if rest.size else places
     hops = hops_over_ports(_MOST_BETWEEN, lanes.shape[1]) if tree is None else tree
     ports = 1 + int(hops[:, 2].max(initial=0))
     chunks = np.arange(len(lanes) * trees * ports).reshape(len(lanes), trees, ports)
