@@ -387,7 +387,10 @@ def calibrate(options: Calibrate) -> None:
     with written(options.output, lambda target: write_text(target, table_text, options.force)) as output:
         described = {"logs": list(options.logs), **question.described(series[0].topology)}
         said = {**described, **result.to_dict(), "output": output}
-        answer("calibrate", lambda: said, lambda: _show_calibration(result, output, question))
+        again = command_line(replace(question, rates=None), series[0].collective.name)
+        switched_off = options.no_nvls or not all(one.ran.multicast for one in series)
+        nvls = " --no-nvls" if switched_off else ""
+        answer("calibrate", lambda: said, lambda: _show_calibration(result, output, f"{again} 1GiB{nvls}"))
 
 
 def _on_gpus(options: Calibrate) -> None:
@@ -453,7 +456,7 @@ def _show_nccl(found: NcclFit) -> None:
         click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
 
 
-def _show_calibration(found: Calibration, target: str | None, question: Question) -> None:
+def _show_calibration(found: Calibration, target: str | None, again: str) -> None:
     click.echo(found.sentence())
     if found.parameters:
         units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
@@ -474,7 +477,7 @@ def _show_calibration(found: Calibration, target: str | None, question: Question
         click.echo(f"  the {quantity} of {kind} does not show in these times; it stays what it was")
     if not found.parameters:
         click.echo("  nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)")
-    _go_on(target, f"project {command_line(replace(question, rates=None), found.series[0].collective.name)} 1GiB")
+    _go_on(target, f"project {again}")
 
 
 def measured(options: Measured) -> None:

@@ -24,6 +24,7 @@ from blinksim.errors import InputError, blamed_on, one_of
 from blinksim.textio import text_files, yaml_nodes
 from blinksim.textio.yaml_nodes import Entry, dump, rate_text, time_text
 from blinksim.timing.measured_constants import ExecutionRates, NcclRates, read_section, write_section
+from blinksim.topology.cluster import nodes_of
 from blinksim.topology.edits import in_ranges
 from blinksim.topology.graph import Link, Topology
 
@@ -67,8 +68,15 @@ class RateTable:
 
 def job_of(collective: Collective, part: Topology, multicast: bool) -> str:
     """What the table calls a job on a part of its machine; multicast: switches may add (NVLS)."""
+    nodes, members, of = nodes_of(part, part.members), in_ranges(part.members), ""
+    split = [[part.members[rank].partition(".")[::2] for rank in ranks] for ranks in nodes]
+    if len(nodes) > 1 and len({tuple(name for _, name in each) for each in split}) == 1:
+        members, of = (
+            in_ranges(name for _, name in split[0]),
+            f" of {','.join(in_ranges(each[0][0] for each in split))}",
+        )
     nvls = " with NVLS" if multicast and part.in_network else ""
-    return f"{collective.name} on {','.join(in_ranges(part.members))}{nvls}"
+    return f"{collective.name} on {','.join(members)}{of}{nvls}"
 
 
 def read(path: str | os.PathLike[str]) -> RateTable:
@@ -107,7 +115,9 @@ def write(table: RateTable) -> str:
     }
     head = {"name": table.name, "machine": table.machine, "source": table.source}
     section = write_section(table.execution, table.nccl_rates)
-    times = {job: {f"{size}B": time_text(at) for size, at in row.items()} for job, row in table.times.items()}
+    # YAML has keys of up to 1,024 characters, which names of many nodes that differ pass.
+    jobs = {job: row for job, row in table.times.items() if len(job) < 1000}
+    times = {job: {f"{size}B": time_text(at) for size, at in row.items()} for job, row in jobs.items()}
     parts = {key: text for key, text in head.items() if text}, {"classes": classes}, {"times": times}
     return "".join(dump(part) for part in (*parts, {"execution": section}) if any(part.values()))
 

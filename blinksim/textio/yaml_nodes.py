@@ -270,7 +270,8 @@ def dump(data: dict[str, Any]) -> str:
         elif isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
             lines += [f"{key}:", *(f"  - {_flow(inner)}" for inner in value)]
         else:
-            lines.append(_flow({key: value})[1:-1])
+            # Each in a list of one: a long key of a mapping is a line of its own, which is no text when it is read.
+            lines.append(": ".join(_flow([one])[1:-1] for one in (key, value)))
     return "".join(f"{line}\n" for line in lines)
 
 

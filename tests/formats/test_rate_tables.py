@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from strategies import seconds
 
 from blinksim import machines
+from blinksim.collective import Collective
 from blinksim.errors import FileError, InputError
 from blinksim.formats import rate_tables
 from blinksim.formats.rate_tables import ClassRates, RateTable
@@ -113,3 +114,16 @@ def test_writing_and_reading_are_inverse(
     path = tmp_path_factory.getbasetemp() / "rates.yaml"
     path.write_text(rate_tables.write(table), encoding="utf-8")
     assert rate_tables.read(path) == table
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "lost"), [("aurora", 16, ()), ("tpu-v5p", 2, ()), ("hgx-h100", 4, ("n1.gpu3",))]
+)
+def test_times_of_jobs_of_many_names_are_read_as_they_were_written(
+    tmp_path: Path, machine: str, nodes: int, lost: tuple[str, ...]
+) -> None:
+    part = machines.load(machine, nodes=nodes, edits=[f"without {one}" for one in lost]).select()
+    job = rate_tables.job_of(Collective("allreduce"), part, multicast=True)
+    times = {job: {2**20: 5.5e-5, 2**30: 0.01}}
+    path = write(tmp_path, rate_tables.write(RateTable("ours", {"x": ClassRates(latency=1e-6)}, times=times)))
+    assert rate_tables.read(path).times == times
