@@ -764,6 +764,8 @@ class Buckets(Result):
     calls : tuple
         Numbers of calls with what one of them takes, those of the rest behind: of the size that was asked, then of
         powers of two up to all bytes.
+    edits : tuple
+        Of the machine.
 
     Examples
     --------
@@ -775,6 +777,7 @@ class Buckets(Result):
 
     bytes: int
     calls: tuple[tuple[tuple[int, Projection], ...], ...]
+    edits: tuple[str, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each size of a bucket."""
@@ -819,7 +822,8 @@ class Buckets(Result):
         elif self.best.size == self.bytes:
             good = "none: buckets of every size cost over 10 % more than one call"
         took = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
-        lines = ("one bucket", took), ("all in one call", format_time(whole.time_s)), ("nearly as good", good)
+        lines = [("one bucket", took), ("all in one call", format_time(whole.time_s)), ("nearly as good", good)]
+        lines += [("edited", "; ".join(self.edits))] if self.edits else []
         return "\n".join((self.sentence(), *labelled(lines, 17)))
 
 
@@ -872,4 +876,5 @@ def buckets(
     times = model.times(where, Collective.of(collective), [*sizes, *(whole % size for size in sizes if whole % size)])
     by_size = {one.size: one for one in times}
     parts = [((whole // size, size), *([(1, whole % size)] if whole % size else [])) for size in sizes]
-    return Buckets(whole, tuple(tuple((many, by_size[size]) for many, size in each) for each in parts))
+    calls = tuple(tuple((many, by_size[size]) for many, size in each) for each in parts)
+    return Buckets(whole, calls, question.edits)

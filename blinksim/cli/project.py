@@ -99,6 +99,8 @@ def project(options: Project) -> None:
         if not (options.bytes and each) or (options.bucket and options.size):
             both = "give both, such as --bytes 14GB --bucket 25MiB, and no SIZE"
             raise InputError(f"--bytes is what many calls send in all, --bucket what each sends: {both}")
+        if options.before:
+            raise InputError("--before compares one call: give its SIZE, and neither --bytes nor --bucket")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
         again = command_line(question, wanted.name, **vars(options.data))

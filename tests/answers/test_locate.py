@@ -289,21 +289,23 @@ def test_runs_on_an_adapter_are_proposed_as_commands() -> None:
     assert any(re.search(r"-x FI_CXI_DEVICE_NAME=cxi[0-3] ", line) for line in found.plan)
 
 
+@pytest.mark.parametrize("step", [4, 8])
 @pytest.mark.parametrize(("last", "odd"), [(3.0, True), (1.0, False)])
-def test_a_last_size_that_is_alone_behind_is_measured_again_first(last: float, odd: bool) -> None:
+def test_a_last_size_that_is_alone_behind_is_measured_again_first(last: float, odd: bool, step: int) -> None:
     """As `diagnose` says of the same log; a second log of that size settles it, whatever it says."""
-    spots, takes = [("box0", gpu) for gpu in range(8)], bs.expect(BOX, ["allreduce"], SIZES).takes
-    times = {one.size: one.time_s * (last if one.size == SIZES[-1] else 1) for one in takes}
+    sizes = [2**30 // step**2, 2**30 // step, 2**30]
+    spots, takes = [("box0", gpu) for gpu in range(8)], bs.expect(BOX, ["allreduce"], sizes).takes
+    times = {one.size: one.time_s * (last if one.size == 2**30 else 1) for one in takes}
     run = log(spots, times, "first")
     found, said = bs.locate(BOX, [run], next_run=True), bs.diagnose(run, BOX)
-    assert [line.size for line in said.odd] == [SIZES[-1]] * odd
+    assert [line.size for line in said.odd] == [2**30] * odd
     assert (found.odd == "first: 1 GiB", "first: 1 GiB alone behind, measure it again" in found.text()) == (odd, odd)
     assert found.next_run.endswith(f"all_reduce_perf -b {2**30} -e {2**30} -f 2 -g 8") == odd
     # The rest of the log is as expected, which does not say whether that size was slow by chance.
     assert (found.status, found.seen[0].line.size) == (5 * odd, said.largest.size)
     assert ("cannot tell yet whether anything is wrong" in found.sentence()) == odd
     for again in (1.0, 3.0):
-        found = bs.locate(BOX, [run, log(spots, {SIZES[-1]: again * takes[-1].time_s}, "again")], next_run=True)
+        found = bs.locate(BOX, [run, log(spots, {2**30: again * takes[-1].time_s}, "again")], next_run=True)
         assert (found.odd, found.status == 0) == ("", again == 1)
         assert "-b 1073741824 -e 1073741824" not in found.next_run
 

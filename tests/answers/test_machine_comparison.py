@@ -139,6 +139,11 @@ def test_buckets_are_as_many_calls(capsys: pytest.CaptureFixture[str]) -> None:
     assert found.best.size == min(as_good)
     assert run(["project", "hgx-h100", "allreduce", "--bytes", "14GB", "--bucket", "25MiB"]) == 0
     assert capsys.readouterr().out.startswith("14 GB in 535 allreduce calls of 25 MiB with NCCL: ")
+    poorer = bs.buckets(bs.Question("hgx-h100", edits=("without gpu3",)), "allreduce", "14GB", "25MiB")
+    assert "edited            without gpu3" in poorer.text()
+    asked = ["project", "hgx-h100", "allreduce", "--bytes", "14GB", "--bucket", "25MiB", "--edit", "without gpu3"]
+    assert run([*asked, "--before"]) == 2
+    assert "--before compares one call" in capsys.readouterr().err
 
 
 def test_buckets_take_what_each_call_takes_and_none_falls_below_its_bound() -> None:

@@ -662,12 +662,12 @@ class _Rig:
         """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
         job = self.job(run, given)
         local, nics = self.faults.placed(job.gpus, job.nics)
-        every = sorted({row.size for row in run.rows if row.size})
-        sizes = [size for size in every if 16 * size >= every[-1]][-3:]
+        sizes = sorted({row.size for row in run.rows if row.size})[-3:]
         healthy = {size: self.faults.projection(local, job.collective, size, nics=nics) for size in sizes}
         large = replace(run, rows=tuple(row for row in run.rows if row.size in healthy))
         lines = [*lines_of([large], False, healthy.__getitem__)]
         odd = lines.pop().size if sudden(lines) else 0
+        lines = [one for one in lines if 16 * one.size >= lines[-1].size]
         # The middle of the interval: longer times than the expected one may be usual.
         usual = lines[-1].expected
         ratio = math.log(usual.time_s / math.sqrt(usual.low_s * usual.high_s) / median(one.of_model for one in lines))
