@@ -38,6 +38,10 @@ ENTRY = Algorithm(SHARDED, "direct inside nodes (or cards), rings between nodes"
 # what goes there before and after the trees of nodes.
 Rounds = list[Callable[[int], Round]]
 Inside = Callable[[Whole, int, Ints], tuple[Rounds, Rounds]]
+# From ranks of these places in nodes, in each of the nodes to all others there, a row of the chunks.
+Passed = Callable[[Ints, Ints, Ints], Rounds]
+# By a number of nodes or ranks, how many groups exchange in each level.
+Levels = Callable[[int], tuple[int, ...]]
 
 _NONE_IN_ALL = "nodes lack other GPUs each, and no GPU is in all of them; take packed"
 # Messages of a step, up to which who sends to whom is written down.
@@ -76,8 +80,8 @@ def rounds(
     topology: Topology,
     collective: Collective,
     name: str = "hierarchical",
-    radices: Callable[[int], tuple[int, ...]] | None = None,
-    inside: Callable[[int], tuple[int, ...]] = lambda ranks: (ranks,),
+    radices: Levels | None = None,
+    inside: Levels = lambda ranks: (ranks,),
     *,
     evenly: bool = True,
 ) -> tuple[Round, ...]:
@@ -91,17 +95,12 @@ def rounds(
     sharded = collective.name != "allreduce"
     places = places_of(topology, name, lacking=True)
     own = len(places), *inside(places.shape[1])[::-1]
+    if sharded and places.min() < 0:
+        lanes = places.reshape(-1, places.shape[2])
+        return past_gaps(lanes, collective, radices)
     others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly)
-    nodes = others.shape[1]
-    levels = radices(nodes)[::-1] if radices else ()
-    rings = [_rings(others, chunks)] if nodes > 1 else []
-    between = exchanges(others, (len(others),), chunks, levels) if levels else rings
-    found = there_and_back([*within, *between, *settled * sharded], collective)
-    if not sharded or places.min() >= 0:
-        return found
-    # Where nodes lack ranks, rounds are of some of the chunks alone.
-    total = int((places >= 0).sum()) * chunks.shape[2]
-    return tuple(replace(one, share=Fraction(1, total)) for one in found)
+    between = _between(others, chunks, radices)
+    return there_and_back([*within, *between, *settled * sharded], collective)
 
 
 def _shared_out(
@@ -116,8 +115,6 @@ def _shared_out(
     """
     lanes, nodes = places.reshape(-1, places.shape[2]), places.shape[2]
     width, least, inside, rails = _ports(topology, lanes)
-    if sharded and lanes.min() < 0:
-        return _past_gaps(lanes)
     even, lacking = width.mean(axis=0) if evenly else least, lanes.min() < 0
     order, k = np.argsort(least, kind="stable"), np.arange(1 if sharded else nodes)
     took = np.maximum((2 * (nodes - k - 1) + k) / (nodes - k) / least[order[k]], (k > 0) / even.min())
@@ -201,32 +198,43 @@ def _over_ranks(lanes: Whole, slots: Ints) -> tuple[Whole, Ints, Rounds, Rounds]
     return lanes[column, every], held.reshape(-1, each, nodes).swapaxes(1, 2), [within], [settled]
 
 
-def _past_gaps(lanes: Whole) -> tuple[Whole, Ints, Rounds, Rounds]:
-    """As `_shared_out`, where shards of a rank that some nodes lack go straight between those that have it.
+def past_gaps(
+    lanes: Whole, collective: Collective, radices: Levels | None, inside: Passed | None = None
+) -> tuple[Round, ...]:
+    """The rounds where nodes lack ranks: shards of such a rank go between the nodes that have it, as those of others.
 
-    From there the ranks that all nodes have bring a part each to the nodes without it.
+    From there the ranks that all nodes have bring a part each to the nodes without it. inside: by which messages they
+    go on there, for COPY: by default straight. Raises `InfeasibleError` where each node lacks another rank.
     """
     there = lanes >= 0
     some, odd = np.flatnonzero(there.all(axis=1)), np.flatnonzero(~there.all(axis=1)).tolist()
-    parts = len(some)
+    parts, goes = len(some), inside or (lambda *given: [_inside(lanes, given[0][:, None], *given[1:])])
     if not parts:
         raise InfeasibleError(_NONE_IN_ALL)
     first = (np.cumsum(there) - 1).reshape(*lanes.shape, 1) * parts
     number, found = first + np.arange(parts), Rounds()
-    check_messages(lanes.size * len(lanes) + len(odd) * lanes.shape[1] ** 2)
+    check_messages(lanes.size * len(lanes))
     for rank in odd:
         have, lack = np.flatnonzero(there[rank]), np.flatnonzero(~there[rank])
-        own, among = number[rank, have], lanes[rank, have]
-        found.append(_inside(lanes, some[:, None], lack, own.T))
+        own = number[rank, have]
+        found += goes(some, lack, own.T)[::-1]
         src, dst, row = np.broadcast_arrays(
             lanes[some][:, have, None], lanes[some][:, None, lack], np.arange(own.size).reshape(parts, -1, 1)
         )
         found.append(sent(own.T.reshape(-1, 1), src.ravel(), dst.ravel(), row.ravel()))
-        found.append(_inside(lanes, np.array([[rank]]), have, own.reshape(1, -1)))
-        src, dst = round_robin(len(have))
-        found.append(sent(own, among[src].ravel(), among[dst].ravel(), src.ravel()))
-    found.append(_inside(lanes, some[:, None], np.arange(lanes.shape[1]), number[some].reshape(parts, -1)))
-    return lanes[some], number[some], found, Rounds()
+        found += goes(np.array([rank]), have, own.reshape(1, -1))[::-1]
+        found += _between(lanes[rank : rank + 1, have], number[rank : rank + 1, have], radices)
+    found += goes(some, np.arange(lanes.shape[1]), number[some].reshape(parts, -1))[::-1]
+    found += _between(lanes[some], number[some], radices)
+    share = Fraction(1, parts * int(there.sum()))
+    return tuple(replace(one, share=share) for one in there_and_back(found, collective))
+
+
+def _between(lanes: Whole, chunks: Ints, radices: Levels | None) -> Rounds:
+    """The rounds between nodes of ranks (R, nodes) with these chunks (R, nodes, parts), for REDUCE in this order."""
+    levels = radices(lanes.shape[1])[::-1] if radices else ()
+    rings = [_rings(lanes, chunks)] if lanes.shape[1] > 1 else []
+    return exchanges(lanes, (len(lanes),), chunks, levels) if levels else rings
 
 
 def _inside(lanes: Whole, column: Ints, nodes: Ints, chunks: Ints) -> Callable[[int], Round]:
@@ -417,9 +425,9 @@ def _with_gaps(topology: Topology, nodes: Sequence[Sequence[int]]) -> Whole:
     return places
 
 
-def lanes_of(topology: Topology, name: str) -> Whole:
-    """The ranks by place in their node, and node. Raises `InfeasibleError` for one node, and as `fill` does."""
-    places = places_of(topology, name)
+def lanes_of(topology: Topology, name: str, *, lacking: bool = False) -> Whole:
+    """The ranks by place in their node, and node. Raises `InfeasibleError` for one node, and as `places_of` does."""
+    places = places_of(topology, name, lacking=lacking)
     if places.shape[2] == 1:
         raise InfeasibleError(f"{name} needs two or more nodes; take packed")
     return places.reshape(-1, places.shape[2])

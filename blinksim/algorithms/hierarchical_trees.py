@@ -22,6 +22,7 @@ from blinksim.algorithms.registry import ON_TREES, Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
+from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import Arc, low_trees
 from blinksim.schedule.loads import Round, Whole
 from blinksim.topology.graph import Topology
@@ -46,19 +47,35 @@ _MOST_GROUPS = 16
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does, and for nodes without such links."""
-    places = hierarchical.lanes_of(topology, "hierarchical_trees")[None]
-    _, ranks, nodes = places.shape
-    lanes = lanes_between(topology, places[0, :, 0].tolist())
+    places = hierarchical.lanes_of(topology, "hierarchical_trees", lacking=not collective.rooted)[None]
+    (_, ranks, nodes), there = places.shape, places[0] >= 0
+    lanes = lanes_between(topology, places[0, :, there.all(axis=0).argmax()].tolist())
     hops = low_trees(lanes, ranks, range(ranks), _HOP)
     if not hops[:, 3].any():
         what = "nodes in which direct links join all GPUs, but not each with every other"
         raise InfeasibleError(f"hierarchical_trees needs {what}; take hierarchical_direct")
     if collective.rooted:
         return hierarchical.rooted(places, collective, partial(_by_trees, lanes), _TREES)
+    levels = partial(radices, most=_MOST_GROUPS)
+    if not there.all():
+        return hierarchical.past_gaps(places[0], collective, levels, partial(_inside, topology, places[0]))
     shards = np.arange(places.size).reshape(ranks, nodes)
-    between = hierarchical.exchanges(places[0], (ranks,), shards, radices(nodes, _MOST_GROUPS)[::-1])
+    between = hierarchical.exchanges(places[0], (ranks,), shards, levels(nodes)[::-1])
     inside = hierarchical.along(shards, (hops, places[0], 0))
     return hierarchical.there_and_back(inside[::-1] + between, collective)
+
+
+def _inside(topology: Topology, lanes: Whole, column: Ints, nodes: Ints, chunks: Ints) -> hierarchical.Rounds:
+    """As `hierarchical.Passed`, along trees of the ranks that a node has."""
+    kinds, trees = grouped((tuple(lanes[:, node] >= 0), node) for node in nodes.tolist()), []
+    for there, alike in kinds.items():
+        ranks = np.flatnonzero(there)
+        links = lanes_between(topology, lanes[ranks, alike[0]].tolist())
+        hops = low_trees(links, len(ranks), np.searchsorted(ranks, column).tolist(), _HOP)
+        if not hops.size:
+            raise InfeasibleError("links join not all GPUs that a node has left; take hierarchical_direct")
+        trees.append((hops, lanes[ranks][:, alike], 0))
+    return hierarchical.along(chunks, *trees)
 
 
 def _by_trees(

@@ -444,7 +444,7 @@ def test_hierarchical_needs_equal_nodes() -> None:
     with pytest.raises(InfeasibleError, match="two or more nodes with the same number of ranks each; here is one;"):
         REGISTRY["hierarchical"].build(one_port(4), Collective("allreduce"))
     with pytest.raises(InfeasibleError, match="have 4 3"):
-        REGISTRY["hierarchical_trees"].build(whole.subset(whole.members[:-1]), Collective("allgather"))
+        REGISTRY["locality_bruck"].build(whole.subset(whole.members[:-1]), Collective("allgather"))
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 7])

@@ -112,6 +112,23 @@ def test_shards_of_a_gpu_that_one_node_lost(nodes: int, name: str) -> None:
         assert Fraction("0.97") * min(ports, Fraction(450 * 8, 7)) * GB <= made.rate <= ports * GB
 
 
+@pytest.mark.parametrize(
+    ("machine", "lost", "least"),
+    [
+        ("aurora", ("n2.card1.t0",), 0.9),
+        ("dgx1-v100", ("n0.gpu5",), 0.85),
+        ("trn2", ("n0.chip2.0", "n1.chip0.2"), 0.65),
+    ],
+)
+def test_trees_inside_nodes_leave_out_what_is_lost(machine: str, lost: tuple[str, ...], least: float) -> None:
+    """No two tiles of other number have a link between cards, and no chips that are not beside each other."""
+    part = bs.load(machine, nodes=3, edits=[f"without {one}" for one in lost])
+    for collective in ("allreduce", "allgather", "reducescatter"):
+        made = bs.synthesize(part, collective, "hierarchical_trees")
+        assert made.verdict.ok
+        assert least * made.bound.rate <= made.rate <= made.bound.rate
+
+
 @pytest.mark.parametrize("nodes", [2, 9])
 def test_a_broadcast_passes_the_gpus_that_all_nodes_have(nodes: int) -> None:
     machine = bs.load("hgx-h100", nodes=nodes, edits=["without n1.gpu3"])
