@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from importlib import import_module
 from math import gcd
 
@@ -96,8 +97,7 @@ def rounds(
     places = places_of(topology, name, lacking=True)
     own = len(places), *inside(places.shape[1])[::-1]
     if sharded and places.min() < 0:
-        lanes = places.reshape(-1, places.shape[2])
-        return past_gaps(lanes, collective, radices)
+        return past_gaps(places.reshape(-1, places.shape[2]), collective, radices)
     others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly)
     between = _between(others, chunks, radices)
     return there_and_back([*within, *between, *settled * sharded], collective)
@@ -195,7 +195,7 @@ def _over_ranks(lanes: Whole, slots: Ints) -> tuple[Whole, Ints, Rounds, Rounds]
     unit, where = np.nonzero(over)
     ends = lanes[owner[unit], where], lanes[holder[unit, where], where]
     settled = sent(np.arange(number.size)[:, None], *ends, number[unit, where], whole=True)
-    return lanes[column, every], held.reshape(-1, each, nodes).swapaxes(1, 2), [within], [settled]
+    return lanes[column, every], held.reshape(-1, each, nodes).swapaxes(1, 2), within, [settled]
 
 
 def past_gaps(
@@ -211,7 +211,7 @@ def past_gaps(
     """
     there = lanes >= 0
     some, odd = np.flatnonzero(there.all(axis=1)), np.flatnonzero(~there.all(axis=1)).tolist()
-    parts, goes = len(some), inside or (lambda *given: [_inside(lanes, given[0][:, None], *given[1:])])
+    parts, goes = len(some), inside or partial(_inside, lanes)
     if not parts:
         raise InfeasibleError(_NONE_IN_ALL)
     first = (np.cumsum(there) - 1).reshape(*lanes.shape, 1) * parts
@@ -221,9 +221,8 @@ def past_gaps(
         have, lack = np.flatnonzero(there[rank]), np.flatnonzero(~there[rank])
         own = number[rank, have]
         found += goes(some, lack, own.T)[::-1]
-        src, dst, row = np.broadcast_arrays(
-            lanes[some][:, have, None], lanes[some][:, None, lack], np.arange(own.size).reshape(parts, -1, 1)
-        )
+        ends = lanes[some][:, have, None], lanes[some][:, None, lack]
+        src, dst, row = np.broadcast_arrays(*ends, np.arange(own.size).reshape(parts, -1, 1))
         found.append(sent(own.T.reshape(-1, 1), src.ravel(), dst.ravel(), row.ravel()))
         found += goes(np.array([rank]), have, own.reshape(1, -1))[::-1]
         found += _between(lanes[rank : rank + 1, have], number[rank : rank + 1, have], radices)
@@ -240,11 +239,12 @@ def _between(lanes: Whole, chunks: Ints, radices: Levels | None) -> Rounds:
     return exchanges(lanes, (len(lanes),), chunks, levels) if levels else rings
 
 
-def _inside(lanes: Whole, column: Ints, nodes: Ints, chunks: Ints) -> Callable[[int], Round]:
-    """From ranks (rows, nodes) by their place in the nodes, a row of the chunks each, to all others there."""
+def _inside(lanes: Whole, column: Ints, nodes: Ints, chunks: Ints) -> Rounds:
+    """From ranks (rows, and nodes) by their place in nodes, a row of the chunks each, to all others there."""
+    column = column.reshape(len(column), -1)
     to = lanes[(column + np.arange(1, len(lanes))[:, None, None]) % len(lanes), nodes]
     src, row = np.broadcast_arrays(lanes[column, nodes], np.arange(len(column))[:, None], to)[:2]
-    return sent(chunks, src[to >= 0], to[to >= 0], row[to >= 0])
+    return [sent(chunks, src[to >= 0], to[to >= 0], row[to >= 0])]
 
 
 def _over_nodes(lanes: Whole, some: Ints, rest: Ints, part: Floats, most: int) -> tuple[Whole, Ints, Rounds]:
@@ -295,12 +295,12 @@ def rooted(
     ports = 1 + int(hops[:, 2].max(initial=0))
     chunks = np.arange(len(lanes) * trees * ports).reshape(len(lanes), trees, ports)
     before, after = inside(places, int(np.flatnonzero(lanes[:, 0] == collective.root)[0]), chunks)
-    rank, where = np.nonzero(rest >= 0)
-    row = np.arange(len(lanes)).repeat(len(rank))
-    to = np.tile(rest[rank, where], len(lanes))
-    given = sent(chunks.reshape(len(lanes), -1), lanes[:, where].ravel(), to, row)
+    if rest.size:
+        rank, where = np.nonzero(rest >= 0)
+        row, to = np.arange(len(lanes)).repeat(len(rank)), np.tile(rest[rank, where], len(lanes))
+        after = [*after, sent(chunks.reshape(len(lanes), -1), lanes[:, where].ravel(), to, row)]
     between = along(chunks.swapaxes(1, 2).reshape(-1, trees), (hops, lanes.T, ports))
-    return there_and_back([*before, *between, *after, *[given] * bool(row.size)][::-1], collective)
+    return there_and_back([*before, *between, *after][::-1], collective)
 
 
 def scatter_allgather(every: Sequence[Round], ranks: int, collective: Collective) -> tuple[Round, ...]:

@@ -635,6 +635,7 @@ class MachineComparison(Result):
             for name, answers in self.answers.items():
                 one, worth = answers[at], self._worth(name, answers[at])
                 ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
+                # Where any may take least, a mark tells nothing.
                 takes += ("  ", " *")[name in first < last.keys()]
                 ranks = f"{len(one.members)} {one.details.get('unit', '')}s".removesuffix(" s")
                 row = [format_size(one.size), name, ranks, takes, ends, format_rate(one.busbw)]

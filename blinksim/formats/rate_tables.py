@@ -71,10 +71,8 @@ def job_of(collective: Collective, part: Topology, multicast: bool) -> str:
     nodes, members, of = nodes_of(part, part.members), in_ranges(part.members), ""
     split = [[part.members[rank].partition(".")[::2] for rank in ranks] for ranks in nodes]
     if len(nodes) > 1 and len({tuple(name for _, name in each) for each in split}) == 1:
-        members, of = (
-            in_ranges(name for _, name in split[0]),
-            f" of {','.join(in_ranges(each[0][0] for each in split))}",
-        )
+        members = in_ranges(name for _, name in split[0])
+        of = f" of {','.join(in_ranges(each[0][0] for each in split))}"
     nvls = " with NVLS" if multicast and part.in_network else ""
     return f"{collective.name} on {','.join(members)}{of}{nvls}"
 

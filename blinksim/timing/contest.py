@@ -256,8 +256,8 @@ _FEW_TREES, _LESS = 3, Fraction(1, 100)
 _FEW_RANKS = 16
 # Sends up to which a schedule is built unasked.
 MOST_SENDS = 2_500_000
-# Algorithms with a solver that may be considered, and the ranks up to which that takes about a second; or some.
-_SOLVED, _SOME_SECONDS = {"packed": 80, "blink_hierarchical": 64}, {"packed": 512}
+# Algorithms with a solver that may be considered; the ranks up to which that takes about a second, and some.
+_SOLVED = {"packed": (80, 512), "blink_hierarchical": (64, 64)}
 # Which part of its time the quickest could save if its links carried what any can, from which on packing trees
 # on more ranks is worth some seconds. Of 276 clusters of 84 to 256 ranks without a GPU or an adapter 95 held less
 # than 0.7 of the bound for 1 GiB, 0.016 at worst; packed, in 0.4 to 4.6 s, held more in all of them, 0.33 to
@@ -271,10 +271,10 @@ _HOSTS = 0.97
 # From hand to hand l40s-pcie and hgx-h800 hold 0.80 of the bound, p3dn 0.85, gb300-nvl72 0.90. Other trees hold
 # 0.33 on l40s-pcie, 0.73 on p3dn, and 0.91 on the others, where it gains nothing.
 _HANDS = 0.8
-# Seconds that the routes of an algorithm may take unasked.
-_QUICK_S = 0.5
 # Ranks from which packed trees are tried first.
 _MANY = 32
+# Seconds that the routes of an algorithm may take unasked.
+_QUICK_S = 0.5
 
 
 def each(given: CandidatesLike) -> tuple[CandidateLike, ...]:
@@ -378,7 +378,7 @@ def other_trees(best: Candidate) -> tuple[Candidate, ...]:
     if collective.rooted:
         # Of few nodes the lowest trees, however slow, or such that nothing comes back to the root's node.
         keep: Keep = "back" if leaves else "apart"
-        ways = [(Fraction(0), "back"), (Fraction(0), keep)] * (part.ranks <= _SOLVED.get("packed", 0))
+        ways = [(Fraction(0), "back"), (Fraction(0), keep)] * (part.ranks <= _SOLVED.get("packed", (0, 0))[0])
         ways += [(rate, keep)] * (leaves or part.nodes <= best.steps)
         ways += [(Fraction(0), "hands")] * (rate < _HANDS * best_known(part, collective, ()).rate)
         found += [rooted_host_trees(part, collective, aim, by_leaf=False, keep=form) for aim, form in ways]
@@ -502,7 +502,8 @@ def enter_best(contest: Contest, sizes: Collection[int], say: Say) -> None:
         job, aim = (part, collective), contest.bound.rate
         trees = _kept("trees of hosts", *job, lambda: symmetric(*job, aim, 0.0) or from_hosts(*job, aim))
         # A search that takes a second finds better ones where these miss the bound.
-        if trees is not None and (part.ranks > _SOLVED.get("packed", 0) or (trees.rate or 0) >= _HOSTS * aim):
+        many = part.ranks > _SOLVED.get("packed", (0, 0))[0]
+        if trees is not None and (many or (trees.rate or 0) >= _HOSTS * aim):
             _enter(contest, packed, sizes, say, [trees, *other_trees(trees)])
     leader = _leader(contest, sizes)
     for entry in candidates(collective.name):
@@ -603,7 +604,7 @@ def _enter_solved(contest: Contest, sizes: Collection[int], say: Say, leader: st
         there = entry.name in contest.candidates
         if not entry.solver or entry.in_network or there or not entry.supports(contest.collective.name):
             continue
-        most = max(found.get(entry.name, 0) for found in (_SOLVED, _SOME_SECONDS)[: 1 + far])
+        most = _SOLVED.get(entry.name, (0, 0))[far]
         many = f"search on more than {most} ranks" * (contest.topology.ranks > most)
         why = leader or many if most else "search"
         if why:

@@ -338,6 +338,11 @@ class Calibration(Result):
         values = {"measurements": len(self.residuals), "rows": self.rows(), "wild": wild, "kept": kept}
         return keyed(self, keys, **values, nccl=self.nccl and self.nccl.to_dict())
 
+    def sound(self, series: Iterable[Series]) -> list[Series]:
+        """These without what is wild."""
+        wild = {id(sample) for _, sample, _ in self.wild}
+        return [replace(one, samples=tuple(x for x in one.samples if id(x) not in wild)) for one in series]
+
     def sentence(self) -> str:
         """The answer in one line."""
         one = max(self.series, key=lambda series: series.topology.ranks)
@@ -411,12 +416,12 @@ def calibrate(
     by_switches = grouped((multicast and nvls_ran(one), one) for one in asked)
     added, given = tuple(map(nvls_sizes, by_switches.get(True, ()))), tuple(by_switches.get(False, ()))
     result = _of_switches(added, source) if added and not given else _of_rings(given, added, version, source)
-    wild, only = {id(sample) for _, sample, _ in result.wild}, as_topology(machine).name if machine else ""
+    only = as_topology(machine).name if machine else ""
     # Protocols change with the size, so that no constants give all of these times.
     times = defaultdict[str, dict[int, float]](dict)
-    for one in asked:
+    for one in result.sound(asked):
         job = job_of(one.collective, one.topology, multicast and one.ran.multicast)
-        taken = grouped((at.size, at.time_s) for at in one.samples if id(at) not in wild)
+        taken = grouped((at.size, at.time_s) for at in one.samples)
         times[job] |= {size: digits(median(every)) for size, every in taken.items()}
     return replace(result, table=replace(result.table, name=name, machine=only, times=times))
 
@@ -431,9 +436,7 @@ def _of_rings(series: Sequence[Series], added: Sequence[Series], version: str, s
     if found is None:
         raise InputError("the measurements depend on no link class; are they of this machine?")
     result = _checked(problem.result(found, source))
-    wild = {id(sample) for _, sample, _ in result.wild}
-    sound = [replace(one, samples=tuple(x for x in one.samples if id(x) not in wild)) for one in series]
-    nccl = fit_nccl(sound, version=version, source=source)
+    nccl = fit_nccl(result.sound(series), version=version, source=source)
     nccl = fit_nvls(added, nccl, source) if added else nccl
     return replace(result, table=replace(result.table, nccl_rates=nccl.rates if nccl else None), nccl=nccl)
 
