@@ -546,12 +546,16 @@ class _Merging:
         return sum(map(len, map(set, self.label)))
 
     def cycles(self) -> list[Order]:
-        patience = _PATIENCE
+        patience, pairs = _PATIENCE, list(permutations(range(len(self.factors)), 2))
         while self.total > len(self.factors):
-            if not self._joined():
-                patience -= 1
-                if patience < 0 or not self._moved():
-                    return []
+            if self._exchanged_one(pairs, range(self.count), -1):
+                continue
+            # Squares drawn at random may leave as many cycles, or one or two more.
+            patience -= 1
+            drawn = self.random.sample(range(self.count), self.count)
+            tries = ((self.random.sample(pairs, len(pairs)), drawn, more) for more in (0, 2))
+            if patience < 0 or not any(self._exchanged_one(*each) for each in tries):
+                return []
         orders = []
         for factor in self.factors:
             # Along the cycle from vertex 0, after one of its neighbours.
@@ -562,26 +566,16 @@ class _Merging:
             orders.append(tuple(order[1:]))
         return orders
 
-    def _joined(self) -> bool:
-        """Exchanges the first square that leaves fewer cycles, if there is one."""
-        for first, second in permutations(range(len(self.factors)), 2):
-            if not any(self.label[first]):
-                continue
-            for square in self._squares(first, second, range(self.count)):
-                a, _, _, d = square
-                if self.label[first][a] != self.label[first][d] and self._exchanged(first, second, square, -1):
-                    return True
-        return False
+    def _exchanged_one(self, pairs: Iterable[tuple[int, int]], vertices: Sequence[int], more: int) -> bool:
+        """Exchanges the first square of two factors that leaves at most `more` cycles more, if there is one.
 
-    def _moved(self) -> bool:
-        """Exchanges a square drawn at random that leaves as many cycles, or one or two more."""
-        vertices = self.random.sample(range(self.count), self.count)
-        pairs = list(permutations(range(len(self.factors)), 2))
-        for more in (0, 2):
-            for first, second in self.random.sample(pairs, len(pairs)):
-                for square in self._squares(first, second, vertices):
-                    if self._exchanged(first, second, square, more):
-                        return True
+        more: if negative, only squares count that join two cycles of their first factor.
+        """
+        for first, second in pairs:
+            for square in self._squares(first, second, vertices):
+                parts = self.label[first][square[0]] != self.label[first][square[3]]
+                if (parts or more >= 0) and self._exchanged(first, second, square, more):
+                    return True
         return False
 
     def _squares(self, first: int, second: int, vertices: Sequence[int]) -> Iterator[_Square]:
