@@ -27,7 +27,6 @@ from blinksim.formats.traffic_files import read_traffic, write_traffic
 from blinksim.machines import Question, mesh_groups
 from blinksim.results import count, keyed, names, table
 from blinksim.schedule.verify import verify
-from blinksim.textio.text_files import check_folder
 from blinksim.timing.experts import routing_of
 from blinksim.timing.projection_result import links_at
 from blinksim.topology.edits import in_ranges
@@ -352,13 +351,8 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
     for key in _ONE:
         if getattr(options, key) is not None:
             raise InputError(f"{option_name(options, key)} is for one schedule; --pareto asks for several")
+    options.check_files(folder=True)
     folder = options.output
-    if folder is not None:
-        check_folder(folder, options.force)
-    if options.plot:
-        from blinksim import plots
-
-        plots.check(options.plot, force=options.force)
     seconds = SECONDS if options.time_limit is None else options.time_limit
     with Working(f"searching schedules of {collective}") as say:
         part = question.part(collective=collective)

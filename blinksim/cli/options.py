@@ -266,12 +266,16 @@ class Options:
             elif isinstance(declared, _Declared):
                 setattr(self, name, values[name])
 
-    def check_files(self) -> None:
-        """Refuses files that cannot be written, before the work, and --plot-y without a picture."""
+    def check_files(self, folder: bool = False) -> None:
+        """Refuses files that cannot be written, before the work, and --plot-y without a picture.
+
+        folder: whether --output names a folder.
+        """
         given = vars(self)
         for name in ("output", "times_to", "routing_to", "plugin", "trace"):
             if given.get(name):
-                text_files.check_target(given[name], given["force"])
+                check = text_files.check_folder if folder and name == "output" else text_files.check_target
+                check(given[name], given["force"])
         if given.get("plot"):
             from blinksim import plots
 

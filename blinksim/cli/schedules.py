@@ -22,7 +22,7 @@ from blinksim.formats.schedule_json import read_schedule as read, ready_names
 from blinksim.machines import Question
 from blinksim.results import count, keyed, names, table
 from blinksim.schedule.verify import verify as verified
-from blinksim.textio.text_files import Exported, check_folder, check_target, write_text
+from blinksim.textio.text_files import Exported, write_text
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.simulator import Timeline, simulate as simulated
 from blinksim.units import format_rate, format_size, format_size_about, format_time, parse_time
@@ -74,8 +74,7 @@ def export(options: Export) -> None:
     form = None if tuner else formats.find(options.name)
     if form is not None and form.folder and output is None:
         raise InputError(f"{form.name} writes several files; name a folder for them with -o")
-    if output is not None:
-        (check_folder if form is not None and form.folder else check_target)(output, options.force)
+    options.check_files(folder=form is not None and form.folder)
     if form is None:
         if options.machine is None:
             raise InputError("rules for a tuner are for one machine: name it with --machine")
