@@ -652,17 +652,6 @@ def at_nominal(topology: Topology) -> Topology:
     return at_rates(topology, NOMINAL) if named or topology.rates.startswith(MEASURED) else topology
 
 
-def group_of(
-    question: Question, text: str, collective: Collective, size: int | float | str | None
-) -> tuple[Question, int | float | str | None]:
-    """The question of a group such as ``0,1:allreduce:64MiB``, and its size. collective, size: if it names none."""
-    members, *more = text.split(":")
-    if not members or len(more) > 2:
-        raise InputError(f"group={text}: write members, collective and size, like 0,1:allreduce:64MiB")
-    wanted = Collective.of(more[0]) if more and more[0] else collective
-    return replace(question, members=members, collective=wanted), more[1] if more[1:] else size
-
-
 def mesh_groups(shape: str, ranks: int, axis: int | None = None) -> list[str]:
     """The members of the groups of a device mesh such as ``2x4``, whose last axis is the innermost.
 

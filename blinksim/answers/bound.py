@@ -19,7 +19,7 @@ from blinksim.bounds.time.time_bound import TimeBound, all_times, least_time
 from blinksim.bounds.together import Group, Together
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, OutdatedWarning
-from blinksim.machines import MachineLike, Question, as_topology, group_of
+from blinksim.machines import MachineLike, Question, as_topology
 from blinksim.schedule.loads import link_loads, rate
 from blinksim.schedule.model import Schedule
 from blinksim.schedule.verify import verify
@@ -314,7 +314,13 @@ def together(
     if question.members is not None or question.ranks_per_node is not None:
         raise InputError("groups name their members; leave members= and ranks_per_node= out")
     whole, fallback = question.whole(), Collective.of(collective)
-    asked = [group_of(question, text, fallback, size) for text in groups]
+    asked = list[tuple[Question, int | float | str | None]]()
+    for text in groups:
+        members, *more = text.split(":")
+        if not members or len(more) > 2:
+            raise InputError(f"group={text}: write members, collective and size, like 0,1:allreduce:64MiB")
+        run = Collective.of(more[0]) if more and more[0] else fallback
+        asked.append((replace(question, members=members, collective=run), more[1] if more[1:] else size))
     if len({own is None for _, own in asked}) != 1:
         raise InputError("groups: give one or more, and a size to all of them or to none")
     taken = {name for one, _ in asked for name in one.member_names(whole)}

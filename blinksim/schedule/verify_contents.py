@@ -436,16 +436,12 @@ def scratch(schedule: Schedule, times: Ints | None = None, orbit: Ints | None = 
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
         if devices[int(device[rows[0]])].in_network:
             continue  # data passes switches, which keep none of it
-        alike, begin, end = many[chunk[rows]], first[rows], last[rows] + 1
-        held = most_held(schedule.share_num[chunk[rows]] * alike, begin, end)
+        # The largest sum, over time, of what comes in its first step and is gone after its last one.
+        weight = schedule.share_num[chunk[rows]] * many[chunk[rows]]
+        when, where = np.unique(np.concatenate((first[rows], last[rows] + 1)), return_inverse=True)
+        held = int(np.cumsum(by_place(np.add, where, np.concatenate((weight, -weight)), len(when))).max())
         found[number] = Fraction(held, schedule.share_den * int(size[number]))
     return {one.name: found[number] for one, number in zip(devices, label.tolist(), strict=True) if number in found}
-
-
-def most_held(weight: Ints, first: Ints, end: Ints) -> int:
-    """The largest sum, over time, of the weights of what comes at `first` and is gone at `end`."""
-    when, where = np.unique(np.concatenate((first, end)), return_inverse=True)
-    return int(np.cumsum(by_place(np.add, where, np.concatenate((weight, -weight)), len(when))).max())
 
 
 def stays(schedule: Schedule) -> tuple[Ints, Ints, Ints, Ints]:

@@ -344,14 +344,14 @@ def _built(entry: Algorithm, part: Topology, collective: Collective, sizes: Coll
 
 
 def forms(entry: Algorithm, part: Topology, collective: Collective, sizes: Collection[int]) -> list[Candidate]:
-    """The schedule; of packed all forms at the best rate, or nearly, of which any may be quickest."""
+    """The schedule; of packed all forms at the best rate, or nearly, of which any may be quickest.
+
+    Of these the quickest at the largest size comes first; if as quick, at the smallest.
+    """
     packed = entry.name == "packed"
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
-    return quickest_trees(best, sizes) if packed and sizes else [best, *best.undivided]
-
-
-def quickest_trees(best: Candidate, sizes: Collection[int]) -> list[Candidate]:
-    """These packed trees and others, the quickest at the largest size first; if as quick, at the smallest."""
+    if not (packed and sizes):
+        return [best, *best.undivided]
     every = best, *other_trees(best)
     ends = (max(sizes), min(sizes)) if every[1:] else ()
     return sorted(every, key=lambda one: [cost(fewer_trees(one, s), s).time_s for s in ends])
