@@ -50,8 +50,10 @@ _BY_PROMISE = {promise: name for name, promise in _PROMISES.items()}
 _PROMISES[ALLTOALLV] = (OWN, OWN)
 ROOTED = frozenset(name for name, promise in _PROMISES.items() if ROOT in promise)
 REDUCING = frozenset(name for name, (starts, _) in _PROMISES.items() if starts in (EVERY, SOME))
+# Those whose data, or half of it, lies in one shard per rank.
+SHARDED = ("allreduce", "allgather", "reducescatter")
 # Those of a group of blinksim.torch. Allreduce, broadcast and reduce work in place, as in torch.
-CALLED = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
+CALLED = (*SHARDED, "broadcast", "reduce")
 
 
 def spelt(text: str) -> str:
@@ -177,6 +179,11 @@ class Collective:
     def reduces(self) -> bool:
         """True if contributions to the same chunk are added up."""
         return self.name in REDUCING
+
+    @property
+    def phases(self) -> int:
+        """How often all data are moved: 2 in allreduce, a reducescatter and an allgather, otherwise 1."""
+        return 2 if self.name == "allreduce" else 1
 
     @property
     def collects(self) -> bool:

@@ -17,8 +17,8 @@ from itertools import product
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
-from blinksim.collective import EVERY, Collective
+from blinksim.algorithms.registry import Algorithm, per_pair
+from blinksim.collective import EVERY, SHARDED, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.model import COPY, REDUCE, Schedule

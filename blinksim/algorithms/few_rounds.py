@@ -25,9 +25,9 @@ from time import monotonic
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.registry import SHARDED, Algorithm
+from blinksim.algorithms.registry import Algorithm
 from blinksim.budget import asked_to_stop
-from blinksim.collective import COLLECTIVES, OWN, ROOT, Collective
+from blinksim.collective import COLLECTIVES, OWN, ROOT, SHARDED, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.arrays import Bools, Ints
 from blinksim.packing import cubes

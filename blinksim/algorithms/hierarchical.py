@@ -21,9 +21,9 @@ from math import gcd
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan
-from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
+from blinksim.algorithms.registry import Algorithm, per_pair
 from blinksim.bounds.groups import private, whole_widths
-from blinksim.collective import EVERY, Collective
+from blinksim.collective import EVERY, SHARDED, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Floats, Ints, distinct, round_robin
 from blinksim.graphs.rooted_trees import hops_over_ports

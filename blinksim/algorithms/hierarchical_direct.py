@@ -8,8 +8,8 @@ rest (Jia et al., "Highly scalable deep learning training system", 2018, section
 from __future__ import annotations
 
 from blinksim.algorithms import hierarchical
-from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
-from blinksim.collective import Collective
+from blinksim.algorithms.registry import Algorithm, per_pair
+from blinksim.collective import SHARDED, Collective
 from blinksim.schedule.loads import Round
 from blinksim.topology.graph import Topology
 

@@ -30,7 +30,7 @@ from blinksim.bounds.compute import APART, bound as find_bound
 from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.bounds.optimum import Hop, best_trees, tightest
 from blinksim.budget import Progress, Watch
-from blinksim.collective import COLLECTIVES, Collective
+from blinksim.collective import COLLECTIVES, SHARDED, Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.graphs.arrays import scattered, side_by_side
 from blinksim.graphs.network import Network, network, network_orbits
@@ -152,11 +152,11 @@ def from_hosts(topology: Topology, collective: Collective, aim: Fraction, by_lea
         return None
     if collective.name in ("broadcast", "reduce"):
         return rooted_host_trees(topology, collective, aim)
-    phases = {"allgather": 1, "reducescatter": 1, "allreduce": 2}.get(collective.name)
-    if phases is None or phases * topology.ranks * (topology.ranks - 1) > _MOST_IN_ARRAYS:
+    sends = collective.phases * topology.ranks * (topology.ranks - 1)
+    if collective.name not in SHARDED or sends > _MOST_IN_ARRAYS:
         return None
     plan = Plan(topology, collective, "packed", "forest")
-    shard = aim / topology.ranks * phases
+    shard = aim / topology.ranks * collective.phases
     pairs = forests.pairs_of_links(topology)
     return plan.finish(rounded=True) if add_host_trees(plan, shard, pairs, by_leaf=by_leaf) else None
 

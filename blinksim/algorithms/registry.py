@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from blinksim import plugins
-from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, ROOTED, Collective  # noqa: F401
+from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, ROOTED, SHARDED, Collective  # noqa: F401
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.textio.text_files import read_words
 
@@ -39,7 +39,6 @@ AlgorithmName = Literal[
 # More sends than this take long to build and gigabytes to hold; those of an exchange in arrays, on 2,048 ranks.
 MOST_SENDS, _MOST_IN_ARRAYS = 4_000_000, 2 * 2048**2
 Fill = TypeVar("Fill", bound=Callable[..., None])
-SHARDED = ("allreduce", "allgather", "reducescatter")
 REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
 ON_TREES = (*SHARDED, "broadcast", "reduce")
 

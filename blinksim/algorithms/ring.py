@@ -13,8 +13,8 @@ from fractions import Fraction
 import numpy as np
 
 from blinksim.algorithms.building.plan import Plan, ring_orders
-from blinksim.algorithms.registry import SHARDED, Algorithm, per_pair
-from blinksim.collective import EVERY, Collective
+from blinksim.algorithms.registry import Algorithm, per_pair
+from blinksim.collective import EVERY, SHARDED, Collective
 from blinksim.packing.tree_columns import Order
 from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import COPY, REDUCE, Schedule

@@ -352,7 +352,6 @@ def tradeoffs(
         except BlinksimError:
             break
         yield f"few_rounds for {format_size(size)}", found
-    phases = 2 if collective.name == "allreduce" else 1
     per_rank = topology.ranks if collective.name == "alltoall" else 1
     for chunks in (per_rank * number for number in _CHUNKS):
         steps: int | None = None
@@ -371,4 +370,4 @@ def tradeoffs(
             yield f"few_steps of {parts}, {count(steps, 'step')}, {count(sum(rounds), 'round')}", found
             if attained:
                 break
-            steps += phases
+            steps += collective.phases

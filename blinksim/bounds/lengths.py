@@ -66,7 +66,7 @@ def least_use(
         least = Metric(topology, whole).least_tree()
         if least is not None:
             # All roots have the same tree then, used both ways.
-            return Fraction(least * (2 if collective.name == "allreduce" else 1), common)
+            return Fraction(least * collective.phases, common)
     cost, row = distances(topology, whole)
     groups, ranks = range(len(cost)), len(row)
     count, weight = Counter(row), summed(zip(row, list(shares) or [1] * ranks, strict=True))

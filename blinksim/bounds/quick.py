@@ -348,7 +348,7 @@ def even_lengths(
     least, lengths = least_even_tree(topology, chosen.tobytes())
     if not least:
         return None
-    distance = Fraction(least * (2 if collective.name == "allreduce" else 1))
+    distance = Fraction(least * collective.phases)
     carried, even = columns.capacity(chosen), chosen_use(topology, chosen, distance)
     return Lengths(lengths, carried, distance, grants=checked_grants(topology, grants), even=even)
 

@@ -215,7 +215,7 @@ def _chain(schedule: Schedule, chunk: int) -> Line:
 
 def _rings(schedule: Schedule) -> Iterator[Line]:
     n = len(schedule.topology.members)
-    expected = n * (n - 1) * (2 if schedule.collective.name == "allreduce" else 1)
+    expected = n * (n - 1) * schedule.collective.phases
     for channel in distinct(schedule.channel).tolist():
         mine, after = np.flatnonzero(schedule.channel == channel), dict[str, set[str]]()
         by_route = np.full(len(schedule.route_start) - 1, -1)

@@ -752,8 +752,8 @@ class Library(TimingModel):
             built = (model.contest(where, collective, [name], None, [size]).at(size) for name, where in ways)
             found = {one: contest for contest in built for one in contest.candidates.values()}
             return found[quickest(found, size)].projections(size)[0]
-        known, rounds = constants_of(self.version), 2 if collective.name == "allreduce" else 1
-        inside, across = (rounds * known.hop_latency[over]["tree"][0] for over in ("nvlink", "net"))
+        known = constants_of(self.version)
+        inside, across = (collective.phases * known.hop_latency[over]["tree"][0] for over in ("nvlink", "net"))
         steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
         start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")
         # The bytes pass the ports of all nodes, and all wait for the one that sends the least.

@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.algorithms.bucket import symmetric
-from blinksim.algorithms.registry import SHARDED, algorithm
+from blinksim.algorithms.registry import algorithm
 from blinksim.bounds.compute import bound
-from blinksim.collective import Collective
+from blinksim.collective import SHARDED, Collective
 from blinksim.schedule.candidate import SymmetricSchedule
 from blinksim.schedule.model import Schedule
 from blinksim.timing.alpha_beta import cost

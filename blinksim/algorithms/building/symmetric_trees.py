@@ -22,7 +22,7 @@ import numpy as np
 
 from blinksim.algorithms.building.plan import Plan, accepted_gap
 from blinksim.bounds.bound_result import BoundResult
-from blinksim.collective import EVERY, Collective
+from blinksim.collective import EVERY, SHARDED, Collective
 from blinksim.graphs.arrays import Ints, distinct, occurrences, per_topology
 from blinksim.graphs.connectivity import grouped
 from blinksim.graphs.rooted_trees import depths, trees_over_ports
@@ -406,13 +406,11 @@ FEW_SENDS = 24_000
 # Sends of trees that are written one by one at most, and how many times as many images of trees may have.
 _MOST_IN_FULL = 40_000_000
 _MOST_TIMES = 8
-COLLECTIVES = ("allgather", "reducescatter", "allreduce")
 
 
 def many_sends(topology: Topology, collective: Collective, many: int) -> bool:
     """Whether trees from all ranks have so many sends that one of each sort should stand for them."""
-    times = 2 if collective.name == "allreduce" else 1
-    return collective.name in COLLECTIVES and times * topology.ranks * (topology.ranks - 1) >= many
+    return collective.name in SHARDED and collective.phases * topology.ranks * (topology.ranks - 1) >= many
 
 
 def symmetric_packed(topology: Topology, collective: Collective, bound: BoundResult) -> SymmetricSchedule | None:
@@ -447,14 +445,14 @@ def symmetric_host_trees(
 
     aim: algbw, bytes/s. by_leaf: as in `add_host_trees`.
     """
-    if collective.name not in COLLECTIVES or topology.nodes < 2:
+    if collective.name not in SHARDED or topology.nodes < 2:
         return None
     hosts = read_hosts(topology)
     rotations = _rotations(topology)
     if hosts is None or rotations is None:
         return None
     best: SymmetricSchedule | None = None
-    shard = aim / topology.ranks * (2 if collective.name == "allreduce" else 1)
+    shard = aim / topology.ranks * collective.phases
     # Members of a host may share its ports such that symmetries inside the host change that. So those that leave
     # every device in its place in its host come second.
     place = np.full(len(rotations.first), -1)
@@ -500,14 +498,14 @@ def device_trees(topology: Topology, collective: Collective, aim: Fraction, *, i
 
     None of other machines, and none where such trees do not hold the aim (algbw, bytes/s).
     """
-    alike = alike_devices(topology) if collective.name in COLLECTIVES else None
+    alike = alike_devices(topology) if collective.name in SHARDED else None
     if alike is None:
         return []
     (group, pairs), (tail, head), count = alike, topology.ends, topology.ranks
-    phases = 2 if collective.name == "allreduce" else 1
     exponents, own = group.place - group.place[0], np.flatnonzero(tail == 0)
     heads = np.stack([group.along(exponents, np.full(count, end)) for end in head[own].tolist()], axis=1)
-    packed = trees_of_first(heads, [topology.links[link].bandwidth for link in own.tolist()], aim / count * phases)
+    rates = [topology.links[link].bandwidth for link in own.tolist()]
+    packed = trees_of_first(heads, rates, aim / count * collective.phases)
     every = regular_group(topology) if images else np.arange(count)[None]
     if packed is None or every is None:
         return []
