@@ -7,7 +7,7 @@ from blinksim.algorithms.registry import REGISTRY
 # On one node there is no hierarchy to build.
 _BETWEEN_NODES = (
     *("hierarchical", "hierarchical_direct", "hierarchical_multiplying", "hierarchical_trees"),
-    *("rail_aligned", "rail_joined", "bruck", "locality_bruck", "multi_lane"),
+    *("rail_aligned", "rail_joined", "bruck", "locality_bruck", "multi_lane", "node_aware"),
 )
 CASES = [
     (entry.name, collective)

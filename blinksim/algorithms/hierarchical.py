@@ -43,6 +43,8 @@ Inside = Callable[[Whole, int, Ints], tuple[Rounds, Rounds]]
 Passed = Callable[[Ints, Ints, Ints], Rounds]
 # By a number of nodes or ranks, how many groups exchange in each level.
 Levels = Callable[[int], tuple[int, ...]]
+# The same by ranks of a node.
+Inner = Callable[[Whole], tuple[int, ...]]
 
 _NONE_IN_ALL = "nodes lack other GPUs each, and no GPU is in all of them; take packed"
 # Messages of a step, up to which who sends to whom is written down.
@@ -82,7 +84,7 @@ def rounds(
     collective: Collective,
     name: str = "hierarchical",
     radices: Levels | None = None,
-    inside: Levels = lambda ranks: (ranks,),
+    inside: Inner = lambda ranks: (len(ranks),),
     *,
     evenly: bool = True,
 ) -> tuple[Round, ...]:
@@ -95,7 +97,7 @@ def rounds(
     # A reduce-scatter ends, and an allgather begins, with a shard at every rank.
     sharded = collective.name != "allreduce"
     places = places_of(topology, name, lacking=True)
-    own = len(places), *inside(places.shape[1])[::-1]
+    own = len(places), *inside(places[0, :, 0])[::-1]
     if sharded and places.min() < 0:
         return past_gaps(places.reshape(-1, places.shape[2]), collective, radices)
     others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly)

@@ -15,13 +15,13 @@ and 3.2 ms here, and 46 us and 2.6 ms shared out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import ceil, log
 
 import numpy as np
 
 from blinksim.algorithms import hierarchical
+from blinksim.algorithms.building.plan import lanes_between
 from blinksim.algorithms.registry import ON_TREES, Algorithm, per_pair
 from blinksim.collective import Collective
 from blinksim.graphs.arrays import Ints
@@ -32,11 +32,15 @@ from blinksim.topology.graph import Topology
 ENTRY = Algorithm(ON_TREES, "among few groups in every level, inside nodes and between them", sends=per_pair)
 fill = hierarchical.fill
 
-# An allgather of 256 KiB on 64 HGX H100 takes 32.7 us with groups of 8 between nodes, 32.9 of 4, 44 of 2; of 4 KiB on
-# 512 p3dn, whose messages take long to arrive, 35 % more with 4 than with 8. At ports of a switch starts add up: an
-# allreduce of 1, 4, 16, 64 MiB takes, simulated, 30.7, 50.8, 108.9, 311 us on 2 HGX H100 of 8 GPUs with groups of 4
-# and 29.3, 48.9, 108.8, 308 with 2, on 2 DGX-2 of 16 GPUs 55.4, 111.6, 288, 950 and 53.2, 115.4, 289, 942.
-_MOST_GROUPS, _AT_A_PORT, _IN_PAIRS = 8, 4, 8
+# An allgather of 256 KiB on 64 HGX H100 takes 32.7 us with groups of 8 between nodes, 32.9 of 4, 44 of 2; of
+# 4 KiB on 512 p3dn, whose messages take long to arrive, 35 % more with 4 than with 8.
+_MOST_GROUPS = 8
+# Inside nodes, where starts of messages add up at a port, and detours at links. With 2, 4 and 8 an allreduce
+# of 4 KiB takes 31.1, 33.9 and 33.9 us on 2 DGX-2, 35.4, 36.8 and 40.8 on 2 GB200 NVL72, one of 16 MiB 257,
+# 272 and 272, and 76.8, 78.2 and 82.2; with 2 and 8 one of 1 GiB 43 and 161 ms on 4 DGX-1, 29.6 and 29.5 on
+# 2 Trn2. Where links join each GPU with every other, `recursive_multiplying` takes 17.3, 15.4 and 13.4 us
+# for 4 KiB on 8 MI300X.
+_AT_A_PORT = 2
 # Trees of a broadcast in the root's node. 1 GiB on 64 GB300 NVL72 takes 1.85, 1.76, 1.73, 1.72 and 1.74 ms with 2, 3,
 # 4, 6 and 8.
 _MOST_INSIDE = 4
@@ -51,21 +55,20 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside, evenly=False)
 
 
-def inner_radices(topology: Topology, ranks: int) -> tuple[int, ...]:
-    """The `radices` of so many ranks of a node: GPUs that have links to others send on several at once."""
-    ends = (np.isin(places, topology.member_places) for places in topology.ends)
-    at_a_port = 2 if ranks <= _IN_PAIRS else _AT_A_PORT
-    return radices(ranks, _MOST_GROUPS if np.logical_and(*ends).any() else at_a_port)
+def inner_radices(topology: Topology, ranks: Whole) -> tuple[int, ...]:
+    """The `radices` of these ranks of a node: many, if links join each with every other."""
+    meshed = len(lanes_between(topology, ranks.tolist())) == len(ranks) * (len(ranks) - 1)
+    return radices(len(ranks), _MOST_GROUPS if meshed else _AT_A_PORT)
 
 
 def _by_exchanges(
-    places: Whole, root: int, chunks: Ints, inside: Callable[[int], tuple[int, ...]]
+    places: Whole, root: int, chunks: Ints, inside: hierarchical.Inner
 ) -> tuple[hierarchical.Rounds, hierarchical.Rounds]:
     """Trees in the root's node, and exchanges in the others in levels as in `hierarchical.rounds`."""
     hops = hops_over_ports(_MOST_INSIDE, len(chunks), chunks.size)
     first = np.roll(places[:, :, :1].reshape(-1, 1), -root, axis=0)
     before = hierarchical.along(chunks.reshape(1 + int(hops[:, 2].max(initial=0)), -1), (hops, first, 0))
-    own = len(places), *inside(places.shape[1])[::-1]
+    own = len(places), *inside(places[0, :, 0])[::-1]
     after = hierarchical.exchanges(places[:, :, 1:], own, chunks)[::-1] if places.shape[2] > 1 else []
     return before, after
 

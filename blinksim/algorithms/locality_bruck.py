@@ -34,7 +34,7 @@ _MOST_SENDS = 8
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises `InfeasibleError` for one node, and as `hierarchical.fill`."""
     grid = hierarchical.lanes_of(topology, "locality_bruck")
-    (each, nodes), inside, done = grid.shape, inner_radices(topology, len(grid)), 1
+    (each, nodes), inside, done = grid.shape, inner_radices(topology, grid[:, 0]), 1
     place, node = (ends.ravel() for ends in np.indices(grid.shape))
     number = np.arange(grid.size)
     gathers = _shared(grid, inside, place, node, number[:, None], number)

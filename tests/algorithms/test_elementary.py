@@ -306,7 +306,7 @@ def test_levels_of_exchanges_keep_their_promise_at_the_load_of_a_direct_one(
     loads = [load for link, load in zip(topology.links, link_loads(schedule), strict=True) if "fabric" in link.name]
     assert set(loads) == {phases * Fraction(nodes - 1, nodes * local)}
     radices = import_module(f"blinksim.algorithms.{name}").radices
-    inside = len(radices(local, most=2 if local <= 8 else 4)) if name == "hierarchical_multiplying" else int(local > 1)
+    inside = len(radices(local, most=2)) if name == "hierarchical_multiplying" else int(local > 1)
     assert schedule.steps == phases * (len(radices(nodes)) + inside)
 
 
@@ -428,15 +428,46 @@ def test_levels_take_less_time_than_rings_or_one_exchange_of_many_nodes(size: in
 
 @pytest.mark.parametrize(("collective", "phases"), [("allgather", 1), ("allreduce", 2)])
 def test_levels_inside_large_nodes_send_fewer_messages_for_the_same_bytes(collective: str, phases: int) -> None:
-    """Of 72 GPUs three, three, four and two: 8 messages of each in place of 71, and every byte in as often."""
+    """Of 72 GPUs three, three and three times two: 7 messages of each in place of 71, and every byte in as often."""
     part = machines.load("gb200-nvl72", nodes=2).select()
     names = "hierarchical_direct", "hierarchical_multiplying"
     rounds = [import_module(f"blinksim.algorithms.{name}").rounds(part, Collective(collective)) for name in names]
     direct, levels = (Outline(part, Collective(collective), *both) for both in zip(names, rounds, strict=True))
     assert direct.sends == levels.sends
     each = [sum(one.exchange.messages(part.ranks) for one in found.rounds) / part.ranks for found in (direct, levels)]
-    assert each == [phases * (71 + 1), phases * (2 + 2 + 3 + 1 + 1)]
+    assert each == [phases * (71 + 1), phases * (2 + 2 + 1 + 1 + 1 + 1)]
     assert cost(levels, 2**30).time_s < 0.97 * cost(direct, 2**30).time_s
+
+
+@pytest.mark.parametrize(("nodes", "levels"), [(2, (2,)), (3, (3,)), (4, (4,)), (8, (8,)), (12, (4, 3)), (64, (8, 8))])
+def test_each_member_hears_of_another_node(nodes: int, levels: tuple[int, ...]) -> None:
+    """Of k groups each result enters a node of 8 GPUs 8/k times; of two, and where 8 is no multiple, 8 times."""
+    part = machines.load("hgx-h100", nodes=nodes).select()
+    outline = Outline(
+        part,
+        Collective("allreduce"),
+        "node_aware",
+        import_module("blinksim.algorithms.node_aware").rounds(part, Collective("allreduce")),
+    )
+    node = np.arange(part.ranks) // 8
+    between = [
+        ends
+        for one in outline.rounds
+        for ends in [one.exchange.ends(part.ranks)]
+        if (node[ends[0]] != node[ends[1]]).any()
+    ]
+    assert [len(src) for src, _ in between] == [nodes * (k - 1) * (8 // k if k in (4, 8) else 8) for k in levels]
+
+
+def test_node_aware_allreduces_take_the_steps_of_one_adapter() -> None:
+    """64 KiB on 8 nodes of 8: three exchanges inside nodes, one between them, three inside, each with all data."""
+    part = machines.load("hgx-h100", nodes=8).select()
+    found = bs.project(part, "allreduce", "64KiB", model="alpha-beta", algorithm="node_aware")
+    inside, across = (part.router.route(*part.member_places[list(ends)].tolist()) for ends in ((0, 1), (0, 8)))
+    ways = [[part.links[link] for link in way] for way in (inside, across)]
+    alpha = [way[0].overhead + sum(link.latency for link in way) for way in ways]
+    by_hand = 6 * (alpha[0] + 65536 / 450e9) + alpha[1] + 65536 / 50e9
+    assert found.time_s == pytest.approx(by_hand, rel=1e-9)
 
 
 def test_hierarchical_needs_equal_nodes() -> None:

@@ -21,7 +21,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("hierarchical", "hierarchical_direct", "hierarchical_multiplying"), SINGLE_NODES),
     **dict.fromkeys(("rail_aligned", "rail_joined", "bruck"), SINGLE_NODES),
     "bucket": ("full:2", "full:4", "ring:5", "rails:2x4", "rails:4x2", "switch:6"),
-    **dict.fromkeys(("multi_lane", "locality_bruck"), SINGLE_NODES),
+    **dict.fromkeys(("multi_lane", "locality_bruck", "node_aware"), SINGLE_NODES),
     "hierarchical_trees": (*SINGLE_NODES, "rails:2x4", "rails:4x2"),
 }
 MACHINES = ("full:2", "full:4", "ring:5", "hypercube:3", "torus:3x3", "rails:2x4", "rails:4x2", "switch:6")
@@ -39,6 +39,7 @@ MANY_NODES = {
     "hierarchical_multiplying": (("rails:12x2", 1, ()), ("rails:9x1", 1, ())),
     "locality_bruck": (("rails:12x2", 1, ()), ("rails:2x6", 1, ()), ("dgx1-v100", 3, ()), ("aurora", 2, ())),
     "multi_lane": (("rails:12x2", 1, ()), ("rails:9x1", 1, ()), ("rails:2x6", 1, ()), ("mi300x", 2, ())),
+    "node_aware": (("rails:12x3", 1, ()), ("rails:9x4", 1, ()), ("dgx1-v100", 6, ()), ("aurora", 4, ())),
     "scatter_allgather": (("rails:12x2", 1, ()), ("rails:2x6", 1, ()), ("dgx1-v100", 2, ()), ("aurora", 2, ())),
     "hierarchical_trees": (("dgx1-v100", 2, ()), ("dgx1-p100", 3, ("without gpu[5-7]",)), ("mi250", 2, ())),
 }
