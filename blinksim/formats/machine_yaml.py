@@ -110,6 +110,7 @@ def _fabric(fabric: Fabric, numbers: _Numbers) -> dict[str, Any]:
         row["levels"] = [keyed(level, keys, oversubscription=over.get(level)) for level in fabric.levels]
     if fabric.group_nodes:
         row |= {"group_nodes": fabric.group_nodes, "group_links": fabric.group_links}
+        row |= {"groups": fabric.groups} if fabric.groups else {}
     row |= {"can": sorted(fabric.can)} if fabric.can else {}
     return row | _own((fabric.lane_bandwidth, fabric.latency, fabric.overhead), numbers)
 
@@ -141,7 +142,7 @@ DEVICE_KEYS = ("name", "kind", "node", "capacity", "can", "attributes")
 LINK_KEYS = ("between", "from", "to", "class", "lanes", "duplex", "bus", "bandwidth", "latency", "overhead")
 FABRIC_KEYS = (
     "shape", "ports", "class", "lanes", "planes", "leaf_nodes", "oversubscription", "levels", "group_nodes",
-    "group_links", "bandwidth", "latency", "overhead", "can",
+    "group_links", "groups", "bandwidth", "latency", "overhead", "can",
 )  # fmt: skip
 _DEVICE = "{name: gpu0, kind: gpu}"
 _MACHINE = f"name: box, devices: [{_DEVICE}]; blinksim topo import dgx1-v100 -o box.yaml writes a whole file"
@@ -347,7 +348,7 @@ class _Body:
         link_class = self.classes[given["class"].choice(self.classes, "link class")]
         ports = self._device_list(given["ports"])
         rate, latency, overhead = self._numbers(link_class, given)
-        counted = ("lanes", "planes", "leaf_nodes", "group_nodes", "group_links")
+        counted = ("lanes", "planes", "leaf_nodes", "group_nodes", "group_links", "groups")
         counts = {key: given[key].integer(1, 10**6) for key in counted if key in given}
         over = given["oversubscription"].ratio("2 or 3/2") if "oversubscription" in given else Fraction(1)
         levels = list[Level]()

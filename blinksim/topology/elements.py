@@ -396,6 +396,7 @@ class Fabric:
     (bytes/s), lanes, latency, overhead (s): of every port's link. oversubscription: how much more the leaves
     of a `tree` take in than they pass on. levels: of the shape `levels`, from the nodes up. group_nodes,
     group_links: of a dragonfly, how many nodes a group has, and links of one lane between every two groups.
+    groups: of the full dragonfly; where fewer are there, a group's links are shared out among these.
     can: what its switches do, as for a `Device`; empty if they only forward.
     """
 
@@ -412,6 +413,7 @@ class Fabric:
     levels: tuple[Level, ...] = ()
     group_nodes: int = 0
     group_links: int = 0
+    groups: int = 0
     can: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -513,8 +515,9 @@ def join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
         leaves = [_name(fabric, (0, plane, group)) for group in range(-(-nodes // width))]
         links += fabric.pairs((f"n{i}.{port}", leaves[i // width]) for i in range(nodes) for port in ports)
     if fabric.shape == "dragonfly":
-        between = replace(fabric, lanes=fabric.group_links)
-        links += between.pairs((a.name, b.name) for a, b in combinations(devices, 2))
+        between, others = replace(fabric, lanes=fabric.group_links), len(devices) - 1
+        wider = Fraction(max(fabric.groups - 1, others), max(others, 1))
+        links += between.pairs(((a.name, b.name) for a, b in combinations(devices, 2)), wider)
     return devices, links
 
 
@@ -544,7 +547,7 @@ def _back_to_back(fabric: Fabric, nodes: int) -> list[Link]:
 
 
 EXAMPLE = "fabric shape=tree leaf_nodes=4 oversubscription=2"
-COUNTS = ("planes", "leaf_nodes", "group_nodes", "group_links", "spine_planes")
+COUNTS = ("planes", "leaf_nodes", "group_nodes", "group_links", "groups", "spine_planes")
 PROPERTIES = ("shape", "oversubscription", *COUNTS)
 _SHAPES = ("switch", "tree", "dragonfly", "direct")
 

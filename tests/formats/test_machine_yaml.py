@@ -372,6 +372,7 @@ def machines(draw: st.DrawFn) -> Topology:
         levels=(Level(draw(st.integers(1, 99)), planes, over), Level()) if shape == "levels" else (),
         group_nodes=draw(st.integers(1, 99)) if shape == "dragonfly" else 0,
         group_links=draw(st.integers(1, 99)) if shape == "dragonfly" else 0,
+        groups=draw(st.integers(0, 99)) if shape == "dragonfly" else 0,
     )  # fmt: skip
     return replace(
         machine,

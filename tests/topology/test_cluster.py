@@ -125,6 +125,14 @@ def test_every_two_groups_of_a_dragonfly_are_linked() -> None:
     assert {x.src for x in cluster.links if x.dst == "fabric.group2" and x.src[0] == "n"} == {"n4.nic0", "n4.nic1"}
 
 
+@pytest.mark.parametrize("present", [2, 3, 4, 5, 6])
+def test_the_links_of_a_group_lead_to_those_that_are_there(present: int) -> None:
+    """Of five groups each has 3 links to four others, 24 GB/s, also by way of absent ones; a sixth adds 3 links."""
+    cluster = node().replicate(2 * present, fabric("dragonfly", group_nodes=2, group_links=3, groups=5))
+    out = sum(carried(cluster, "fabric.group0", f"fabric.group{other}") for other in range(1, present))
+    assert out == (24 if present <= 5 else 30) * G
+
+
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5])
 def test_direct_wires_join_every_two_nodes_and_use_a_port_once(nodes: int) -> None:
     cluster = node(1, 4).replicate(nodes, fabric("direct", nics=4))
