@@ -416,7 +416,9 @@ class Library(TimingModel):
         for other in self._linked_as_well(collective) if guessed else ():
             yield other._taken(collective, size), f"on {other.question.members}"
         if self._name and self.nodes > 1 and guessed and not asked:
-            half = 2 ** ((self.nodes - 1).bit_length() - 1)
+            # Farther than published times reach, those of models alone grow with the nodes.
+            told = max((one.nodes for one in self._published_of(self._runs_of)), default=1)
+            half = 2 ** (min(self.nodes - 1, _FADES_IN_NODES * told).bit_length() - 1)
             beside = self._beside(half, each)
             # Published times that fall as the size grows say no more of more nodes than what they fall to.
             sizes = (size, *(s for s in beside._known(collective) if s > size)) if half * each > 1 else ()

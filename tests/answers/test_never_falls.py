@@ -79,6 +79,16 @@ def test_no_end_of_a_guess_falls_as_nodes_are_added_and_it_says_what_raised_it(m
         assert raised == ("; no less than on " in more.details["origin"])
 
 
+@pytest.mark.parametrize(("machine", "collective"), [("alps", "broadcast"), ("frontier", "alltoall")])
+def test_no_time_falls_beyond_the_nodes_that_anybody_measured(machine: str, collective: str) -> None:
+    """Alps was measured on 512 nodes; two groups of Frontier's dragonfly are joined by way of the others, too."""
+    models = [Library().at(bs.Question(machine, nodes=nodes)) for nodes in (64, 128, 256, 512, 1024)]
+    found = [model.times(whole, Collective(collective), [2**30])[0] for model, whole in models]
+    guesses = [one for one in found if one.details["basis"] not in ("measured", "between", "fitted")]
+    assert [one.time_s for one in guesses] == sorted(one.time_s for one in guesses)
+    assert all(one.least is not None and one.time_s < 20 * one.least.time_s for one in found)
+
+
 def test_launches_on_several_nodes_are_not_told_apart_and_it_says_so() -> None:
     allreduce, words = Collective("allreduce"), "; however calls are launched"
     for nodes in (1, 2):
