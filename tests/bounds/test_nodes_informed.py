@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise, permutations
 
+import networkx
 import pytest
 from hypothesis import given, settings, strategies as st
 from strategies import topologies
 
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
-from blinksim.bounds.time.delays import delays, femtoseconds
+from blinksim.bounds.time.delays import LONG, delays, femtoseconds
 from blinksim.bounds.time.message_counts import Port, spread, spreading
 from blinksim.timing.contest import ceiling_of, least_time_of
 
@@ -74,14 +75,48 @@ def test_small_messages_take_no_less_on_more_nodes(machine: str, collective: str
 
 
 @pytest.mark.parametrize(
-    ("machine", "nodes"), [("aurora", (4, 16, 21)), ("p5", (4, 8, 9, 32)), ("dgx-a100", (8, 9, 17))]
+    ("machine", "nodes"),
+    [
+        ("aurora", (4, 16, 21, 22, 64)),
+        ("p5", (4, 8, 9, 32, 33, 128)),
+        ("dgx-a100", (8, 9, 17)),
+        ("frontier", (32, 33, 64)),
+        ("dgx2", (16, 17, 64)),
+    ],
 )
 def test_an_allreduce_of_some_size_takes_no_less_on_more_nodes(machine: str, nodes: tuple[int, ...]) -> None:
-    """On up to 256 ranks, also where neither bytes nor the number of messages decide alone."""
+    """On thousands of ranks too, also where neither bytes nor the number of messages decide alone."""
     asked, least = bs.Collective("allreduce"), list[float]()
     for part in (bs.Question(machine, nodes=number).part() for number in nodes):
         least.append(least_time_of(part, asked, 2**20, ceiling_of(part, asked)).time_s)
     assert all(few <= more * (1 + 1e-9) for few, more in pairwise(least)), least
+
+
+@pytest.mark.parametrize(
+    ("machine", "edits"),
+    [
+        ("aurora", ()),
+        ("dgx-a100", ("without n1.nic0",)),
+        ("dgx1-v100", ("without n2.gpu0-n2.gpu3", "without n0.nic1")),
+        ("p5", ("without n2.efa0",)),
+    ],
+)
+def test_ways_of_nodes_that_are_alike_are_those_of_each(machine: str, edits: tuple[str, ...]) -> None:
+    """From every rank, by Dijkstra's algorithm on the links without those into it; nothing there knows of nodes."""
+    part = bs.Question(machine, nodes=4, edits=edits).part()
+    facts = delays(part, bs.Collective("allreduce"))
+    graph: networkx.DiGraph[str] = networkx.DiGraph()
+    for link in part.links:
+        graph.add_edge(link.src, link.dst, time=femtoseconds(link.latency), more=femtoseconds(link.overhead))
+    ways = facts.ways(facts.ranks).tolist()
+    for rank, name in enumerate(part.members):
+        others = graph.copy()
+        others.remove_node(name)
+        first = {there: edge["time"] + edge["more"] for there, edge in graph[name].items()}
+        others.add_weighted_edges_from(((name, there, time) for there, time in first.items()), weight="time")
+        far = networkx.single_source_dijkstra_path_length(others, name, weight="time")
+        wanted = [far[other] if other != name else LONG for other in part.members]
+        assert ways[rank] == wanted
 
 
 @settings(max_examples=50)

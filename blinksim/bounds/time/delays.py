@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from math import lcm
 from operator import add
 
@@ -18,13 +19,14 @@ import numpy as np
 
 from blinksim.bounds.certificates import Certificate
 from blinksim.collective import ROOT, Collective
+from blinksim.graphs.arrays import Ints, scattered
 from blinksim.topology.graph import Topology
-from blinksim.topology.symmetry import candidates, encoded, orbit_labels
+from blinksim.topology.symmetry import alike_nodes_of, candidates, encoded, orbit_labels
 
 # Femtoseconds in a second.
 SECOND = 10**15
-# Femtoseconds beyond every time.
-FAR = 10**30
+# Femtoseconds beyond every time; and in 64 bits, far from the largest number even if a few are added up.
+FAR, LONG = 10**30, 2**58
 # Questions whose delays are kept in the process.
 _KEPT = 64
 
@@ -98,13 +100,38 @@ class Delays:
         return [other_than(device, here) for device, here in enumerate(self.two_nearest(starts))]
 
     @cached_property
-    def apart(self) -> list[list[int]]:
-        """The least time from every rank to every device, the first overhead with it.
+    def nodes_alike(self) -> list[Ints]:
+        """Rows of devices, one for each of the nodes that can change places; last, a row of all other ranks."""
+        tables = alike_nodes_of(encoded(self.topology).apart(self._fixed))
+        return [*tables, np.setdiff1d(self.ranks, [*chain(*map(np.ravel, tables))])[None].astype(np.int64)]
 
-        `FAR` where there is no way, and from a rank to itself.
+    def unlike(self, part: frozenset[int] = frozenset()) -> Ints:
+        """Ranks of which one stands for each of the others, by a symmetry that leaves the part where it is."""
+        rows = list[Ints]()
+        for table in self.nodes_alike:
+            within = np.isin(table, [*part]).any(axis=1)
+            rows += [*table[within], *table[~within][:1]]
+        return np.flatnonzero(np.isin(self.ranks, np.concatenate(rows)))
+
+    def ways(self, devices: Sequence[int] | Ints) -> Ints:
+        """The least time from every rank to each of these devices, the first overhead with it.
+
+        `LONG` where there is no way, and from a rank to itself. An exchange of two nodes that are alike takes
+        the ways of one to those of the other.
         """
         hops = [*zip(map(add, self.overhead, self.latency), self.dst, strict=True)]
-        return [self._reached([hops[link] for link in self._out[device]], device) for device in self.ranks]
+        places = np.arange(len(self._out))
+        rank = scattered(self.topology.member_places, np.arange(len(self.ranks)), len(places), -1)
+        found = np.full((len(self.ranks), len(devices)), LONG)
+        for first, *others in self.nodes_alike:
+            held = rank[first] >= 0
+            far = [self._reached([hops[link] for link in self._out[one]], one) for one in first[held].tolist()]
+            known = np.array([[min(time, LONG) for time in row] for row in far])
+            for node in (first, *others) if far else ():
+                goes = places.copy()
+                goes[node], goes[first] = first, node
+                found[rank[node[held]]] = known[:, goes[devices]]
+        return found
 
     def alike(self, things: Sequence[Sequence[frozenset[int]]]) -> list[int]:
         """For each of `things`, sets of devices, the place of the first that a symmetry takes to it."""

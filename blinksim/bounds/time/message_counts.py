@@ -18,16 +18,14 @@ import numpy as np
 
 from blinksim.bounds.certificates import listed
 from blinksim.bounds.time.certificates import Place, Theorem, amount, carried, in_words, microseconds
-from blinksim.bounds.time.delays import FAR, Delays, other_than
+from blinksim.bounds.time.delays import FAR, LONG, Delays, other_than
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
 from blinksim.graphs.connectivity import distances, grouped, summed
 
-# Ranks up to which the ways between all of them are looked for: where any may be the place, and where a node is, of
-# which there are few sorts, so that it takes half a second. And ranks up to which any part of them may be the place.
+# Ranks from which ways are looked for, up to symmetries: where any may be the place, and where a node is, of which
+# there are few sorts, so that it takes half a second. And ranks up to which any part of them may be the place.
 _MOST_CROSSING, _MOST_OF_NODES, _ANY = 64, 256, 8
-# Longer than any bound, and far from the largest number of 64 bits even if a few are added up.
-_LONG = 2**58
 # More than links ever bring.
 _NEVER = 10**60
 # Ranks up to which all pairs of sets of ranks are tried: 65,536 for 8.
@@ -146,8 +144,9 @@ class CrossingPairs(Theorem):
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        several = 1 < facts.topology.ranks <= (_MOST_OF_NODES if facts.topology.nodes > 1 else _MOST_CROSSING)
-        return facts.collective.name == "allreduce" and several and facts.only_ranks_hold
+        if facts.collective.name != "allreduce" or facts.topology.ranks < 2 or not facts.only_ranks_hold:
+            return False
+        return len(facts.unlike()) <= (_MOST_OF_NODES if facts.topology.nodes > 1 else _MOST_CROSSING)
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
@@ -168,25 +167,26 @@ class CrossingPairs(Theorem):
 def waits(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     """Rates, and how long each has nothing to carry: the k-th contribution and the j-th rank with every link."""
     links, inside = _crossing(facts, part), np.array([device in part for device in facts.ranks])
-    takers, givers = np.flatnonzero(inside), np.flatnonzero(~inside)
-    far = np.array([[min(time, _LONG) for time in row] for row in facts.apart])
-    apart = far[:, facts.ranks]
-    np.fill_diagonal(apart, 0)
+    # Of the ranks that a message can start at, one stands for those that are alike.
+    ranks = facts.unlike(part)
+    starts, own = facts.topology.member_places[ranks], inside[ranks]
+    apart = facts.ways(starts)
+    apart[ranks, np.arange(len(ranks))] = 0
+    takers = starts[own].tolist()
     # start (link, rank): from a rank to the link. end (link, rank): from the link to a rank inside.
     src, overhead = (np.array([column[link] for link in links])[:, None] for column in (facts.src, facts.overhead))
-    start = np.where(src == facts.ranks, overhead, far[:, src[:, 0]].T)
+    start = np.where(src == starts, overhead, facts.ways(src[:, 0])[ranks].T)
     onward = [(facts.latency[link], facts.onward(facts.dst[link])) for link in links]
-    end = [[min(latency + reached[facts.ranks[rank]], _LONG) for rank in takers] for latency, reached in onward]
+    end = [[min(latency + reached[taker], LONG) for taker in takers] for latency, reached in onward]
     messages = spreading(facts, part)
-    jumps = [0] if messages is None else messages.jumps(len(takers))
-    jumps = [*jumps, *[_LONG] * (len(takers) - len(jumps))]
+    jumps = messages.jumps(len(takers)) if messages else [0, *[LONG] * (len(takers) - 1)]
     # heard (k, rank): until a rank has heard from k + 1 outside. reached (rank, j): until it has told j
     # inside.
-    heard = np.sort(apart[givers], axis=0)
-    reached = np.maximum(np.sort(apart[np.ix_(takers, takers)], axis=1), jumps)
+    heard = np.sort(apart[~inside], axis=0)
+    reached = np.maximum(np.sort(apart[ranks[own]][:, own], axis=1), jumps)
     before = (start[:, None, :] + heard).min(axis=2)
     after = (np.array(end)[:, :, None] + reached).min(axis=1)
-    total = np.minimum((before[:, :, None] + after[:, None, :]).reshape(len(links), -1), _LONG)
+    total = np.minimum((before[:, :, None] + after[:, None, :]).reshape(len(links), -1), LONG)
     rows = zip([facts.rate[link] * facts.topology.ranks for link in links], total.tolist(), strict=True)
     found = summed((wait, times * rate) for rate, row in rows for wait, times in Counter(row).items())
     return [*found.values()], [*found]
@@ -198,7 +198,7 @@ def _parts(facts: Delays) -> tuple[frozenset[int], ...]:
     if nodes := _unlike_nodes(facts):
         return nodes
     relays, n = frozenset(range(len(facts.topology.devices))) - {*facts.ranks}, len(facts.ranks)
-    found = dict[object, frozenset[int]]()
+    found, apart = dict[object, frozenset[int]](), facts.ways(facts.ranks)
     for count in (1, n - 1) if relays or n > _ANY else range(1, n):
         # Switches go with the larger part, so that the ports of the smaller one are what is crossed.
         inside = relays if 2 * count > n else frozenset[int]()
@@ -208,10 +208,8 @@ def _parts(facts: Delays) -> tuple[frozenset[int], ...]:
         for part in reversed(least):
             # Links into it, and ways between the ranks of either side, tell a part of another kind.
             links = sorted((facts.rate[e], facts.overhead[e], facts.latency[e]) for e in _crossing(facts, part))
-            ways = [
-                sorted(sorted(facts.apart[a][b] for b in side) for a, end in enumerate(facts.ranks) if end in side)
-                for side in (part & {*facts.ranks}, {*facts.ranks} - part)
-            ]
+            own = np.array([device in part for device in facts.ranks])
+            ways = [sorted(np.sort(apart[side][:, side]).tolist()) for side in (own, ~own)]
             found[count, tuple(links), str(ways)] = part
     return tuple(found.values())
 

@@ -33,6 +33,7 @@ from blinksim.bounds.time.certificates import Stated, Theorem, TimeCertificate, 
 from blinksim.bounds.time.delays import FAR, SECOND, Delays, delays
 from blinksim.collective import EVERY, OWN, Collective
 from blinksim.errors import InputError, blamed_on, unknown
+from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Result, keyed, table
 from blinksim.topology.graph import Topology
@@ -183,26 +184,27 @@ def _flows(topology: Topology, collective: Collective) -> tuple[_Flow, ...]:
     if len(topology.devices) > _MOST_DEVICES:
         return ()
     facts = delays(topology, collective)
-    pairs = [*dict.fromkeys(_pairs(facts))]
+    apart = facts.ways(facts.ranks)
+    pairs = [*dict.fromkeys(_pairs(facts, apart.tolist()))]
     first = facts.alike([[frozenset(facts.ranks[rank] for rank in side) for side in ends] for ends in pairs])
-    flows = {at: _Flow(facts, *pairs[at]) for at in {*first} if collective.between(*pairs[at], topology.ranks)}
+    flows = {at: _Flow(facts, apart, *pairs[at]) for at in {*first} if collective.between(*pairs[at], topology.ranks)}
     return tuple(flows[place] for place in first if place in flows)
 
 
-def _pairs(facts: Delays) -> Iterator[Pair]:
+def _pairs(facts: Delays, apart: list[list[int]]) -> Iterator[Pair]:
     """For every rank that takes, the ranks at least so far away; for every one that gives, those it takes so long to.
 
     One of each where what must pass does not depend on how many there are.
     """
-    collective, apart = facts.collective, facts.apart
+    collective = facts.collective
     givers = [rank for rank, device in enumerate(facts.ranks) if device in facts.owners]
     takers = [rank for rank, device in enumerate(facts.ranks) if device in facts.takers]
     for taker in takers if collective.starts == OWN else ():
-        far = {rank: apart[rank][facts.ranks[taker]] for rank in givers if rank != taker}
+        far = {rank: apart[rank][taker] for rank in givers if rank != taker}
         for level in sorted({*far.values()}):
             yield tuple(rank for rank in far if far[rank] >= level), (taker,)
     for giver in givers if collective.ends == OWN else ():
-        far = {rank: apart[giver][facts.ranks[rank]] for rank in takers if rank != giver}
+        far = {rank: apart[giver][rank] for rank in takers if rank != giver}
         for level in sorted({*far.values()}):
             yield (giver,), tuple(rank for rank in far if far[rank] >= level)
     if OWN not in (collective.starts, collective.ends):
@@ -219,7 +221,7 @@ def _pairs(facts: Delays) -> Iterator[Pair]:
 class _Flow:
     """What can get from some ranks to others, and by when."""
 
-    def __init__(self, facts: Delays, given: tuple[int, ...], taken: tuple[int, ...]) -> None:
+    def __init__(self, facts: Delays, apart: Ints, given: tuple[int, ...], taken: tuple[int, ...]) -> None:
         self.facts, self.given, self.taken = facts, given, taken
         self.sources, self.sinks = [facts.ranks[rank] for rank in given], [facts.ranks[rank] for rank in taken]
         self._share = facts.collective.between(given, taken, facts.topology.ranks) * facts.scale * SECOND
@@ -231,7 +233,7 @@ class _Flow:
         every = list(zip(facts.src, facts.dst, facts.rate, strict=True))
         out = sum(rate for src, dst, rate in every if src in inside and dst not in inside)
         into = sum(rate for src, dst, rate in every if dst in outside and src not in outside)
-        self._narrow, self._apart = max(1, min(out, into)), min(facts.apart[a][b] for a in given for b in self.sinks)
+        self._narrow, self._apart = max(1, min(out, into)), int(apart[[*given]][:, [*taken]].min())
 
     def needed(self, size: int) -> Fraction:
         """What must pass, in the unit of a rate times a femtosecond."""
