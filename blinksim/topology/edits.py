@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim.errors import InputError, blamed_on, each_of, in_runs, one_of, unknown
@@ -116,15 +117,15 @@ def _cut(
     """`topology` with these members, without the devices in `gone` and their links, and without links by key."""
     fabric = topology.fabric
     if fabric is not None and not set(fabric.ports).isdisjoint(gone):
-        ports = tuple(port for port in fabric.ports if port not in gone)
+        ports = tuple(filterfalse(gone.__contains__, fabric.ports))
         levels = tuple(replace(level, planes=min(level.planes, len(ports))) for level in fabric.levels)
         planes = min(fabric.planes, len(ports))
         fabric = replace(fabric, ports=ports, planes=planes, levels=levels) if ports else None
     there = (d.name not in gone for d in topology.devices)
     used = (x.src not in gone and x.dst not in gone and x.key not in keys for x in topology.links)
-    relays = tuple(name for name in topology.relays if name not in gone)
-    gpus = {*topology.holders}.intersection(gone)
-    led = (((x.src, x.kind), x.bandwidth) for x in topology.links if x.dst in gpus and x.src not in gone)
+    relays = tuple(filterfalse(gone.__contains__, topology.relays))
+    ends = {one.name for one in topology.devices if one.holds or one.kind == "nic"}.intersection(gone)
+    led = (((x.src, x.kind), x.bandwidth) for x in topology.links if x.dst in ends and x.src not in gone)
     kept = {"members": members, "relays": relays, "lost": summed([*topology.lost.items(), *led])}
     return among(topology, there, used, fabric=fabric, symmetries=(), **kept)
 

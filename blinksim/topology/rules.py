@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from itertools import product
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blinksim import data_files
@@ -110,13 +111,14 @@ def listed(names: Iterable[str]) -> str:
 
 
 def least_first(
-    rates: Sequence[tuple[Any, str]], form: str, words: Callable[[Any], str] = format_rate
+    rates: Sequence[tuple[Any, str]], form: str, words: Callable[[Any], str] = format_rate, best: bool = False
 ) -> tuple[list[str], int, str, str]:
     """The names with less than most have, how many have that, how much it is; and the few, the worst first.
 
-    form: what they have in words, with % for how much.
+    form: what they have in words, with % for how much. best: with less than the best has.
     """
-    most, others = max(Counter(rate for rate, _ in rates).items(), key=lambda row: row[::-1], default=(0, 0))
+    order: Callable[[tuple[Any, int]], Any] = itemgetter(0) if best else itemgetter(1, 0)
+    most, others = max(Counter(rate for rate, _ in rates).items(), key=order, default=(0, 0))
     few = {name: rate for rate, name in rates if rate < most}
     alike = sorted(grouped((rate, name) for name, rate in few.items()).items())
     told = listed(f"{listed(names)}: {form.replace('%', words(rate))}" for rate, names in alike)
@@ -418,14 +420,17 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
         named = {f"n{place}" if sort == "node" else topology.devices[place].name: place for place in chosen}
         rates = list[tuple[float, str]]()
         for name, place in named.items():
-            # Nobody misses what led to GPUs that are gone.
-            gone = sum(topology.lost.get((one, kind), 0) for one in (name, name.partition(".")[2]))
+            # Nobody misses what led to GPUs and adapters that are gone.
+            copied = name.partition(".")[2]
+            gone = topology.lost.get((name, kind), 0) + topology.lost.get((copied, kind), 0)
             # Whole bytes a second: sums of the same rates in another order are the same.
             rates.append((float(round(least[place + 1] + float(gone))), name))
-        few, others, most, told = least_first(rates, f"% of {kind}")
+        # Nodes were bought alike, however many have lost adapters since.
+        few, others, most, told = least_first(rates, f"% of {kind}", best=sort == "node")
         # Half of many, some in every node, is a sort of its own, as every other GPU of Frontier.
         own = others > 1 and {*node[[named[name] for name in few]].tolist()} == {*nodes}
-        if 0 < len(few) <= others - own and others == len(chosen) - len(few):
+        most_of_them = len(nodes) if sort == "node" else others - own
+        if 0 < len(few) <= most_of_them and others == len(chosen) - len(few):
             yield few, f"{told}, the other {count(others, sort) if others > 1 else sort} {most}"
 
 
