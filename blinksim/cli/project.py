@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil, lcm
@@ -508,8 +508,7 @@ def _show(swept: Study, output: str | None) -> None:
         if len(rows) > _SHOWN:
             click.echo(f"  … {len(rows) - _SHOWN} more (--csv has all, -o FILE keeps them)")
         for reason, lost in grouped((row["reason"], row) for row in swept.failed).items():
-            same = [column for column in varying if len({row[column] for row in lost}) == 1]
-            which = ", ".join(f"{_title(column)} {_cell(column, lost[0][column])}" for column in same)
+            which = _named([column for column in varying if len({row[column] for row in lost}) == 1], lost[0])
             click.echo(f"\n  no answer for {which or len(lost)}: {reason}", nl=False)
         click.echo("\n" if swept.failed else "", nl=bool(not swept.failed))
     if output:
@@ -533,7 +532,7 @@ def _sentence(swept: Study, answered: Rows) -> str:
     slow = min(answered, key=lambda row: row[f"{rate}_GBps"])
     low, high = (f"{row[f'{rate}_GBps']:.4g}" for row in (slow, best))
     # Where all points are alike, none is best.
-    at = ", ".join(f"{_title(column)} {_cell(column, best[column])}" for column in swept.varying() if low != high)
+    at = _named(swept.varying() if low != high else (), best)
     lost = f"; {len(swept.failed)} without an answer" if swept.failed else ""
     span = f"{low if low == high else f'{low} to {high}'} GB/s {rate} over {count(len(swept.rows()), 'point')}"
     return f"{swept.collective} on {swept.machine}: {span}{f', best at {at}' if at else ''}{lost}"
@@ -572,10 +571,10 @@ def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
     rows = swept.rows()
     told = sorted((row for row in rows if row.get("library")), key=itemgetter("size_bytes"))
     libraries, times = dict.fromkeys(map(itemgetter("library"), told)), [*map(itemgetter("time_s"), told)]
-    notes = [f"time with {' or '.join(libraries)}; --csv has its interval"] if libraries else []
+    notes = [f"time with {' or '.join(libraries)}; --csv has its interval and origin"] if libraries else []
     if swept.varying() == ["size_bytes"] and times != sorted(times):
         notes.append("a time that is less than that of fewer bytes was measured so")
-    notes += origins(told)
+    notes += origins(told, partial(_named, [*filter("size_bytes".__ne__, swept.varying())]))
     notes.append(", ".join(map("".join, held_at(rows).items())))
     if several:
         notes.append("what NCCL chooses is at its own rates; --rates takes one table for all")
@@ -588,6 +587,10 @@ def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
         notes.append(f"the {which} assumes: {assumes}")
     missing = dict.fromkeys(row["bound_reason"] for row in rows if row.get("bound_reason") and not row["reason"])
     return [*filter(None, notes), *(f"no bound: {reason}" for reason in missing)]
+
+
+def _named(columns: Iterable[str], row: Mapping[str, float | str]) -> str:
+    return ", ".join(f"{_title(column)} {_cell(column, row[column])}" for column in columns)
 
 
 def _title(column: str) -> str:
