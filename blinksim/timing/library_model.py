@@ -580,8 +580,9 @@ class Library(TimingModel):
         part = f", which explain {100 * share:.0f} % of that time" * (share < 1)
         origin = f"{before.details['origin']}; {change} {cause}, by {by}{part}"
         model = replace(self._modelled(collective, size), origin=origin)
-        low = min(factor * low, low + (factor - 1) * min(low, times[1]))
-        high = max(factor * high, high + (factor - 1) * min(high, times[1]))
+        # No less is open of it than of the time before.
+        low = min(longer * low, factor * low, low + (factor - 1) * min(low, times[1]))
+        high = max(longer * high, factor * high, high + (factor - 1) * min(high, times[1]))
         figures = longer * before.time_s, low, high
         # What was guessed is a guess still.
         basis = before.details["basis"] if factor == 1 or before.details["basis"] in GUESSES else "scaled"

@@ -16,6 +16,7 @@ from blinksim.collective import Collective
 from blinksim.timing.library_model import Library
 from blinksim.timing.nccl_model import weakest
 
+ENDS = "interval_low_s", "interval_high_s"
 # What NCCL's algorithms run on, and what the terms of the others call that.
 RUN_ON = {"ring": "ring", "tree": "chain", "nvls": "NVLS channel", "nvls_tree": "NVLS channel"}
 EDITS = [
@@ -435,3 +436,34 @@ def test_nccl_keeps_its_choice_where_an_adapter_is_slow_and_waits_for_it(adapter
     assert other.details["choice"] == one.details["choice"] == "ring LL128"
     assert 4 * one.time_s < other.time_s < 5 * one.time_s
     assert other.details["nccl_expects_s"] == one.details["nccl_expects_s"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "edit"),
+    [
+        ("aurora", 2, "without n0.nic1"),
+        ("aurora", 16, "without n0.nic1"),
+        ("aurora", 64, "without n[0-2].nic1"),
+        ("frontier", 4, "without n1.nic0"),
+        ("p5", 2, "without n0.efa3"),
+        ("p5", 4, "without n[0-2].efa3"),
+        ("hgx-h100", 4, "degrade n1.nic0-fabric0 bandwidth=25GB/s"),
+        ("hgx-h100", 1, "degrade gpu0-nvswitch lanes=9"),
+        ("dgx1-v100", 1, "without gpu0-gpu3"),
+        ("mi300x", 1, "degrade gpu0-gpu1 bandwidth=32GB/s"),
+        ("gaudi3", 2, "without n0.gpu0-n0.gpu1"),
+    ],
+)
+@pytest.mark.parametrize("collective", ["allreduce", "alltoall"])
+def test_no_more_is_known_of_a_damaged_machine_than_of_the_whole_one(
+    machine: str, nodes: int, edit: str, collective: str
+) -> None:
+    """Both ends of its interval are as many times the time away, or farther; but none is below the bound."""
+    questions = [bs.Question(machine, nodes=nodes, edits=edits) for edits in ((), (edit,))]
+    models = [Library().at(one) for one in questions]
+    for size in (2**16, 2**24, 2**30):
+        whole, less = (model.times(at, Collective(collective), [size])[0] for model, at in models)
+        low, high = ([one.details[end] / one.time_s for one in (whole, less)] for end in ENDS)
+        assert less.least is not None
+        assert low[1] <= low[0] * (1 + 1e-9) or less.details[ENDS[0]] == less.least.time_s
+        assert high[1] >= high[0] * (1 - 1e-9)
