@@ -280,8 +280,6 @@ def _show_diagnosis(
         facts.append(("could be", told))
     click.echo("\n".join(labelled(facts)))
     machine, nodes, one = command_line(question), typed_options(question, "nodes"), typed(str(question.machine))
-    # What each node alone reaches tells most where no run can be written down.
-    alone = (machine, command_line(replace(question, nodes=1, members=None)))[found.first_behind is not None]
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
         question = replace(question, members=",".join(found.part.members))
     again, name = typed_options(options, "in_place", "nccl_version", "set_up"), found.collective.name
@@ -289,7 +287,7 @@ def _show_diagnosis(
     partly = any((found.stated, found.collective.rooted, question.members, question.ranks_per_node))
     visible = all((library in VISIBLE, not question.edits, found.judged, found.otherwise or not found.as_expected))
     faster = all((found.judged, found.largest.time_s < found.largest.expected.low_s, not found.as_expected))
-    run = dict(to_do).get("again", f"blinksim expect {alone} --collective {name}")
+    run = dict(to_do).get("again", f"blinksim expect {machine} --collective {name}")
     # From one figure, or of classes and networks that such times do not tell apart, none can be calibrated.
     after, asked = ("compare", "advise")[library in VISIBLE], command_line(question, name)
     ways = (

@@ -117,15 +117,23 @@ def test_channels_that_pass_the_host_s_memory_are_named(tmp_path: Path) -> None:
     assert bs.diagnose(path, part).otherwise == ("no GPUDirect RDMA over IB/3",)
 
 
-def four_hosts(tmp_path: Path, slower: float, *messages: str) -> Path:
-    """A log of 4 x hgx-h100 that takes so many times as long as expected, with these messages."""
+def four_hosts(tmp_path: Path, slower: float, *messages: str, machine: str = "hgx-h100") -> Path:
+    """A log of 4 such nodes that takes so many times as long as expected, with these messages."""
     sizes = [2**26, 2**28, 2**30]
-    takes = bs.expect(bs.load("hgx-h100", nodes=4), ["allreduce"], sizes).takes
+    takes = bs.expect(bs.load(machine, nodes=4), ["allreduce"], sizes).takes
     points = [Point(one.size, 1e6 * slower * one.time_s, None) for one in takes]
     head, heading, rows = text("allreduce", 32, points, hosts=4).partition("#     out-of-place")
     path = tmp_path / "four.txt"
-    path.write_text("\n".join((head.replace("H200", "H100"), *messages, f"{heading}{rows}")))
+    gpus = head.replace("NVIDIA H200", "AMD Instinct MI300X") if machine == "mi300x" else head.replace("H200", "H100")
+    path.write_text("\n".join((gpus, *messages, f"{heading}{rows}")))
     return path
+
+
+def test_words_of_a_log_are_those_of_the_library_of_its_machine(tmp_path: Path) -> None:
+    path = four_hosts(tmp_path, 8, *OTHERS, "box2:41:97 [0] NCCL INFO Using network Socket", machine="mi300x")
+    said = bs.diagnose(path, bs.load("mi300x", nodes=4)).sentence()
+    assert said.endswith(" RCCL says: box2 uses sockets")
+    assert "NCCL" not in said
 
 
 NO_RDMA = "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"

@@ -129,6 +129,9 @@ def test_a_run_that_failed_is_run_again_with_what_nccl_says(capsys: pytest.Captu
     # A library that nccl-tests does not run on has no such command.
     out, _ = ask(capsys, str(path), "--machine", "gaudi2", status=1)
     assert out.splitlines()[-1] == "next: blinksim expect gaudi2 --collective allreduce"
+    # Of several nodes it asks for as many.
+    out, _ = ask(capsys, "--busbw", "5", "--size", "1GiB", "--machine", "aurora", "--nodes", "16", status=1)
+    assert out.splitlines()[-1] == "next: blinksim expect aurora --nodes 16 --collective allreduce"
 
 
 @pytest.mark.parametrize("last", ["# Out of bounds values : 3 FAILED", "box0: Test NCCL failure common.cu:303"])
@@ -173,7 +176,7 @@ def test_what_a_host_lacks_is_located_and_not_forgotten(
 def test_what_is_no_run_of_nccl_is_not_called_so(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, slow: float, last: float
 ) -> None:
-    """oneCCL on Aurora, by OSU's benchmark: slow everywhere each node is measured alone, of one size all are again."""
+    """oneCCL on Aurora, by OSU's benchmark: slow everywhere, or of one size, all nodes are measured again."""
     path, sizes = tmp_path / "log.txt", [2**power for power in range(12, 29, 2)]
     times = [1e6 * one.time_s for one in answer(Question("aurora", nodes=2), Collective("allreduce"), sizes)]
     factors = [slow] * (len(sizes) - 1) + [last]
@@ -185,7 +188,7 @@ def test_what_is_no_run_of_nccl_is_not_called_so(
     assert "NCCL" not in out.replace("oneCCL", "")
     assert ("256 MiB alone behind, measure again" in out) == (last > slow)
     usual = "expect aurora --nodes 2 --collective" if last > slow else "compare aurora"
-    following = "expect aurora --collective" if slow > 1 else usual
+    following = "expect aurora --nodes 2 --collective" if slow > 1 else usual
     assert out.splitlines()[-1].startswith(f"next: blinksim {following} allreduce")
 
 

@@ -387,7 +387,7 @@ class Diagnosis(Result):
         reached += f"{100 * line.of_model:.0f} % of expected ({usual}), {100 * self.of_bound(line):.0f} % of the bound"
         # All hosts, and of other channels those of one family.
         says = re.split("; (?:tree|nvls): ", "; ".join(self.otherwise))[0]
-        reached += f", {('and', 'though')[first is None]} NCCL says: {says}" * bool(says)
+        reached += f", {('and', 'though')[first is None]} {self.expectation.takes.library} says: {says}" * bool(says)
         reached += f"; {names(self.again, ', ', 4)}, measure again" * bool(self.again) + early
         if first is None and line.time_s < line.expected.low_s:
             fits = f", so the {source} may come from another machine" * (not self.as_expected)
