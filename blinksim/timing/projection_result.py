@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import inf, nextafter
+from math import inf, isclose, nextafter
 from typing import Any
 
 from blinksim.bounds.bound_result import BY_SUMS
@@ -388,11 +388,13 @@ class NcclProjection(Projection):
         """What NCCL runs, over which channels, how long it takes, and what was assumed."""
         details, orders = self.details, self.details["channel_orders"]
         takes = f"{details['nccl_algorithm']}, {details['nccl_protocol']} protocol"
+        expected_s = details.get("nccl_expects_s", {}).get(self.pick, self.time_s)
+        planned = "; at the rates that it plans by, not these" * (not isclose(expected_s, self.time_s))
         return [
-            *([("weakest", details["weakest"])] if "weakest" in details else []),
+            ("weakest", details.get("weakest", "")),
             ("NCCL takes", f"{takes}, by figures of NCCL {details['nccl_version']}"),
-            *([("expects", self.expects)] if self.expects else []),
-            *([("channel 0", names(orders[0]))] if orders else []),
+            ("expects", self.expects + planned),
+            ("channel 0", names(orders[0]) if orders else ""),
             *(("assumed", text) for text in details["assumed"]),
         ]
 

@@ -143,6 +143,23 @@ def test_what_is_behind_is_said_of_whole_links(capsys: pytest.CaptureFixture[str
     assert re.search(f"  behind      {words}", out)
 
 
+@pytest.mark.parametrize("rate", ["18GB/s", "25GB/s", ""])
+def test_times_that_a_tuner_expects_are_not_taken_for_those_at_other_rates(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, rate: str
+) -> None:
+    """There is one figure of what NCCL takes; where it expects another, that is said to be at the rates it plans by."""
+    path, asked = tmp_path / "rates.yaml", ["project", "hgx-h200", "allreduce", "1GiB", "--algorithm", "nccl"]
+    own = f"{{bandwidth: {rate}, latency: 0.3us, overhead: 1.2us}}"
+    path.write_text(f"name: measured\nmachine: hgx-h200\nsource: a test\nclasses:\n  nvlink: {own}\n")
+    out = printed(capsys, *asked, *(["--rates", str(path)] if rate else []))
+    takes = re.search("takes (.*?): ", out)
+    expects = re.search("^  expects     nvls Simple (.*?);(.*)$", out, re.MULTILINE)
+    assert takes
+    assert expects
+    assert (takes[1] != expects[1]) == bool(rate)
+    assert expects[2].endswith("; at the rates that it plans by, not these") == bool(rate)
+
+
 def test_a_comparison_says_of_which_sizes_its_sources_are(capsys: pytest.CaptureFixture[str]) -> None:
     """Each size is under one source, in ranges that do not overlap: 16 MiB and 256 MiB have one, not 64 MiB."""
     out = printed(capsys, "compare", "hgx-h100", "allreduce")
