@@ -256,7 +256,7 @@ class Theorem(ABC):
         """Raises `InputError` where it says nothing."""
         self.facts, self.size, self.part, self.n = facts, size, part, facts.topology.ranks
         self.all = facts.block(size) * self.n
-        self.must, self.unit = self.all, facts.units
+        self.must, self.unit = self.all, facts.block(1) * self.n
 
     @classmethod
     def stated(cls, topology: Topology, collective: Collective, size: int, place: Place) -> Self:

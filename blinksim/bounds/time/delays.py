@@ -202,21 +202,8 @@ class Delays:
         members = {*self.ranks}
         return all(place in members for place, device in enumerate(self.topology.devices) if device.holds)
 
-    @property
-    def direct(self) -> bool:
-        """True if all devices are ranks."""
-        return len(self.topology.devices) == self.topology.ranks
-
-    @property
-    def units(self) -> int:
-        """How many units a byte has: rates of links times femtoseconds, for each of n ranks, so that blocks are whole.
-
-        `block` has the bytes of one rank's block in them.
-        """
-        return self.topology.ranks * self.scale * SECOND
-
     def block(self, size: int) -> int:
-        """The bytes of one rank's block, in `units`."""
+        """The bytes of one rank's block: rates of links times femtoseconds, in units of one for every rank."""
         return size * self.scale * SECOND
 
 

@@ -61,7 +61,8 @@ class SecondMessage(Theorem):
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        return facts.collective.name in ("allgather", "reducescatter") and facts.direct
+        direct = len(facts.topology.devices) == facts.topology.ranks
+        return facts.collective.name in ("allgather", "reducescatter") and direct
 
     def there(self, time: int) -> int:
         carried = ((rate * max(0, time - idle), rate * max(0, time - idle - again)) for rate, idle, again in self.links)
@@ -236,8 +237,8 @@ class Straddling(Theorem):
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        few = 2 < facts.topology.ranks <= _MOST_STRADDLING
-        return facts.collective.name == "allreduce" and few and facts.direct and min(facts.overhead) > 0
+        few = 2 < facts.topology.ranks == len(facts.topology.devices) <= _MOST_STRADDLING
+        return facts.collective.name == "allreduce" and few and min(facts.overhead) > 0
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
