@@ -335,7 +335,8 @@ class Answer(Projection):
     could : Ranking, optional
         The best schedule, and what it was chosen from; None if there is none.
     projected : Projection, optional
-        What a published projection of this machine says.
+        What a published projection of this machine says, which may be of other GPUs: two tiles of Aurora are
+        on two cards there on one node, and on one card on several.
     edits : tuple of str
         Of the machine.
     weakest : str
@@ -368,6 +369,12 @@ class Answer(Projection):
         terms = () if self.could is None else self.could.best.terms
         sends = sum(term.time_s for term in terms if term.name.startswith("bandwidth"))
         return self.beside if sends > _SENDS * sum(term.time_s for term in terms) else None
+
+    @property
+    def projected_members(self) -> tuple[str, ...] | None:
+        """The GPUs that the projection is of, if these are others."""
+        others = self.projected and self.projected.members
+        return others if others and {*others} != {*self.members} else None
 
     @property
     def low_s(self) -> float:
@@ -412,7 +419,7 @@ class Answer(Projection):
         keys = "cannot_take_less_s?=least.time_s could_take_s?=could.best.time_s"
         keys += " could_take_algorithm?=could.best.algorithm could_take? weakest?"
         keys += " relays_algbw_GBps?=idle.rate relays_times?=idle.times"
-        keys += " projected_s?=projected.time_s projected_by?=projected.model"
+        keys += " projected_s?=projected.time_s projected_by?=projected.model projected_members?"
         keys += " meanwhile_s?=meanwhile.time_s meanwhile_set?=meanwhile.details.set"
         return super().to_dict() | keyed(self, keys, could_take=self.could and self.could.to_dict())
 
@@ -457,6 +464,7 @@ class Answer(Projection):
         found = [("interval", f"{ends}{alone}, {details['interval_share']} runs{launched}{choice}"), ("from", origin)]
         if one := self.projected:
             apart = "" if self.low_s <= one.time_s <= self.high_s else "; outside the interval"
+            apart = f"; of {names(others)}" if (others := self.projected_members) else apart
             found.append(("projected", f"{format_time(one.time_s)} ({one.model}){apart}"))
         if self.could is not None:
             best = self.could.best
@@ -727,11 +735,10 @@ def _best(contest: Contest, size: int) -> Ranking:
 def _published_projection(question: Question, takes: Projection) -> Projection | None:
     """What the preset of this machine says, where there is one that covers the question.
 
-    None where it places ranks on other GPUs, and for edits of nominal bandwidths, which are not in its terms.
+    It may place ranks on other GPUs. None for edits of nominal bandwidths, which are not in its terms.
     """
     name, nominal = f"{takes.machine}-projection", any("bandwidth" in edit for edit in question.edits)
     if name in models.preset_names() and not (nominal and question.rates is None):
         with suppress(BlinksimError):
-            found = rank(replace(question, rates=None), takes.collective, takes.size, name).best
-            return found if {*found.members} == {*takes.members} else None
+            return rank(replace(question, rates=None), takes.collective, takes.size, name).best
     return None

@@ -788,6 +788,16 @@ def test_a_report_of_what_is_slow_is_named_and_makes_no_answer() -> None:
         assert known.details["interval_low_s"] <= cell.time_s <= known.details["interval_high_s"]
 
 
+@pytest.mark.parametrize(("nodes", "others"), [(1, ("card0.t0", "card1.t0")), (2, None)])
+def test_a_projection_of_other_gpus_names_them(nodes: int, others: tuple[str, ...] | None) -> None:
+    """Its source has two ranks of one node on two cards, and those of several nodes on one card each."""
+    [found] = answer(bs.Question("aurora", nodes=nodes, ranks_per_node=2), Collective("allreduce"), [2**30])
+    assert found.projected_members == others
+    assert tuple(found.to_dict().get("projected_members", ())) == (others or ())
+    assert ("(aurora-projection); of card0.t0 card1.t0" in found.text()) == bool(others)
+    assert "  projected  " in found.text()
+
+
 def test_what_other_gpus_took_is_named() -> None:
     """Two ranks of Aurora are the tiles of a card; 74.2 ms was published of two cards, which a symmetry keeps apart."""
     published = "; other GPUs, card0.t0,card1.t0, took 74.2 ms for 875 MB"
