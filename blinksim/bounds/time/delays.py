@@ -101,12 +101,12 @@ class Delays:
 
     @cached_property
     def nodes_alike(self) -> list[Ints]:
-        """Rows of devices, one for each of the nodes that can change places; last, a row of all other ranks."""
+        """Devices in rows, one for each of the nodes that can change places; last, all other ranks."""
         tables = alike_nodes_of(encoded(self.topology).apart(self._fixed))
         return [*tables, np.setdiff1d(self.ranks, [*chain(*map(np.ravel, tables))])[None].astype(np.int64)]
 
     def unlike(self, part: frozenset[int] = frozenset()) -> Ints:
-        """Ranks of which one stands for each of the others, by a symmetry that leaves the part where it is."""
+        """Ranks that stand for all others, by symmetries that leave the part where it is."""
         rows = list[Ints]()
         for table in self.nodes_alike:
             within = np.isin(table, [*part]).any(axis=1)
