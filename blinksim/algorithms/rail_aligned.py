@@ -48,7 +48,7 @@ def build(topology: Topology, collective: Collective) -> Schedule:
     """
     if (rails := read_rails(topology)) is None:
         nodes = "two or more nodes with members of the same names"
-        switches = "switches that join those of one name in different nodes over as many ways each"
+        switches = "switches that join those of one name in different nodes"
         raise InfeasibleError(f"rail_aligned needs {nodes}, and {switches}; take packed")
     if collective.routing is not None:
         return token_schedule(topology, collective, "rail_aligned")

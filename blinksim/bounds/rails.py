@@ -23,7 +23,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain, islice, pairwise, product, repeat
+from itertools import chain, cycle, islice, pairwise, product, repeat
+from math import lcm
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,7 @@ from blinksim.schedule.candidate import Pool
 from blinksim.schedule.loads import Resources, RouteUses, Spread, resources
 from blinksim.topology.cluster import LinkName, links_by_name, nodes_of
 from blinksim.topology.graph import Topology
+from blinksim.topology.routes import MOST_ROUTES
 from blinksim.topology.symmetry import CommutingGroup, node_automorphisms
 from blinksim.traffic import Traffic
 
@@ -57,7 +59,7 @@ class Rails:
         From a member to the fabric, and from the fabric to a member; none where it has no route of its own.
     entry, exit : array (N, L, V)
         The fabric's switch where route v leaves a member's node, or enters it; -1 where there is none.
-        V routes share the bytes of a member equally.
+        V routes share the bytes of a member equally; one stands there several times where others are lost.
     """
 
     topology: Topology
@@ -219,28 +221,31 @@ class _Translation:
         return [route for route in translated if -1 not in route]
 
     def rails(self) -> Rails | None:
-        """The cluster; None if members reach each other nowhere over the fabric alone, or over unlike routes.
+        """The cluster; None if members reach each other nowhere over the fabric alone.
 
         Members of a place whose rail is out of order in all nodes have no route of their own.
         """
-        local, router = self.device.shape[1], self.topology.router
-        outward, inward = list[list[_LocalRoute]](), list[list[_LocalRoute]]()
-        for k in range(local):
-            rows = np.flatnonzero(self.device[:, k] >= 0).tolist()
-            # Every node in turn, as one that lacks a link has routes to none.
-            asked = islice(dict.fromkeys((*pairwise(rows), *pairwise(reversed(rows)))), _ASKED)
-            routes = (router.routes(int(self.device[a, k]), int(self.device[b, k])) for a, b in asked)
-            halves = next(filter(None, (_halves(self.topology, found) for found in routes)), ())
-            pairs = dict.fromkeys((self._keys(out), self._keys(into)) for out, into in halves)
-            outward.append([out for out, _ in pairs])
-            inward.append([into for _, into in pairs])
-        width = max(map(len, outward))
-        if not width or any(len(routes) not in (0, width) for routes in outward):
+        router, outward, inward = self.topology.router, list[Sequence[Route]](), list[Sequence[Route]]()
+        for column in self.device.T:
+            # Every node in turn, as one that lacks a link has other routes, or none.
+            there = column[column >= 0].tolist()
+            asked = islice(dict.fromkeys((*pairwise(there), *pairwise(reversed(there)))), _ASKED)
+            routes = (_halves(self.topology, router.routes(*pair)) for pair in asked)
+            pairs = list(chain.from_iterable(filter(None, routes)))
+            out, into = zip(*pairs, strict=True) if pairs else ((), ())
+            outward.append(out)
+            inward.append(into)
+        sides = self._ends(outward, last=True), self._ends(inward, last=False)
+        if not any(sides[0]):
             return None
-        inside = self._inside()
-        up, exits = self._ends(outward, width, last=True)
-        down, entries = self._ends(inward, width, last=False)
-        return Rails(self.topology, self.ranks, inside, up, down, exits, entries)
+        # Routes that are left take turns for those that are lost.
+        width = min(lcm(*(len(ends) or 1 for ends in chain(*sides))), MOST_ROUTES)
+        up, down = ([list(islice(cycle(ends), width)) for ends in side] for side in sides)
+        (tail, head), nowhere = self.topology.ends, [-1] * width
+        exits = [[head[route[-1]] for route in ends] or nowhere for ends in up]
+        entries = [[tail[route[0]] for route in ends] or nowhere for ends in down]
+        places = (np.reshape(switches, (*self.device.shape, width)) for switches in (exits, entries))
+        return Rails(self.topology, self.ranks, self._inside(), up, down, *places)
 
     def _inside(self) -> list[Sequence[Route]]:
         """Routes between members of every node: as in the first two, or its own where a link is missing."""
@@ -260,21 +265,16 @@ class _Translation:
                 inside.append(there)
         return inside
 
-    def _ends(self, routes: list[list[_LocalRoute]], width: int, *, last: bool) -> tuple[list[Sequence[Route]], Ints]:
-        """Routes between members and fabric in all nodes, and the switches there; none where one is missing."""
-        nodes, local = self.device.shape
-        ends: list[Sequence[Route]] = []
-        switches = np.full((nodes, local, width), -1, dtype=np.int64)
-        index, links = self.topology.index, self.topology.links
-        for row in range(nodes):
-            for k in range(local):
-                there = self._at(routes[k], row)
-                if len(there) < width:
-                    there = []
-                for v, route in enumerate(there):
-                    switches[row, k, v] = index[links[route[-1]].dst if last else links[route[0]].src]
-                ends.append(there)
-        return ends, switches
+    def _ends(self, halves: Sequence[Sequence[Route]], *, last: bool) -> list[list[Route]]:
+        """Routes between members and fabric in all nodes; none where one of some to several switches is gone."""
+        end, columns = self.topology.ends[int(last)], list[list[list[Route]]]()
+        for found in halves:
+            shortest = min(map(len, found), default=0)
+            known = list(dict.fromkeys(self._keys(half) for half in found if len(half) == shortest))
+            ends = [self._at(known, row) for row in range(len(self.device))]
+            apart = any(len({int(end[route[-last]]) for route in there}) > 1 for there in ends)
+            columns.append([[] if apart and len(there) < len(known) else there for there in ends])
+        return list(chain.from_iterable(zip(*columns, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)

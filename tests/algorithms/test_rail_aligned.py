@@ -93,6 +93,29 @@ def test_adapters_that_are_gone_cost_their_share(edits: tuple[str, ...]) -> None
     assert gap(bs.load("hgx-h100", nodes=4, edits=edits).select()) == pytest.approx(0, abs=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "nodes", "adapters"),
+    [("p5en", 2, [f"efa{i}" for i in range(16)]), ("p5", 2, [f"efa{i}" for i in range(32)]),
+     ("hgx-h100", 3, [f"nic{i}" for i in range(8)]), ("aurora", 2, [f"nic{i}" for i in range(8)])],
+)  # fmt: skip
+@settings(max_examples=8)
+@given(data=st.data())
+def test_fewer_adapters_are_never_quicker(name: str, nodes: int, adapters: list[str], data: st.DataObject) -> None:
+    """What is left of them carries what all must, in proportion."""
+    every = st.sampled_from([f"n{node}.{one}" for node in range(nodes) for one in adapters])
+    lost, rate = data.draw(st.lists(every, min_size=1, max_size=5, unique=True)), np.inf
+    for many in range(len(lost) + 1):
+        machine = bs.load(name, nodes=nodes, edits=[f"without {one}" for one in lost[:many]]).select()
+        found = float(REGISTRY["rail_aligned"].parallel(machine, Collective("alltoall")).rate or 0)
+        bound = float(bs.bound(machine, "alltoall").rate)
+        assert found <= min(bound, rate * 1.001)
+        # Of several nodes other rails may be lost, which leaves fewer that both ends have.
+        alone = len({one.partition(".")[0] for one in lost[:many]}) < 2
+        assert found > 0.99 * bound * alone
+        rate = found
+    assert bs.verify(REGISTRY["rail_aligned"].build(machine, Collective("alltoall"))).ok
+
+
 def test_it_keeps_adapters_busy_that_direct_leaves_idle() -> None:
     machine = bs.load("hgx-h100", nodes=4).select()
     # One GPU of every node has everything for one GPU of the next.

@@ -175,9 +175,9 @@ def pieces_of(collective: Collective, rails: Rails) -> tuple[Pieces, int]:
     """What crosses over which places, and then what stays inside nodes; and how many units the size is."""
     traffic = collective.traffic
     if traffic is None:
-        # One unit for each block, or more where adapters carry unequal parts.
-        ranks = rails.topology.ranks
-        traffic = Traffic.uniform(ranks, ranks * (1 if alike(rails) else _UNITS))
+        # One unit for each block, or more where adapters carry unequal parts, or none as many blocks as others.
+        ranks, whole = rails.topology.ranks, rails.local % rails.exit.shape[2] == 0
+        traffic = Traffic.uniform(ranks, ranks * (1 if whole and alike(rails) else _UNITS))
     units = rails.by_place(traffic.matrix)
     # Beyond the rate of flows no better places are looked for.
     crossing, nodes = choose_places(rails, units, 1 / spread_time(rails, traffic)), np.arange(rails.nodes)
