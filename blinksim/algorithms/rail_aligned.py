@@ -14,10 +14,10 @@ from math import isqrt
 
 import numpy as np
 
-from blinksim.algorithms.building.rail_alltoall import of_pieces, pieces_of, through_others
+from blinksim.algorithms.building.rail_alltoall import of_pieces, pieces_of, rails_for
 from blinksim.algorithms.building.token_sends import token_schedule
 from blinksim.algorithms.registry import Algorithm, per_pair
-from blinksim.bounds.rails import read_rails, symmetric_rails
+from blinksim.bounds.rails import symmetric_rails
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.packing.rails import Pieces
@@ -43,17 +43,11 @@ _MOST_PATHS = 4_200_000
 def build(topology: Topology, collective: Collective) -> Schedule:
     """The schedule in forest form, a path of at most three sends for every piece; of tokens in two steps.
 
-    Raises `InfeasibleError` for a single node, for nodes with other members or without switches between them,
-    and where members of a node reach each other only through others.
+    Raises `InfeasibleError` as `rails_for` does.
     """
-    if (rails := read_rails(topology)) is None:
-        nodes = "two or more nodes with members of the same names"
-        switches = "switches that join those of one name in different nodes"
-        raise InfeasibleError(f"rail_aligned needs {nodes}, and {switches}; take packed")
+    rails = rails_for(topology, collective, "rail_aligned")
     if collective.routing is not None:
         return token_schedule(topology, collective, "rail_aligned")
-    if through_others(rails):
-        raise InfeasibleError("rail_aligned: members of a node reach each other only through others; take packed")
     return of_pieces(collective, rails, *pieces_of(collective, rails), "rail_aligned")
 
 

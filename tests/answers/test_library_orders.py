@@ -88,6 +88,20 @@ def test_fewer_links_take_no_less(machine: str, nodes: int, edit: str) -> None:
             assert "card0" not in edit or after.time_s <= 1.15 * before.time_s
 
 
+@pytest.mark.parametrize(
+    ("machine", "adapter", "each"), [("p5en", "efa", 16), ("p5", "efa", 32), ("hgx-h100", "nic", 8)]
+)
+def test_an_alltoall_waits_for_the_adapters_that_are_left(machine: str, adapter: str, each: int) -> None:
+    """Straight sends of a GPU that lost one of two would take twice as long, and less without the other."""
+    times = list[float]()
+    for lost in range(4):
+        edits = tuple(f"without n0.{adapter}{number}" for number in range(lost))
+        [found] = taken(bs.Question(machine, nodes=2, edits=edits), "alltoall", [2**30])
+        assert found.time_s == pytest.approx(each / (each - lost) * next(iter(times), found.time_s), rel=0.01)
+        times.append(found.time_s)
+    assert times == sorted(times)
+
+
 def test_a_library_has_no_schedules_that_are_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a better search nor a worse one changes what it takes."""
 

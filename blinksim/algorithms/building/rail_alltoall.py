@@ -106,11 +106,20 @@ class RailRoutes:
         return of_sends((self.rails.topology, *what), shares, ranks, columns, self.flat())
 
 
-def through_others(rails: Rails) -> bool:
-    """True if a route inside a node passes another member."""
-    links = rails.topology.links
-    inner = {links[link].dst for routes in rails.inside for route in routes for link in route[:-1]}
-    return any(rails.topology.device(name).holds for name in inner)
+def rails_for(topology: Topology, collective: Collective, name: str) -> Rails:
+    """The rails of what is called so.
+
+    Raises `InfeasibleError` for a single node, for nodes with other members or without switches between
+    them, and where members of a node reach each other only through others, which tokens do not mind.
+    """
+    if (rails := read_rails(topology)) is None:
+        needs = "two or more nodes with members of the same names and switches between"
+        raise InfeasibleError(f"{name} needs {needs}; take direct or packed")
+    inner = {topology.links[link].dst for routes in rails.inside for route in routes for link in route[:-1]}
+    if collective.routing is None and any(topology.device(passed).holds for passed in inner):
+        why = "members of a node reach each other only through others"
+        raise InfeasibleError(f"{name}: {why}; take direct or packed")
+    return rails
 
 
 def step_loads(rails: Rails, sums: Sums, collective: Collective, size: int) -> StepLoads:
@@ -358,12 +367,7 @@ Chosen = Callable[[tuple[int, ...], int, Delays], Course]
 
 def build_joined(topology: Topology, collective: Collective, algorithm: str, choose: Chosen) -> Schedule:
     """Every block of every rank; nodes are a circle. Raises `InfeasibleError` for what are no rails of alike nodes."""
-    rails = read_rails(topology)
-    if rails is None:
-        needs = "two or more nodes with members of the same names and switches between"
-        raise InfeasibleError(f"{algorithm} needs {needs}; take direct")
-    if through_others(rails):
-        raise InfeasibleError(f"{algorithm}: members of a node reach each other only through others; take direct")
+    rails = rails_for(topology, collective, algorithm)
     if collective.traffic is not None or not alike(rails):
         if algorithm != "rail_joined":
             raise InfeasibleError(f"{algorithm} needs nodes with the same members and adapters; take rail_joined")
@@ -378,10 +382,9 @@ def joined_candidate(topology: Topology, collective: Collective, name: str, choo
     By symmetry there is none where no group takes a node to all others either.
     """
     if collective.traffic is not None:
-        traffic, whole = collective.traffic, read_rails(topology)
-        if whole is None or through_others(whole):
-            return None
+        traffic = collective.traffic
         try:
+            whole = rails_for(topology, collective, name)
             sums = place_sums(whole, whole.by_place(traffic.matrix), 1 / spread_time(whole, traffic))
         except InfeasibleError:
             return None
