@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from itertools import compress, groupby, pairwise
+from itertools import chain, compress, groupby, pairwise
 from math import lcm
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -218,14 +218,23 @@ def equal_routes(schedule: Schedule) -> Spread | None:
 
 
 def alternatives_of(topology: Topology, start: Ints, links: Ints) -> list[Routes]:
-    """The equal routes of each route, as the router has them."""
-    router, (tail, head) = topology.router, topology.ends
+    """The equal routes of each route, as the router has them.
+
+    Between nodes with unequal numbers of ports, as many as the one with fewer has: every part has a start.
+    """
+    router, (tail, head), outside = topology.router, topology.ends, topology.device_nodes < 0
     ends = zip(tail[links[start[:-1]]].tolist(), head[links[start[1:] - 1]].tolist(), strict=True)
     listed = links.tolist()
     routes = []
     for (first, end), (src, dst) in zip(pairwise(start.tolist()), ends, strict=True):
         route, alternatives = tuple(listed[first:end]), router.routes(src, dst)
-        routes.append(alternatives if route in alternatives else router.along(route))
+        equal = alternatives if route in alternatives else router.along(route)
+        # Each of a few routes passes one port of either node; links between switches would be passed twice.
+        into, out = ({link for link in {*chain(*equal)} if outside[side[link]]} for side in (head, tail))
+        few, ports = equal[: min(len(into), len(out))], into | out
+        often = Counter(chain(*few))
+        alike = len({topology.links[link].bandwidth for link in ports}) == 1 == max(often[link] for link in ports)
+        routes.append(few if alike and len(equal) > max(len(into), len(out)) else equal)
     return routes
 
 

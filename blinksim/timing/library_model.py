@@ -909,7 +909,7 @@ def sent_by(part: Topology, collective: Collective) -> dict[str, tuple[Topology,
     """What a library sends every block to its rank by, and on which links, of which it takes the quickest.
 
     Those of the part, or those that all nodes have: what runs without a link runs beside it too.
-    Straight, or equal blocks by the GPU on the receiver's rail (PXN, since NCCL 2.12), or by others if it has none.
+    Straight, or equal blocks by the GPU on the receiver's rail (PXN, NCCL 2.12), or by others if it has none.
     Between nodes of 8 H100 and A100, the published alltoalls of 64 MiB and more take 1.1 to 1.4 times what
     that takes on the links, and 0.6 to 0.75 times what straight sends do.
     """

@@ -209,3 +209,13 @@ def test_whichever_node_lacks_a_port_takes_as_long(node: int, port: tuple[str, s
     assert other.could is not None
     best, again = first.could.best, other.could.best
     assert (best.algorithm, best.time_s) == (again.algorithm, again.time_s)
+
+
+@pytest.mark.parametrize("nodes", [4, 16])
+def test_other_adapters_lost_on_two_nodes_cost_no_more_than_one_lost_on_all(nodes: int) -> None:
+    """Seven ports send to eight in seven parts, and not in 56, each with a start of its own."""
+    lost = (("without nic1",), ("without n0.nic1", "without n1.nic2"))
+    machines = [bs.load("aurora", nodes=nodes, edits=edits) for edits in lost]
+    found = [bs.project(one, "allreduce", 2**30, "hierarchical_multiplying", model="alpha-beta") for one in machines]
+    everywhere, two = (one.time_s for one in found)
+    assert everywhere * 0.99 < two <= everywhere * 1.002

@@ -114,11 +114,10 @@ def rails_for(topology: Topology, collective: Collective, name: str) -> Rails:
     """
     if (rails := read_rails(topology)) is None:
         needs = "two or more nodes with members of the same names and switches between"
-        raise InfeasibleError(f"{name} needs {needs}; take direct or packed")
+        raise InfeasibleError(f"{name} needs {needs}; take packed")
     inner = {topology.links[link].dst for routes in rails.inside for route in routes for link in route[:-1]}
     if collective.routing is None and any(topology.device(passed).holds for passed in inner):
-        why = "members of a node reach each other only through others"
-        raise InfeasibleError(f"{name}: {why}; take direct or packed")
+        raise InfeasibleError(f"{name}: members of a node reach each other only through others; take packed")
     return rails
 
 
