@@ -89,9 +89,7 @@ def read(path: str | os.PathLike[str]) -> RateTable:
         given = value.mapping(_NUMBERS, example="{bandwidth: 22.9GB/s, latency: 1us}")
         if not given:
             raise key.error(f"link class {name} gives no number; leave it out or add its bandwidth")
-        numbers: dict[str, Any] = {
-            key: entry.rate() if key == "bandwidth" else entry.time() for key, entry in given.items()
-        }
+        numbers = dict[str, Any]((key, x.rate() if key == "bandwidth" else x.time()) for key, x in given.items())
         classes[name] = ClassRates(**numbers)
     times = dict[str, dict[int, float]]()
     for name, (_, row) in (keys["times"].named(example=_TIMES) if "times" in keys else {}).items():

@@ -15,6 +15,7 @@ from nccl_tests_logs import Point, text
 from scaled_rings import scaled
 
 from blinksim.algorithms.registry import algorithm
+from blinksim.answers.expect import expect
 from blinksim.answers.logs.calibrate import calibrate
 from blinksim.answers.logs.expectation import RingModel, Sample, Series, members_of
 from blinksim.answers.project import rank
@@ -324,3 +325,16 @@ def test_a_wild_time_counts_for_no_constant_of_nccl(tmp_path: Path) -> None:
         assert found.nccl is not None
         rates.append(found.nccl.rates.time("allreduce", 8, 2**26, "simple", 24))
     assert rates[1] == pytest.approx(rates[0], rel=0.1)
+
+
+def test_what_was_measured_at_a_size_is_the_figure_at_that_size(tmp_path: Path) -> None:
+    """Also where trees ran, which no rates of rings give: what is off these is no wild time."""
+    machine, allreduce = Question("hgx-h100", nodes=4), Collective("allreduce")
+    sizes = [2**power for power in range(13, 34, 2)]
+    times = [one.time_s for one in expect(machine, [allreduce], sizes).takes]
+    samples = tuple(map(Sample, sizes, times))
+    found = calibrate(Series(machine.whole(), allreduce, samples), machine="hgx-h100")
+    assert found.wild
+    (tmp_path / "rates.yaml").write_text(rate_tables.write(found.table))
+    again = expect(replace(machine, rates=str(tmp_path / "rates.yaml")), [allreduce], sizes).takes
+    assert [one.time_s for one in again] == pytest.approx(times, rel=1e-4)

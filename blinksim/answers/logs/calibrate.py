@@ -415,19 +415,23 @@ def calibrate(
     version = version or next((one.ran.version for one in asked if one.ran.version), "")
     by_switches = grouped((multicast and nvls_ran(one), one) for one in asked)
     added, given = tuple(map(nvls_sizes, by_switches.get(True, ()))), tuple(by_switches.get(False, ()))
-    result = _of_switches(added, source) if added and not given else _of_rings(given, added, version, source)
+    result = _of_rings(given, source) if given or not added else None
+    nccl = fit_nccl(result.sound(given), version=version, source=source) if result else None
+    nccl = fit_nvls(added, nccl, source) if added else nccl
+    result = result or _of_switches(added, nccl, source)
     only = as_topology(machine).name if machine else ""
     # Protocols change with the size, so that no constants give all of these times.
     times = defaultdict[str, dict[int, float]](dict)
-    for one in result.sound(asked):
+    for one in asked:
         job = job_of(one.collective, one.topology, multicast and one.ran.multicast)
         taken = grouped((at.size, at.time_s) for at in one.samples)
         times[job] |= {size: digits(median(every)) for size, every in taken.items()}
-    return replace(result, table=replace(result.table, name=name, machine=only, times=times))
+    table = replace(result.table, name=name, machine=only, times=times)
+    return replace(result, table=replace(table, nccl_rates=nccl.rates if nccl else None), nccl=nccl)
 
 
-def _of_rings(series: Sequence[Series], added: Sequence[Series], version: str, source: str) -> Calibration:
-    """The rates of links, and NCCL's constants, from series of rings; added: those of NVLS beside them."""
+def _of_rings(series: Sequence[Series], source: str) -> Calibration:
+    """The rates of links from series of rings."""
     seen = np.array([sample.time_s for _, sample in _every(series)])
     if len(seen) < 3:
         raise InputError(f"{len(seen)} measurements; a fit needs at least three, of small and of large sizes")
@@ -435,22 +439,18 @@ def _of_rings(series: Sequence[Series], added: Sequence[Series], version: str, s
     found = fit(problem.predict, seen, dict.fromkeys(problem.names, 1.0), share=0.0, own=_LEAST_OWN)
     if found is None:
         raise InputError("the measurements depend on no link class; are they of this machine?")
-    result = _checked(problem.result(found, source))
-    nccl = fit_nccl(result.sound(series), version=version, source=source)
-    nccl = fit_nvls(added, nccl, source) if added else nccl
-    return replace(result, table=replace(result.table, nccl_rates=nccl.rates if nccl else None), nccl=nccl)
+    return _checked(problem.result(found, source))
 
 
-def _of_switches(series: tuple[Series, ...], source: str) -> Calibration:
-    """The constants of NVLS alone, from series that say nothing about rings."""
-    nccl = fit_nvls(series, source=source)
-    line = nccl.rates.nvls
+def _of_switches(series: tuple[Series, ...], nccl: NcclFit | None, source: str) -> Calibration:
+    """Series of NVLS, which say nothing about rings, beside its constants."""
+    line = nccl.rates.nvls if nccl else None
     assert line is not None
     found = [(one, at, at.time_s / line.time(one.topology.ranks, at.size) - 1) for one, at in _every(series)]
     errors, wild = tuple(e for *_, e in found), tuple(row for row in found if abs(row[2]) > WORST_FIT)
-    table = RateTable("", {}, "", source, None, nccl.rates)
     kept = tuple((kind, what) for kind in series[0].topology.link_classes for what in ("alpha", "bandwidth"))
-    return _checked(Calibration(table, (), series, errors, wild, nccl.error.median, kept, nccl))
+    spread = median(map(abs, errors))
+    return _checked(Calibration(RateTable("", {}, "", source), (), series, errors, wild, spread, kept))
 
 
 def _checked(found: Calibration) -> Calibration:
@@ -464,9 +464,8 @@ def _checked(found: Calibration) -> Calibration:
     for lane in found.parameters:
         if nominal and lane.name == "bandwidth" and lane.low > _MOST_OF_LANE * lane.before:
             needs = f"{format_rate(lane.value)} of a lane of {lane.kind}, which carries {format_rate(lane.before)}"
-            raise InputError(
-                f"rings with these times need {needs}; is this the machine, and did its library run rings?"
-            )
+            cure = "is this the machine, and did its library run rings?"
+            raise InputError(f"rings with these times need {needs}; {cure}")
     return found
 
 
