@@ -292,7 +292,7 @@ def _show_diagnosis(
     after, asked = ("compare", "advise")[library in VISIBLE], command_line(question, name)
     ways = (
         (found.wrong, f"locate {one}{nodes}{nvls} --plan"),
-        (found.failed, run),
+        (found.failed or found.unfinished, run),
         (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}{nodes}"),
         (found.impossible or faster, "topo list"),
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),

@@ -197,7 +197,7 @@ def test_the_next_command_of_a_run_that_ended_early_is_this_run(
 ) -> None:
     path, last = tmp_path / "log.txt", "srun: error: box0: task 0: Segmentation fault"
     told = text("allreduce", 8, [Point(2**30, 5227.0, None)], footer=False).replace("1073741824", "8589934592", 1)
-    for more, status in (("", 0), ("  2147483648 5368", 0), (f"  2147483648 5368\n{last}\n", 1)):
+    for more, status in (("", 5), ("  2147483648 5368", 5), (f"  2147483648 5368\n{last}\n", 1)):
         path.write_text(f"{told}{more}")
         out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", status=status)
         assert (f": the run FAILED after 1 GiB: {last}; the run ended early: " in out) == (status == 1)

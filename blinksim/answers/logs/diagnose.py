@@ -237,14 +237,20 @@ class Diagnosis(Result):
         line = self.largest
         return line not in self.judged or (not line.behind and line.of_model**2 * TYPICAL < 1)
 
+    @property
+    def unfinished(self) -> bool:
+        """True if the run ended, without a failure, before the last of the sizes that it was to measure."""
+        return not (self.complete or self.failed) and self.most >= 2 * self.lines[-1].size
+
     def status(self, *, weighed: bool = True) -> int:
         """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too.
 
-        Nobody can tell from what another machine was measured at, which is quicker than this one can be or names
-        other GPUs.
+        Nobody can tell of sizes that a run did not come to, nor from what another machine was measured at,
+        which is quicker than this one can be or names other GPUs.
         """
         wrong = self.wrong or self.failed or (weighed and (self.first_behind or self.behind_before))
-        return 1 if wrong else 5 if self.strange or self.impossible or (weighed and self.unclear) else 0
+        unsure = self.strange or self.impossible or self.unfinished or (weighed and self.unclear)
+        return 1 if wrong else 5 if unsure else 0
 
     @property
     def as_expected(self) -> bool:
@@ -329,9 +335,11 @@ class Diagnosis(Result):
         shares = [x.of_model for x in self.judged if x.size >= _LARGE * line.size]
         sound = any((self.as_expected, self.sure, self.stated, line.of_model > 1 - _NEAR, self.part.nodes < 2))
         even = not sound and max(shares, default=1) < _EVEN * min(shares, default=0)
-        kinds = [(one, one.told and re.search(one.told, told)) for one in classes(library)]
-        kinds = [(one, named) for one, named in kinds if named or (even and not placed and one.at == EVERY)]
-        found = [(("could be", "check")[bool(named)], f"{one.words}: {one.check}") for one, named in kinds]
+        # With all that NCCL says there, such as the host.
+        kinds = [(one, one.told and re.search(f"[^;]*({one.told})[^;]*", told)) for one in classes(library)]
+        kinds = [(one, said) for one, said in kinds if said or (even and not placed and one.at == EVERY)]
+        causes = [(said[0].strip() if said else one.words, one.check, said) for one, said in kinds]
+        found = [(("could be", "check")[bool(said)], f"{words}: {check}") for words, check, said in causes]
         with suppress(InputError):
             # Sizes grow at least twofold, and the one that failed is to be reached, by doubling.
             largest, small = self.lines[-1].size, not any((self.judged, self.strange, self.failed))
@@ -339,7 +347,7 @@ class Diagnosis(Result):
             least = self.lines[0].size if self.small_times else min(_AGAIN, largest)
             doublings = max(1, most // least).bit_length() - 1
             few = any((even, self.again, self.failed, self.small_times, small))
-            if few or (most >= 2 * line.size and not self.complete):
+            if few or self.unfinished:
                 of, sizes = self.expectation.takes, sizes_of(f"{most >> doublings}:{most}:x2")
                 takes, launch = tuple(of.times(of.machine, self.collective, sizes)), self.expectation.ran.launch
                 found.append(("again", Expectations(takes).nccl_tests(launch, NCCL_DEBUG="INFO").strip()))
@@ -364,6 +372,7 @@ class Diagnosis(Result):
         what = f"{self.collective.name} on {self.part.taking_part}"
         line, first, source = self.largest, self.first_behind, ("log", "figure or its size")[self.stated]
         ended = ("the run ended early", "after its last row")[self.complete]
+        ended += f", before {format_size(self.most)}; run it again" * self.unfinished
         early = f"; {ended}: {self.ended[:160]}" * (self.ended not in ("", self.failed))
         if self.wrong:
             sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
@@ -397,7 +406,7 @@ class Diagnosis(Result):
         if self.behind_before:
             return f"{what}: behind at {self.behind_before}, and not at the largest size: {reached}"
         if first is None:
-            small = " but for small sizes" if self.small_times else ""
+            small = " as far as it got" * self.unfinished + " but for small sizes" * bool(self.small_times)
             return f"{what}: normal{small}, {reached}" + f"; {self.resembles} would look the same" * self.sure
         by = ("on", "and not alone by slow")[self.unlike != ""]
         why = f"as with {self.resembles}" if self.sure else f"{by} {' or '.join(self.expectation.rings.limits)}"
@@ -539,7 +548,8 @@ def diagnose(
     cut = min(given, key=lambda run: (not run.failed, run.complete, not run.ended))
     ended = cut.ended or ("" if cut.complete or cut.failed else "nccl-tests' last lines are missing")
     more = other_gpus(first, whole), ended, tuple(_otherwise(given, expectation)), cut.failed, cut.most
-    return Diagnosis(chosen, tested, lines, expectation, expectation.bound, cut.complete, stated, *more)
+    best = expectation.bounds.holding(chosen.in_network if expectation.ran.multicast else ())
+    return Diagnosis(chosen, tested, lines, expectation, best, cut.complete, stated, *more)
 
 
 def sudden(lines: Sequence[Line]) -> bool:

@@ -32,7 +32,7 @@ from blinksim.algorithms import ring
 from blinksim.algorithms.building.plan import Plan, add_chains, ring_orders
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.measurements.public import grouped
-from blinksim.bounds.bound_result import NVLS_GRANTS, Bound, BoundResult
+from blinksim.bounds.bound_result import NVLS_GRANTS, BoundResult
 from blinksim.bounds.compute import bound
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import BlinksimError, FileError, InputError
@@ -335,11 +335,6 @@ class RingModel:
         """Built once, at the machine's own rates."""
         return ring_schedule(self.topology, self.collective)
 
-    @property
-    def name(self) -> str:
-        """The model's name in answers."""
-        return f"alpha-beta of {self.schedule.algorithm} at {self.topology.rates} rates"
-
     @cached_property
     def _figures(self) -> tuple[Resources, Ints32, RouteUses, Starts, Floats]:
         """Inputs of the time: resources and their seconds per byte, where messages start, and what they use."""
@@ -487,7 +482,7 @@ class Expectation:
     def name(self) -> str:
         """The model's name in answers."""
         if not (found := self.prediction):
-            return self.rings.name
+            return f"alpha-beta of {self.rings.schedule.algorithm} at {self.rings.topology.rates} rates"
         other = f" (the log is of NCCL {self.ran.version})" if self.ran.version not in ("", found.version) else ""
         fork = "" if self.takes.library == "NCCL" else f"; {self.takes.library} is a fork of it"
         return f"NCCL {found.version}'s own model at {self.machine.rates} rates{other}{fork}"
@@ -518,11 +513,6 @@ class Expectation:
     def bounds(self) -> BoundResult:
         """All bounds of the collective on the part, where switches may add also that for those that do."""
         return bound(self.part, self.collective, in_network=self.ran.multicast)
-
-    @property
-    def bound(self) -> Bound:
-        """The one that no run exceeds, as in `blinksim.project`: for switches that add where they may."""
-        return self.bounds.holding(self.part.in_network if self.ran.multicast else ())
 
     def others(self, size: int) -> dict[str, float]:
         """Seconds for `size` bytes of what might run instead of NCCL's choice, by its cause."""

@@ -196,8 +196,9 @@ class Faults:
                 names = [f"{before * (name in self.node.index)}{self.named(name, node)}" for name in pair]
                 seen = [f"n0.{name}" if self.several and name in self.node.index else name for name in pair]
                 ends = self.cluster.links_between(*seen), self.cluster.links_between(*seen[::-1])
-                rate = min(link.lane_bandwidth for way in ends for link in way)
-                found.append(f"degrade {'-'.join(names)} bandwidth={float(rate) * share / 1e9:.6g}GB/s")
+                rate = float(min(link.lane_bandwidth for way in ends for link in way)) * share / 1e9
+                edit = f"degrade {{}} bandwidth={rate:.6g}GB/s" if share else "without {}"
+                found.append(edit.format("-".join(names)))
         return tuple(found)
 
     def _without(self, nodes: int, nics: Words) -> tuple[str, ...]:
@@ -331,7 +332,8 @@ class Faults:
 
         Not between two of which what is slow decides all of the time, or none of what one has more.
         """
-        slow, nodes = [-math.log(share) for share in target.kind.shares], () if len(job) == 1 else (0,)
+        # Where nothing is left a thousandth counts, if there is no way past it.
+        slow, nodes = [-math.log(x or 1e-3) for x in target.kind.shares], () if len(job) == 1 else (0,)
         healthy, last = self.projection(job, collective, size, nics=nics).time_s, len(slow) - 1
         known, asked = {-1: 0.0}, [(-1, last, last)]
         for low, high, place in asked:

@@ -300,20 +300,26 @@ class Suspicion:
         # Half for healthy, and the rest for every place alike, and for each of its shares.
         weights = np.tile([1 / len(one.kind.shares) for one in targets], (nodes, 1))
         weights[nodes > 1 :, self.rail] = 0.0
-        # A fault that NCCL names is likelier than others, and than none.
-        self.told = {lack for one in seen if one.line.behind for lack in one.told}
-        for node, _, named in self.told:
-            weights[node, np.isin(faults.places, named)] *= _TOLD
         # What is above a leaf is counted at its first node, if there are several leaves.
         self.leaves = range(0, nodes * (nodes > faults.width), faults.width)
         weights[:, self.above] *= np.isin(np.arange(nodes), self.leaves)[:, None]
-        self.prior: Floats = np.append(0.5 * weights.ravel() / weights.sum(), 0.5)
         # The place that each fault is at, whatever its share: by node and target.
         every = np.arange(nodes)[:, None] * len(faults.targets) + faults.places
         self.places: Ints = np.append(every.ravel(), nodes * len(faults.targets))
+        # A fault that NCCL names is likelier than others, and than none, where it explains a log.
+        alone = [self.predicted(one.job, max(2**20, min(SIZE, one.line.size))) for one in seen]
+        self.told: Bools = np.zeros(len(self.places), dtype=np.bool_)
+        for one, effects in zip(seen, alone, strict=True):
+            named = [node * len(faults.targets) + place for node, _, places in one.told for place in places]
+            enough = one.line.behind & (effects >= math.log(one.line.time_s / one.line.expected.high_s))
+            self.told |= enough & np.isin(self.places, named)
+        chances = weights.ravel() * np.where(self.told[:-1], _TOLD, 1)
+        self.prior: Floats = np.append(0.5 * chances / chances.sum(), 0.5)
         # The faults of each case: one, or both of a pair.
         self.ends: Ints = np.arange(len(self.prior))[:, None] if pairs is None else pairs
         self.prior = self.prior[self.ends].prod(axis=1)
+        # By log and case.
+        self.effects: Floats = np.reshape(alone, (len(seen), len(self.places)))[:, self.ends].max(axis=2)
         ends = np.sort(self.places[self.ends], axis=1)
         key = ends[:, 0] * len(self.places) + ends[:, -1]
         self.groups: Ints = np.unique(key, return_inverse=True)[1].ravel()
@@ -335,7 +341,7 @@ class Suspicion:
         return max(_NOISE, math.log(healthy.high_s / healthy.low_s) / _EIGHT_IN_TEN)
 
     def predicted(self, job: Job, size: int = SIZE) -> Floats:
-        """The logarithm of the time with each fault over that of a healthy machine."""
+        """The logarithm of the time with each fault alone over that of a healthy machine."""
         found = np.zeros((self.nodes, len(self.faults.columns)))
         parts = Counter(own for _, own in job.gpus)
         for node, gpus in job.gpus:
@@ -345,13 +351,7 @@ class Suspicion:
         for leaf in {node // self.faults.width for node, _ in job.gpus} if self.leaves else ():
             above = self.faults.above(job.gpus, leaf, job.collective, size, job.nics)
             found[self.leaves[leaf], self.above] = above if len(above) else 0.0
-        return np.asarray(np.append(found.ravel(), 0.0)[self.ends].max(axis=1))
-
-    @cached_property
-    def effects(self) -> Floats:
-        """By log and fault."""
-        rows = [self.predicted(one.job, max(2**20, min(SIZE, one.line.size))) for one in self.seen]
-        return np.array(rows).reshape(len(rows), len(self.prior))
+        return np.append(found.ravel(), 0.0)
 
     @cached_property
     def shown(self) -> Bools:
@@ -446,7 +446,7 @@ class Suspicion:
         if not shown.any():
             return 1.0
         odds = self.posterior[shown].sum() / self.prior[shown].sum() * self.prior[-1] / self.posterior[-1]
-        return float(1 / (1 + odds * _TOLD ** any(named for *_, named in self.told)))
+        return float(1 / (1 + odds * _TOLD ** bool(self.told.any())))
 
     def by_chance(self, fault: int) -> float:
         """The probability that logs with this fault (-1: healthy) are as far from what is predicted."""
@@ -458,7 +458,7 @@ class Suspicion:
     def candidates(self) -> list[tuple[Candidate, ...]]:
         """The faults that logs show, or the pairs of them, the likeliest first."""
         faults, many, weights = self.faults, self.nodes > 1, self.posterior * self.shown
-        share = np.append(np.tile(np.log([share for _, share in faults.columns]), self.nodes), 0)
+        share = np.append(np.tile([share for _, share in faults.columns], self.nodes), 1)
         ends = np.take_along_axis(self.ends, np.argsort(self.places[self.ends], axis=1), axis=1)
         total = np.bincount(self.groups, weights)
         means = [np.bincount(self.groups, weights * share[end]) / np.maximum(total, 1e-300) for end in ends.T]
@@ -471,7 +471,7 @@ class Suspicion:
             both = list[Candidate]()
             for place, mean in ways:
                 node, number = divmod(place, len(faults.targets))
-                target, left = faults.targets[number], float(np.exp(mean[index]))
+                target, left = faults.targets[number], float(mean[index])
                 own = many and target.kind.at not in (RAIL, LEAF)
                 name = f"node {node}" if target.name == ALL else f"n{node}." * own + faults.named(target.name, node)
                 on = range(self.nodes) if target.kind.at == RAIL else [node]
@@ -493,9 +493,9 @@ class Suspicion:
         if key in self._told:
             return self._told[key]
         wide, kind = self.wide_of(self.expected(job)), (job.collective, self.kind(job))
-        values, variance = self.predicted(job), wide**2 + _NOISE**2
+        values, variance = self.predicted(job)[self.ends].max(axis=1), wide**2 + _NOISE**2
         if beside is not None:
-            values, variance = values - self.predicted(beside), 2 * _NOISE**2
+            values, variance = values - self.predicted(beside)[self.ends].max(axis=1), 2 * _NOISE**2
         elif self.seen:
             shared = np.array([wide * w * (k == kind) for w, k in zip(self.wide, self.kinds, strict=True)])
             pulls = np.linalg.solve(self.covariance, shared)
