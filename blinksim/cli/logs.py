@@ -274,8 +274,8 @@ def _show_diagnosis(
     fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
     causes = [*grouped(sorted(losses, key=lambda one: fit.isdisjoint(one.kind.slow)), attrgetter("kind"))]
     for kind, same in causes:
-        others = f", or {count(len(same) - 1, 'other place')}" * (len(same) > 1)
-        apart = f"not {' or '.join(kinds)} but, at one place alone, " * fit.isdisjoint(kind.slow)
+        others = f", or {count(len(same) - 1, 'other place')}" if same[1:] else ""
+        apart = f"not {' or '.join(kinds)} but, at one place alone, " if fit.isdisjoint(kind.slow) else ""
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({losses[same[0]]}{others}): {kind.check}"
         facts.append(("could be", told))
     click.echo("\n".join(labelled(facts)))
