@@ -35,12 +35,12 @@ fill = hierarchical.fill
 # An allgather of 256 KiB on 64 HGX H100 takes 32.7 us with groups of 8 between nodes, 32.9 of 4, 44 of 2; of
 # 4 KiB on 512 p3dn, whose messages take long to arrive, 35 % more with 4 than with 8.
 _MOST_GROUPS = 8
-# Inside nodes, where starts of messages add up at a port, and detours at links. With 2, 4 and 8 an allreduce
-# of 4 KiB takes 31.1, 33.9 and 33.9 us on 2 DGX-2, 35.4, 36.8 and 40.8 on 2 GB200 NVL72, one of 16 MiB 257,
-# 272 and 272, and 76.8, 78.2 and 82.2; with 2 and 8 one of 1 GiB 43 and 161 ms on 4 DGX-1, 29.6 and 29.5 on
-# 2 Trn2. Where links join each GPU with every other, `recursive_multiplying` takes 17.3, 15.4 and 13.4 us
-# for 4 KiB on 8 MI300X.
-_AT_A_PORT = 2
+# Inside nodes, where starts of messages add up at a port of a switch. With 2, 4 and 8 an allreduce of 4 KiB
+# takes 31.1, 33.9 and 33.9 us on 2 DGX-2, 35.4, 36.8 and 40.8 on 2 GB200 NVL72, one of 16 MiB 257, 272 and
+# 272, and 76.8, 78.2 and 82.2. Where links join some GPUs, and others pass each other, one of 256 KiB takes
+# 43.8, 35.3 and 58.9 us on 4 DGX-1, 79.2, 71.9 and 92.3 on 8 p3dn, 74.1, 66.0 and 66.0 on 4 Trn2, one of 1
+# GiB 41, 84 and 84 ms on 8 MI250. Where they join all, 4 KiB on 8 MI300X takes 17.3, 15.4 and 13.4 us.
+_AT_A_PORT, _PAST_OTHERS = 2, 4
 # Trees of a broadcast in the root's node. 1 GiB on 64 GB300 NVL72 takes 1.85, 1.76, 1.73, 1.72 and 1.74 ms with 2, 3,
 # 4, 6 and 8.
 _MOST_INSIDE = 4
@@ -57,8 +57,9 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
 
 def inner_radices(topology: Topology, ranks: Whole) -> tuple[int, ...]:
     """The `radices` of these ranks of a node: many, if links join each with every other."""
-    meshed = len(lanes_between(topology, ranks.tolist())) == len(ranks) * (len(ranks) - 1)
-    return radices(len(ranks), _MOST_GROUPS if meshed else _AT_A_PORT)
+    joined, each = len(lanes_between(topology, ranks.tolist())), len(ranks)
+    meshed = joined == each * (each - 1)
+    return radices(each, _MOST_GROUPS if meshed else _PAST_OTHERS if joined else _AT_A_PORT)
 
 
 def _by_exchanges(
