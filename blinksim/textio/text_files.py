@@ -61,22 +61,20 @@ def read_bytes(path: str | os.PathLike[str], limit: int, what: str = "file") -> 
     reads more than `limit` + 1 bytes, so that devices and pipes without end are refused too.
     """
     place = Path(path)
-    try:
-        if os.fspath(path) == STDIN:
-            path, data = shown(path), standard_input(limit + 1)
-        else:
-            with place.open("rb") as file:
-                # Room for all that is asked for is taken at once; pipes and devices have more than they say.
-                there = min(limit, os.fstat(file.fileno()).st_size)
-                data = file.read(there + 1)
-                data += file.read(limit - there) if len(data) > there else b""
-    except FileNotFoundError:
-        raise FileError(path, f"no such {what}{_near(place)}") from None
-    except IsADirectoryError:
-        raise FileError(path, f"this is a folder; name a {what} in it") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(path, f"cannot read this {what}: {reason}") from None
+    with _refused(path, f"cannot read this {what}"):
+        try:
+            if os.fspath(path) == STDIN:
+                path, data = shown(path), standard_input(limit + 1)
+            else:
+                with place.open("rb") as file:
+                    # Room for all that is asked is taken at once; pipes and devices have more than they say.
+                    there = min(limit, os.fstat(file.fileno()).st_size)
+                    data = file.read(there + 1)
+                    data += file.read(limit - there) if len(data) > there else b""
+        except FileNotFoundError:
+            raise FileError(path, f"no such {what}{_near(place)}") from None
+        except IsADirectoryError:
+            raise FileError(path, f"this is a folder; name a {what} in it") from None
     if len(data) > limit:
         size = f"{limit // MIB} MiB" if limit >= MIB else f"{limit} bytes"
         raise FileError(path, f"is larger than {size}; that is no {what}")
