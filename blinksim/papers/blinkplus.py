@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from itertools import product
 from statistics import geometric_mean
 
 from blinksim.algorithms import blinkplus
@@ -97,12 +98,16 @@ def fitted() -> tuple[float, Fraction]:
 
 
 @cache
-def side_channels(operation: str, tenant: str, channels: int) -> Schedule:
-    """So many chains between two GPUs of half a DGX-1V, through its other two; its links as the logs have them."""
+def side_channels(operation: str, tenant: str, channels: int | None = None, gpus: int = 4) -> Schedule:
+    """So many chains between two GPUs of a DGX-1V, its links as the logs have them.
+
+    channels: None for all that fit. gpus: how many of the machine's GPUs take part, the tenant's two included.
+    """
     machine = load("dgx1-v100").edit(f"replace nvlink bandwidth={fitted()[0] / 1e9:.6f}GB/s")
     ends = [f"gpu{number}" for number in tenant.split(",")]
-    idle = [f"gpu{number}" for number in range(4) if f"gpu{number}" not in ends]
-    part = machine.select(ends, idle if channels > OWN[tenant] else [], relays_reduce=True)
+    idle = [f"gpu{number}" for number in range(gpus) if f"gpu{number}" not in ends]
+    through = idle if channels is None or channels > OWN[tenant] else []
+    part = machine.select(ends, through, relays_reduce=True)
     return blinkplus.build(part, Collective(operation), channels=channels)
 
 
@@ -115,14 +120,11 @@ def speedup(operation: str, tenant: str, channels: int, size: int, cap: Fraction
 
 def tables() -> Iterator[Table]:
     """Channels that fit, what the report claims, what its logs show, and lines through the logs."""
-    machine, rows = load("dgx1-v100"), []
-    for row in published_rows("blinkplus_tenants.csv"):
-        ends = [f"gpu{number}" for number in row["tenant"].split(",")]
-        for gpus in (4, 8):
-            idle = [f"gpu{number}" for number in range(gpus) if f"gpu{number}" not in ends]
-            made = blinkplus.build(machine.select(ends, idle, relays_reduce=True), Collective("broadcast"))
-            said = float(row[f"chains_max_{gpus}gpu"])
-            rows.append(Figure(f"tenant {row['tenant']}, {gpus} GPUs", said, float(blinkplus.lanes(made)), "channels"))
+    rows = []
+    for row, gpus in product(published_rows("blinkplus_tenants.csv"), (4, 8)):
+        tenant, said = row["tenant"], float(row[f"chains_max_{gpus}gpu"])
+        fit = float(blinkplus.lanes(side_channels("broadcast", tenant, gpus=gpus)))
+        rows.append(Figure(f"tenant {tenant}, {gpus} GPUs", said, fit, "channels"))
     yield Table("Channels that fit", "section 4.1 for 0,1 and 0,3; the others by counting links", tuple(rows))
     theory, shown = [], []
     for (operation, tenant, channels), claim in _CLAIMS.items():
