@@ -551,8 +551,7 @@ def export_set(schedule: Schedule, channels: int | None = None) -> Exported:
     index, allowed = topology.index, rate(schedule)
     cut = []
     for line in chains:
-        hops = zip(line.devices, line.devices[1:], strict=False)
-        routes = [topology.router.route(index[a], index[b]) for a, b in hops]
+        routes = [topology.router.route(index[a], index[b]) for a, b in pairwise(line.devices)]
         kind = farthest((path_type(topology, route) for route in routes), "NVL")
         narrow = min(topology.links[link].bandwidth for route in routes for link in route)
         # As many equal channels as the share needs thread blocks; a chain over several lanes is as wide as
