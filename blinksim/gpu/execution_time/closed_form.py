@@ -35,8 +35,6 @@ from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
 from blinksim.timing.measured_constants import ExecutionRates
 
-# Launches that differ less, as a share, go on alike.
-_ALIKE = 1e-4
 # Busy intervals that a port remembers.
 _MOST_BUSY = 32
 
@@ -172,7 +170,7 @@ class _Launches:
             # last one, `timed` adds.
             for since in range(1, launch + 1):
                 times = [*map(sub, ends, self.ends[launch - since])]
-                if max(times) - min(times) <= _ALIKE * max(times) / since:
+                if max(times) - min(times) <= timing.ALIKE * max(times) / since:
                     for _ in range(launch + 1, launches * (since > 1)):
                         self.ends.append([*map(add, self.ends[-since], times)])
                         self.looks.append(self.looks[-since])

@@ -146,7 +146,7 @@ class Blocks:
 
 
 # Launches that differ less, as a share, go on alike.
-_ALIKE = 1e-4
+ALIKE = 1e-4
 # The quickest program of a question takes more than this share of what its third launch takes
 # (benchmarks/bench_closed_form.py).
 SHORT_OF_LAUNCH = 0.95
@@ -484,7 +484,7 @@ class Launches:
             times = [b - a for before, after in pairwise(last) for a, b in zip(before, after, strict=True)]
             if launch == 2 and SHORT_OF_LAUNCH * mean(times[len(last[0]) :]) > self.most_s:
                 raise SlowerError
-            if max(times) - min(times) <= _ALIKE * max(times):
+            if max(times) - min(times) <= ALIKE * max(times):
                 self.settled = True
                 del self.ends[launch + 1 :], self.looks[launch + 1 :]
         if launch + 1 < self.launches:
