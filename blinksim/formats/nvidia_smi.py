@@ -333,15 +333,14 @@ class _Builder:
             if ports and not table.links and table.lanes(a, b) != min(ports[a], ports[b]):
                 cells = f"row {a} has NV{table.lanes(a, b)} to {b}, and up to NV{ports[a]} to others"
                 raise FileError(self.path, f"{cells}, which NVSwitches do not do; take the table again", table.line)
-        for gpu in table.gpus:
-            text = table.model(gpu)
-            facts = {"dev": int(gpu[3:]), "sm": table.capability(gpu)} | ({"model": text} if text else {})
-            facts |= table.facts.get(self.name[gpu], {})
-            self.devices.append(Device(self.name[gpu], "gpu", attributes=facts))
-        for nic in table.nics:
-            facts = {"dev": int(self.name[nic][3:]), "name": table.names.get(nic, nic)}
-            facts |= table.facts.get(self.name[nic], {})
-            self.devices.append(Device(self.name[nic], "nic", attributes=facts))
+        for label, name in self.name.items():
+            if (kind := name[:3]) == "gpu":
+                text = table.model(label)
+                own = {"sm": table.capability(label)} | ({"model": text} if text else {})
+            else:
+                own = {"name": table.names.get(label, label)}
+            facts = {"dev": int(name[3:])} | own | table.facts.get(name, {})
+            self.devices.append(Device(name, kind, attributes=facts))
         self._nvlinks(ports)
         self._pcie()
         name, devices = machine_name(Path(self.path).stem), tuple(self.devices)
