@@ -130,26 +130,24 @@ def _gpus(
         if gpu.attributes.get("sm", str(sm)) != str(sm):
             said = f"a GPU of sm={gpu.attributes['sm']}, and those of {like.name} have {sm}"
             raise FileError(path, f"{said}; {_OTHER}", gpu.line)
-        links = [] if linked else _links(gpu, name, like, bus)
+        links = []
+        for index in () if linked else like.out_links[like.index[name]]:
+            link = like.links[index]
+            other = like.device(link.dst)
+            if link.kind == "c2c" or (link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch")):
+                links.append(_element(*_listed(link, other, link.lanes, bus), gpu))
         added += sum(int(child.attributes["count"]) for child in links if child.tag == "nvlink")
         rest = tuple(child for child in place.children if child.tag != "gpu")
         filled[id(place)] = (replace(gpu, children=(*gpu.children, *links)), *rest)
     return filled, added
 
 
-def _links(gpu: Element, name: str, like: Topology, bus: Mapping[str, str]) -> list[Element]:
-    """The links of a GPU as NCCL lists them: at both ends."""
-    links = []
-    for link in (link for link in like.links if link.src == name):
-        other = like.device(link.dst)
-        if link.kind == "c2c":
-            facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
-            links.append(_element("c2c", facts, gpu))
-        elif link.kind == "nvlink" and other.kind in (*GPU_KINDS, "switch"):
-            target, kind = _NVLINK_ENDS.get(other.kind) or (bus[other.name], "0x030200")
-            facts = {"target": target, "count": str(link.lanes), "tclass": kind}
-            links.append(_element("nvlink", facts, gpu))
-    return links
+def _listed(link: Link, other: Device, lanes: int, bus: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """A link of a GPU as NCCL lists it, at both ends: tag and attributes. other: where it leads."""
+    if link.kind == "c2c":
+        return "c2c", {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(lanes)}
+    target, kind = _NVLINK_ENDS.get(other.kind) or (bus[other.name], "0x030200")
+    return "nvlink", {"target": target, "count": str(lanes), "tclass": kind}
 
 
 def as_in(like: Topology, machine: Topology) -> Topology:
@@ -784,8 +782,7 @@ class _Writer:
             if link.src != device.name:
                 continue
             if link.kind == "c2c":
-                facts = {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(link.lanes)}
-                element.children.append(Tag("c2c", facts))
+                element.children.append(Tag(*_listed(link, other, link.lanes, self.bus)))
             elif other.kind in (*GPU_KINDS, "switch") or (other.kind == "cpu" and link.kind == "nvlink"):
                 if lane is None:
                     self.note(f"{link.name} is left out: GPUs of this compute capability have no NVLink")
@@ -795,6 +792,5 @@ class _Writer:
                 if count != exact or link.kind != "nvlink":
                     ends, rate = link.name.split(" ")[-1].strip("()"), float(lane) / 1e9
                     self.note(f"{ends} links are written as NVLinks of {rate:g} GB/s: {count} for {float(exact):.3g}")
-                target, kind = _NVLINK_ENDS.get(other.kind) or (self.bus[other.name], "0x030200")
-                element.children.append(Tag("nvlink", {"target": target, "count": str(count), "tclass": kind}))
+                element.children.append(Tag(*_listed(link, other, count, self.bus)))
         return element
