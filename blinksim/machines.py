@@ -23,7 +23,7 @@ from blinksim.errors import BlinksimError, FileError, InfeasibleError, InputErro
 from blinksim.formats import machine_yaml, nvidia_smi, rate_tables
 from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.shipped import known_gpus, machine_names
-from blinksim.formats.shipped.machine_names import MEASURED, MachineName, catalogue_file, measured_rates, shared_rates
+from blinksim.formats.shipped.machine_names import MEASURED, catalogue_file, measured_rates, shared_rates
 from blinksim.results import keyed
 from blinksim.textio import name_ranges, text_files, yaml_nodes
 from blinksim.textio.text_files import STDIN
@@ -44,7 +44,7 @@ _TEXT = (".txt", ".log")
 _STDIN_NAME = "stdin"
 
 
-MachineLike = MachineName | str | os.PathLike[str] | Topology
+MachineLike = str | os.PathLike[str] | Topology
 """A machine as public functions take it: what `load` takes, or a topology."""
 
 RatesName = Literal["nominal", "nccl", "seed", "measured", "aurora-chain"]
@@ -52,11 +52,11 @@ RatesName = Literal["nominal", "nccl", "seed", "measured", "aurora-chain"]
 
 
 def load(
-    name_or_path: MachineName | str | os.PathLike[str],
+    name_or_path: str | os.PathLike[str],
     nodes: int = 1,
     rates: RatesName | str | os.PathLike[str] = "nominal",
     edits: str | Sequence[str] = (),
-    like: MachineName | str | os.PathLike[str] | None = None,
+    like: str | os.PathLike[str] | None = None,
 ) -> Topology:
     """Load a machine, or a cluster of alike nodes.
 

@@ -28,11 +28,6 @@ TABLES: dict[str, tuple[Any, Iterable[str], str]] = {
     "executors": (run.ExecutorName, run.EXECUTORS, "ExecutorName in blinksim/gpu/execution/run.py"),
     "element types": (dtypes.DtypeName, dtypes.ELEMENT_TYPES, "DtypeName in blinksim/gpu/programs/dtypes.py"),
     "reductions": (dtypes.ReductionName, dtypes.REDUCTIONS, "ReductionName in blinksim/gpu/programs/dtypes.py"),
-    "machines": (
-        machine_names.MachineName,
-        machine_names.names(),
-        "MachineName in blinksim/formats/shipped/machine_names.py",
-    ),
     "protocols": (
         simulation_options.ProtocolName,
         simulation_options.PROTOCOLS,
@@ -45,7 +40,7 @@ TABLES: dict[str, tuple[Any, Iterable[str], str]] = {
 
 
 # What a new file adds; its name need not be in the type.
-FOUND_BY_FILE = ("machines", "algorithms", "formats")
+FOUND_BY_FILE = ("algorithms", "formats")
 
 
 def differences(named: tuple[str, ...], held: tuple[str, ...], where: str) -> list[str]:

@@ -528,23 +528,23 @@ def held_at(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {what: f" at {' or '.join(used)} rates" for what, used in found.items() if used and not plain}
 
 
-def origins(told: Iterable[Mapping[str, Any]], named: Callable[..., str] = lambda _: "") -> list[str]:
+def origins(told: Iterable[Mapping[str, Any]], by_size: bool = True) -> list[str]:
     """Where the times of rows come from, a line each, the largest sizes first; told: by ascending size.
 
-    named: in words what tells a row from others of its size, for where these come from elsewhere.
+    by_size: False where rows differ in more than their sizes, so that these do not tell which is of where.
     """
-    guess, spans, notes = f"{UNKNOWN.format('')}: ", dict[str, dict[str, str]](), list[str]()
-    for which, rows in grouped((named(row), row) for row in told).items():
-        known = [(guess * (row.get("basis") in GUESSES) + row["origin"], row["size_bytes"]) for row in rows]
-        for origin, own in grouped((origin, place) for place, (origin, _) in enumerate(known)).items():
-            # Sizes that follow each other are a range; others may lie between two ranges of an origin.
-            runs = ([known[at][1] for _, at in run] for _, run in groupby(enumerate(own), lambda x: x[1] - x[0]))
-            ends = (dict.fromkeys(map(format_size_about, (run[0], run[-1]))) for run in runs)
-            spans.setdefault(origin, {})[which] = ", ".join(dict.fromkeys(map(" to ".join, ends)))
-    for origin, at in [*reversed(spans.items())][:4]:
-        alike = grouped((text, which * (len(spans) > 1)) for which, text in at.items()).items()
-        where = (", ".join(filter(None, (" or ".join(dict.fromkeys(which)), text))) for text, which in alike)
-        notes.append(f"from, {'; '.join(where)}: {origin}")
+    guess, notes = f"{UNKNOWN.format('')}: ", list[str]()
+    known = [(row["size_bytes"], guess * (row.get("basis") in GUESSES) + row["origin"]) for row in told]
+    by_origin = grouped((origin, place) for place, (_, origin) in enumerate(known))
+    if len(by_origin) > 1 and not by_size:
+        some = ", some of them estimates" * any(one.startswith(guess) for one in by_origin)
+        return [f"times from several sources{some}: each row of the CSV names its own"]
+    # Sizes that follow each other are a range; others may lie between two ranges of an origin.
+    for origin, places in [*reversed(by_origin.items())][:4]:
+        runs = ([*run] for _, run in groupby(enumerate(places), lambda at: at[1] - at[0]))
+        ends = ([format_size_about(known[place][0]) for _, place in (run[0], run[-1])] for run in runs)
+        spans = dict.fromkeys(" to ".join(dict.fromkeys(both)) for both in ends)
+        notes.append(f"from, {', '.join(spans)}: {origin}")
     return notes
 
 

@@ -574,7 +574,7 @@ def _notes(swept: Study, tables: Sequence[str], *, several: bool) -> list[str]:
     notes = [f"time with {' or '.join(libraries)}; --csv has its interval and origin"] if libraries else []
     if swept.varying() == ["size_bytes"] and times != sorted(times):
         notes.append("a time that is less than that of fewer bytes was measured so")
-    notes += origins(told, partial(_named, [*filter("size_bytes".__ne__, swept.varying())]))
+    notes += origins(told, {*swept.varying()} <= {"size_bytes"})
     notes.append(", ".join(map("".join, held_at(rows).items())))
     if several:
         notes.append("what NCCL chooses is at its own rates; --rates takes one table for all")

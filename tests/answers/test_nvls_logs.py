@@ -119,6 +119,18 @@ def test_the_constants_of_nvls_come_out_of_a_log(
     assert rate_tables.read(_written(tmp_path, rate_tables.write(found.table))).nccl_rates == found.nccl.rates
 
 
+def test_one_slow_last_size_is_wild_and_no_run_of_rings(tmp_path: Path) -> None:
+    *points, (size, time, _) = published("azure-ndh200v5", "nd-h200-v5")
+    assert size > points[-1].size
+    assert time is not None
+    series = read_series(log_of(tmp_path, [*points, Point(size, 3 * time, None)]), "hgx-h200")
+    found = calibrate(series, machine="hgx-h200")
+    assert found.parameters == ()
+    assert found.nccl is not None
+    assert found.nccl.rates.nvls is not None
+    assert [sample.size for _, sample, _ in found.wild] == [size]
+
+
 def _written(folder: Path, content: str) -> str:
     path = folder / "rates.yaml"
     path.write_text(content)

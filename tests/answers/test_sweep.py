@@ -669,17 +669,12 @@ def test_rows_that_cannot_be_written_are_shown_and_kept(tmp_path: Path, capsys: 
 
 
 def test_where_times_come_from_is_said_of_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each line names the values of the rows that it is of, but for what all have; one line is of all rows."""
+    """One line is of all rows; where rows differ, none says of which it is, and the table as CSV does."""
     sweep = ["sweep", "p4d", "allreduce", "--sizes", "1GiB", "--vary", "nodes=1,2"]
     assert run([*sweep, "--vary", "edit=none;without efa0"]) == 0
     out = capsys.readouterr().out
-    rows = [line.split() for line in out.splitlines() if re.match("^ +[12]  ", line)]
-    named = re.findall("^  from, (.*?): ", out, re.MULTILINE)
-    assert len(rows) == 4
-    said = [part for names in named for part in names.removesuffix(", 1 GiB").split(" or ")]
-    assert sorted(said) == sorted(
-        f"nodes {nodes}, edit {edit}" for nodes in (1, 2) for edit in ("none", "without efa0")
-    )
+    assert "  from, " not in out
+    assert "times from several sources: each row of the CSV names its own" in out
     alike = "edit=degrade gpu0-nvswitch lanes=3;degrade gpu1-nvswitch lanes=3"
     assert run([*sweep[:5], "--vary", alike]) == 0
     assert re.findall("^  from, (.*?): ", capsys.readouterr().out, re.MULTILINE) == ["1 GiB"]

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from blinksim import data_files
 from blinksim.errors import InputError, unknown
 from blinksim.formats import machine_yaml, rate_tables
 from blinksim.formats.rate_tables import Outline, RateTable
 from blinksim.textio.text_files import read_rows
-
-MachineName = Literal[
-    "a3-highgpu-8g", "a3-megagpu-8g", "a3-ultragpu-8g", "alps", "aurora", "bm.gpu.h100.8", "bm.gpu4.8",
-    "dgx-a100", "dgx-spark", "dgx-spark-pair", "dgx1-p100", "dgx1-v100", "dgx2", "frontier", "gaudi2",
-    "gaudi3", "gb200-nvl4", "gb200-nvl72", "gb200-nvl8", "gb300-nvl72", "hgx-b200", "hgx-b300",
-    "hgx-h100", "hgx-h20", "hgx-h200", "hgx-h800", "jupiter", "k2200-ethernet", "k2200-ntb", "l40s-pcie",
-    "leonardo", "mi250", "mi300a", "mi300x", "mi325x", "mi355x", "nd-a100-v4", "nd-h100-v5", "nd-h200-v5",
-    "nd40rs-v2", "p3.16xlarge", "p3dn.24xlarge", "p4d.24xlarge", "p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge",
-    "p6-b200.48xlarge", "p6-b300.48xlarge", "perlmutter", "polaris", "rtx-pro-6000-pcie", "tpu-v5p",
-    "trn2-ultra", "trn2.48xlarge",
-]  # fmt: skip
-"""The machines of the catalogue, for editors."""
 
 _FILE = data_files.folder("models") / "machine_aliases.csv"
 ALSO = dict(read_rows(_FILE, lambda row: (row["machine"], sorted(row["also"].split())), "machine"))
