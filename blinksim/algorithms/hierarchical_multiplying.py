@@ -35,12 +35,14 @@ fill = hierarchical.fill
 # An allgather of 256 KiB on 64 HGX H100 takes 32.7 us with groups of 8 between nodes, 32.9 of 4, 44 of 2; of
 # 4 KiB on 512 p3dn, whose messages take long to arrive, 35 % more with 4 than with 8.
 _MOST_GROUPS = 8
-# Inside nodes, where starts of messages add up at a port of a switch. With 2, 4 and 8 an allreduce of 4 KiB
-# takes 31.1, 33.9 and 33.9 us on 2 DGX-2, 35.4, 36.8 and 40.8 on 2 GB200 NVL72, one of 16 MiB 257, 272 and
-# 272, and 76.8, 78.2 and 82.2. Where links join some GPUs, and others pass each other, one of 256 KiB takes
-# 43.8, 35.3 and 58.9 us on 4 DGX-1, 79.2, 71.9 and 92.3 on 8 p3dn, 74.1, 66.0 and 66.0 on 4 Trn2, one of 1
-# GiB 41, 84 and 84 ms on 8 MI250. Where they join all, 4 KiB on 8 MI300X takes 17.3, 15.4 and 13.4 us.
-_AT_A_PORT, _PAST_OTHERS = 2, 4
+# Inside nodes, where starts of messages add up at a port of a switch, with 2, 4 and 8 an allreduce of 4 KiB
+# by `recursive_multiplying` takes 12.4, 13.1 and 16.4 us on 3 HGX H100. By shards, simulated, one of 1, 4,
+# 16, 64 MiB takes 30.7, 50.8, 108.9, 311 us on 2 HGX H100 of 8 GPUs with 4 and 29.3, 48.9, 108.8, 308 with
+# 2, on 2 DGX-2 of 16 55.4, 111.6, 288, 950 and 53.2, 115.4, 289, 942. Where links join some GPUs, and others
+# pass each other, one of 256 KiB takes 43.8, 35.3 and 58.9 us with 2, 4 and 8 on 4 DGX-1, 79.2, 71.9 and
+# 92.3 on 8 p3dn, 74.1, 66.0 and 66.0 on 4 Trn2, one of 1 GiB 41, 84 and 84 ms on 8 MI250. Where they join
+# all, 4 KiB on 8 MI300X takes 17.3, 15.4 and 13.4 us.
+_AT_A_PORT, _IN_PAIRS, _PAST_OTHERS = 4, 8, 4
 # Trees of a broadcast in the root's node. 1 GiB on 64 GB300 NVL72 takes 1.85, 1.76, 1.73, 1.72 and 1.74 ms with 2, 3,
 # 4, 6 and 8.
 _MOST_INSIDE = 4
@@ -48,18 +50,22 @@ _MOST_INSIDE = 4
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
-    inside = partial(inner_radices, topology)
+    inside = partial(inner_radices, topology, pairs=False)
     if collective.rooted:
         places = hierarchical.places_of(topology, "hierarchical_multiplying", lacking=True)
         return hierarchical.rooted(places, collective, partial(_by_exchanges, inside=inside))
     return hierarchical.rounds(topology, collective, "hierarchical_multiplying", radices, inside, evenly=False)
 
 
-def inner_radices(topology: Topology, ranks: Whole) -> tuple[int, ...]:
-    """The `radices` of these ranks of a node: many, if links join each with every other."""
+def inner_radices(topology: Topology, ranks: Whole, *, pairs: bool = True) -> tuple[int, ...]:
+    """The `radices` of these ranks of a node: many, if links join each with every other.
+
+    pairs: at a port of a switch in groups of two, however many ranks there are; else if they are few.
+    """
     joined, each = len(lanes_between(topology, ranks.tolist())), len(ranks)
+    at_a_port = 2 if pairs or each <= _IN_PAIRS else _AT_A_PORT
     meshed = joined == each * (each - 1)
-    return radices(each, _MOST_GROUPS if meshed else _PAST_OTHERS if joined else _AT_A_PORT)
+    return radices(each, _MOST_GROUPS if meshed else _PAST_OTHERS if joined else at_a_port)
 
 
 def _by_exchanges(

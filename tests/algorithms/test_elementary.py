@@ -306,7 +306,7 @@ def test_levels_of_exchanges_keep_their_promise_at_the_load_of_a_direct_one(
     loads = [load for link, load in zip(topology.links, link_loads(schedule), strict=True) if "fabric" in link.name]
     assert set(loads) == {phases * Fraction(nodes - 1, nodes * local)}
     radices = import_module(f"blinksim.algorithms.{name}").radices
-    inside = len(radices(local, most=2)) if name == "hierarchical_multiplying" else int(local > 1)
+    inside = len(radices(local, most=2 if local <= 8 else 4)) if name == "hierarchical_multiplying" else int(local > 1)
     assert schedule.steps == phases * (len(radices(nodes)) + inside)
 
 
@@ -428,14 +428,14 @@ def test_levels_take_less_time_than_rings_or_one_exchange_of_many_nodes(size: in
 
 @pytest.mark.parametrize(("collective", "phases"), [("allgather", 1), ("allreduce", 2)])
 def test_levels_inside_large_nodes_send_fewer_messages_for_the_same_bytes(collective: str, phases: int) -> None:
-    """Of 72 GPUs three, three and three times two: 7 messages of each in place of 71, and every byte in as often."""
+    """Of 72 GPUs three, three, four and two: 8 messages of each in place of 71, and every byte in as often."""
     part = machines.load("gb200-nvl72", nodes=2).select()
     names = "hierarchical_direct", "hierarchical_multiplying"
     rounds = [import_module(f"blinksim.algorithms.{name}").rounds(part, Collective(collective)) for name in names]
     direct, levels = (Outline(part, Collective(collective), *both) for both in zip(names, rounds, strict=True))
     assert direct.sends == levels.sends
     each = [sum(one.exchange.messages(part.ranks) for one in found.rounds) / part.ranks for found in (direct, levels)]
-    assert each == [phases * (71 + 1), phases * (2 + 2 + 1 + 1 + 1 + 1)]
+    assert each == [phases * (71 + 1), phases * (2 + 2 + 3 + 1 + 1)]
     assert cost(levels, 2**30).time_s < 0.97 * cost(direct, 2**30).time_s
 
 
