@@ -516,7 +516,7 @@ def join(fabric: Fabric, nodes: int) -> tuple[list[Device], list[Link]]:
         links += fabric.pairs((f"n{i}.{port}", leaves[i // width]) for i in range(nodes) for port in ports)
     if fabric.shape == "dragonfly":
         between, others = replace(fabric, lanes=fabric.group_links), len(devices) - 1
-        wider = Fraction(max(fabric.groups - 1, others), max(others, 1))
+        wider = Fraction(max(fabric.groups - 1, others, 1), max(others, 1))
         links += between.pairs(((a.name, b.name) for a, b in combinations(devices, 2)), wider)
     return devices, links
 

@@ -11,7 +11,6 @@ from collections.abc import Collection, Sequence
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
 from heapq import heapify, heappop, heappush
-from itertools import chain
 from math import lcm
 from operator import add
 
@@ -103,7 +102,8 @@ class Delays:
     def nodes_alike(self) -> list[Ints]:
         """Devices in rows, one for each of the nodes that can change places; last, all other ranks."""
         tables = alike_nodes_of(encoded(self.topology).apart(self._fixed))
-        return [*tables, np.setdiff1d(self.ranks, [*chain(*map(np.ravel, tables))])[None].astype(np.int64)]
+        others = {*self.ranks}.difference(*(table.ravel().tolist() for table in tables))
+        return [*tables, np.array([sorted(others)], dtype=np.int64)]
 
     def unlike(self, part: frozenset[int] = frozenset()) -> Ints:
         """Ranks that stand for all others, by symmetries that leave the part where it is."""
