@@ -1,9 +1,10 @@
-"""Node-aware parallel allreduce: each rank of a node exchanges with another node; the node sums what it got.
+"""Node-aware exchanges: each rank of a node exchanges with another node; the node sums what its ranks got.
 
 Where all ranks of a node exchange with the same nodes, as in `recursive_multiplying`, each result enters the
 node as often as it has ranks. Here a node of g ranks hears of g - 1 others in one message of each rank, so
 sums reach n nodes in log n / log g messages of a rank between nodes (Bienz, Olson and Gropp, "Node-aware
-improvements to allreduce", ExaMPI 2019).
+improvements to allreduce", ExaMPI 2019). A broadcast takes of these messages the first that reaches each rank,
+and a reduce goes back along them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
         first = np.flatnonzero(heard[src] & ~heard[dst])
         first = first[np.unique(dst[first], return_index=True)[1]]
         heard[dst[first]] = True
-        spread += [hierarchical.sent(np.zeros((1, 1), np.int64), src[first], dst[first], 0 * first)] * bool(first.size)
+        if first.size:
+            spread.append(hierarchical.sent(np.zeros((1, 1), np.int64), src[first], dst[first], 0 * first))
     return hierarchical.there_and_back(spread[::-1], collective)
 
 
