@@ -163,7 +163,7 @@ class Algorithm:
         if not self.outlined or collective.data is not None:
             return False
         # `uses_of_every_pair` has routes to look up for a few ranks only.
-        if self.every_pair and topology.ranks * (topology.ranks - 1) > loads.MOST_PAIRS:
+        if self.every_pair and not collective.rooted and topology.ranks * (topology.ranks - 1) > loads.MOST_PAIRS:
             return node_group(topology) is not None
         return self.sends_on(topology, collective.name) > loads.MANY_SENDS
 

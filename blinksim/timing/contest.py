@@ -641,7 +641,7 @@ def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     quick = few or budget.of_routes(len(part.links), part.ranks) < _QUICK_S
     if quick and entry.outlines(part, collective):
         return ""
-    if entry.every_pair and (pairs := part.ranks * (part.ranks - 1)) > MOST_PAIRS:
+    if entry.every_pair and not collective.rooted and (pairs := part.ranks * (part.ranks - 1)) > MOST_PAIRS:
         return f"a route for each of {pairs:,} pairs of ranks"
     return f"more than {MOST_SENDS:,} sends" * (entry.sends_on(part, collective.name) > MOST_SENDS)
 
