@@ -35,7 +35,7 @@ import numpy as np
 from blinksim.collective import EVERY, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
-from blinksim.graphs.connectivity import UnionFind, breadth_first, distances, grouped, joined_labels
+from blinksim.graphs.connectivity import breadth_first, distances, grouped, joined_labels
 from blinksim.graphs.rooted_trees import cheapest_parents, height, longest_path
 from blinksim.packing.choose import MOST_MEMBERS, Limits, equal_shares, fewest, new_model, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
@@ -100,34 +100,27 @@ _WHOLE = 2**30
 
 
 def cheapest_tree(
-    price: Prices, root: int, terminals: Sequence[int], helpers: Sequence[int] = (), *, directed: bool = True
+    price: Prices, root: int, terminals: Sequence[int], helpers: Sequence[int] = ()
 ) -> tuple[Arc, ...] | None:
     """An out-tree (arcs away from `root`, parents first) of least price that reaches all terminals; None without one.
 
-    price: of every arc that may be used; for undirected trees the same both ways. helpers: vertices that may
-    be used. Exact, except with many terminals and many helpers.
+    price: of every arc that may be used. helpers: vertices that may be used. Exact, except with many terminals and many helpers.
     """
     targets = [v for v in terminals if v != root]
     usable = [h for h in helpers if any(h in arc for arc in price)]
     if not usable or not targets:
-        return _spanning(price, root, targets, directed)
+        return _spanning(price, root, targets)
     if len(targets) <= MOST_TERMINALS:
         return LeastTrees(price, targets, {root, *targets, *usable}).traced(root)
     sets = (chosen for size in range(len(usable) + 1) for chosen in combinations(usable, size))
-    spanning = [_spanning(price, root, [*targets, *chosen], directed) for chosen in islice(sets, MOST_SETS)]
+    spanning = [_spanning(price, root, [*targets, *chosen]) for chosen in islice(sets, MOST_SETS)]
     trees = [pruned(tree, targets) for tree in spanning if tree is not None]
     return min(trees, key=lambda tree: sum(price[arc] + _HOP for arc in tree), default=None)
 
 
-def _spanning(price: Prices, root: int, targets: Sequence[int], directed: bool) -> tuple[Arc, ...] | None:
+def _spanning(price: Prices, root: int, targets: Sequence[int]) -> tuple[Arc, ...] | None:
     inside = {root, *targets}
     arcs = [arc for arc in price if inside.issuperset(arc) and arc[1] != root]
-    if not directed:
-        joined, place = UnionFind(inside), {vertex: number for number, vertex in enumerate(inside)}
-        both = [arc for arc in arcs if arc[::-1] in price]
-        both.sort(key=lambda arc: (price[arc] + _HOP, min(place[end] for end in arc)))
-        edges = [arc for arc in both if joined.join(*arc)]
-        return _away([*edges, *((b, a) for a, b in edges)], root, targets)
     # In whole numbers, a hop counting 1; what is no hop costs more than any tree.
     order, whole = [root, *targets], {arc: 1 + int(price[arc] * _WHOLE) for arc in arcs}
     far = sum(whole.values()) + 1
@@ -294,7 +287,7 @@ class TreeSearch:
             return self._pairs((cost, back), members, helpers)
         both = {arc: value + back[arc] for arc, value in cost.items() if arc in back}
         prices, ways = passing({DOWN: cost, UP: back, BOTH: both}[self.use], self.forwards)
-        trees = [cheapest_tree(prices, root, members, helpers, directed=self.use != BOTH) for root in self.roots]
+        trees = [cheapest_tree(prices, root, members, helpers) for root in self.roots]
         hops = [arcs and tuple(chain(*map(ways.__getitem__, arcs))) for arcs in trees]
         return [self.column(arcs, group) for group, arcs in enumerate(hops) if arcs is not None]
 
@@ -307,7 +300,7 @@ class TreeSearch:
             pairs = [[side.traced(root) for side in sides]]
         else:
             roots = ((root, [v for v in members if v != root]) for root in members)
-            pairs = [[_spanning(one, root, others, True) for one in prices] for root, others in roots]
+            pairs = [[_spanning(one, root, others) for one in prices] for root, others in roots]
         found = list[Column]()
         for pair in pairs:
             sides_of = zip(ways, pair, strict=True)

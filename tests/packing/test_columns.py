@@ -141,7 +141,7 @@ def test_a_spanning_tree_of_least_price(seed: int) -> None:
     graph.add_nodes_from(range(count))
     graph.add_weighted_edges_from((a, b, price) for (a, b), price in edges.items())
     price = {arc: float(cost) for (a, b), cost in edges.items() for arc in ((a, b), (b, a))}
-    tree = cheapest_tree(price, 0, range(count), directed=False)
+    tree = cheapest_tree(price, 0, range(count))
     assert (tree is not None) == nx.is_connected(graph)
     if tree is not None:
         assert sum(price[arc] for arc in tree) == nx.minimum_spanning_tree(graph).size(weight="weight")
