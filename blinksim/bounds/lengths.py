@@ -33,7 +33,7 @@ from typing import Any
 from blinksim.bounds.certificates import Certificate, Cut, Partition, check_shares
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.graphs.connectivity import UnionFind, grouped, summed
+from blinksim.graphs.connectivity import grouped, joined, summed
 from blinksim.results import keyed
 from blinksim.topology.elements import BRANCHING
 from blinksim.topology.graph import Topology
@@ -113,11 +113,8 @@ class Metric:
         ends = [(index[link.src], index[link.dst]) for link in topology.links]
         # Joined both ways by links of length 0.
         free = {pair for pair, length in zip(ends, whole, strict=True) if not length}
-        joined = UnionFind(range(len(topology.devices)))
-        for a, b in free:
-            if (b, a) in free and a not in apart and b not in apart:
-                joined.join(a, b)
-        self.place = [joined.find(device) for device in range(len(topology.devices))]
+        both = ((a, b) for a, b in free if (b, a) in free and a not in apart and b not in apart)
+        self.place = [*joined(range(len(topology.devices)), both).values()]
         self.direct: dict[tuple[int, int], int] = {}
         self._ahead: list[dict[int, int]] = [{} for _ in topology.devices]
         place, direct, ahead = self.place, self.direct, self._ahead
@@ -164,9 +161,12 @@ class Metric:
             for b, length in near.items()
             if a < b and a in best and best[a][1] != best[b][1]
         )
-        joined = UnionFind(self.ends)
-        taken = [length for length, a, b in bridges if joined.join(a, b)]
-        return sum(taken) if len(taken) == len(self.ends) - 1 else None
+        least, tree = 0, {end: end for end in self.ends}
+        for length, a, b in bridges:
+            if tree[a] != (other := tree[b]):
+                least += length
+                tree = {end: tree[a] if of == other else of for end, of in tree.items()}
+        return least if len({*tree.values()}) == 1 else None
 
 
 def distances(topology: Topology, whole: Sequence[int]) -> tuple[Matrix, list[int]]:
@@ -746,15 +746,13 @@ def interchangeable(topology: Topology, whole: Sequence[int], sums: Mapping[int,
     index, members = topology.index, {*topology.members}
     length = {(index[x.src], index[x.dst], x.kind): own for x, own in zip(topology.links, whole, strict=True)}
     traits = [(x.can, x.name in members, sums.get(place)) for place, x in enumerate(topology.devices)]
-    joined = UnionFind(range(len(traits)))
+    alike = set[tuple[int, int]]()
     for goes in map(list, (*candidates(encoded(topology)), *name_rotations(topology))):
         if sorted(goes) == list(range(len(traits))) and all(
             length.get((goes[a], goes[b], kind)) == own for (a, b, kind), own in length.items()
         ) and all(traits[device] == traits[image] for device, image in enumerate(goes)):  # fmt: skip
-            for device, image in enumerate(goes):
-                joined.join(device, image)
-    first: dict[int, int] = {}
-    return [first.setdefault(joined.find(device), device) for device in range(len(traits))]
+            alike |= {*enumerate(goes)}
+    return [*joined(range(len(traits)), alike).values()]
 
 
 def root_lengths(outward: Branching, inward: Branching, tried: Sequence[int] = ()) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from blinksim.errors import FileError
 from blinksim.formats.shipped.known_gpus import named
-from blinksim.graphs.connectivity import UnionFind, grouped
+from blinksim.graphs.connectivity import grouped, joined
 from blinksim.nccl import debug_log
 from blinksim.textio import link_rates, lspci, text_files
 from blinksim.topology.elements import machine_name, nvswitch
@@ -418,8 +418,5 @@ class _Builder:
 
 def _groups(labels: list[str], together: Callable[[str, str], bool]) -> list[list[str]]:
     """The labels by what is together, directly or through others, in their order."""
-    groups = UnionFind(labels)
-    for a, b in combinations(labels, 2):
-        if together(a, b):
-            groups.join(b, a)
-    return groups.sets()
+    first = joined(labels, (pair for pair in combinations(labels, 2) if together(*pair)))
+    return [*grouped((first[label], label) for label in labels).values()]

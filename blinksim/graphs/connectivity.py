@@ -1,13 +1,10 @@
-"""Breadth-first search, cycles, groups and sums by key, and disjoint sets that grow together.
-
-Disjoint sets: Galler and Fischer 1964, with path halving (van Leeuwen 1977).
-"""
+"""Breadth-first search, cycles, what pairs join, and groups and sums by key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,31 +13,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item", bound=Hashable)
 Value = TypeVar("Value")
 Amount = TypeVar("Amount", int, float, Fraction)
-
-
-class UnionFind(Generic[Item]):
-    """Every one of `items` is a set of its own, until `join` makes one set of two."""
-
-    def __init__(self, items: Iterable[Item]) -> None:
-        self._parent = {item: item for item in items}
-
-    def find(self, item: Item) -> Item:
-        """The item that stands for the set of `item`."""
-        parent, above = self._parent, self._parent[item]
-        while above != item:
-            parent[item] = above = parent[above]
-            item, above = above, parent[above]
-        return item
-
-    def join(self, item: Item, other: Item) -> bool:
-        """Make one set of two; what stands for the set of `other` stands for both. False if they are one."""
-        here, there = self.find(item), self.find(other)
-        self._parent[here] = there
-        return here != there
-
-    def sets(self) -> list[list[Item]]:
-        """The sets, and the items of each, in the order of `items`."""
-        return list(grouped((self.find(item), item) for item in self._parent).values())
 
 
 def grouped(pairs: Iterable[tuple[Item, Value]]) -> dict[Item, list[Value]]:
@@ -117,6 +89,20 @@ def breadth_first(start: Item, near: Callable[[Item], Iterable[Item]]) -> dict[I
                 came[other] = vertex
                 queue.append(other)
     return came
+
+
+def joined(items: Iterable[Item], pairs: Iterable[tuple[Item, Item]]) -> dict[Item, Item]:
+    """For each of the items the first one that pairs of items join it with, in their order.
+
+    >>> joined("abcd", [("d", "b")])
+    {'a': 'a', 'b': 'b', 'c': 'c', 'd': 'b'}
+    """
+    near = grouped((end, other) for pair in pairs for end, other in (pair, pair[::-1]))
+    first = dict[Item, Item]()
+    for item in (every := list(items)):
+        if item not in first:
+            first |= dict.fromkeys(breadth_first(item, lambda one: near.get(one, ())), item)
+    return {item: first[item] for item in every}
 
 
 def distances(start: Item, near: Callable[[Item], Iterable[Item]]) -> dict[Item, int]:

@@ -16,7 +16,7 @@ from itertools import islice, permutations
 import numpy as np
 
 from blinksim.graphs.arrays import Bools, Floats, Ints
-from blinksim.graphs.connectivity import UnionFind, grouped
+from blinksim.graphs.connectivity import grouped, joined
 from blinksim.packing.rounds import Column, Pricing
 from blinksim.packing.wires import Use, Wires
 
@@ -75,9 +75,8 @@ def cube(wires: Wires, numbers: list[int]) -> tuple[Wires, list[list[int]]] | No
     wire_of: dict[tuple[int, int], int] = {}
     for number, (a, b) in enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)):
         wire_of.setdefault((numbers[a], numbers[b]), number)
-    shared = UnionFind(range(1 + max(use.link for uses in wires.uses for use in uses)))
     chosen = [[wire_of.get((rank, rank ^ 1 << bit), -1) for rank in range(ranks)] for bit in range(bits)]
-    slowest: list[list[Use]] = []
+    slowest, shared = list[list[Use]](), list[tuple[int, int]]()
     for along in chosen:
         used = [wires.uses[wire] for wire in along]
         if -1 in along or len(set(map(len, used))) > 1:
@@ -87,10 +86,10 @@ def cube(wires: Wires, numbers: list[int]) -> tuple[Wires, list[list[int]]] | No
             links, *most = zip(*map(astuple, at_place), strict=True)
             if len({*links}) < ranks:
                 return None
-            for link in links[1:]:
-                shared.join(link, links[0])
+            shared += ((links[0], link) for link in links[1:])
             slowest[-1].append(Use(links[0], *map(max, most)))
-    uses = [tuple(replace(use, link=shared.find(use.link)) for use in along) for along in slowest]
+    first = joined(range(1 + max(use.link for uses in wires.uses for use in uses)), shared)
+    uses = [tuple(replace(use, link=first[use.link]) for use in along) for along in slowest]
     groups = grouped((along[0].link, bit) for bit, along in enumerate(uses))
     same = np.zeros(bits, dtype=np.int64)
     delays = (times[np.array(chosen)].max(axis=1) for times in (wires.overhead, wires.latency, wires.whole))

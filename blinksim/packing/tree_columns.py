@@ -104,7 +104,8 @@ def cheapest_tree(
 ) -> tuple[Arc, ...] | None:
     """An out-tree (arcs away from `root`, parents first) of least price that reaches all terminals; None without one.
 
-    price: of every arc that may be used. helpers: vertices that may be used. Exact, except with many terminals and many helpers.
+    price: of every arc that may be used. helpers: vertices that may be used. Exact, except with many
+    terminals and many helpers.
     """
     targets = [v for v in terminals if v != root]
     usable = [h for h in helpers if any(h in arc for arc in price)]

@@ -30,7 +30,7 @@ from pathlib import Path
 from blinksim import data_files
 from blinksim.collective import Collective
 from blinksim.errors import FileError, InfeasibleError, InputError, one_of, unknown
-from blinksim.graphs.connectivity import UnionFind, grouped, summed
+from blinksim.graphs.connectivity import grouped, joined, summed
 from blinksim.machines import Question
 from blinksim.results import Term, count, total
 from blinksim.textio import text_files, yaml_nodes
@@ -137,10 +137,8 @@ def _rate(topology: Topology, links: Sequence[Link], members: Sequence[str], par
 
 def _joined(part: Mapping[str, int], links: Sequence[Link]) -> dict[str, int]:
     """The parts after everything that `links` connect has become one."""
-    joined = UnionFind(part.values())
-    for link in links:
-        joined.join(part[link.src], part[link.dst])
-    return {name: joined.find(number) for name, number in part.items()}
+    first = joined(part.values(), ((part[link.src], part[link.dst]) for link in links))
+    return {name: first[number] for name, number in part.items()}
 
 
 # What happens inside the node before and after, and in between how often the vector, less a node's own share,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blinksim import data_files
 from blinksim.errors import BlinksimError, InputError, in_runs
-from blinksim.graphs.connectivity import UnionFind, breadth_first, grouped
+from blinksim.graphs.connectivity import breadth_first, grouped, joined
 from blinksim.results import count
 from blinksim.textio.text_files import read_rows
 from blinksim.topology.elements import GPU_KINDS, IN_NETWORK_FACTS, UNLIMITED
@@ -383,12 +383,10 @@ def _pcie_port(topology: Topology) -> Iterator[str]:
 def beside_gpus(topology: Topology) -> dict[str, str]:
     """GPUs, and PCIe switches and adapters that no CPU parts from them: by name one of those together."""
     kind = {device.name: device.kind for device in topology.devices if device.kind in _INWARDS[:4]}
-    together = UnionFind(kind)
-    for link in topology.links:
-        if {link.src, link.dst} <= kind.keys() and not {kind[link.src], kind[link.dst]} <= {*GPU_KINDS}:
-            together.join(link.src, link.dst)
-    held = {together.find(name) for name in kind if kind[name] in GPU_KINDS}
-    return {name: root for name in kind if (root := together.find(name)) in held}
+    ends = ((link.src, link.dst) for link in topology.links if {link.src, link.dst} <= kind.keys())
+    first = joined(kind, (pair for pair in ends if not {*map(kind.__getitem__, pair)} <= {*GPU_KINDS}))
+    held = {first[name] for name in kind if kind[name] in GPU_KINDS}
+    return {name: one for name, one in first.items() if one in held}
 
 
 @rule("missing-link", "warning", "see whether a link between them was forgotten")

@@ -29,7 +29,7 @@ from blinksim.formats import programs
 from blinksim.formats.moves import SCRATCH, Move, Moves, Place, moves
 from blinksim.formats.programs import BlockId, Effort, Held, Machine, Program, ProgramStep, WrongStepError
 from blinksim.formats.registry import Format
-from blinksim.graphs.connectivity import UnionFind, grouped
+from blinksim.graphs.connectivity import grouped, joined
 from blinksim.results import count as counted_as
 from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
@@ -449,15 +449,15 @@ class _Barriers:
     """
 
     def __init__(self, blocks: dict[Connection, _Block], rank: int, used: list[Numbered]) -> None:
-        joined = UnionFind(blocks)
-        last: dict[str, Connection] = {}
+        last, beside = dict[str, Connection](), list[tuple[Connection, Connection]]()
         for _, move in used:
             connection = (move.src, move.dst, move.channel)
             slot = move.slot_read if move.src == rank else move.slot_written
-            joined.join(connection, last.get(slot, connection))
+            beside.append((connection, last.get(slot, connection)))
             last[slot] = connection
         self.groups: defaultdict[int, list[_Block]] = defaultdict(list)
-        for number, connections in enumerate(joined.sets()):
+        first = joined(blocks, beside)
+        for number, connections in enumerate(grouped((first[one], one) for one in blocks).values()):
             for block in map(blocks.__getitem__, connections):
                 block.group = number % MOST_BARRIERS
                 self.groups[block.group].append(block)
