@@ -122,9 +122,9 @@ def test_files_keep_the_experts(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("0,1\n2,x\n", "t.csv:2: not only whole numbers"),
+        ("0,1\n2,x\n", "t.csv:2: entry 2, 'x', is no whole number"),
         ("0,1\n2\n", "t.csv: all tokens have as many experts each"),
-        ("0;1\n", "t.csv:1: not only whole numbers"),
+        ("0;1\n", "t.csv:1: has semicolons between its entries"),
         ("", "t.csv: all tokens have as many experts each, -1 for none, and there is at least one"),
         ("0,1\n1,0\n1,1\n", "t.csv: 3 tokens are not as many for each of 2 ranks"),
         ("0,1\n9999999999,0\n", "t.csv: 10000000000 experts are not"),

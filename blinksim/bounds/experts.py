@@ -26,7 +26,7 @@ from blinksim.collective import DISPATCH, Collective
 from blinksim.errors import FileError, InputError, blamed_on, one_of
 from blinksim.graphs.arrays import Floats, Ints
 from blinksim.schedule.loads import resources, uses_of_messages
-from blinksim.textio.npy_files import array_in, content_of
+from blinksim.textio.number_files import array_in, content_of, csv_rows
 from blinksim.textio.text_files import MIB, PathLike, decode, read_bytes, read_words, shown, write_bytes
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
@@ -308,15 +308,8 @@ def read_routing(
 
 def _numbers(path: PathLike, data: bytes, what: str) -> list[list[int]]:
     """The whole numbers of every line of a file."""
-    found = []
-    for number, line in enumerate(map(str.strip, decode(path, data, what).splitlines()), 1):
-        if line and not line.startswith("#"):
-            try:
-                found.append([*map(int, line.rstrip(",").split(","))])
-            except ValueError as error:
-                wrong = f"not only whole numbers and commas: {str(error)[:80]}"
-                raise FileError(shown(path), wrong, number) from None
-    return found
+    lines = decode(path, data, what).splitlines()
+    return [row for _, row in csv_rows(shown(path), lines, int, "whole number")]
 
 
 def write_routing(routing: Routing, path: PathLike, force: bool = False) -> None:

@@ -1,25 +1,21 @@
 """Files of traffic matrices, as CSV or NumPy's ``.npy``: a row per rank with its bytes for every rank.
 
-In CSV, bytes are whole numbers, or sizes such as ``64KiB``. Empty lines, and lines that begin with ``#``, are
-left out.
+In CSV, bytes are whole numbers, or sizes such as ``64KiB``.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 
-from blinksim.errors import FileError, InputError, blamed_on
-from blinksim.textio.npy_files import array_in, content_of
+from blinksim.errors import FileError, blamed_on
+from blinksim.textio.number_files import array_in, content_of, csv_rows
 from blinksim.textio.text_files import MIB, decode, read_bytes, shown, write_bytes
-from blinksim.traffic import MOST_RANKS, Traffic
+from blinksim.traffic import Traffic
 from blinksim.units import parse_size
 
 # The largest matrix in 64 bits, with a header.
 _MOST_BYTES = 513 * MIB
-_DIGITS, _LONGEST = re.compile(r"[0-9,]*"), 20
-_HEADER = "; leave a header out, or begin its line with #: line i holds the bytes of rank i for every rank"
 
 
 def read_traffic(path: str | os.PathLike[str]) -> Traffic:
@@ -59,27 +55,11 @@ def read_traffic(path: str | os.PathLike[str]) -> Traffic:
 
 def from_lines(name: str, lines: Sequence[str]) -> Traffic:
     """The matrix of a file's lines; raises `FileError` as `read_traffic` does. name: of the file, for messages."""
-    rows: list[tuple[int, list[int]]] = []
-    for number, text in enumerate(map(str.strip, lines), 1):
-        if not text or text.startswith("#"):
-            continue
-        if re.search("[;\t]", text):
-            between = "semicolons" if ";" in text else "tabs"
-            raise FileError(name, f"has {between} between its entries; separate them with commas", number)
-        entries, row = text.rstrip(",").split(","), list[int]()
-        # Nearly all files hold digits; int() takes underscores and signs too, which no bytes have.
-        if _DIGITS.fullmatch(text) and all(0 < len(entry) < _LONGEST for entry in entries):
-            row += map(int, entries)
-        else:
-            for place, entry in enumerate(map(str.strip, entries), 1):
-                try:
-                    row.append(0 if entry == "0" else parse_size(entry))
-                except InputError:
-                    what = f"entry {place}, {entry[:40]!r}, is no number of bytes"
-                    raise FileError(name, what + _HEADER * (number == 1), number) from None
-        rows.append((number, row))
-        if len(rows) > MOST_RANKS:
-            raise FileError(name, f"more than {MOST_RANKS:,} ranks", number)
+
+    def size(entry: str) -> int:
+        return int(entry) if entry.isascii() and entry.isdigit() else parse_size(entry)
+
+    rows = [*csv_rows(name, lines, size, "number of bytes")]
     if not rows:
         raise FileError(name, "holds no traffic matrix: give a line per rank with its bytes for every rank")
     for number, row in rows:
