@@ -48,15 +48,12 @@ def joined_labels(count: int, first: NDArray[np.int64], second: NDArray[np.int64
     import numpy as np
 
     label = np.arange(count)
-    while True:
-        a, b = label[first], label[second]
-        apart = a != b
-        if not apart.any():
-            return label
-        first, second, a, b = first[apart], second[apart], a[apart], b[apart]
+    while (apart := label[first] != label[second]).any():
+        a, b = label[first[apart]], label[second[apart]]
         np.minimum.at(label, np.maximum(a, b), np.minimum(a, b))
         while not np.array_equal(flat := label[label], label):
             label = flat
+    return label
 
 
 def cycles(parent: Sequence[int], root: int) -> list[list[int]]:

@@ -263,10 +263,7 @@ def _fabric_places(fabric: Sequence[Device], links: Sequence[Link], places: Mapp
     for level, row in sorted(grouped((levels[device.name], device) for device in fabric).items()):
         # Links from the ends of a wide picture should not lie flat on it.
         height = top + max(1.3 * _ROW, 0.09 * (right - left)) + level * 1.1 * _ROW
-        if len(row) == 1:
-            points[row[0].name] = ((left + right) / 2, height)
-        else:
-            points |= spread(row, links, points, (left - 0.5, right + 0.5), height)
+        points |= spread(row, links, points, (left - 0.5, right + 0.5), height)
     return {device.name: points[device.name] for device in fabric}
 
 
@@ -293,8 +290,6 @@ def spread(
     centre = (left + right) / 2
     order = sorted(names, key=lambda name: (round(middle.get(name, centre), 6), natural(name)))
     gap = (right - left) / len(order)
-    if len(order) == 1:
-        return {order[0]: (middle.get(order[0], centre), height)}
     return {name: (left + gap * (place + 0.5), height) for place, name in enumerate(order)}
 
 
