@@ -86,6 +86,7 @@ def test_files_keep_the_matrix(matrix: npt.NDArray[np.int64], tmp_path_factory: 
         ("", "t.csv: holds no traffic matrix"),
         ("0,0\n0,0\n", "t.csv: no rank has anything"),
         ("0,99999999999999999999999\n0,0\n", "t.csv"),
+        ("0, 0\n 7 , x\n", "t.csv:2: entry 2, 'x'"),
         (f"0,{'9' * 5000}\n0,0\n", "t.csv:1: entry 2"),
         ("0,9223372036854775808\n0,0\n", "t.csv: .*2.53"),
     ],

@@ -53,12 +53,12 @@ def csv_rows(
             between = "semicolons" if mark[0] == ";" else "tabs"
             raise FileError(name, f"has {between} between its entries; separate them with commas", line)
         row = list[int]()
-        entries = text.rstrip(",").split(",")
+        entries = [*map(str.strip, text.rstrip(",").split(","))]
         try:
             row += map(number, entries)
         except (InputError, ValueError):
             header = "; leave a header out, or begin its line with #" * (line == 1)
-            wrong = f"entry {len(row) + 1}, {entries[len(row)].strip()[:40]!r}, is no {what}{header}"
+            wrong = f"entry {len(row) + 1}, {entries[len(row)][:40]!r}, is no {what}{header}"
             raise FileError(name, wrong, line) from None
         yield line, row
 
