@@ -111,9 +111,20 @@ def expand(
     >>> [part.tolist() for part in expand(np.array([0, 2, 5]), np.array([7, 8, 4, 5, 6]), np.array([1, 0]))]
     [[0, 0, 0, 1, 1], [4, 5, 6, 7, 8]]
     """
-    length = (starts[1:] - starts[:-1])[which].astype(np.int64)
+    first = starts[:-1][which].astype(np.int64)
+    length = starts[1:][which] - first
     position = np.repeat(np.arange(len(which), dtype=np.int64), length)
-    return position, values[np.repeat(starts[:-1][which].astype(np.int64), length) + places(length)]
+    return position, values[np.repeat(first - np.cumsum(length) + length, length) + np.arange(len(position))]
+
+
+def compressed(row: npt.NDArray[Whole], rows: int) -> tuple[Ints, Ints]:
+    """Entries in compressed form by the row of each, of so many rows: where each row starts, and the entries.
+
+    >>> [part.tolist() for part in compressed(np.array([1, 0, 1]), 3)]
+    [[0, 1, 3, 3], [1, 0, 2]]
+    """
+    order = np.argsort(row, kind="stable")
+    return np.searchsorted(row[order], np.arange(rows + 1)), order
 
 
 def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -195,8 +206,7 @@ def fronts(before: Ints, after: Ints, events: int) -> Iterator[npt.NDArray[np.in
 
     Event after[i] waits for before[i]. Events on a circle of waits, or behind one, are in no front.
     """
-    order = np.argsort(before, kind="stable")
-    starts = np.searchsorted(before[order], np.arange(events + 1)).astype(np.int32)
+    starts, order = compressed(before, events)
     successors = after[order].astype(np.int32)
     waiting = np.bincount(after, minlength=events)
     front = np.flatnonzero(waiting == 0).astype(np.int32)

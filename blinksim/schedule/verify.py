@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints32, side_by_side
+from blinksim.graphs.arrays import Bools, Ints32, compressed, side_by_side
 from blinksim.results import Result, keyed
 from blinksim.schedule import verify_contents
 from blinksim.schedule.candidate import SymmetricSchedule, carried
@@ -376,8 +376,7 @@ def overwritten_in_place(schedule: Schedule | SymmetricSchedule) -> str | None:
     late = np.flatnonzero(read > write)
     if not len(late):
         return None
-    by_block = np.argsort(blocks.of, kind="stable")
-    starts = np.searchsorted(blocks.of[by_block], np.arange(len(blocks.twin) + 1))
+    starts, by_block = compressed(blocks.of, len(blocks.twin))
     for pair in late.tolist():
         out, into = (by_block[starts[which] : starts[which + 1]] for which in (pair, int(blocks.twin[pair])))
         pieces = (list(zip(of.tolist(), length[of].tolist(), strict=True)) for of in (out, into))

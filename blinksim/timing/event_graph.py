@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Floats, Ints, by_place, distinct, expand, fronts
+from blinksim.graphs.arrays import Bools, Floats, Ints, by_place, compressed, distinct, expand, fronts
 from blinksim.schedule.loads import Resources, resources, sums_formed
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.schedule.verify_contents import connections
@@ -76,10 +76,8 @@ class EventGraph:
     @cached_property
     def by_level(self) -> list[Ints]:
         """The waits, those of each level of `after` together."""
-        target = self.level[self.after]
-        order = np.argsort(target, kind="stable")
-        limits = np.searchsorted(target[order], np.arange(int(self.level.max(initial=0)) + 2)).tolist()
-        return [order[first:end] for first, end in pairwise(limits)]
+        limits, order = compressed(self.level[self.after], int(self.level.max(initial=0)) + 1)
+        return [order[first:end] for first, end in pairwise(limits.tolist())]
 
     @cached_property
     def followers(self) -> list[tuple[int, ...]]:

@@ -18,7 +18,7 @@ import numpy as np
 from blinksim.budget import most_events
 from blinksim.collective import busbw_factor
 from blinksim.errors import BlinksimError, InputError
-from blinksim.graphs.arrays import Floats, Ints, by_place, distinct
+from blinksim.graphs.arrays import Floats, Ints, by_place, compressed, distinct
 from blinksim.results import Rates, Result, Term, count, keyed
 from blinksim.schedule.loads import rate
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
@@ -222,10 +222,9 @@ class Timeline(Rates, Result):
             return ()
         # The chain of busy servers and journeys that ends with the last delivery, first leg first.
         graph, work, start = self.graph, self.work, self.starts()
-        order = np.argsort(graph.after, kind="stable")
-        sources, limits = graph.before[order], np.searchsorted(graph.after[order], np.arange(work.count + 1))
-        by_server = np.argsort(graph.resource, kind="stable")
-        server_limits = np.searchsorted(graph.resource[by_server], np.arange(int(graph.resource.max()) + 2))
+        limits, order = compressed(graph.after, work.count)
+        sources = graph.before[order]
+        server_limits, by_server = compressed(graph.resource, int(graph.resource.max()) + 1)
 
         @cache
         def line(server: int) -> tuple[Ints, Ints, Ints, Ints]:
