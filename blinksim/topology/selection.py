@@ -12,12 +12,10 @@ from numbers import Integral
 from typing import TYPE_CHECKING
 
 from blinksim.errors import InfeasibleError, InputError, nearest_names
-from blinksim.graphs.connectivity import joined_labels
+from blinksim.graphs.connectivity import breadth_first, grouped, joined_labels
 from blinksim.textio.name_ranges import expand
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
     from blinksim.collective import Collective
     from blinksim.graphs.arrays import Ints
     from blinksim.topology.graph import Topology
@@ -115,17 +113,11 @@ def labels(topology: Topology) -> Ints:
     """For every device a number that it shares with the devices that it can reach, and they it."""
     if topology.link_columns.goes_back:
         return joined_labels(len(topology.devices), *topology.ends)
-    from scipy.sparse import csgraph
-
-    return csgraph.connected_components(_matrix(topology), connection="strong")[1].astype(int)
-
-
-def _matrix(topology: Topology) -> csr_array:
-    """How many links lead from each device (row) to each other one (column)."""
-    from scipy.sparse import csr_array
+    from scipy.sparse import csgraph, csr_array
 
     count = len(topology.devices)
-    return csr_array(([1] * len(topology.links), topology.ends), shape=(count, count))
+    links = csr_array(([1] * len(topology.links), topology.ends), shape=(count, count))
+    return csgraph.connected_components(links, connection="strong")[1].astype(int)
 
 
 def unserved(topology: Topology, collective: Collective | None = None) -> list[str]:
@@ -141,11 +133,9 @@ def unserved(topology: Topology, collective: Collective | None = None) -> list[s
         label = labels(topology)[places]
         there = (label == label[collective.root if collective is not None and collective.rooted else 0]).tolist()
     else:
-        from scipy.sparse import csgraph
-
-        links, root = _matrix(topology), int(places[collective.root])
-        order = csgraph.breadth_first_order(links.T if collective.collects else links, root, return_predecessors=False)
-        found = {*order.tolist()}
+        tail, head = topology.ends[::-1] if collective.collects else topology.ends
+        near = grouped(zip(tail.tolist(), head.tolist(), strict=True))
+        found = breadth_first(int(places[collective.root]), lambda place: near.get(place, ()))
         there = [place in found for place in places.tolist()]
     return [name for name, reached in zip(topology.members, there, strict=True) if not reached]
 
