@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from itertools import permutations
+from itertools import permutations, product
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 from strategies import renamed, topologies
@@ -16,7 +18,7 @@ from blinksim.bounds.compute import bound
 from blinksim.bounds.lengths import Lengths
 from blinksim.bounds.quick import quick_bound
 from blinksim.bounds.time.certificates import TimeCertificate, Windows
-from blinksim.bounds.time.delays import SECOND
+from blinksim.bounds.time.delays import FAR, LONG, SECOND, delays
 from blinksim.bounds.time.time_bound import all_times, best_time, least_time, time_certificate_from_dict
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import BlinksimError
@@ -203,3 +205,45 @@ def test_one_port_for_each_rank(data: st.DataObject) -> None:
         time = simulate(schedule, size, service=service).time_s
         for certificate in theorems(part, collective, size):
             assert time >= certificate.time / SECOND * ROUNDING, certificate
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_what_reaches_a_device_first_from_elsewhere_is_the_least_by_all_ways(data: st.DataObject) -> None:
+    topology = data.draw(machines(max_devices=5, relays=True)).selected()
+    facts = delays(topology, data.draw(collectives(topology)))
+    every = range(len(topology.devices))
+    latency = {pair: 0 if pair[0] == pair[1] else FAR for pair in product(every, every)}
+    alpha = dict.fromkeys(latency, FAR)
+    for link, ends in enumerate(zip(facts.src, facts.dst, strict=True)):
+        latency[ends] = min(latency[ends], facts.latency[link])
+        alpha[ends] = min(alpha[ends], facts.latency[link] + facts.overhead[link])
+
+    def apart(passed: Iterable[int]) -> dict[tuple[int, int], int]:
+        """The least latencies by ways over these devices (Floyd 1962)."""
+        found = dict(latency)
+        for middle, a, b in product(passed, every, every):
+            found[a, b] = min(found[a, b], found[a, middle] + found[middle, b])
+        return found
+
+    onward, without = apart(every), {one: apart({*every} - {one}) for one in every}
+
+    def sent(start: int, end: int, ways: dict[tuple[int, int], int]) -> int:
+        """The overhead is paid once."""
+        return min((alpha[start, first] + ways[first, end] for first in {*every} - {start}), default=FAR)
+
+    for device in every:
+        first = min((sent(owner, device, onward) for owner in facts.owners - {device}), default=FAR)
+        assert facts.passing[device] == (None if first >= FAR else first)
+    ways = facts.ways(facts.ranks)
+    for (a, start), (b, end) in permutations(enumerate(facts.ranks), 2):
+        assert ways[a, b] == min(sent(start, end, without[start]), LONG)
+    sources = data.draw(st.sets(st.sampled_from(every), min_size=1))
+    but, at = data.draw(st.sampled_from(every)), np.array(every)
+    starts = np.array([*sources])
+    out, back = (facts.from_others((0 * starts, starts, starts), at, at * 0 + but, back=way) for way in (False, True))
+    towards = apart({*every} - sources)
+    for device in every:
+        near = sources & {device} if device in sources else sources
+        assert out[device] == min(min((onward[one, device] for one in sources - {but}), default=FAR), FAR)
+        assert back[device] == min(min((towards[device, one] for one in near - {but}), default=FAR), FAR)

@@ -10,22 +10,21 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
-from heapq import heapify, heappop, heappush
 from math import lcm
-from operator import add
 
 import numpy as np
 
 from blinksim.bounds.certificates import Certificate
 from blinksim.collective import ROOT, Collective
-from blinksim.graphs.arrays import Ints, scattered
+from blinksim.graphs.arrays import Bools, Ints, compressed, distinct, expand, scattered
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import alike_nodes_of, candidates, encoded, orbit_labels
 
 # Femtoseconds in a second.
 SECOND = 10**15
-# Femtoseconds beyond every time; and in 64 bits, far from the largest number even if a few are added up.
-FAR, LONG = 10**30, 2**58
+# Femtoseconds beyond every time; and far from that even if a few are added up: what comes later counts as if it
+# came then, after minutes.
+FAR, LONG = 2**63 - 1, 2**58
 # Questions whose delays are kept in the process.
 _KEPT = 64
 
@@ -49,6 +48,8 @@ class Delays:
         The part that takes part, and what runs on it.
     latency, overhead : list of int
         Of every link.
+    alpha : array
+        Both together.
     src, dst : list of int
         The devices that every link joins.
     rate : list of int
@@ -67,18 +68,19 @@ class Delays:
         table = topology.link_columns
         rows: list[int] = table.figure.tolist()
         self.topology, self.collective = topology, collective
-        latency, overhead = ([femtoseconds(figures[at]) for figures in table.figures] for at in (3, 4))
-        self.latency, self.overhead = [latency[row] for row in rows], [overhead[row] for row in rows]
+        times = [[femtoseconds(figures[at]) for figures in table.figures] for at in (3, 4)]
+        latency, overhead = np.array(times, dtype=np.int64)[:, table.figure]
+        self.latency, self.overhead = (list[int](each.tolist()) for each in (latency, overhead))
+        self.alpha, self._latency = latency + overhead, np.minimum(latency, LONG)
         self.src: list[int] = table.src.tolist()
         self.dst: list[int] = table.dst.tolist()
         self.scale = lcm(*(table.bandwidths[row].denominator for row in {*rows}))
         scaled = [int(rate * self.scale) for rate in table.bandwidths]
         self.rate = [scaled[row] for row in rows]
         self.ranks: list[int] = topology.member_places.tolist()
-        self._out, self._into = ([list[int]() for _ in topology.devices] for _ in range(2))
-        for link, (src, dst) in enumerate(zip(self.src, self.dst, strict=True)):
-            self._out[src].append(link)
-            self._into[dst].append(link)
+        # Along the links and back: the links that go on from each device, in compressed form, and their ends.
+        both, count = (topology.ends, topology.ends[::-1]), len(topology.devices)
+        self._along = [(*compressed(tail, count), tail, head) for tail, head in both]
         root = {self.ranks[collective.root]} if collective.rooted else set[int]()
         from_root, to_root = collective.starts == ROOT, collective.ends == ROOT
         self.owners = root if from_root else {*self.ranks} - (root if to_root else set())
@@ -87,16 +89,17 @@ class Delays:
         self._fixed = self.ranks if collective.traffic else [*root]
         self.idle_for: dict[int, tuple[Certificate, Fraction, tuple[tuple[int, Fraction], ...]]] = {}
         # The least latency from every device to one that must get data.
-        self._left = self._reached([(0, device) for device in self.takers], back=True)
-        # The least latency from a device to every one; `FAR` where there is no way.
-        self.onward = cache(lambda device: self._reached([(0, device)]))
+        self._left = self._reached(self.takers, back=True)
+        # The least latency from a device to every one.
+        self.onward = cache(lambda device: self._reached([device]))
 
     @cached_property
     def passing(self) -> list[int | None]:
         """The earliest that data of another device's rank can pass a device, or arrive there; None for never."""
-        first = ((owner, link) for owner in self.owners for link in self._out[owner])
-        starts = [(self.overhead[link] + self.latency[link], self.dst[link], owner) for owner, link in first]
-        return [other_than(device, here) for device, here in enumerate(self.two_nearest(starts))]
+        (src, dst), every = self.topology.ends, np.arange(len(self.topology.devices))
+        out = np.isin(src, [*self.owners])
+        found = self.from_others((self.alpha[out], dst[out], src[out]), every, every)
+        return [None if time == FAR else time for time in found.tolist()]
 
     @cached_property
     def nodes_alike(self) -> list[Ints]:
@@ -119,18 +122,18 @@ class Delays:
         `LONG` where there is no way, and from a rank to itself. An exchange of two nodes that are alike takes
         the ways of one to those of the other.
         """
-        hops = [*zip(map(add, self.overhead, self.latency), self.dst, strict=True)]
-        places = np.arange(len(self._out))
+        src, dst = self.topology.ends
+        places = np.arange(len(self.topology.devices))
         rank = scattered(self.topology.member_places, np.arange(len(self.ranks)), len(places), -1)
         found = np.full((len(self.ranks), len(devices)), LONG)
         for first, *others in self.nodes_alike:
             held = rank[first] >= 0
-            far = [self._reached([hops[link] for link in self._out[one]], one) for one in first[held].tolist()]
-            known = np.array([[min(time, LONG) for time in row] for row in far])
+            out = [(src == one, dst != one) for one in first[held].tolist()]
+            far = [self._nearest(self.alpha[own], dst[own], dst[own], passed)[0] for own, passed in out]
             for node in (first, *others) if far else ():
                 goes = places.copy()
                 goes[node], goes[first] = first, node
-                found[rank[node[held]]] = known[:, goes[devices]]
+                found[rank[node[held]]] = np.minimum(far, LONG)[:, goes[devices]]
         return found
 
     def alike(self, things: Sequence[Sequence[frozenset[int]]]) -> list[int]:
@@ -145,35 +148,51 @@ class Delays:
         label = orbit_labels(len(things), images)
         return [int(first) for first in np.unique(label, return_index=True)[1][label]]
 
-    def _reached(self, first: list[tuple[int, int]], but: int | None = None, *, back: bool = False) -> list[int]:
-        """When every device is reached by latencies from what is reached first; not through one of them."""
-        within = None if but is None else {*range(len(self._out))} - {but}
-        found = self.two_nearest([(time, device, -1) for time, device in first], within, back=back)
-        return [here.get(-1, FAR) for here in found]
+    def _reached(self, devices: Collection[int], *, back: bool = False) -> list[int]:
+        """When every device is reached by latencies from those reached at 0; `FAR` where there is no way."""
+        first = np.array([*devices], dtype=np.int64)
+        every = np.ones(len(self.src), np.bool_)
+        return list[int](self._nearest(0 * first, first, first, every, back)[0].tolist())
 
-    def two_nearest(
-        self, first: list[tuple[int, int, int]], within: Collection[int] | None = None, *, back: bool = False
-    ) -> list[dict[int, int]]:
-        """Of every device the two sources that reach it first by latencies, and when.
+    def _nearest(self, time: Ints, device: Ints, source: Ints, passed: Bools, back: bool = False) -> tuple[Ints, Ints]:
+        """When every device is reached by latencies, and from which source; `FAR` and -1 where from none.
 
-        first: (time, device, source) of what is reached at first. within: the devices that are passed; default:
-        all. back: the two that every device reaches first, and a way ends at the first of them.
+        time, device, source: what is reached at first. passed: the links that count. All that were reached
+        sooner go on together, until there are none (Moore 1959).
         """
-        along, ends = (self._into, self.src) if back else (self._out, self.dst)
-        found: list[dict[int, int]] = [{} for _ in along]
-        heapify(first)
-        while first:
-            time, device, source = heappop(first)
-            here = found[device]
-            ended = back and device in here
-            if ended or source in here or len(here) == 2 or (within is not None and device not in within):
-                continue
-            here[source] = time
-            for link in along[device]:
-                # Most devices have two sources already.
-                if len(there := found[ends[link]]) < 2 and source not in there:
-                    heappush(first, (time + self.latency[link], ends[link], source))
-        return found
+        starts, links, _, head = self._along[back]
+        best, near = (np.full(len(starts) - 1, other) for other in (FAR, -1))
+        while len(time):
+            sooner = time < best[device]
+            time, device, source = np.minimum(time, LONG)[sooner], device[sooner], source[sooner]
+            np.minimum.at(best, device, time)
+            least = time == best[device]
+            near[device[least]] = source[least]
+            front = distinct(device)
+            position, link = expand(starts, links, front)
+            tail, link = front[position[passed[link]]], link[passed[link]]
+            time, device, source = best[tail] + self._latency[link], head[link], near[tail]
+        return best, near
+
+    def from_others(
+        self, first: tuple[Ints, Ints, Ints], at: Ints, but: Ints, within: Bools | None = None, back: bool = False
+    ) -> Ints:
+        """When each of some devices is reached by the first source but the one beside it; `FAR` if by none.
+
+        first: times, devices and sources of what is reached at first. at, but: the devices, and those sources.
+        within: which devices are passed; default: all. back: how soon they reach sources, where a way ends at
+        the first.
+        """
+        (time, device, source), (*_, tail, head) = first, self._along[back]
+        passed = np.ones(len(tail), np.bool_) if within is None else within[tail] & within[head]
+        passed[back & np.isin(head, device)] = False
+        best, near = self._nearest(time, device, source, passed, back)
+        # The second comes from a device with another first, or with the second of one with the same first.
+        turn, more = passed & (near[tail] != near[head]) & (near[tail] >= 0), source != near[device]
+        times = np.append(time[more], best[tail[turn]] + self._latency[turn])
+        device = np.append(device[more], head[turn])
+        second, _ = self._nearest(times, device, device, passed, back)
+        return np.where(near[at] != but, best[at], second[at])
 
     def opens(self, link: int) -> int | None:
         """The earliest that a byte can be on the link; None if none ever is."""
@@ -185,7 +204,7 @@ class Delays:
     def closes(self, link: int) -> int | None:
         """How long before the end a byte must have passed the link; None if it leads nowhere."""
         left = self._left[self.dst[link]]
-        return None if left >= FAR else self.latency[link] + left
+        return None if left == FAR else self.latency[link] + left
 
     def idle(self, link: int) -> int | None:
         """How much of any schedule's time the link cannot carry what counts; None if it never can."""
@@ -194,7 +213,9 @@ class Delays:
 
     def first_hops(self, device: int) -> list[int]:
         """The links out of a device that lead to one that must get data."""
-        return [link for link in self._out[device] if self.closes(link) is not None]
+        starts, links, *_ = self._along[False]
+        leaving = links[starts[device] : starts[device + 1]].tolist()
+        return [link for link in leaving if self.closes(link) is not None]
 
     @cached_property
     def only_ranks_hold(self) -> bool:
@@ -205,11 +226,6 @@ class Delays:
     def block(self, size: int) -> int:
         """The bytes of one rank's block: rates of links times femtoseconds, in units of one for every rank."""
         return size * self.scale * SECOND
-
-
-def other_than(device: int, sources: dict[int, int]) -> int | None:
-    """When the first of the sources but the device itself; None if there is none."""
-    return min((time for source, time in sources.items() if source != device), default=None)
 
 
 @lru_cache(maxsize=_KEPT)

@@ -18,7 +18,7 @@ import numpy as np
 
 from blinksim.bounds.certificates import listed
 from blinksim.bounds.time.certificates import Place, Theorem, amount, carried, in_words, microseconds
-from blinksim.bounds.time.delays import FAR, LONG, Delays, other_than
+from blinksim.bounds.time.delays import FAR, LONG, Delays
 from blinksim.collective import EVERY, OWN, ROOT
 from blinksim.errors import InputError
 from blinksim.graphs.connectivity import distances, grouped, summed
@@ -171,12 +171,12 @@ def waits(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     # Of the ranks that a message can start at, one stands for those that are alike.
     ranks = facts.unlike(part)
     starts, own = facts.topology.member_places[ranks], inside[ranks]
-    apart = facts.ways(starts)
+    src, overhead = (np.array([column[link] for link in links])[:, None] for column in (facts.src, facts.overhead))
+    apart, away = np.split(facts.ways(np.append(starts, src)), [len(starts)], axis=1)
     apart[ranks, np.arange(len(ranks))] = 0
     takers = starts[own].tolist()
     # start (link, rank): from a rank to the link. end (link, rank): from the link to a rank inside.
-    src, overhead = (np.array([column[link] for link in links])[:, None] for column in (facts.src, facts.overhead))
-    start = np.where(src == starts, overhead, facts.ways(src[:, 0])[ranks].T)
+    start = np.where(src == starts, overhead, away[ranks].T)
     onward = [(facts.latency[link], facts.onward(facts.dst[link])) for link in links]
     end = [[min(latency + reached[taker], LONG) for taker in takers] for latency, reached in onward]
     messages = spreading(facts, part)
@@ -382,17 +382,16 @@ class Spreading(NamedTuple):
 @lru_cache(maxsize=64)
 def spreading(facts: Delays, inside: frozenset[int] | None = None) -> Spreading | None:
     """Messages between devices that hold data, over links between those `inside` (all by default); None if none go."""
-    devices = frozenset(range(len(facts.topology.devices))) if inside is None else inside
-    holders = {device for device in devices if facts.topology.devices[device].holds}
-    near = facts.two_nearest([(0, one, one) for one in holders], devices, back=True)
-    found = list[tuple[int, int, int]]()
-    for link, (src, dst) in enumerate(zip(facts.src, facts.dst, strict=True)):
-        if src in holders and (left := other_than(src, near[dst])) is not None:
-            found.append((facts.overhead[link] + facts.latency[link] + left, facts.overhead[link], src))
-    if not found:
+    devices, (src, dst) = facts.topology.devices, facts.topology.ends
+    within = np.array([inside is None or device in inside for device in range(len(devices))])
+    holds = within & [device.holds for device in devices]
+    first = np.flatnonzero(holds)
+    left = facts.from_others((0 * first, first, first), dst, src, within, back=True)
+    out = np.flatnonzero(holds[src] & (left < FAR))
+    if not len(out):
         return None
-    times, starts, sources = zip(*found, strict=True)
-    return Spreading(min(times), min(starts), max(Counter(sources).values()))
+    spacing = min(facts.overhead[link] for link in out.tolist())
+    return Spreading(int((facts.alpha[out] + left[out]).min()), spacing, int(np.bincount(src[out]).max()))
 
 
 @lru_cache(maxsize=64)
@@ -546,17 +545,16 @@ def _told(facts: Delays, part: frozenset[int]) -> tuple[list[int], list[int]]:
     Each rank has the ports of its own kind; where these differ, as many as the most, the quickest with the
     least of all quickest ones, and so on: a machine that lost ports has not the best of everything on the others.
     """
-    kinds = part.intersection(facts.ranks), frozenset(facts.ranks) - part
-    near = [facts.two_nearest([(0, one, one) for one in kind], back=True) for kind in kinds]
+    kinds, (src, dst) = (part.intersection(facts.ranks), frozenset(facts.ranks) - part), facts.topology.ends
+    firsts = (np.array([*kind], dtype=np.int64) for kind in kinds)
+    # Of every link, when a message across it reaches another rank of each kind.
+    behind = (facts.from_others((0 * first, first, first), dst, src, back=True) for first in firsts)
+    left = [(facts.alpha + np.minimum(one, FAR - facts.alpha)).tolist() for one in behind]
     every = list[tuple[Port, ...]]()
     for kind in kinds:
         found = set[tuple[Port, ...]]()
         for device in kind:
-            ports = []
-            for link in facts.first_hops(device):
-                sent, there = facts.overhead[link] + facts.latency[link], facts.dst[link]
-                left = (other_than(device, one[there]) for one in near)
-                ports.append(Port(facts.overhead[link], *(FAR if far is None else sent + far for far in left)))
+            ports = (Port(facts.overhead[link], *(far[link] for far in left)) for link in facts.first_hops(device))
             found.add(tuple(sorted(ports, key=lambda port: (min(port[1:]), port))))
         if len(found) > 1:
             alike = (filter(None, ports) for ports in zip_longest(*found))
