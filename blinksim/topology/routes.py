@@ -27,6 +27,7 @@ import numpy as np
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints, distinct
 from blinksim.graphs.connectivity import breadth_first, distances, grouped, summed
+from blinksim.topology.symmetry import node_group
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -343,7 +344,8 @@ class Router:
             region = (src, node, past_members)
             if region not in self._arrivals:
                 self._arrivals[region] = self._breadth_first(src, self._ends(region))
-            if dst in self._arrivals[region]:
+            # Where all nodes are alike, no route passes a third one (`NodeGroup`).
+            if dst in self._arrivals[region] or node_group(self.topology) is not None:
                 break
         return region
 
