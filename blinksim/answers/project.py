@@ -572,7 +572,6 @@ def answer(
         healthy = healthy.healthy
     programs = {} if healthy is None else _launches(healthy.question, collective, sizes)
     found, narrow, sent = [], weakest(asked.machine), sent_by(part, collective)
-    across = asked.nodes > 1
     spared = asked.spared(collective, sizes)
     for size, takes, other in zip(sizes, asked.times(asked.machine, collective, sizes), spared, strict=True):
         best, every = None, list[Projection]()
@@ -586,7 +585,8 @@ def answer(
                 details = _limited(longer.details, contest.topology.of_nominal)
                 stated = replace(longer, bound=bound if one.grants else forwarding, least=None, details=details)
                 if (name := one.algorithm) in own and (
-                    stated.time_s > takes.time_s >= across * asked.links(collective, size, [name]).terms[-1].time_s
+                    stated.time_s > takes.time_s
+                    and (asked.nodes == 1 or takes.time_s >= asked.links(collective, size, [name]).terms[-1].time_s)
                 ):
                     # The library sends in this way, on one node by several rings, between nodes if the
                     # busiest link can carry the bytes so quickly: links reach what its time shows.

@@ -287,10 +287,9 @@ class RouteUses:
 
     def __init__(self, spread: Spread, shared: Resources) -> None:
         self.spread, self.shared, routes, self.width = spread, shared, len(spread.count), len(shared.rate)
-        path, link = expand(spread.start, spread.links, np.arange(len(spread.start) - 1))
-        position, resource = expand(shared.starts, shared.members, link)
-        route_of_path = np.repeat(np.arange(routes), spread.count)
-        key, times = np.unique(route_of_path[path[position]] * self.width + resource, return_counts=True)
+        route = np.repeat(np.arange(routes), np.diff(spread.start[spread.first]))
+        position, resource = expand(shared.starts, shared.members, spread.links)
+        key, times = np.unique(route[position] * self.width + resource, return_counts=True)
         self.route, self.resource = key // self.width, key % self.width
         self.start = np.concatenate(([0], np.cumsum(np.bincount(self.route, minlength=routes))))
         self.times, self.count = times.astype(np.int64), spread.count.astype(np.int64)
