@@ -32,7 +32,7 @@ from blinksim.errors import BlinksimError, InfeasibleError, one_of, unknown
 from blinksim.formats import rate_tables
 from blinksim.formats.shipped.known_gpus import RECORDED, like
 from blinksim.graphs.connectivity import breadth_first
-from blinksim.machines import Question, RatesName, at_nominal, load
+from blinksim.machines import OF_NODES, Question, RatesName, at_nominal, load
 from blinksim.nccl.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import (
     COLLECTIVES,
@@ -746,8 +746,11 @@ class Library(TimingModel):
 
         Without any, of a chain in every node and a tree across the nodes, by the latencies of NCCL's trees with
         LL, and of the bytes at the rate that nothing exceeds where switches forward: it grows with what links
-        carry less, and not with what is searched for.
+        carry less, and not with what is searched for. A cluster waits for its slowest node: what is lost on
+        several nodes does not add up.
         """
+        if alike := self._nodes_alike:
+            return max((one.links(collective, size, names) for one in alike), key=attrgetter("time_s"))
         part = self._sent_on(collective)
         sent, model = sent_by(part, collective), schedule_model("alpha-beta")
         if names := tuple(sent) if names is None else names:
@@ -767,6 +770,19 @@ class Library(TimingModel):
         asked = of_part(part, 1, collective=collective, size=size, model=MODEL, algorithm="chains and trees")
         held = {"busy_by_class": dict.fromkeys(ports, busy)}
         return Projection(**asked, terms=terms, bottleneck=terms[1].name, details=held)
+
+    @cached_property
+    def _nodes_alike(self) -> list[Library]:
+        """For each sort of node the model where edits make all nodes as that one; none where these have other GPUs."""
+        sorts = dict[tuple[str, ...], None]()
+        for node in range(self.machine.nodes):
+            named = ((edit, OF_NODES.findall(edit)) for edit in self.question.edits)
+            own = [edit for edit, of in named if all(int(a or b) <= node <= int(a or c) for a, b, c in of)]
+            sorts[tuple(OF_NODES.sub("", edit) for edit in own)] = None
+        with suppress(BlinksimError):
+            found = [self.at(replace(self.question, edits=edits))[0] for edits in sorts if len(sorts) > 1]
+            return found if all(one.ranks == self.ranks for one in found) else []
+        return []
 
     @_once
     def _sent_on(self, collective: Collective) -> Topology:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.answers.project import answer, schedules
@@ -209,6 +209,24 @@ def test_whichever_node_lacks_a_port_takes_as_long(node: int, port: tuple[str, s
     assert other.could is not None
     best, again = first.could.best, other.could.best
     assert (best.algorithm, best.time_s) == (again.algorithm, again.time_s)
+
+
+@settings(max_examples=5)
+@given(
+    machine=st.sampled_from(["aurora", "mi300x", "frontier", "hgx-h100"]),
+    collective=st.sampled_from(["allreduce", "allgather", "broadcast", "alltoall"]),
+    lost=st.lists(st.integers(0, 3), min_size=2, max_size=3),
+)
+@example("aurora", "allreduce", [1, 2, 3])
+@example("frontier", "alltoall", [1, 2])
+def test_a_library_waits_for_the_slowest_node(machine: str, collective: str, lost: list[int]) -> None:
+    """What is lost on several nodes costs what it costs where it is lost on all: losses do not add up."""
+    edits = tuple(f"without n{node}.nic{nic}" for node, nic in enumerate(lost))
+    several, *alike = (
+        bs.expect(bs.load(machine, nodes=4, edits=one), [collective], [2**30]).takes[0].time_s
+        for one in (edits, *((f"without nic{nic}",) for nic in lost))
+    )
+    assert several == pytest.approx(max(alike))
 
 
 @pytest.mark.parametrize("nodes", [4, 16])
