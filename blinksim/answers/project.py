@@ -409,10 +409,10 @@ class Answer(Projection):
 
     @property
     def unbeaten(self) -> str:
-        """Says that every known schedule is slower than the library; empty where one is not."""
+        """Says that what the library runs is the quickest that is known; empty where a schedule is quicker."""
         beaten = self.could is None or self.could.best.time_s <= (self.meanwhile or self).time_s
         spared = " without slow adapters" * (self.meanwhile is not None)
-        return "" if beaten else f"no schedule quicker than {self.library}{spared} is known"
+        return "" if beaten else f"the quickest that is known is what {self.library} runs{spared}"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys that ``--json`` prints: those of the library's time, and the best schedule under ``could_take``."""

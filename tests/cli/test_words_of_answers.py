@@ -132,8 +132,8 @@ def test_edits_without_effect_have_no_factor(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("machine", "words"),
     [
-        ("hgx-h100", r"as if each link of class ib carried [\d.]+ GB/s in place of 50\n"),
-        ("p5", r"as if each link of class efa carried [\d.]+ GB/s in place of 12.5\n"),
+        ("hgx-h100", r"as if each link of class ib had [\d.]+ GB/s in place of 50, which would explain it\n"),
+        ("p5", r"as if each link of class efa had [\d.]+ GB/s in place of 12.5, which would explain it\n"),
     ],
     ids=["hgx-h100", "p5"],
 )
