@@ -739,6 +739,10 @@ def _published_projection(question: Question, takes: Projection) -> Projection |
     """
     name, nominal = f"{takes.machine}-projection", any("bandwidth" in edit for edit in question.edits)
     if name in models.preset_names() and not (nominal and question.rates is None):
+        # The first ranks of every node, however they are named.
+        each = len(takes.members) // takes.details["nodes"]
+        placed = replace(question, rates=None, members=None, ranks_per_node=each)
         with suppress(BlinksimError):
-            return rank(replace(question, rates=None), takes.collective, takes.size, name).best
+            if question.member_names(question.whole()) == placed.member_names(placed.whole()):
+                return rank(placed, takes.collective, takes.size, name).best
     return None

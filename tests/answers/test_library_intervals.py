@@ -788,6 +788,17 @@ def test_a_report_of_what_is_slow_is_named_and_makes_no_answer() -> None:
         assert known.details["interval_low_s"] <= cell.time_s <= known.details["interval_high_s"]
 
 
+@pytest.mark.parametrize("each", [1, 2, 12])
+def test_a_projection_is_of_the_ranks_however_they_are_named(each: int) -> None:
+    placed = bs.Question("aurora", nodes=2, ranks_per_node=each)
+    named = bs.Question("aurora", nodes=2, members=",".join(placed.member_names(placed.whole())))
+    other = bs.Question("aurora", nodes=2, members="n0.card0.t1,n1.card0.t1")
+    found = [answer(one, Collective("allreduce"), [2**30])[0].projected for one in (placed, named, other)]
+    assert found[0] is not None
+    assert found[0] == found[1]
+    assert found[2] is None
+
+
 @pytest.mark.parametrize(("nodes", "others"), [(1, ("card0.t0", "card1.t0")), (2, None)])
 def test_a_projection_of_other_gpus_names_them(nodes: int, others: tuple[str, ...] | None) -> None:
     """Its source has two ranks of one node on two cards, and those of several nodes on one card each."""
