@@ -296,8 +296,6 @@ def remarks(topology: Topology, assumed: bool = True) -> list[str]:
 
 # How nodes will be joined is changed before they are, and what joins them can afterwards.
 _NAMES_A_NODE = re.compile(r"(?:^|[\s>-])n(?:[0-9]+|\[[0-9]+-[0-9]+\])\.|^fabric(?!\s+(?!can=)\w+=)|[\s>-]fabric")
-OF_NODES = re.compile(r"\bn(?:([0-9]+)|\[([0-9]+)-([0-9]+)\])\.")
-"""The node, or the first and the last one, that a name in an edit is of."""
 # A name or a range of names, whole.
 _NAME = re.compile(r"(?<![\w.\]])[a-zA-Z](?:[\w.]|\[[0-9]+-[0-9]+\])*")
 

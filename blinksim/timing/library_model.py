@@ -14,11 +14,12 @@ eight in ten of the published times that they were not made from (``models/usabl
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, wraps
-from itertools import chain, compress, product, starmap
+from functools import cached_property, lru_cache, partial, wraps
+from itertools import chain, compress, filterfalse, product, starmap
 from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar, cast, get_args
@@ -32,7 +33,7 @@ from blinksim.errors import BlinksimError, InfeasibleError, one_of, unknown
 from blinksim.formats import rate_tables
 from blinksim.formats.shipped.known_gpus import RECORDED, like
 from blinksim.graphs.connectivity import breadth_first
-from blinksim.machines import OF_NODES, Question, RatesName, at_nominal, load
+from blinksim.machines import Question, RatesName, at_nominal, load
 from blinksim.nccl.search_passes import NO_SOLUTION
 from blinksim.nccl.tuner.tuner import (
     COLLECTIVES,
@@ -71,6 +72,8 @@ SHARE = "8 in 10"
 _NAMES = {"nccl": NCCL, "rccl": "RCCL", "hccl": "HCCL", "oneccl": "oneCCL", "xla": "XLA", "neuron": "Neuron CCL"}
 # NCCL plans larger NVLink domains as many nodes, which its model here does not.
 MOST_GPUS_A_NODE = 16
+# How origins say what else a time is no less than, such as that of fewer nodes.
+_NO_LESS = "; no less than "
 # Between published sizes within this factor their ratio to the model is interpolated; farther apart it fades.
 _NEIGHBORS = 16
 # Beyond the published sizes of a job their ratio to the model fades; by this factor in size it is forgotten.
@@ -81,6 +84,8 @@ _FADES_IN_NODES = 64
 _FALLS = 16
 # What a model remembers, some 2 KB each.
 _MOST_FOUND = 10_000
+# A device of one node, in an edit.
+_OF_A_NODE = re.compile(r"\bn[0-9]+\.")
 # What one allreduce does at least.
 _ROOTED = "broadcast", "reduce"
 
@@ -392,11 +397,11 @@ class Library(TimingModel):
         for one, who in self._less(found, asked):
             # Published times stay what they are.
             guessed, less = found.details["basis"] != "measured", found.time_s < one.time_s * (1 - 1e-9)
-            told = f"no less than {who}" if guessed else "fewer bytes took longer"
+            told = f"{_NO_LESS}{who}" if guessed else "; fewer bytes took longer"
             found = found.raised(one.time_s, f"what it takes {who}") if guessed else found
             low, high = (max(each.details[end] for each in (one, found)) for end in _ENDS)
             low = min(low, found.time_s, *found.details.get("published_s", ()))
-            origin = found.details["origin"] + f"; {told}" * less
+            origin = found.details["origin"] + told * less
             found = replace(found, details={**found.details, _ENDS[0]: low, _ENDS[1]: high, "origin": origin})
         return found
 
@@ -423,7 +428,10 @@ class Library(TimingModel):
             # Published times that fall as the size grows say no more of more nodes than what they fall to.
             sizes = (size, *(s for s in beside._known(collective) if s > size)) if half * each > 1 else ()
             on_fewer = (beside._risen(collective, s) for s in sizes)
-            yield min(on_fewer, key=lambda one: one.time_s, default=found), f"on {count(half, 'node')}"
+            least = min(on_fewer, key=lambda one: one.time_s, default=found)
+            # Those whose time it is, where half as many take no less than fewer either.
+            *_, on = count(half, "node"), *str(least.details["origin"]).split(f"{_NO_LESS}on ")[1:]
+            yield least, f"on {on}"
 
     @_once
     def _taken(self, collective: Collective, size: int) -> Projection:
@@ -541,8 +549,9 @@ class Library(TimingModel):
         if len(models) < 2:
             # Likes are compared: rails that an edit leaves unlike carry neither.
             sold = self.at(as_sold(self.question, self.nodes))[0]
-            here, new, whole = (of.bounded(collective)[0] for of in (self, sold, healthy))
-            own = min(tuple(sent_by(new, collective)), tuple(sent_by(whole, collective)), key=len)
+            every = self, sold, healthy, *sold._nodes_alike
+            here, new, *parts = (of.bounded(collective)[0] for of in every)
+            own = min(map(partial(sent_by, collective=collective), parts), key=len)
             sends, sound = sold.links(collective, size, own), healthy.links(collective, size, own)
             # What is no exchange counts what links carry by itself.
             models = [sends if own else self.links(collective, size, own), sound]
@@ -749,13 +758,12 @@ class Library(TimingModel):
         carry less, and not with what is searched for. A cluster waits for its slowest node: what is lost on
         several nodes does not add up.
         """
-        if alike := self._nodes_alike:
+        if (alike := self._nodes_alike) != [self]:
             return max((one.links(collective, size, names) for one in alike), key=attrgetter("time_s"))
         part = self._sent_on(collective)
-        sent, model = sent_by(part, collective), schedule_model("alpha-beta")
-        if names := tuple(sent) if names is None else names:
-            ways = ((name, where) for name in names for where in sent.get(name, (part,)))
-            built = (model.contest(where, collective, [name], None, [size]).at(size) for name, where in ways)
+        model = schedule_model("alpha-beta")
+        if names := sent_by(part, collective) if names is None else names:
+            built = (model.contest(part, collective, [name], None, [size]).at(size) for name in names)
             found = {one: contest for contest in built for one in contest.candidates.values()}
             return found[quickest(found, size)].projections(size)[0]
         known = constants_of(self.version)
@@ -773,16 +781,14 @@ class Library(TimingModel):
 
     @cached_property
     def _nodes_alike(self) -> list[Library]:
-        """For each sort of node the model where edits make all nodes as that one; none where these have other GPUs."""
-        sorts = dict[tuple[str, ...], None]()
-        for node in range(self.machine.nodes):
-            named = ((edit, OF_NODES.findall(edit)) for edit in self.question.edits)
-            own = [edit for edit, of in named if all(int(a or b) <= node <= int(a or c) for a, b, c in of)]
-            sorts[tuple(OF_NODES.sub("", edit) for edit in own)] = None
+        """For each sort of node the model where edits make all nodes so; itself where these have other GPUs."""
+        nodes = range(self.machine.nodes)
+        every = ([edit.replace(f"n{node}.", "") for edit in self.question.edits] for node in nodes)
+        sorts = {tuple(filterfalse(_OF_A_NODE.search, own)) for own in every}
+        found = [self]
         with suppress(BlinksimError):
-            found = [self.at(replace(self.question, edits=edits))[0] for edits in sorts if len(sorts) > 1]
-            return found if all(one.ranks == self.ranks for one in found) else []
-        return []
+            found = [self.at(replace(self.question, edits=edits))[0] for edits in sorts] if len(sorts) > 1 else found
+        return found if {one.ranks for one in found} == {self.ranks} else [self]
 
     @_once
     def _sent_on(self, collective: Collective) -> Topology:
@@ -899,7 +905,7 @@ class Library(TimingModel):
         details = {"interval_low_s": low, "interval_high_s": high, "interval_share": SHARE}
         details |= {"basis": basis, "origin": model.origin, "library": self.library, "nodes": self.nodes}
         # Whether times of this job or of like ones were published, to which it is held.
-        details |= {"published": basis not in GUESSES or bool(self._neighbors(collective))}
+        details |= {"published": basis not in GUESSES or "; scaled" in model.origin}
         details |= {"choice": f"{choice.algorithm} {choice.protocol}" if choice else ""}
         if whole.unit != "GPU":
             details["unit"] = whole.unit
@@ -921,25 +927,21 @@ def known_job(name: str, nodes: int, each: int, **settings: Any) -> Library:
     return Library(**settings).at(Question(name, nodes=nodes, ranks_per_node=each))[0]
 
 
-def sent_by(part: Topology, collective: Collective) -> dict[str, tuple[Topology, ...]]:
-    """What a library sends every block to its rank by, and on which links, of which it takes the quickest.
+def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:
+    """What a library sends every block to its rank by, of which it takes the quickest.
 
-    Those of the part, or those that all nodes have: what runs without a link runs beside it too.
     Straight, or equal blocks by the GPU on the receiver's rail (PXN, NCCL 2.12), or by others if it has none.
     Between nodes of 8 H100 and A100, the published alltoalls of 64 MiB and more take 1.1 to 1.4 times what
     that takes on the links, and 0.6 to 0.75 times what straight sends do.
     """
-    if not collective.personalized:
-        return {}
-    every = tuple(filter(None, (part, evened(part) if part.nodes > 1 else None)))
-    straight = tuple(one for one in every if not too_large(algorithm("direct"), one, collective))
-    over_rails, aligned = algorithm("rail_aligned"), list[Topology]()
-    for one in every if collective.name == "alltoall" else ():
+    found = ["direct"] * (collective.personalized and not too_large(algorithm("direct"), part, collective))
+    if collective.name == "alltoall":
         with suppress(InfeasibleError):
             # By symmetry thousands of ranks have them, which are no schedule that is written out.
-            if ((rails := symmetric_rails(one)) and rails.alike) or over_rails.parallel(one, collective):
-                aligned.append(one)
-    return {name: where for name, where in (("direct", straight), ("rail_aligned", tuple(aligned))) if where}
+            rails = symmetric_rails(part)
+            if (rails and rails.alike) or algorithm("rail_aligned").parallel(part, collective):
+                found.append("rail_aligned")
+    return tuple(found)
 
 
 # Libraries that are told which adapters to take.

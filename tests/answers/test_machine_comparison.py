@@ -234,6 +234,15 @@ def test_times_that_stand_on_other_grounds_are_said_to(
         assert second.endswith("do not choose by this difference")
 
 
+def test_what_is_scaled_to_published_times_is_no_model_alone() -> None:
+    """Nobody published an allgather of these, and `project` scales what the links say to their allreduce."""
+    machines = [bs.Question(one) for one in ("aurora", "p5", "gb200-nvl72")]
+    found = bs.compare_machines([*machines, bs.Question("mi355x")], "allgather", ["1GiB"])
+    told = {name: "scaled to" in answers[0].text() for name, answers in found.answers.items()}
+    assert told == {"aurora": True, "p5": False, "gb200-nvl72": True, "mi355x": False}
+    assert "published times count for aurora, p5, gb200-nvl72; models alone for mi355x;" in found.text()
+
+
 def test_rows_hold_the_three_figures(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "dgx1-v100", "allreduce", "--sizes", "1MiB,1GiB", "--csv"]) == 0
     for row in csv.DictReader(capsys.readouterr().out.splitlines()):

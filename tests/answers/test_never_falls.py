@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, reject, settings, strategies as st
+from library_times import taken
 from machine_sorts import of_each_sort
 
 import blinksim as bs
@@ -77,6 +78,16 @@ def test_no_end_of_a_guess_falls_as_nodes_are_added_and_it_says_what_raised_it(m
         assert all(fewer.details[end] <= more.details[end] * (1 + 1e-9) for end in ENDS)
         raised = any(term.name.startswith("what it takes on") for term in more.terms)
         assert raised == ("; no less than on " in more.details["origin"])
+
+
+def test_a_time_that_is_that_of_fewer_nodes_says_of_how_many() -> None:
+    """Six tiles of a node of Aurora were measured on two nodes, and what these tell of more ends at eight."""
+    found = [taken(bs.Question("aurora", nodes=n, ranks_per_node=6), "allreduce", [2 * 10**9])[0] for n in (8, 16, 64)]
+    first, *more = found
+    assert "no less than on" not in first.details["origin"]
+    for one in more:
+        assert one.details["origin"].endswith("; no less than on 8 nodes")
+        assert one.time_s == pytest.approx(first.time_s)
 
 
 @pytest.mark.parametrize(("machine", "collective"), [("alps", "broadcast"), ("frontier", "alltoall")])

@@ -312,7 +312,7 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
     if algorithm("ring").supports(collective.name):
         return ring.build(topology, collective)
     if collective.name not in ("broadcast", "reduce"):
-        own = [name for name, where in sent_by(topology, collective).items() if where[0] is topology]
+        own = sent_by(topology, collective)
         return algorithm(own[-1]).build(topology, collective)
     plan = Plan(topology, collective, "ring", "forest")
     add_chains(plan, ring_orders(topology))
