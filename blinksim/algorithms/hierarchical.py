@@ -261,7 +261,7 @@ def _over_nodes(lanes: Whole, some: Ints, rest: Ints, part: Floats, most: int) -
     room = np.diff(np.rint(part.cumsum(axis=1) * each), prepend=0).astype(np.int64)
     over = np.arange(each) >= room[..., None]
     first, last, unit = np.broadcast_arrays(lanes.T[some][..., None], np.tile(lanes[:, rest], parts), unit)
-    held, chunks = first.copy(), np.arange(unit.size)[:, None]
+    held, chunks = first.copy(), np.arange(number.size)[:, None]
     held[over] = lanes.T[some].repeat(np.maximum(room - each, 0).ravel())
     moved = [sent(chunks, held[over], first[over], unit[over], whole=True)] if over.any() else []
     return lanes[:, rest], number, [*moved, sent(chunks, last.ravel(), held.ravel(), unit.ravel())]

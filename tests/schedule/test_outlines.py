@@ -35,6 +35,7 @@ PARTS = {
     "leaves": leaves(4),
     "a leaf that is not full": leaves(3),
     "one slow port": bs.load("hgx-h100", nodes=4, edits=["degrade n2.nic3-fabric3 bandwidth=20GB/s"]).select(),
+    "two nodes without a port": bs.load("hgx-h100", nodes=4, edits=["without n0.nic0", "without n2.nic3"]).select(),
     "a torus": bs.load("torus:4x4").select(),
     "buses": bs.load("l40s-pcie").select(),
     "cards": bs.load("aurora").select(),
