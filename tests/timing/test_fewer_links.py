@@ -211,6 +211,17 @@ def test_whichever_node_lacks_a_port_takes_as_long(node: int, port: tuple[str, s
     assert (best.algorithm, best.time_s) == (again.algorithm, again.time_s)
 
 
+@pytest.mark.parametrize(("machine", "nodes"), [("p5en", 4), ("p5", 8)])
+def test_an_adapter_more_costs_an_allreduce_nothing(machine: str, nodes: int) -> None:
+    """Ranks that have adapters left take over what others lose, on as many nodes as there are."""
+    lost, sizes = ("without n1.efa11", "without n3.efa2", "without n0.efa15"), (2**20, 2**26, 2**30)
+    parts = [bs.load(machine, nodes=nodes, edits=lost[:many]) for many in (1, 2, 3)]
+    names = "hierarchical,hierarchical_direct"
+    times = [[bs.rank(one, "allreduce", size, "alpha-beta", names).best.time_s for one in parts] for size in sizes]
+    for one, two, three in times:
+        assert one <= CLOSE * two <= CLOSE**2 * three
+
+
 @settings(max_examples=5)
 @given(
     machine=st.sampled_from(["aurora", "mi300x", "frontier", "hgx-h100"]),
