@@ -61,11 +61,11 @@ _UNITS, _UNITS_WITHOUT_RAILS = 50, 2
 # on 64 p5 without an EFA each takes 6.62, 6.28, 6.09, 6.09 ms with 1, 2, 4 and 8 slots. On 64 HGX H100 with a
 # port of 45, 47, 48 of 50 GB/s an allgather of 1 GiB takes 3.01, 2.88, 2.84 ms without slots, 2.83 with them,
 # of 64 MiB 238 and 250 us.
-_MOST_SLOTS, _LEAST_GAIN = 4, 1.03
-# An allreduce straight to other nodes, where every rank keeps a port, takes 0.49 to 0.86, 0.59 to 0.97, 0.87 to 1.01
-# and 0.95 to 1.05 times as long for 1 MiB, 64 MiB, 1 GiB and 16 GiB over slots that are estimated to take up to 1.08
-# times as long as handing over, on 4 to 64 p5 and p5en without an EFA or two and HGX H100 with half a port.
-_AS_GOOD = 1 / 1.08
+# An allreduce straight to other nodes, where every rank keeps a port, takes 0.49 to 0.86, 0.59 to 0.97, 0.87
+# to 1.01 and 0.95 to 1.05 times as long for 1 MiB, 64 MiB, 1 GiB and 16 GiB over slots that are estimated to
+# take up to 1.08 times as long as handing over, on 4 to 64 p5 and p5en without an EFA or two and on HGX H100
+# with half a port.
+_MOST_SLOTS, _LEAST_GAIN, _AS_GOOD = 4, 1.03, 1 / 1.08
 
 
 def fill(plan: Plan) -> None:
@@ -104,20 +104,21 @@ def rounds(
     own = len(places), *inside(places[0, :, 0])[::-1]
     if sharded and places.min() < 0:
         return past_gaps(places.reshape(-1, places.shape[2]), collective, radices)
-    others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly, radices)
+    others, chunks, within, settled = _shared_out(topology, places, own, sharded, evenly, bool(radices))
     between = _between(others, chunks, radices)
     return there_and_back([*within, *between, *settled * sharded], collective)
 
 
 def _shared_out(
-    topology: Topology, places: Whole, own: tuple[int, ...], sharded: bool, evenly: bool, radices: Levels | None
+    topology: Topology, places: Whole, own: tuple[int, ...], sharded: bool, evenly: bool, straight: bool
 ) -> tuple[Whole, Ints, Rounds, Rounds]:
     """The ranks (R, nodes) that exchange between nodes, the chunks of each, and what comes before and after it.
 
     Where ports are alike, all ranks exchange. Else ranks with slow ports, or that a node lacks, have fewer of
     the chunks of their node, or, if that takes less time and no rank keeps a shard, nodes with slow ports hand
     all of theirs to the other nodes: k of n pass their data once, and each of the others 2 (n - k - 1) + k of
-    n - k parts of it. evenly, radices: as `rounds`.
+    n - k parts of it. evenly: as `rounds`.
+    straight: they send straight to other nodes.
     """
     lanes, nodes = places.reshape(-1, places.shape[2]), places.shape[2]
     width, least, inside, rails = _ports(topology, lanes)
@@ -127,8 +128,8 @@ def _shared_out(
     passed = 2 * (len(lanes) - 1) / inside
     if evenly or lacking:
         takes, slots = _slots(width, passed)
-        straight = radices and took.argmin() and slots.min() and np.ptp(slots, axis=0).any()
-        if lacking or (_AS_GOOD if straight else _LEAST_GAIN) * takes < max(took.min(), passed):
+        kept = took.argmin() and slots.min() and np.ptp(slots, axis=0).any()
+        if lacking or (_AS_GOOD if straight and kept else _LEAST_GAIN) * takes < max(took.min(), passed):
             return _over_ranks(lanes, np.broadcast_to(slots, lanes.shape))
     some, rest = map(np.sort, np.split(order, [took.argmin()]))
     if some.size:

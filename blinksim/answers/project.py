@@ -409,7 +409,7 @@ class Answer(Projection):
 
     @property
     def unbeaten(self) -> str:
-        """Says that what the library runs is the quickest that is known; empty where a schedule is quicker."""
+        """Says that what the library runs is the quickest that is known; empty where it is not."""
         beaten = self.could is None or self.could.best.time_s <= (self.meanwhile or self).time_s
         spared = " without slow adapters" * (self.meanwhile is not None)
         return "" if beaten else f"the quickest that is known is what {self.library} runs{spared}"

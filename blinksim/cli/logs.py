@@ -322,7 +322,7 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
     behind = ""
     if found.first_behind and found.lane and not (found.sure or found.unlike):
         seen, usual, lane, _ = found.lane
-        behind = f"as if each {lane} had {seen / 1e9:.3g} GB/s in place of {usual / 1e9:.3g}, which would explain it"
+        behind = f"each {lane} at {seen / 1e9:.3g} GB/s, not {usual / 1e9:.3g}, would explain it"
     return [
         ("bound", f"busbw {most} at {at} rates{more}{guesses(at)}"),
         ("", f"{exact_GBps(best.rate)} GB/s algbw ({best.scope}): {best.certificate.words(part)}" if why else ""),

@@ -35,15 +35,7 @@ from blinksim.formats.shipped.known_gpus import RECORDED, like
 from blinksim.graphs.connectivity import breadth_first
 from blinksim.machines import Question, RatesName, at_nominal, load
 from blinksim.nccl.search_passes import NO_SOLUTION
-from blinksim.nccl.tuner.tuner import (
-    COLLECTIVES,
-    DEFAULT_VERSION,
-    Prediction,
-    Timing,
-    load as constants_of,
-    versions,
-    without_adapters,
-)
+from blinksim.nccl.tuner import tuner as nccl_tuner
 from blinksim.results import Term, count
 from blinksim.timing.alpha_beta import quickest
 from blinksim.timing.contest import ceiling_of, evened, least_time_of, too_large
@@ -72,8 +64,6 @@ SHARE = "8 in 10"
 _NAMES = {"nccl": NCCL, "rccl": "RCCL", "hccl": "HCCL", "oneccl": "oneCCL", "xla": "XLA", "neuron": "Neuron CCL"}
 # NCCL plans larger NVLink domains as many nodes, which its model here does not.
 MOST_GPUS_A_NODE = 16
-# How origins say what else a time is no less than, such as that of fewer nodes.
-_NO_LESS = "; no less than "
 # Between published sizes within this factor their ratio to the model is interpolated; farther apart it fades.
 _NEIGHBORS = 16
 # Beyond the published sizes of a job their ratio to the model fades; by this factor in size it is forgotten.
@@ -84,8 +74,6 @@ _FADES_IN_NODES = 64
 _FALLS = 16
 # What a model remembers, some 2 KB each.
 _MOST_FOUND = 10_000
-# A device of one node, in an edit.
-_OF_A_NODE = re.compile(r"\bn[0-9]+\.")
 # What one allreduce does at least.
 _ROOTED = "broadcast", "reduce"
 
@@ -152,13 +140,13 @@ class Library(TimingModel):
     def __init__(
         self,
         *,
-        version: str = DEFAULT_VERSION,
+        version: str = nccl_tuner.DEFAULT_VERSION,
         multicast: bool = True,
         published: Callable[[Cell], bool] = lambda _: True,
         constants: bool = True,
         set_up: SetUpName = "graph",
     ) -> None:
-        one_of("version of NCCL", version, versions())
+        one_of("version of NCCL", version, nccl_tuner.versions())
         one_of("set-up", set_up, SET_UPS)
         self.version, self.multicast, self.published, self.constants = version, multicast, published, constants
         self.set_up = set_up
@@ -222,7 +210,7 @@ class Library(TimingModel):
         return self._planned[1]
 
     @cached_property
-    def prediction(self) -> Prediction | None:
+    def prediction(self) -> nccl_tuner.Prediction | None:
         """NCCL's plan; None where another library runs, or its model says nothing."""
         tuner, whole = self._planned
         with suppress(BlinksimError):
@@ -309,7 +297,7 @@ class Library(TimingModel):
         """
         untold = library_rates.catalogued(self.machine) or self.library not in _LED
         weak = () if untold else chain(*(names for names, _ in behind(at_nominal(self.machine))))
-        slow, told = without_adapters(self.machine, {*weak})
+        slow, told = nccl_tuner.without_adapters(self.machine, {*weak})
         question = replace(self.question, edits=(*self.question.edits, *(f"without {name}" for name in slow)))
         found, more = list[Projection | None](), {"left_out": slow, "set": told}
         with suppress(BlinksimError):
@@ -317,10 +305,6 @@ class Library(TimingModel):
             pairs = zip(*(one.times(one.machine, collective, sizes) for one in models), strict=True)
             found += [other if other.time_s < own.time_s else None for own, other in pairs]
         return [one and replace(one, details={**one.details, **more}) for one in found or [None] * len(sizes)]
-
-    def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
-        """Its own choice."""
-        return self.best
 
     def times(
         self, topology: Topology, collective: Collective, sizes: Iterable[int], algorithms: Sequence[str] | None = None
@@ -397,7 +381,7 @@ class Library(TimingModel):
         for one, who in self._less(found, asked):
             # Published times stay what they are.
             guessed, less = found.details["basis"] != "measured", found.time_s < one.time_s * (1 - 1e-9)
-            told = f"{_NO_LESS}{who}" if guessed else "; fewer bytes took longer"
+            told = f"; no less than {who}" if guessed else "; fewer bytes took longer"
             found = found.raised(one.time_s, f"what it takes {who}") if guessed else found
             low, high = (max(each.details[end] for each in (one, found)) for end in _ENDS)
             low = min(low, found.time_s, *found.details.get("published_s", ()))
@@ -427,11 +411,10 @@ class Library(TimingModel):
             beside = self._beside(half, each)
             # Published times that fall as the size grows say no more of more nodes than what they fall to.
             sizes = (size, *(s for s in beside._known(collective) if s > size)) if half * each > 1 else ()
-            on_fewer = (beside._risen(collective, s) for s in sizes)
-            least = min(on_fewer, key=lambda one: one.time_s, default=found)
+            few = min(map(partial(beside._risen, collective), sizes), key=attrgetter("time_s"), default=found)
             # Those whose time it is, where half as many take no less than fewer either.
-            *_, on = count(half, "node"), *str(least.details["origin"]).split(f"{_NO_LESS}on ")[1:]
-            yield least, f"on {on}"
+            *_, on = count(half, "node"), *str(few.details["origin"]).split("; no less than on ")[1:]
+            yield few, f"on {on}"
 
     @_once
     def _taken(self, collective: Collective, size: int) -> Projection:
@@ -549,8 +532,7 @@ class Library(TimingModel):
         if len(models) < 2:
             # Likes are compared: rails that an edit leaves unlike carry neither.
             sold = self.at(as_sold(self.question, self.nodes))[0]
-            every = self, sold, healthy, *sold._nodes_alike
-            here, new, *parts = (of.bounded(collective)[0] for of in every)
+            here, new, *parts = (x.bounded(collective)[0] for x in (self, sold, healthy, *sold._nodes_alike))
             own = min(map(partial(sent_by, collective=collective), parts), key=len)
             sends, sound = sold.links(collective, size, own), healthy.links(collective, size, own)
             # What is no exchange counts what links carry by itself.
@@ -728,9 +710,9 @@ class Library(TimingModel):
         return self.machine.fabric.kind if self.machine.fabric else columns.classes[apart[0]] if apart else ""
 
     @_once
-    def _choice(self, collective: Collective, size: int) -> Timing | None:
+    def _choice(self, collective: Collective, size: int) -> nccl_tuner.Timing | None:
         """What NCCL takes, by its own model."""
-        known = self.prediction is not None and collective.name in COLLECTIVES
+        known = self.prediction is not None and collective.name in nccl_tuner.COLLECTIVES
         return self.prediction.best(collective.name, size) if self.prediction and known else None
 
     @_once
@@ -760,13 +742,12 @@ class Library(TimingModel):
         """
         if (alike := self._nodes_alike) != [self]:
             return max((one.links(collective, size, names) for one in alike), key=attrgetter("time_s"))
-        part = self._sent_on(collective)
-        model = schedule_model("alpha-beta")
+        part, model = self._sent_on(collective), schedule_model("alpha-beta")
         if names := sent_by(part, collective) if names is None else names:
             built = (model.contest(part, collective, [name], None, [size]).at(size) for name in names)
             found = {one: contest for contest in built for one in contest.candidates.values()}
             return found[quickest(found, size)].projections(size)[0]
-        known = constants_of(self.version)
+        known = nccl_tuner.load(self.version)
         inside, across = (collective.phases * known.hop_latency[over]["tree"][0] for over in ("nvlink", "net"))
         steps = (self.ranks / self.nodes - 1) * inside + math.log2(self.nodes) * across
         start = Term("start and steps", 1e-6 * (known.base_latency["tree"][0] + steps), "alpha")
@@ -781,14 +762,13 @@ class Library(TimingModel):
 
     @cached_property
     def _nodes_alike(self) -> list[Library]:
-        """For each sort of node the model where edits make all nodes so; itself where these have other GPUs."""
-        nodes = range(self.machine.nodes)
-        every = ([edit.replace(f"n{node}.", "") for edit in self.question.edits] for node in nodes)
-        sorts = {tuple(filterfalse(_OF_A_NODE.search, own)) for own in every}
+        """For each sort of node the model where edits make all nodes so; itself if these have other GPUs."""
+        every = ([x.replace(f"n{at}.", "") for x in self.question.edits] for at in range(self.machine.nodes))
+        sorts = dict.fromkeys(tuple(filterfalse(re.compile(r"\bn[0-9]+\.").search, own)) for own in every)
         found = [self]
         with suppress(BlinksimError):
-            found = [self.at(replace(self.question, edits=edits))[0] for edits in sorts] if len(sorts) > 1 else found
-        return found if {one.ranks for one in found} == {self.ranks} else [self]
+            found = [self.at(replace(self.question, edits=edits))[0] for edits in sorts]
+        return found if found[1:] and {one.ranks for one in found} == {self.ranks} else [self]
 
     @_once
     def _sent_on(self, collective: Collective) -> Topology:
@@ -940,7 +920,7 @@ def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:
             # By symmetry thousands of ranks have them, which are no schedule that is written out.
             rails = symmetric_rails(part)
             if (rails and rails.alike) or algorithm("rail_aligned").parallel(part, collective):
-                found.append("rail_aligned")
+                return (*found, "rail_aligned")
     return tuple(found)
 
 

@@ -55,9 +55,9 @@ class TimingModel(ABC):
     def check(self, question: Question) -> None:  # noqa: B027 - most models take everything into account
         """Raises `InputError` if the question says something that the model does not take into account."""
 
-    @abstractmethod
     def algorithms(self, topology: Topology, collective: Collective) -> tuple[str, ...]:
         """The names of the algorithms that the model can time there; each is a name that `times` takes."""
+        return self.best or ()
 
     @abstractmethod
     def times(
