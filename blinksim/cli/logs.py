@@ -310,7 +310,7 @@ def _busbw(found: Diagnosis, line: Line | None) -> str:
     """In GB/s, marked * where it is behind, as the sentence says."""
     if line is None:
         return "- "
-    return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if line in chain(*found.stretches) else ' '}"
+    return f"{line.algbw * float(found.factor) / 1e9:.4g}{'*' if line in chain(found.odd, *found.stretches) else ' '}"
 
 
 def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
@@ -320,7 +320,7 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
     doing, at = "add" if found.collective.reduces else "multicast", rates_of(part)
     more = f", with switches that {doing}; {alone} if they only forward" if alone != most else ""
     behind = ""
-    if found.first_behind and found.lane and not (found.sure or found.unlike):
+    if found.first_behind and found.lane and not (found.sure or found.unlike) and found.alike == 1:
         seen, usual, lane, _ = found.lane
         behind = f"each {lane} at {seen / 1e9:.3g} GB/s, not {usual / 1e9:.3g}, would explain it"
     return [

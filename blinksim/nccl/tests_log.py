@@ -120,7 +120,7 @@ class Run:
     ``NCCL_IB_HCA`` or the like was set to, where the log says it. took: by bytes, the algorithm and protocol
     that NCCL says it took for an allreduce (NCCL_DEBUG_SUBSYS=TUNING). channels: by family, what the searches
     of the ranks found (GRAPH). without: hosts, and what NCCL says that it lacks there. hcas: by host, the
-    InfiniBand and RoCE adapters that NCCL uses there (INIT).
+    InfiniBand and RoCE adapters that NCCL uses there (INIT). direct: adapters read the GPUs' memory themselves.
     """
 
     path: str
@@ -144,6 +144,7 @@ class Run:
     hcas: tuple[tuple[str, tuple[str, ...]], ...] = ()
     failed: str = ""
     most: int = 0
+    direct: bool = False
 
 
 _CLOCKS = ("time", "cputime")
@@ -408,14 +409,21 @@ _FOUND = re.compile(
     r"(?:bw|speed) ([0-9.]{1,12})/([0-9.]{1,12}), type ([A-Z0-9/]{7})"
 )
 _FAMILY = {"4": "ring", "1": "tree", "2": "tree", "3": "tree", "5": "nvls"}
-_SAYS = r"(?:([^\s:]{1,60}):[0-9: ]{1,40}\[[0-9]+\] )?NCCL INFO "
+_SAYS = r"(?:([^\s:]{1,60}):[0-9: ]{1,40}\[[0-9]+\] (?:\S{1,80} )?)?NCCL (?:INFO|WARN) "
 # What NCCL lacks, as it says so, and in words of one host.
 _LACKS = {"Using network Socket": "uses sockets", "No device found": "finds no InfiniBand or RoCE adapter"}
 _WITHOUT = re.compile(rf"{_SAYS}(?:NET/\S+ : )?({'|'.join(_LACKS)}|GPU Direct RDMA Disabled for [\w ']{{1,40}})")
 _HCAS = re.compile(rf"{_SAYS}NET/IB : Using ((?:\[[0-9]+\]\S{{1,40}} )+)")
 _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
-# A channel's end at an adapter that does not read the GPU's memory itself.
-_OVER = re.compile(rf"{_SAYS}Channel .{{1,60}}\] via NET/((?!Socket)[^/]{{1,20}}/[0-9]{{1,3}})(?!/GDRDMA|[0-9])")
+# What NCCL says of an adapter: a channel's end where it does not read the GPU's memory itself, a port that went down
+# (releases before 2.19 do not say whose), and messages without an answer (src/transport/net_ib.cc).
+_OF_ADAPTER = {
+    "no GPUDirect RDMA over": r"Channel .{1,60}\] via NET/((?!Socket)[^/]{1,20}/[0-9]{1,3})(?!/GDRDMA|[0-9])",
+    "a port error at": r"NET/IB ?: (?:([\w-]{1,30}):[0-9]+ )?(?:Got async event :|async fatal event:) port error",
+    "no answer (status 12) at": r"NET/IB ?: Got completion from peer (?:\S+ )?with (?:status=|error )(?:\w+\()?12\b"
+    r"(?:.* hca ([\w-]{1,30}))?",
+}
+_OF_ADAPTERS = {words: re.compile(f"{_SAYS}{pattern}") for words, pattern in _OF_ADAPTER.items()}
 _LAUNCHED = re.compile(r"\b(nThread|nGpus|minBytes|maxBytes|step|graph):? *([0-9]{1,18})")
 # As NCCL says it, with a full stop, or a command or a comment.
 _SETTINGS = re.compile(
@@ -450,6 +458,7 @@ class _Draft:
     hcas: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failed: str = ""
     most: int = 0
+    direct: bool = False
     sizes: str = ""
     launch: Launch = UNSAID
 
@@ -474,6 +483,7 @@ class _Draft:
             path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, self.ended, most=self.most,
             set_up=self.set_up, launch=self.launch, adapters=adapters, took=took, failed=self.failed,
             channels=(*dict.fromkeys(self.channels),), without=(*dict.fromkeys(self.without),), hcas=hcas,
+            direct=self.direct,
         )  # fmt: skip
         run = replace(run, collective=name or inferred(run))
         run = replace(run, ranks=ranks or counted(run.collective, numbers))
@@ -504,7 +514,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         for pattern, many, inside, between, paths in _FOUND.findall(line):
             draft.channels.append((_FAMILY[pattern], Channels(int(many), float(inside), float(between), paths)))
         draft.without += _WITHOUT.findall(line)
-        draft.without += [(host, f"no GPUDirect RDMA over {net}") for host, net in _OVER.findall(line)]
+        for words, at_adapter in _OF_ADAPTERS.items():
+            draft.without += [(host, f"{words} {net or 'an adapter'}") for host, net in at_adapter.findall(line)]
+        draft.direct |= "/GDRDMA" in line
         draft.hcas |= {host: tuple(_HCA.findall(found)) for host, found in _HCAS.findall(line)}
         draft.ended = draft.ended or "".join(_WARNED.findall(line))
         draft.failed = draft.failed or "".join(_FAILED.findall(line))

@@ -9,6 +9,7 @@ import pytest
 from nccl_tests_logs import Point, text
 
 import blinksim as bs
+from blinksim.errors import InputError
 
 DATA = Path(__file__).parents[1] / "data"
 DEBUG = (DATA / "captures/h200x8/nccl_debug.log").read_text()
@@ -117,13 +118,13 @@ def test_channels_that_pass_the_host_s_memory_are_named(tmp_path: Path) -> None:
     assert bs.diagnose(path, part).otherwise == ("no GPUDirect RDMA over IB/3",)
 
 
-def four_hosts(tmp_path: Path, slower: float, *messages: str, machine: str = "hgx-h100") -> Path:
-    """A log of 4 such nodes that takes so many times as long as expected, with these messages."""
+def four_hosts(tmp_path: Path, slower: float, *messages: str, machine: str = "hgx-h100", hosts: int = 4) -> Path:
+    """A log of so many such nodes that takes so many times as long as expected, with these messages."""
     sizes = [2**26, 2**28, 2**30]
-    takes = bs.expect(bs.load(machine, nodes=4), ["allreduce"], sizes).takes
+    takes = bs.expect(bs.load(machine, nodes=hosts), ["allreduce"], sizes).takes
     points = [Point(one.size, 1e6 * slower * one.time_s, None) for one in takes]
-    head, heading, rows = text("allreduce", 32, points, hosts=4).partition("#     out-of-place")
-    path = tmp_path / "four.txt"
+    head, heading, rows = text("allreduce", 8 * hosts, points, hosts=hosts).partition("#     out-of-place")
+    path = tmp_path / f"hosts{hosts}.txt"
     gpus = head.replace("NVIDIA H200", "AMD Instinct MI300X") if machine == "mi300x" else head.replace("H200", "H100")
     path.write_text("\n".join((gpus, *messages, f"{heading}{rows}")))
     return path
@@ -166,6 +167,73 @@ def test_the_host_that_lacks_something_is_named(
     assert (located.status, {one.node for one in located.tied}) == (1, {2})
     assert located.first[0].kind.name == kind
     assert f"NCCL says   box2 {words}" in located.text()
+
+
+PEER = "Got completion from peer 192.0.2.7<33057> with"
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "place"),
+    [
+        ("NET/IB : mlx5_5:1 Got async event : port error", "has a port error at mlx5_5", "n2.nic5-fabric5"),
+        ("NET/IB: mlx5_5:1 async fatal event: port error", "has a port error at mlx5_5", "n2.nic5-fabric5"),
+        ("NET/IB : Got async event : port error", "has a port error at an adapter", ""),
+        (f"NET/IB : {PEER} error 12, opcode 0, len 0, vendor err 129 (Recv)",
+         "has no answer (status 12) at an adapter", ""),
+        (f"NET/IB : {PEER} status=12 opcode=32614 len=9 vendor err 129 (Send) hca mlx5_1",
+         "has no answer (status 12) at mlx5_1", "n2.nic1-fabric1"),
+        (f"NET/IB: {PEER} status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_RECV(129) vendor_err=129 hca mlx5_1",
+         "has no answer (status 12) at mlx5_1", "n2.nic1-fabric1"),
+    ],
+)  # fmt: skip
+def test_a_port_that_went_down_is_a_cause(tmp_path: Path, said: str, words: str, place: str) -> None:
+    """As every release of NCCL says it; which adapter it is only later ones say."""
+    line = f"box2:41:97 [5] transport/net_ib.cc:93 NCCL WARN {said}"
+    path = four_hosts(tmp_path, 1.8, *OTHERS, line)
+    found, located = bs.diagnose(path, bs.load("hgx-h100", nodes=4)), bs.locate("hgx-h100", [path], nodes=4)
+    assert found.sentence().endswith(f", and NCCL says: box2 {words}")
+    assert ("check", f"box2 {words}: ibstat; rdma link; ethtool (Speed)") in found.to_do()
+    assert f"NCCL says   box2 {words}" in located.text()
+    assert {one.kind.name for one in located.tied} == {"nic"}
+    assert {one.node for one in located.tied} == {2}
+    assert not place or [one.place for one in located.tied] == [place]
+    with path.open("a") as log:
+        log.write("box2: Test NCCL failure common.cu:303 'unhandled system error'\n")
+    with pytest.raises(InputError, match=f"the run FAILED, .*; box2 {re.escape(words)}$"):
+        bs.locate("hgx-h100", [path], nodes=4)
+
+
+def test_what_a_log_excludes_is_no_cause(tmp_path: Path) -> None:
+    """All adapters in use, which read the GPUs' memory, at a third of what is expected."""
+    causes = {"fewer NICs", "GPUDirect RDMA off", "ACS on", "PFC", "oversubscribed"}
+    channel = "box1:3:3 [3] NCCL INFO Channel 10/0 : 3[3] -> 10[2] [send] via NET/IB/3/GDRDMA"
+    every = [using(f"box{n}", *(f"mlx5_{port}" for port in range(8))) for n in range(4)]
+    for lines, out in (((), ()), (every, ("fewer NICs",)), ((channel,), ("GPUDirect RDMA off",)), (every[:3], ())):
+        path = four_hosts(tmp_path, 3, *OTHERS, *lines)
+        said = [
+            words for label, words in bs.diagnose(path, bs.load("hgx-h100", nodes=4)).to_do() if label == "could be"
+        ]
+        assert {cause for cause in causes if any(words.startswith(cause) for words in said)} == causes - {*out}
+    # Beside two hosts that are sound an adapter that is down at another one would explain a log half as slow again.
+    sound = four_hosts(tmp_path, 1, *OTHERS[:2], hosts=2)
+    for lines in ((), every):
+        logs = [four_hosts(tmp_path, 1.5, *OTHERS, *lines), sound]
+        kinds = {one.kind.name for one in bs.locate("hgx-h100", logs, nodes=4).candidates}
+        assert ("down" in kinds) is (not lines)
+
+
+@pytest.mark.parametrize(("nodes", "staged"), [(12, True), (16, False)])
+def test_a_benchmark_of_oneccl_asks_for_no_benchmark(tmp_path: Path, nodes: int, staged: bool) -> None:
+    """Copies through the host's memory are of numbers of nodes that are no power of two."""
+    aurora = bs.load("aurora", nodes=nodes)
+    takes = bs.expect(aurora, ["allreduce"], [2**26, 2**28, 2**30]).takes
+    rows = [f"{one.size} 16 0 0 {4e6 * one.time_s:.2f} 1" for one in takes]
+    path, columns = tmp_path / "log.txt", "#bytes #repetitions t_min[usec] t_max[usec] t_avg[usec] stddev[%]"
+    path.write_text("\n".join(("# Benchmarking: allreduce", f"# #processes: {aurora.ranks}", columns, *rows)))
+    said = [words for label, words in bs.diagnose(path, aurora).to_do() if label == "could be"]
+    assert any("switches" in words for words in said)
+    assert any("copies" in words for words in said) is staged
+    assert not any("framework" in words for words in said)
 
 
 def test_what_all_hosts_say_is_of_none(tmp_path: Path) -> None:

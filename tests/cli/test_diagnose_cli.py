@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,11 +16,14 @@ from typing import Any
 import pytest
 from nccl_tests_logs import Point, as_json, text
 
+import blinksim as bs
 from blinksim.answers.logs.diagnose import diagnose
+from blinksim.answers.logs.locate import locate
 from blinksim.answers.project import answer
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.machines import Question
+from blinksim.timing.library_model import Library
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "nccl_tests"
 HEALTHY, SLOW = str(LOGS / "h200x8-allreduce.txt"), str(LOGS / "dgx1v-without-nvlink.txt")
@@ -209,6 +213,17 @@ def test_wrong_data_end_with_status_1(capsys: pytest.CaptureFixture[str], tmp_pa
     path.write_text(Path(HEALTHY).read_text().replace("359.46       0", "359.46       7"))
     out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", status=1)
     assert "WRONG DATA at 1 GiB" in out
+    # The run again has the sizes that were wrong, also small ones, and those of which no doubling comes to the largest.
+    for size in (16384, 3 * 2**22):
+        points = [Point(it, 5000.0 * it / 2**30 + 20, None) for it in (1024, 4096, 16384, 2**20, 3 * 2**22, 2**30)]
+        rows = text("allreduce", 8, points).splitlines()
+        rows = [line.replace("  0  ", "  7  ") if line.split()[:1] == [str(size)] else line for line in rows]
+        path.write_text("\n".join(rows))
+        out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls", status=1)
+        (again,) = (line for line in out.splitlines() if line.startswith("  again "))
+        first, last = (int(word) for word in re.findall("-[be] ([0-9]+)", again))
+        assert size in (first << power for power in range(20))
+        assert first <= size <= last
 
 
 def test_a_log_of_another_machine_ends_with_status_5(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -274,6 +289,36 @@ def slowed(folder: Path, factor: Callable[[int], float]) -> Path:
     slower = folder / "slower.txt"
     slower.write_text("\n".join(lines) + "\n")
     return slower
+
+
+def test_one_small_size_that_is_slow_is_shown_and_run_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Ten times as long as its neighbours; what small sizes take differs by less from rig to rig."""
+    path = slowed(tmp_path, lambda size: 10 if size == 2**12 else 1)
+    out, _ = ask(capsys, str(path), "--machine", "hgx-h200", "--no-nvls")
+    assert out.splitlines()[0].endswith("; 4 KiB alone behind, measure again")
+    assert starred(out) == ["4 K"]
+    assert out.splitlines()[-1].endswith(" all_reduce_perf -b 4096 -e 1073741824 -f 2 -g 1 -t 1")
+
+
+@pytest.mark.parametrize("slower", [1.5, 3])
+def test_a_log_that_is_as_slow_at_every_size_names_no_link(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, slower: float
+) -> None:
+    """A link does not slow what latency decides; clocks do, and other jobs."""
+    sizes = [2**power for power in range(10, 31)]
+    for least, named in ((0, False), (2**25, True)):
+        asked = bs.load("hgx-h200"), ["allreduce"], [size for size in sizes if size >= least]
+        takes = bs.expect(*asked, library=Library(version="2.28.3", set_up="stream")).takes
+        path = tmp_path / "log.txt"
+        path.write_text(text("allreduce", 8, [Point(one.size, 1e6 * slower * one.time_s, None) for one in takes]))
+        out, _ = ask(capsys, str(path), "--machine", "hgx-h200", status=1)
+        causes = [line for line in out.splitlines() if line.startswith("  could be ")]
+        assert any("NVLink" in cause for cause in causes) is named
+        assert any("clocks or power of all GPUs" in cause for cause in causes) is not named
+        alike = f"as every size takes about {slower} times as long: "
+        assert (alike in out.splitlines()[0]) is not named
+        kinds = {one.kind.name for one in locate("hgx-h200", [path]).tied}
+        assert kinds == {"clock", "nvlink"} if named else {"clock"}
 
 
 def test_stars_are_where_the_first_line_says(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from blinksim.answers.expect import Expectations
 from blinksim.answers.logs.expectation import Expectation, Expected, Ran, check_ranks, members_of, other_gpus, read_runs
-from blinksim.answers.logs.faults import EVERY, TYPICAL, classes
+from blinksim.answers.logs.faults import EVERY, SIZES, TYPICAL, classes
 from blinksim.answers.measurements.public import grouped
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
@@ -51,7 +51,8 @@ _NEAR = 0.12
 # nine in ten of 865 published times of 64 MiB and more are within 2.5 % of those of half and twice the size. Below: of
 # 400 pairs of published times of bytes and halves, which allgathers and alltoalls move alike, nine in ten are within
 # 7.9 %, and below 32 KiB 15 %; of 440 pairs from 512 KiB on 1.9 %.
-NOISE = ((2**19, 0.015), (2**15, 0.034), (0, 0.064))
+_FEW = 2**15
+NOISE = ((2**19, 0.015), (_FEW, 0.034), (0, 0.064))
 # Sizes down to this share of the largest are large, and alike whose shares of what is expected differ by no more.
 _LARGE, _EVEN = 1 / 16, 1.2
 Given = float | str | None
@@ -126,6 +127,8 @@ class Diagnosis(Result):
         The line in which nccl-tests says that the run failed, or the launcher that it died; else empty.
     most : int
         The bytes that the run was to end at; 0 if the log does not say.
+    shown : set of str
+        What the log shows that excludes causes, as the table of faults names it.
 
     Examples
     --------
@@ -155,6 +158,7 @@ class Diagnosis(Result):
     otherwise: tuple[str, ...] = ()
     failed: str = ""
     most: int = 0
+    shown: frozenset[str] = frozenset()
 
     @property
     def largest(self) -> Line:
@@ -170,6 +174,11 @@ class Diagnosis(Result):
     def wrong(self) -> list[Line]:
         """Sizes at which data were wrong; old releases print a largest error, which is small where all is well."""
         return [line for line in self.lines if line.wrong >= 1]
+
+    @property
+    def alike(self) -> float:
+        """How many times as long every size takes, small ones too, where all do and the largest is behind; else 1."""
+        return slowed_alike(self.lines) if self.first_behind and not self.sure else 1.0
 
     @property
     def judged(self) -> list[Line]:
@@ -188,13 +197,14 @@ class Diagnosis(Result):
 
     @cached_property
     def odd(self) -> list[Line]:
-        """Single judged sizes that are behind, though the next larger one is not, nor the next smaller one.
+        """Single sizes that are behind, though the next larger one is not, nor the next smaller one.
 
-        And the largest, if that is `sudden`.
+        Sizes that latency decides where both of these are nearer to what is expected by a typical fault, as what they
+        take differs more from rig to rig. And the largest, if that is `sudden`.
         """
-        alone = [same[0] for same in self.stretches if len(same) == 1]
-        every = zip(self.lines, self.lines[1:], self.lines[2:], strict=False)
-        found = [x for a, x, b in every if x in alone and not (a.behind or b.behind)]
+        every = [*zip(self.lines, self.lines[1:], self.lines[2:], strict=False)] * (not self.strange)
+        alone = [(x, min(a.of_model, b.of_model)) for a, x, b in every if x.behind and not (a.behind or b.behind)]
+        found = [x for x, beside in alone if not x.latency_bound or beside > TYPICAL * x.of_model]
         return [*found, self.judged[-1]] if sudden(self.judged) else found
 
     @property
@@ -263,7 +273,10 @@ class Diagnosis(Result):
 
         And small ones that take too long, and both ends of what is behind, which the sentence names.
         """
-        found, ends = list[Line](), [self.largest, *(same[end] for same in self.stretches for end in (0, -1))]
+        found, ends = (
+            list[Line](),
+            [self.largest, *self.odd, *(x for same in self.stretches for x in (same[0], same[-1]))],
+        )
         for line in reversed(self.lines):
             shown = line.size >= _SHOWN_FROM or (self.small_times and line.behind)
             if not found or line in ends or (shown and line.size <= found[-1].size / 4):
@@ -335,20 +348,23 @@ class Diagnosis(Result):
         shares = [x.of_model for x in self.judged if x.size >= _LARGE * line.size]
         sound = any((self.as_expected, self.sure, self.stated, line.of_model > 1 - _NEAR, self.part.nodes < 2))
         even = not sound and max(shares, default=1) < _EVEN * min(shares, default=0)
-        # With all that NCCL says there, such as the host.
-        kinds = [(one, one.told and re.search(f"[^;]*({one.told})[^;]*", told)) for one in classes(library)]
-        kinds = [(one, said) for one, said in kinds if said or (even and not placed and one.at == EVERY)]
-        causes = [(said[0].strip() if said else one.words, one.check, said) for one, said in kinds]
-        found = [(("could be", "check")[bool(said)], f"{words}: {check}") for words, check, said in causes]
+        found, slow = list[tuple[str, str]](), [EVERY] * (even and not placed) + [SIZES] * (self.alike > 1)
+        for one in classes(library):
+            # With all that NCCL says there, such as the host.
+            if said := one.told and re.search(f"[^;]*({one.told})[^;]*", told):
+                found.append(("check", f"{said[0].strip()}: {one.check}"))
+            elif one.at in slow and self.shown.isdisjoint(one.unless):
+                found.append(("could be", f"{one.words}: {one.check}"))
         with suppress(InputError):
-            # Sizes grow at least twofold, and the one that failed is to be reached, by doubling.
+            # Sizes grow at least twofold, and one that failed, was wrong or odd is to be reached, by doubling.
             largest, small = self.lines[-1].size, not any((self.judged, self.strange, self.failed))
             most = max(largest, self.most or largest << bool(self.failed), _ENOUGH * small)
-            least = self.lines[0].size if self.small_times else min(_AGAIN, largest)
-            doublings = max(1, most // least).bit_length() - 1
-            few = any((even, self.again, self.failed, self.small_times, small))
+            reached = min((one.size for one in (*self.wrong, *self.odd)), default=most)
+            least = self.lines[0].size if self.small_times else min(_AGAIN, largest, reached)
+            down, up = (max(1, many).bit_length() - 1 for many in (reached // least, most // reached))
+            few = any((even, self.again, self.failed, self.small_times, small, self.wrong))
             if few or self.unfinished:
-                of, sizes = self.expectation.takes, sizes_of(f"{most >> doublings}:{most}:x2")
+                of, sizes = self.expectation.takes, sizes_of(f"{reached >> down}:{reached << up}:x2")
                 takes, launch = tuple(of.times(of.machine, self.collective, sizes)), self.expectation.ran.launch
                 found.append(("again", Expectations(takes).nccl_tests(launch, NCCL_DEBUG="INFO").strip()))
         return found
@@ -410,6 +426,7 @@ class Diagnosis(Result):
             return f"{what}: normal{small}, {reached}" + f"; {self.resembles} would look the same" * self.sure
         by = ("on", "and not alone by slow")[self.unlike != ""]
         why = f"as with {self.resembles}" if self.sure else f"{by} {' or '.join(self.expectation.rings.limits)}"
+        why = f"as every size takes about {self.alike:.2g} times as long" if self.alike > 1 else why
         since = "slow" if self.stated else f"behind from {format_size(first.size)} on"
         return f"{what}: {since}, {'latency decides' if line.latency_bound else why}: {reached}"
 
@@ -548,8 +565,26 @@ def diagnose(
     cut = min(given, key=lambda run: (not run.failed, run.complete, not run.ended))
     ended = cut.ended or ("" if cut.complete or cut.failed else "nccl-tests' last lines are missing")
     more = other_gpus(first, whole), ended, tuple(_otherwise(given, expectation)), cut.failed, cut.most
+    shown = shown_by(given, chosen, chosen.nodes, lines)
     best = expectation.bounds.holding(chosen.in_network if expectation.ran.multicast else ())
-    return Diagnosis(chosen, tested, lines, expectation, best, cut.complete, stated, *more)
+    return Diagnosis(chosen, tested, lines, expectation, best, cut.complete, stated, *more, shown)
+
+
+def shown_by(runs: Sequence[Run], topology: Topology, nodes: int, lines: Sequence[Line]) -> frozenset[str]:
+    """What runs on so many nodes show that excludes causes, as the table of faults names it."""
+    without = dict(lacking(runs, topology))
+    whole = {host for run in runs for host, _ in run.hcas if host not in without}
+    found = {"a benchmark": not runs[0].group, "a power of 2": nodes.bit_count() == 1}
+    found |= {"all adapters": len(whole) == nodes, "GPUDirect RDMA": any(run.direct for run in runs)}
+    found["every size"] = slowed_alike(lines) > 1
+    return frozenset(filter(found.get, found))
+
+
+def slowed_alike(lines: Sequence[Line]) -> float:
+    """How many times as long sizes take, if all alike, from so few bytes on that latency decides; else 1."""
+    shares = [line.of_model for line in lines]
+    even = lines[0].size < _FEW and max(shares) < min(1 - _NEAR, _EVEN * min(shares))
+    return 1 / median(shares) if even else 1.0
 
 
 def sudden(lines: Sequence[Line]) -> bool:

@@ -43,7 +43,7 @@ Job = Sequence[Gpus]
 Placed = Sequence[tuple[int, Gpus]]
 # GPUs of a node, and the adapters that it takes, none for all.
 Part = tuple[Gpus, Words]
-LINK, GPU, NODE, RAIL, LEAF, EVERY = "link", "gpu", "node", "rail", "leaf", "every"
+LINK, GPU, NODE, RAIL, LEAF, EVERY, SIZES = "link", "gpu", "node", "rail", "leaf", "every", "sizes"
 # Between shares that are nearer in the list times are interpolated, and where they grow by less than this share of
 # what is slow, or more than the rest of it.
 _FINEST, _STEADY = 3, 0.06
@@ -58,7 +58,7 @@ class FaultClass:
     slow: the sorts of links that it slows, none of what is on all nodes; at: at once on one link, one GPU, one node,
     a port of every node, or on every node alike;
     shares: of the bandwidth that is left, the largest first; check: commands that show it; told: a pattern of
-    what NCCL says of a host that has it.
+    what NCCL says of a host that has it; unless: what a log shows that excludes it, as `Diagnosis.shown`.
     """
 
     name: str
@@ -68,6 +68,7 @@ class FaultClass:
     shares: tuple[float, ...]
     check: str
     told: str = ""
+    unless: tuple[str, ...] = ()
 
 
 @cache
@@ -79,7 +80,8 @@ def classes(library: str) -> tuple[FaultClass, ...]:
             slow, shares = tuple(row["slow"].split("; ")), tuple(map(float, row["shares"].split()))
             words = row["words"].replace("NVLink", "xGMI") if library == RCCL else row["words"]
             check = (library == RCCL and row["amd"]) or row["check"]
-            found.append(FaultClass(row["name"], words, slow, row["at"], shares, check, row["told"]))
+            unless = tuple(row["unless"].split("; "))
+            found.append(FaultClass(row["name"], words, slow, row["at"], shares, check, row["told"], unless))
     return tuple(found)
 
 

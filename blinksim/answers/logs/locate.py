@@ -26,7 +26,7 @@ from typing import Any, cast
 import numpy as np
 
 from blinksim.answers.expect import PROGRAMS, VISIBLE
-from blinksim.answers.logs.diagnose import Line, lines_of, sudden
+from blinksim.answers.logs.diagnose import Line, lines_of, shown_by, sudden
 from blinksim.answers.logs.expectation import NVLS, Expected, Ran, read_runs
 from blinksim.answers.logs.faults import ALL, ASKED, LEAF, RAIL, SIZE, TYPICAL, FaultClass, Faults, Part
 from blinksim.collective import ROOTED, Collective, CollectiveLike
@@ -85,7 +85,7 @@ class Seen:
 
     ratio: logarithm of measured over expected time, the median over its largest sizes. told: nodes, what NCCL
     says that they lack, and the faults (numbers of `Faults.targets`) that it may be. rows: those of these sizes,
-    where calls are alike. odd: the largest size, if it alone is behind.
+    where calls are alike. odd: the largest size, if it alone is behind. shown: what excludes faults there.
     """
 
     path: str
@@ -95,6 +95,7 @@ class Seen:
     told: tuple[tuple[int, str, tuple[int, ...]], ...] = ()
     rows: tuple[Row, ...] = ()
     odd: int = 0
+    shown: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -313,6 +314,9 @@ class Suspicion:
             named = [node * len(faults.targets) + place for node, _, places in one.told for place in places]
             enough = one.line.behind & (effects >= math.log(one.line.time_s / one.line.expected.high_s))
             self.told |= enough & np.isin(self.places, named)
+        for one in seen:
+            excluded = [not one.shown.isdisjoint(target.kind.unless) for target in targets]
+            weights[np.ix_([node for node, _ in one.job.gpus], excluded)] = 0.0
         chances = weights.ravel() * np.where(self.told[:-1], _TOLD, 1)
         self.prior: Floats = np.append(0.5 * chances / chances.sum(), 0.5)
         # The faults of each case: one, or both of a pair.
@@ -624,7 +628,8 @@ class _Rig:
     def job(self, run: Run, given: Names | None) -> Job:
         """The job of a run; raises `InputError` for one that failed, and GPUs that the machine does not have."""
         if run.failed:
-            raise InputError(f"{run.path}: the run FAILED, and its times locate nothing: {run.failed[:160]}")
+            why = [run.failed[:160], *(" ".join(told) for told in lacking([run], self.whole.whole()))]
+            raise InputError(f"{run.path}: the run FAILED, and its times locate nothing: {names(why, '; ', 4)}")
         if not any(row.size and row.time_s for row in run.rows):
             raise InputError(f"{run.path}: has no size and time above 0")
         if run.collective in ROOTED:
@@ -662,10 +667,12 @@ class _Rig:
         """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
         job = self.job(run, given)
         local, nics = self.faults.placed(job.gpus, job.nics)
-        sizes = sorted({row.size for row in run.rows if row.size})[-3:]
+        sizes = sorted({row.size for row in run.rows if row.size})
+        sizes = [*sizes[:-3][:1], *sizes[-3:]]
         healthy = {size: self.faults.projection(local, job.collective, size, nics=nics) for size in sizes}
-        large = replace(run, rows=tuple(row for row in run.rows if row.size in healthy))
-        lines = [*lines_of([large], False, healthy.__getitem__)]
+        some = replace(run, rows=tuple(row for row in run.rows if row.size in healthy))
+        every = [*lines_of([some], False, healthy.__getitem__)]
+        lines = every[-3:]
         odd = lines.pop().size if sudden(lines) else 0
         lines = [one for one in lines if 16 * one.size >= lines[-1].size]
         # The middle of the interval: longer times than the expected one may be usual.
@@ -673,11 +680,13 @@ class _Rig:
         ratio = math.log(usual.time_s / math.sqrt(usual.low_s * usual.high_s) / median(one.of_model for one in lines))
         whole = self.faults.cluster if local[1:] else self.faults.node
         # Adapters that the run was told to leave out are no fault.
-        named, by = lacking([replace(run, hcas=()) if nics else run], whole), self.faults.named_by
+        heard, by = replace(run, hcas=()) if nics else run, self.faults.named_by
+        named = lacking([heard], whole)
         told = ((self.hosts[host], words, by(words, self.adapters)) for host, words in named if host in self.hosts)
         # In a job most calls wait for a rank, or share the GPU with other kernels.
-        alike = () if run.group else large.rows
-        return Seen(run.path, job, lines[-1], ratio, tuple(told), alike, odd)
+        alike = () if run.group else tuple(row for row in some.rows if row.size >= lines[0].size)
+        shown = shown_by([heard], whole, len(local), every)
+        return Seen(run.path, job, lines[-1], ratio, tuple(told), alike, odd, shown)
 
     def command(self, job: Job, sizes: str = _SIZES) -> str:
         """The run as a command of nccl-tests."""
