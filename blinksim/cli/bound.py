@@ -485,14 +485,14 @@ def place(options: Place) -> None:
     relays = named if named in ("none", "idle") else question.relay_names(whole, ())
     with Working(f"ranking {count} {whole.unit}s of {options.machine}") as say:
         places = ranked(whole, count, wanted, size, links=links, relays=relays, report=say, **how)
-    rows = places.rows()
+    best, rows = places[0], places.rows()
     joined = [{key: " ".join(row[key]) for key in ("members", "relays")} | {"rates": whole.rates} for row in rows]
 
     def text() -> None:
-        best, groups = places[0], places.equals()
+        groups = places.equals()
         click.echo(places.sentence())
         if best.rate is None:
-            click.get_current_context().exit(1)
+            return
         click.echo()
         adds = any(row.in_network for row in places)
         cells = list[tuple[str, ...]]()
@@ -520,6 +520,7 @@ def place(options: Place) -> None:
 
     said = {**question.described(whole), "collective": options.collective, "count": count, "rows": rows}
     answer("place", lambda: said, text, lambda: [row | words for row, words in zip(rows, joined, strict=True)])
+    click.get_current_context().exit(best.rate is None)
 
 
 def _place_mesh(options: Place, mesh: str) -> None:

@@ -17,6 +17,7 @@ import math
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
@@ -467,9 +468,12 @@ class _Draft:
         """The command that makes NCCL say why, if the head names the program and how it was started."""
         if not (self.program and self.sizes):
             return ""
-        # A head that is cut lists some ranks.
-        ranks = len(self.places) * (max(self.places, default=0) < len(self.places))
-        hosts = len({place.host for place in self.places.values()})
+        # A head that is cut lists some ranks: not all before the last, not as many on each host, or nothing after it.
+        on, after = Counter(place.host for place in self.places.values()), (self.columns, self.failed, self.ended)
+        whole = (
+            max(self.places, default=0) < len(self.places) and len({*on.values()}) == 1 and any((*after, self.above))
+        )
+        ranks, hosts = len(self.places) * whole, len(on)
         test = f"{shlex.quote(self.program)} {self.sizes}"
         missing = "" if ranks else " (N processes: the log does not list all ranks)"
         return f"{missing}: {self.launch.command(test, ranks, hosts, {'NCCL_DEBUG': 'INFO'})}"
@@ -607,7 +611,7 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
         rank, host, device, busid, name = match.groups()
         if int(rank) in draft.places:
             raise FileError(path, f"rank {rank} is listed twice; is this one log?", number)
-        draft.places[int(rank)] = RankPlace(int(rank), host, int(device), busid, name.strip())
+        draft.places[int(rank)], draft.above = RankPlace(int(rank), host, int(device), busid, name.strip()), ""
     elif "nThread" in (told := {key: int(number) for key, number in _LAUNCHED.findall(line)}):
         draft.most, each = told.get("maxBytes", 0), max(1, told["nThread"] * told.get("nGpus", 1))
         draft.set_up = "graph" if told.get("graph") else "threads" if each > 1 else "stream"

@@ -55,6 +55,15 @@ def test_idle_gpus_join_what_is_apart() -> None:
     assert all(row.relays == ("gpu7",) for row in named)
 
 
+@pytest.mark.parametrize("form", [[], ["--json"], ["--csv"]])
+@pytest.mark.parametrize(("edit", "status"), [(["--edit", "without gpu0-gpu1"], 1), ([], 0)])
+def test_the_exit_status_is_the_same_in_every_form(
+    capsys: pytest.CaptureFixture[str], form: list[str], edit: list[str], status: int
+) -> None:
+    assert run(["place", "ring:2", "2", *edit, *form]) == status
+    assert capsys.readouterr().out
+
+
 def test_symmetry_changes_no_answer() -> None:
     machine = load("dgx1-v100")
     swap = tuple((i + 4) % 8 if i < 8 else i for i in range(len(machine.devices)))

@@ -215,6 +215,13 @@ def test_a_run_that_crashed_before_its_first_row(tmp_path: Path) -> None:
     for cut in (r"#  Rank  0 .*\n", r"#  Rank .*\n"):
         with pytest.raises(FileError, match=r"not list all ranks\): NCCL_DEBUG=INFO mpirun -x NCCL_DEBUG -np N all_re"):
             read(write(tmp_path, f"{re.sub(cut, '', lines)}{FAILURE}\n"))
+    # Nor does one that ends in its list, or whose last host has fewer than the others.
+    listed = text("allreduce", 4, [], footer=False, hosts=2).partition("#  Rank  3")[0]
+    for last in ("", f"{FAILURE}\n"):
+        with pytest.raises(FileError, match=r"not list all ranks\): NCCL_DEBUG=INFO mpirun -x NCCL_DEBUG -np N all_re"):
+            read(write(tmp_path, f"{listed}{last}"))
+    with pytest.raises(FileError, match="-np N all_re"):
+        read(write(tmp_path, lines.partition("#  Rank  3")[0]))
     two = text("allreduce", 4, [], footer=False, hosts=2)
     with pytest.raises(FileError, match=f"{many}2 all_reduce_perf "):
         read(write(tmp_path, f"{two}{FAILURE}\n"))
