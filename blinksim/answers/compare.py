@@ -631,12 +631,12 @@ class MachineComparison(Result):
         """The sentence, and a table by size."""
         rows, last = [], {name: answers[-1] for name, answers in self.answers.items()}
         for at, _ in enumerate(next(iter(self.answers.values()))):
-            first = self._first(at).keys()
+            # Where any may take least, a mark tells nothing.
+            marked = [*self._first(at)] * (len(self._first(at)) < len(self.answers))
             for name, answers in self.answers.items():
                 one, worth = answers[at], self._worth(name, answers[at])
                 ends, takes = f"{format_time(one.low_s)} to {format_time(one.high_s)}", format_time(one.time_s)
-                # Where any may take least, a mark tells nothing.
-                takes += ("  ", " *")[name in first < last.keys()]
+                takes += ("  ", " *")[name in marked]
                 ranks = f"{len(one.members)} {one.details.get('unit', '')}s".removesuffix(" s")
                 row = [format_size(one.size), name, ranks, takes, ends, format_rate(one.busbw)]
                 held = one.details.get("held_to")

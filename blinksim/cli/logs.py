@@ -320,7 +320,7 @@ def _facts(found: Diagnosis, why: bool) -> list[tuple[str, str]]:
     doing, at = "add" if found.collective.reduces else "multicast", rates_of(part)
     more = f", with switches that {doing}; {alone} if they only forward" if alone != most else ""
     behind = ""
-    if found.first_behind and found.lane and not (found.sure or found.unlike) and found.alike == 1:
+    if found.first_behind and found.lane and not (found.sure or found.unlike or "every size" in found.shown):
         seen, usual, lane, _ = found.lane
         behind = f"each {lane} at {seen / 1e9:.3g} GB/s, not {usual / 1e9:.3g}, would explain it"
     return [
@@ -384,11 +384,12 @@ def calibrate(options: Calibrate) -> None:
     table_text = rate_tables.write(result.table)
     with written(options.output, lambda target: write_text(target, table_text, options.force)) as output:
         described = {"logs": list(options.logs), **question.described(series[0].topology)}
-        said = {**described, **result.to_dict(), "output": output}
+        early = [run.ended for run in runs if not run.complete]
+        said = {**described, **result.to_dict(), "output": output, "ended_early": early}
         again = command_line(replace(question, rates=None), series[0].collective.name)
         switched_off = options.no_nvls or not all(one.ran.multicast for one in series)
         nvls = " --no-nvls" if switched_off else ""
-        answer("calibrate", lambda: said, lambda: _show_calibration(result, output, f"{again} 1GiB{nvls}"))
+        answer("calibrate", lambda: said, lambda: _show_calibration(result, early, output, f"{again} 1GiB{nvls}"))
 
 
 def _on_gpus(options: Calibrate) -> None:
@@ -454,16 +455,17 @@ def _show_nccl(found: NcclFit) -> None:
         click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
 
 
-def _show_calibration(found: Calibration, target: str | None, again: str) -> None:
-    click.echo(found.sentence())
+def _show_calibration(found: Calibration, early: Sequence[str], target: str | None, again: str) -> None:
+    click.echo("\n".join((found.sentence(), *(f"  the run ended early: {last[:160]}" for last in early))))
     if found.parameters:
         units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
         cells = [(p.kind, p.name, *_fitted(p, *units[p.name == "bandwidth"])) for p in found.parameters]
         heading = ("link class", "figure", "fitted", "95 % interval", "unit", "before")
         click.echo(f"\n{table(heading, cells, left=(0, 1, 4))}\n")
     for row in found.series:
-        least, ranks = format_size(min(sample.size for sample in row.samples)), row.topology.ranks
-        click.echo(f"  fitted to {row.collective} from {least} on, on {ranks} ranks: {names(row.topology.members)}")
+        least, most = (format_size(end(sample.size for sample in row.samples)) for end in (min, max))
+        part = row.topology
+        click.echo(f"  from {row.collective} of {least} to {most}, on {part.ranks} ranks: {names(part.members)}")
     wild = f", not counting {count(len(found.wild), 'wild time')} (all: --json)" if found.wild else ""
     click.echo(f"  median error {100 * found.median_error:.2g} %, largest {100 * found.largest_error:.2g} %{wild}")
     for row, sample, error in found.wild[:8]:
@@ -473,7 +475,7 @@ def _show_calibration(found: Calibration, target: str | None, again: str) -> Non
         _show_nccl(found.nccl)
     for kind, quantity in found.kept if found.parameters else ():
         click.echo(f"  the {quantity} of {kind} does not show in these times; it stays what it was")
-    if not found.parameters:
+    if found.nccl and not found.parameters:
         click.echo("  nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)")
     _go_on(target, f"project {again}")
 
@@ -540,7 +542,7 @@ def _show_measured(public: PublicMeasurements) -> None:
             errors = [abs(error) for error in found if error is not None]
             cells.append(f"{median(errors):.1f} %" if errors else "-")
         lines.append(tuple(cells))
-    click.echo(table(("collective", "GPUs", "cells", "sizes", "median error", "NCCL's own"), lines, left=(0, 1)))
+    click.echo(table(("collective", "GPUs", "cells", "sizes", "median error", "library's own"), lines, left=(0, 1)))
 
 
 def reproduce(options: Reproduce) -> None:

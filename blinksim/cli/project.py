@@ -99,11 +99,11 @@ def project(options: Project) -> None:
         if not (options.bytes and each) or (options.bucket and options.size):
             both = "give both, such as --bytes 14GB --bucket 25MiB, and no SIZE"
             raise InputError(f"--bytes is what many calls send in all, --bucket what each sends: {both}")
+        again = command_line(question, wanted.name, **vars(options.data))
         if options.before:
-            raise InputError("--before compares one call: give its SIZE, and neither --bytes nor --bucket")
+            raise InputError(f"--before compares one call: blinksim project {again} {each} --before")
         with Working(f"predicting {options.machine}"):
             found = buckets(question, wanted, options.bytes, each, library_of(options.timing))
-        again = command_line(question, wanted.name, **vars(options.data))
         more = f"next: blinksim project {again} {typed_size(found.best.size)}{_of_library(options.timing)} --why"
         answer("project", found.to_dict, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
         return

@@ -96,7 +96,7 @@ def read(path: str | os.PathLike[str]) -> RateTable:
         times[name] = {size.size(): time.time() for size, time in row.named(example=_TIMES).values()}
         if 0 in times[name].values():
             raise row.error(f"{row.what}: times must be above 0")
-    if not classes and "execution" not in keys:
+    if not (classes or times or "execution" in keys):
         place = keys.get("classes", root)
         raise place.error(f"{place.what} names no link class and nothing else was measured; add one, as in {_EXAMPLE}")
     machine, source = (keys[key].text() if key in keys else "" for key in ("machine", "source"))
@@ -111,9 +111,7 @@ def write(table: RateTable) -> str:
     }
     head = {"name": table.name, "machine": table.machine, "source": table.source}
     section = write_section(table.execution, table.nccl_rates)
-    # YAML has keys of up to 1,024 characters, which names of many nodes that differ pass.
-    jobs = {job: row for job, row in table.times.items() if len(job) < 1000}
-    times = {job: {f"{size}B": time_text(at) for size, at in row.items()} for job, row in jobs.items()}
+    times = {job: {f"{size}B": time_text(at) for size, at in row.items()} for job, row in table.times.items()}
     parts = {key: text for key, text in head.items() if text}, {"classes": classes}, {"times": times}
     return "".join(dump(part) for part in (*parts, {"execution": section}) if any(part.values()))
 

@@ -416,15 +416,17 @@ _LACKS = {"Using network Socket": "uses sockets", "No device found": "finds no I
 _WITHOUT = re.compile(rf"{_SAYS}(?:NET/\S+ : )?({'|'.join(_LACKS)}|GPU Direct RDMA Disabled for [\w ']{{1,40}})")
 _HCAS = re.compile(rf"{_SAYS}NET/IB : Using ((?:\[[0-9]+\]\S{{1,40}} )+)")
 _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
-# What NCCL says of an adapter: a channel's end where it does not read the GPU's memory itself, a port that went down
-# (releases before 2.19 do not say whose), and messages without an answer (src/transport/net_ib.cc).
+# What NCCL says of an adapter: a channel's end where it does not read the GPU's memory itself, a port that
+# went down (older releases do not say whose), and messages without an answer
+# (src/transport/net_ib.cc).
 _OF_ADAPTER = {
-    "no GPUDirect RDMA over": r"Channel .{1,60}\] via NET/((?!Socket)[^/]{1,20}/[0-9]{1,3})(?!/GDRDMA|[0-9])",
-    "a port error at": r"NET/IB ?: (?:([\w-]{1,30}):[0-9]+ )?(?:Got async event :|async fatal event:) port error",
-    "no answer (status 12) at": r"NET/IB ?: Got completion from peer (?:\S+ )?with (?:status=|error )(?:\w+\()?12\b"
+    "no GPUDirect RDMA over": _SAYS + r"Channel .{1,60}\] via NET/((?!Socket)[^/]{1,20}/[0-9]{1,3})(?!/GDRDMA|[0-9])",
+    "a port error at": _SAYS
+    + r"NET/IB ?: (?:([\w-]{1,30}):[0-9]+ )?(?:Got async event :|async fatal event:) port error",
+    "no answer (status 12) at": _SAYS
+    + r"NET/IB ?: Got completion from peer (?:\S+ )?with (?:status=|error )(?:\w+\()?12\b"
     r"(?:.* hca ([\w-]{1,30}))?",
 }
-_OF_ADAPTERS = {words: re.compile(f"{_SAYS}{pattern}") for words, pattern in _OF_ADAPTER.items()}
 _LAUNCHED = re.compile(r"\b(nThread|nGpus|minBytes|maxBytes|step|graph):? *([0-9]{1,18})")
 # As NCCL says it, with a full stop, or a command or a comment.
 _SETTINGS = re.compile(
@@ -463,28 +465,14 @@ class _Draft:
     sizes: str = ""
     launch: Launch = UNSAID
 
-    @property
-    def again(self) -> str:
-        """The command that makes NCCL say why, if the head names the program and how it was started."""
-        if not (self.program and self.sizes):
-            return ""
-        # A head that is cut lists some ranks: not all before the last, not as many on each host, or nothing after it.
-        on, after = Counter(place.host for place in self.places.values()), (self.columns, self.failed, self.ended)
-        whole = (
-            max(self.places, default=0) < len(self.places) and len({*on.values()}) == 1 and any((*after, self.above))
-        )
-        ranks, hosts = len(self.places) * whole, len(on)
-        test = f"{shlex.quote(self.program)} {self.sizes}"
-        missing = "" if ranks else " (N processes: the log does not list all ranks)"
-        return f"{missing}: {self.launch.command(test, ranks, hosts, {'NCCL_DEBUG': 'INFO'})}"
-
     def finish(self, path: str, ranks: int) -> Run:
         rows, numbers = zip(*self.rows, strict=True)
         name, hcas = collective_of(self.program), tuple(self.hcas.items())
+        ended = self.ended or ("" if self.complete or self.failed else "nccl-tests' last lines are missing")
         took = tuple((int(size), f"{_ALGO.get(a, a)} {_PROTO.get(p, p)}".lower()) for size, a, p in self.took)
         adapters = next((value for name, value in self.launch.settings if name in _ADAPTERS), "")
         run = Run(
-            path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, self.ended, most=self.most,
+            path, name, ranks, rows, tuple(self.places.values()), self.nccl, self.complete, ended, most=self.most,
             set_up=self.set_up, launch=self.launch, adapters=adapters, took=took, failed=self.failed,
             channels=(*dict.fromkeys(self.channels),), without=(*dict.fromkeys(self.without),), hcas=hcas,
             direct=self.direct,
@@ -518,8 +506,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         for pattern, many, inside, between, paths in _FOUND.findall(line):
             draft.channels.append((_FAMILY[pattern], Channels(int(many), float(inside), float(between), paths)))
         draft.without += _WITHOUT.findall(line)
-        for words, at_adapter in _OF_ADAPTERS.items():
-            draft.without += [(host, f"{words} {net or 'an adapter'}") for host, net in at_adapter.findall(line)]
+        for words, pattern in _OF_ADAPTER.items():
+            draft.without += [(host, f"{words} {net or 'an adapter'}") for host, net in re.findall(pattern, line)]
         draft.direct |= "/GDRDMA" in line
         draft.hcas |= {host: tuple(_HCA.findall(found)) for host, found in _HCAS.findall(line)}
         draft.ended = draft.ended or "".join(_WARNED.findall(line))
@@ -546,7 +534,16 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
         if draft.trouble and _ROW.match(draft.ended):
             raise draft.trouble
         why = f"the run ended early: {last}" if (last := draft.failed or draft.ended) else "did the test end early?"
-        cure = f"run it again with NCCL_DEBUG=INFO, and NCCL says why{draft.again}"
+        cure = "run it again with NCCL_DEBUG=INFO, and NCCL says why"
+        if draft.program and draft.sizes:
+            # A head that is cut lists some ranks: not all before the last, not as many on each host, or
+            # nothing after.
+            on = Counter(place.host for place in draft.places.values())
+            alike = max(draft.places, default=0) < len(draft.places) and len({*on.values()}) == 1
+            listed = len(draft.places) * (alike and any((draft.columns, last, draft.above)))
+            test = f"{shlex.quote(draft.program)} {draft.sizes}"
+            cure += "" if listed else " (N processes: the log does not list all ranks)"
+            cure += f": {draft.launch.command(test, listed, len(on), {'NCCL_DEBUG': 'INFO'})}"
         raise FileError(name, f"has no measurement; {why}; {cure}")
     return tuple(log.finish(name, 1 + max(log.places, default=-1)) for log in drafts)
 
@@ -580,7 +577,7 @@ def lacking(runs: Sequence[Run], topology: Topology) -> Iterator[tuple[str, str]
         if len(used) < count:
             lost = ", ".join(name for name in every if name not in used)
             few = f"{len(used)} of {count} adapters{f', without {lost}' if lost else ''}"
-            yield host or "NCCL", f"uses {few}: {100 * len(used) / count:.0f} % of the ports"
+            yield host or "a host", f"uses {few}: {100 * len(used) / count:.0f} % of the ports"
 
 
 def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
@@ -603,7 +600,7 @@ def select(runs: Iterable[Run], collective: str = "") -> list[Run]:
     return chosen
 
 
-# --- text -----------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------
 
 
 def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
@@ -660,7 +657,7 @@ def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
         raise FileError(path, f"has more than {MOST_ROWS:,} measurements; that is no {_WHAT}", number)
 
 
-# --- JSON -----------------------------------------------------------------------------------------------------
+# --- JSON -------------------------------------------------------------------------------------------------
 
 
 def _read_json(path: str, data: bytes) -> Run:

@@ -26,7 +26,7 @@ Quantity = TypeVar("Quantity", int, float, Fraction)
 
 MAX_DEPTH = 16
 # Characters of a line in which a slip is looked for: the search is quadratic.
-_LONGEST_SLIP = 1000
+_LONGEST_SLIP, _LONGEST_KEY = 1000, 2**20
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FRACTION = re.compile(r"\s*([0-9]{1,40})/([0-9]{1,40})\s*([A-Za-z]+/s)\s*")
 _PERCENT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,40})?(?:[eE]-[0-9]{1,3})?) ?%")
@@ -78,7 +78,7 @@ class Entry:
         lines: dict[str, int] = {}
         for key_node, value_node in self.node.value:
             key = Entry(self.path, key_node, f"a key of {self.what}")
-            name = key.text()
+            name = key.text(_LONGEST_KEY)
             if name in lines:
                 raise key.error(f"{self.what} has the key {name!r} twice (first in line {lines[name]}); keep one")
             lines[name] = key.line
@@ -271,7 +271,9 @@ def dump(data: dict[str, Any]) -> str:
             lines += [f"{key}:", *(f"  - {_flow(inner)}" for inner in value)]
         else:
             # Each in a list of one: a long key of a mapping is a line of its own, which is no text when it is read.
-            lines.append(": ".join(_flow([one])[1:-1] for one in (key, value)))
+            key, text = (_flow([one])[1:-1] for one in (key, value))
+            # YAML has keys of up to 1,024 characters on the line of their value.
+            lines += [f"{key}: {text}"] if len(key) < 1000 else [f"? {key}", f": {text}"]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -235,7 +235,7 @@ def projections(
         )
         details: dict[str, Any] = keyed(timing, "nccl_algorithm=algorithm nccl_protocol=protocol")
         details |= {"nccl_version": prediction.version, "channels": channels, "channel_GBps": in_GBps(rate)}
-        details["assumed"] = list(prediction.assumed)
+        details |= {"assumed": [*prediction.assumed], "library": whole.device(whole.members[0]).library.upper()}
         details["channel_orders"] = prediction.orders[family]
         details |= keyed(graph, "type_intra type_inter" if job.nnodes > 1 else "type_intra")
         details |= {"weakest": low} if (low := weakest(whole)) else {}

@@ -392,7 +392,7 @@ class NcclProjection(Projection):
         planned = "; at the rates that it plans by, not these" * (not isclose(expected_s, self.time_s))
         return [
             ("weakest", details.get("weakest", "")),
-            ("NCCL takes", f"{takes}, by figures of NCCL {details['nccl_version']}"),
+            (f"{details['library']} takes", f"{takes}, by figures of NCCL {details['nccl_version']}"),
             ("expects", self.expects + planned),
             ("channel 0", names(orders[0]) if orders else ""),
             *(("assumed", text) for text in details["assumed"]),

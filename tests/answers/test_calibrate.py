@@ -327,14 +327,37 @@ def test_a_wild_time_counts_for_no_constant_of_nccl(tmp_path: Path) -> None:
     assert rates[1] == pytest.approx(rates[0], rel=0.1)
 
 
-def test_what_was_measured_at_a_size_is_the_figure_at_that_size(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "nodes", "least", "ways"), [("hgx-h100", 4, 13, True), ("hgx-h100", 4, 10, False), ("p5", 2, 10, False)]
+)
+def test_what_was_measured_at_a_size_is_the_figure_at_that_size(
+    tmp_path: Path, name: str, nodes: int, least: int, ways: bool
+) -> None:
     """Also where trees ran, which no rates of rings give: what is off these is no wild time."""
-    machine, allreduce = Question("hgx-h100", nodes=4), Collective("allreduce")
-    sizes = [2**power for power in range(13, 34, 2)]
+    machine, allreduce = Question(name, nodes=nodes), Collective("allreduce")
+    sizes = [2**power for power in range(least, 34, 2 if ways else 1)]
     times = [one.time_s for one in expect(machine, [allreduce], sizes).takes]
     samples = tuple(map(Sample, sizes, times))
-    found = calibrate(Series(machine.whole(), allreduce, samples), machine="hgx-h100")
-    assert found.wild
+    found = calibrate(Series(machine.whole(), allreduce, samples), machine=machine.machine)
+    assert [bool(found.wild), found.parameters != ()] == [ways] * 2
+    assert found.median_error < 0.25
+    assert ("no rates of links explain" in found.sentence()) is not ways
     (tmp_path / "rates.yaml").write_text(rate_tables.write(found.table))
     again = expect(replace(machine, rates=str(tmp_path / "rates.yaml")), [allreduce], sizes).takes
     assert [one.time_s for one in again] == pytest.approx(times, rel=1e-4)
+    # Times that are neither of rings nor as expected are of another machine, or of a job that was not alone.
+    jumps = tuple(replace(one, time_s=one.time_s * 10 ** (1 + place % 2)) for place, one in enumerate(samples))
+    if not ways:
+        with pytest.raises(InputError, match=r"no rates explain|no link class"):
+            calibrate(Series(machine.whole(), allreduce, jumps), machine=machine.machine)
+
+
+def test_jobs_of_many_unlike_nodes_are_in_the_file(tmp_path: Path) -> None:
+    """Their names are longer than the 1,024 characters that YAML has for a key on the line of its value."""
+    machine = Question("hgx-h100", nodes=128, members=",".join(f"n{n}.gpu[0-{1 + n % 6}]" for n in range(128)))
+    name = rate_tables.job_of(Collective("allreduce"), machine.part(), multicast=True)
+    assert len(name) > 1024
+    table = rate_tables.RateTable("measured", {}, times={name: {2**20: 1e-3}, "allreduce on gpu[0-7]": {2**20: 2e-3}})
+    path = tmp_path / "rates.yaml"
+    path.write_text(rate_tables.write(table))
+    assert rate_tables.read(path).times == table.times

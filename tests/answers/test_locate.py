@@ -67,6 +67,16 @@ def test_others_that_look_alike_are_counted(others: int, words: str) -> None:
     assert replace(found, nodes=others + 1, candidates=every).sentence().endswith(words)
 
 
+def test_a_fault_is_shown_by_logs_that_hold_its_place() -> None:
+    """Another log that is behind is slow, by chance or else."""
+    pairs = {(0, 1): 2, (6, 7): 1.08, (4, 5): 1, (2, 3): 1}
+    logs = [replace(box(gpus, slower), path=f"{gpus[0]}{gpus[1]}") for gpus, slower in pairs.items()]
+    found = bs.locate("hgx-h100", logs)
+    assert {one.place for one in found.tied} == {"gpu0-nvswitch", "gpu1-nvswitch", "gpu0", "gpu1"}
+    lines = [line.split(": ")[0].split() for line in found.text().splitlines()[1:3]]
+    assert lines == [["shown", "by", "01"], ["slow", "67"]]
+
+
 def test_the_same_edit_makes_the_same_times() -> None:
     """What is found is an edit, under which the library takes what the logs say."""
     first = bs.locate(BOX, LOGS).candidates[0]

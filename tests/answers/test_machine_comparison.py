@@ -143,7 +143,11 @@ def test_buckets_are_as_many_calls(capsys: pytest.CaptureFixture[str]) -> None:
     assert "edited            without gpu3" in poorer.text()
     asked = ["project", "hgx-h100", "allreduce", "--bytes", "14GB", "--bucket", "25MiB", "--edit", "without gpu3"]
     assert run([*asked, "--before"]) == 2
-    assert "--before compares one call" in capsys.readouterr().err
+    alone = "blinksim project hgx-h100 allreduce --edit 'without gpu3' 25MiB --before"
+    assert capsys.readouterr().err.endswith(f"--before compares one call: {alone}\n")
+    assert run(["compare", "hgx-h100,hgx-h200", "allreduce", "--bytes", "14GB", "--bucket", "25MiB"]) == 2
+    alone = "blinksim project hgx-h100 allreduce --bytes 14GB --bucket 25MiB"
+    assert f"many calls are of one machine at a time: {alone}" in capsys.readouterr().err
 
 
 def test_buckets_take_what_each_call_takes_and_none_falls_below_its_bound() -> None:

@@ -135,6 +135,10 @@ def test_words_of_a_log_are_those_of_the_library_of_its_machine(tmp_path: Path) 
     said = bs.diagnose(path, bs.load("mi300x", nodes=4)).sentence()
     assert said.endswith(" RCCL says: box2 uses sockets")
     assert "NCCL" not in said
+    located = bs.locate("mi300x", [path], nodes=4).text()
+    assert "RCCL says   box2 uses sockets" in located
+    takes = bs.project("mi300x", "allreduce", "256MiB", algorithm="nccl").text()
+    assert "\n  RCCL takes  ring, " in takes
 
 
 NO_RDMA = "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'"

@@ -14,6 +14,7 @@ from blinksim.answers.logs.expectation import RingModel
 from blinksim.cli.main import run
 from blinksim.collective import Collective
 from blinksim.machines import load
+from blinksim.units import format_size
 
 SIZES = [2**power for power in range(10, 31)]
 
@@ -106,6 +107,19 @@ def test_members_of_a_part_of_the_machine(capsys: pytest.CaptureFixture[str], tm
         assert found["rows"][0]["bandwidth_GBps"] == pytest.approx(20, rel=2e-3)
     _, err = ask(capsys, str(path), "--machine", "dgx1-v100", "--members", "0,1,2", status=2)
     assert "has 2 ranks, and 3 members are chosen" in err
+
+
+def test_of_a_run_that_ended_early_the_sizes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, values = tmp_path / "log.txt", points()
+    for footer, many in ((True, len(values)), (False, len(values) - 3)):
+        path.write_text(text("allreduce", 8, values[:many], footer=footer))
+        out, _ = ask(capsys, str(path), "--machine", "dgx1-v100")
+        span = f"of {format_size(values[0].size)} to {format_size(values[many - 1].size)}, on 8 ranks"
+        assert f"  from allreduce {span}" in out
+        early = "the run ended early: nccl-tests' last lines are missing"
+        assert (early in out) is not footer
+        out, _ = ask(capsys, str(path), "--machine", "dgx1-v100", "--json")
+        assert json.loads(out)["ended_early"] == ["nccl-tests' last lines are missing"] * (not footer)
 
 
 def test_wild_times_are_listed_with_their_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
 def _stated(
     found: Fit[str], times: Sequence[Timed], start: Mapping[str, float]
 ) -> tuple[FitError, tuple[Fitted, ...], tuple[str, ...]]:
-    """How well times fit, and the fitted and the kept constants, as machine files name them and in their units."""
+    """How well times fit, and the fitted and the kept constants, as machine files name them, in their units."""
     constants = []
     for name, (low, high) in found.intervals.items():
         value, before = found.values[name], start[name]
@@ -128,13 +128,13 @@ def stand_in() -> NcclRates:
 
 
 def _prediction(one: Series, version: str = "", multicast: bool = False) -> Prediction | None:
-    """NCCL's prediction there; None where its model does not say. multicast: True with switches that reduce."""
+    """NCCL's prediction there; None where its model does not say. multicast: with switches that reduce."""
     ran = one.ran._replace(multicast=multicast, version=version)
     return Expectation(one.topology, one.topology, one.collective, ran).prediction
 
 
 def _times(one: Series, version: str) -> list[Timed]:
-    """The times of a series whose choice has constants; none on several nodes, or where no switches join many GPUs."""
+    """The times of a series whose choice has constants; none on several nodes, or where no switches join GPUs."""
     prediction = _prediction(one, version)
     if prediction is None or prediction.job.nnodes > 1 or prediction.ring.type_intra != "NVL":
         return []
@@ -168,7 +168,7 @@ def digits(rate: float) -> float:
 
 
 def nvls_ran(one: Series) -> bool:
-    """True if NCCL takes NVLS and most times of the three largest sizes are nearer to that than to times without."""
+    """True if NCCL takes NVLS and most of the three largest sizes are nearer to that than to times without."""
     asked, large = (one.topology, one.topology, one.collective), sorted({sample.size for sample in one.samples})[-3:]
     adds, rings = (Expectation(*asked, one.ran._replace(multicast=way)) for way in (True, False))
     seen = [(at.time_s, adds.taken(at.size), rings.taken(at.size)) for at in one.samples if at.size in large]
@@ -225,8 +225,9 @@ def fit_nvls(series: Sequence[Series], nccl: NcclFit | None = None, source: str 
 Class = tuple[str, str]
 # A parameter of which the others explain all but this part of its share is left as it was.
 _LEAST_OWN = 0.05
-# A measurement below this weight does not count (4 standard deviations); if it is off by more than this part as well,
-# it is reported as wild: the times of a quiet machine scatter so little that two per cent are many deviations.
+# A measurement below this weight does not count (4 standard deviations); if it is off by more than this
+# part as well, it is reported as wild: the times of a quiet machine scatter so little that two per cent are
+# many deviations.
 WILD, FAR_OFF = 0.08, 0.05
 _START_ALPHA = 1e-6
 _OF_ALPHA = attrgetter("latency"), attrgetter("overhead")
@@ -348,7 +349,9 @@ class Calibration(Result):
         """The answer in one line."""
         one = max(self.series, key=lambda series: series.topology.ranks)
         first = "these sizes do not determine a bandwidth"
-        if not self.parameters:
+        if not (self.parameters or self.nccl):
+            first = "no rates of links explain these times, which are as expected: the table has them by size"
+        elif not self.parameters:
             ranks, sample = one.topology.ranks, max(one.samples, key=attrgetter("size"))
             busbw = format_rate(float(busbw_factor(one.collective.name, ranks)) * sample.size / sample.time_s)
             first = f"NCCL ran NVLS: busbw {busbw} on {ranks} GPUs at {format_size(sample.size)}"
@@ -417,7 +420,7 @@ def calibrate(
     by_switches = grouped((multicast and nvls_ran(one), one) for one in asked)
     added, given = tuple(map(nvls_sizes, by_switches.get(True, ()))), tuple(by_switches.get(False, ()))
     result = _of_rings(given, source) if given or not added else None
-    nccl = fit_nccl(result.sound(given), version=version, source=source) if result else None
+    nccl = fit_nccl(result.sound(given * bool(result.parameters)), version=version, source=source) if result else None
     nccl = fit_nvls(added, nccl, source) if added else nccl
     result = result or _of_switches(added, nccl, source)
     only = as_topology(machine).name if machine else ""
@@ -438,9 +441,17 @@ def _of_rings(series: Sequence[Series], source: str) -> Calibration:
         raise InputError(f"{len(seen)} measurements; a fit needs at least three, of small and of large sizes")
     problem = _Problem(series)
     found = fit(problem.predict, seen, dict.fromkeys(problem.names, 1.0), share=0.0, own=_LEAST_OWN)
-    if found is None:
+    result = problem.result(found, source) if found else None
+    if result is None or result.median_error > WORST_FIT:
+        # Trees and other ways, which rings do not explain: then the times alone say what the library takes.
+        models = [(Expectation(one.topology, one.topology, one.collective, one.ran), one.samples) for one in series]
+        usual = [(at.time_s, model.taken(at.size)) for model, samples in models for at in samples]
+        if 2 * sum(taken.low_s <= time_s <= taken.high_s for time_s, taken in usual) >= len(usual):
+            table, exact = RateTable("", {}, "", source), (0.0,) * len(usual)
+            return Calibration(table, (), tuple(series), exact, (), 0.0, tuple(problem.names))
+    if result is None:
         raise InputError("the measurements depend on no link class; are they of this machine?")
-    return _checked(problem.result(found, source))
+    return _checked(result)
 
 
 def _of_switches(series: tuple[Series, ...], nccl: NcclFit | None, source: str) -> Calibration:

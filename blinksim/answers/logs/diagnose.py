@@ -10,9 +10,9 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, groupby
@@ -43,17 +43,18 @@ _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}")
 STEPS = "the steps"
 # A number as nccl-tests prints it.
 _PLAIN = re.compile(r"-?[0-9]{1,12}(\.[0-9]{0,12})?")
-# After so many steps an explaining rate is near, if there is one; how near it explains a time, and a rate far below.
+# After so many steps an explaining rate is near, if there is one; how near it explains a time, and a rate
+# far below.
 _TRIES, _EXPLAINS, _FAR = 8, 0.03, 1000
 # Tolerance for another explanation.
 _NEAR = 0.12
-# What a time differs by from another one of the same rig, as a standard deviation, from a size on. From 512 KiB on:
-# nine in ten of 865 published times of 64 MiB and more are within 2.5 % of those of half and twice the size. Below: of
-# 400 pairs of published times of bytes and halves, which allgathers and alltoalls move alike, nine in ten are within
-# 7.9 %, and below 32 KiB 15 %; of 440 pairs from 512 KiB on 1.9 %.
-_FEW = 2**15
-NOISE = ((2**19, 0.015), (_FEW, 0.034), (0, 0.064))
-# Sizes down to this share of the largest are large, and alike whose shares of what is expected differ by no more.
+# What a time differs by from another one of the same rig, as a standard deviation, from a size on. From 512
+# KiB on: nine in ten of 865 published times of 64 MiB and more are within 2.5 % of those of half and twice
+# the size. Below: of 400 pairs of published times of bytes and halves, which allgathers and alltoalls move
+# alike, nine in ten are within 7.9 %, and below 32 KiB 15 %; of 440 pairs from 512 KiB on 1.9 %.
+NOISE = ((2**19, 0.015), (2**15, 0.034), (0, 0.064))
+# Sizes down to this share of the largest are large, and alike whose shares of what is expected differ by
+# no more.
 _LARGE, _EVEN = 1 / 16, 1.2
 Given = float | str | None
 """A quantity as people give it: a number, or text with a unit."""
@@ -127,8 +128,9 @@ class Diagnosis(Result):
         The line in which nccl-tests says that the run failed, or the launcher that it died; else empty.
     most : int
         The bytes that the run was to end at; 0 if the log does not say.
-    shown : set of str
-        What the log shows that excludes causes, as the table of faults names it.
+    shown : dict
+        What the log shows that excludes causes, as the table of faults names it; and how many times as long every
+        size takes, if all do alike.
 
     Examples
     --------
@@ -158,7 +160,7 @@ class Diagnosis(Result):
     otherwise: tuple[str, ...] = ()
     failed: str = ""
     most: int = 0
-    shown: frozenset[str] = frozenset()
+    shown: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def largest(self) -> Line:
@@ -172,13 +174,8 @@ class Diagnosis(Result):
 
     @property
     def wrong(self) -> list[Line]:
-        """Sizes at which data were wrong; old releases print a largest error, which is small where all is well."""
+        """Sizes at which data were wrong; old releases print a largest error, small where all is well."""
         return [line for line in self.lines if line.wrong >= 1]
-
-    @property
-    def alike(self) -> float:
-        """How many times as long every size takes, small ones too, where all do and the largest is behind; else 1."""
-        return slowed_alike(self.lines) if self.first_behind and not self.sure else 1.0
 
     @property
     def judged(self) -> list[Line]:
@@ -216,7 +213,7 @@ class Diagnosis(Result):
 
     @property
     def behind_before(self) -> str:
-        """The sizes that are behind although the largest is not, but for single odd ones; empty without any."""
+        """The sizes that are behind although the largest is not, but for odd ones; empty without any."""
         less = [] if self.first_behind else [x for x in chain(*self.stretches) if x not in self.odd]
         return " to ".join(dict.fromkeys(format_size(x.size) for x in (*less[:1], *less[-1:])))
 
@@ -273,10 +270,8 @@ class Diagnosis(Result):
 
         And small ones that take too long, and both ends of what is behind, which the sentence names.
         """
-        found, ends = (
-            list[Line](),
-            [self.largest, *self.odd, *(x for same in self.stretches for x in (same[0], same[-1]))],
-        )
+        ends, found = [self.largest, *self.odd], list[Line]()
+        ends += [same[end] for same in self.stretches for end in (0, -1)]
         for line in reversed(self.lines):
             shown = line.size >= _SHOWN_FROM or (self.small_times and line.behind)
             if not found or line in ends or (shown and line.size <= found[-1].size / 4):
@@ -348,15 +343,16 @@ class Diagnosis(Result):
         shares = [x.of_model for x in self.judged if x.size >= _LARGE * line.size]
         sound = any((self.as_expected, self.sure, self.stated, line.of_model > 1 - _NEAR, self.part.nodes < 2))
         even = not sound and max(shares, default=1) < _EVEN * min(shares, default=0)
-        found, slow = list[tuple[str, str]](), [EVERY] * (even and not placed) + [SIZES] * (self.alike > 1)
+        found, slow = list[tuple[str, str]](), [EVERY] * (even and not placed) + [SIZES] * ("every size" in self.shown)
         for one in classes(library):
             # With all that NCCL says there, such as the host.
             if said := one.told and re.search(f"[^;]*({one.told})[^;]*", told):
                 found.append(("check", f"{said[0].strip()}: {one.check}"))
-            elif one.at in slow and self.shown.isdisjoint(one.unless):
+            elif one.at in slow and self.shown.keys().isdisjoint(one.unless):
                 found.append(("could be", f"{one.words}: {one.check}"))
         with suppress(InputError):
-            # Sizes grow at least twofold, and one that failed, was wrong or odd is to be reached, by doubling.
+            # Sizes grow at least twofold, and one that failed, was wrong or odd is to be reached, by
+            # doubling.
             largest, small = self.lines[-1].size, not any((self.judged, self.strange, self.failed))
             most = max(largest, self.most or largest << bool(self.failed), _ENOUGH * small)
             reached = min((one.size for one in (*self.wrong, *self.odd)), default=most)
@@ -426,8 +422,9 @@ class Diagnosis(Result):
             return f"{what}: normal{small}, {reached}" + f"; {self.resembles} would look the same" * self.sure
         by = ("on", "and not alone by slow")[self.unlike != ""]
         why = f"as with {self.resembles}" if self.sure else f"{by} {' or '.join(self.expectation.rings.limits)}"
-        why = f"as every size takes about {self.alike:.2g} times as long" if self.alike > 1 else why
-        since = "slow" if self.stated else f"behind from {format_size(first.size)} on"
+        if alike := self.shown.get("every size"):
+            why = f"as every size takes about {alike:.2g} times as long"
+        since = (f"behind from {format_size(first.size)} on", "slow")[self.stated]
         return f"{what}: {since}, {'latency decides' if line.latency_bound else why}: {reached}"
 
     def rows(self) -> list[dict[str, Any]]:
@@ -563,32 +560,26 @@ def diagnose(
     if not (lines := tuple(lines_of(given, in_place, expectation.taken))):
         raise InputError(f"{first.path}: has no size above 0")
     cut = min(given, key=lambda run: (not run.failed, run.complete, not run.ended))
-    ended = cut.ended or ("" if cut.complete or cut.failed else "nccl-tests' last lines are missing")
-    more = other_gpus(first, whole), ended, tuple(_otherwise(given, expectation)), cut.failed, cut.most
+    more = other_gpus(first, whole), cut.ended, tuple(_otherwise(given, expectation)), cut.failed, cut.most
     shown = shown_by(given, chosen, chosen.nodes, lines)
     best = expectation.bounds.holding(chosen.in_network if expectation.ran.multicast else ())
     return Diagnosis(chosen, tested, lines, expectation, best, cut.complete, stated, *more, shown)
 
 
-def shown_by(runs: Sequence[Run], topology: Topology, nodes: int, lines: Sequence[Line]) -> frozenset[str]:
-    """What runs on so many nodes show that excludes causes, as the table of faults names it."""
-    without = dict(lacking(runs, topology))
+def shown_by(runs: Sequence[Run], topology: Topology, nodes: int, lines: Sequence[Line]) -> dict[str, float]:
+    """`Diagnosis.shown` of runs on so many nodes."""
+    without, shares = dict(lacking(runs, topology)), [line.of_model for line in lines]
+    # As slow from so few bytes on that latency decides.
+    alike = lines[-1].behind and lines[0].size < NOISE[1][0] and max(shares) < min(1 - _NEAR, _EVEN * min(shares))
     whole = {host for run in runs for host, _ in run.hcas if host not in without}
-    found = {"a benchmark": not runs[0].group, "a power of 2": nodes.bit_count() == 1}
+    found: dict[str, float] = {"a benchmark": not runs[0].group, "a power of 2": nodes.bit_count() == 1}
     found |= {"all adapters": len(whole) == nodes, "GPUDirect RDMA": any(run.direct for run in runs)}
-    found["every size"] = slowed_alike(lines) > 1
-    return frozenset(filter(found.get, found))
-
-
-def slowed_alike(lines: Sequence[Line]) -> float:
-    """How many times as long sizes take, if all alike, from so few bytes on that latency decides; else 1."""
-    shares = [line.of_model for line in lines]
-    even = lines[0].size < _FEW and max(shares) < min(1 - _NEAR, _EVEN * min(shares))
-    return 1 / median(shares) if even else 1.0
+    found |= {"every size": alike and 1 / median(shares)}
+    return {words: float(much) for words, much in found.items() if much}
 
 
 def sudden(lines: Sequence[Line]) -> bool:
-    """True if the largest size, measured once, is behind, far from the one before it, and no other is behind."""
+    """True if the largest size, measured once, is behind, far from the one before it, and no other is."""
     if len(lines) < 3 or any(line.behind for line in lines[:-1]):
         return False
     before, last = lines[-2:]

@@ -278,7 +278,7 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
 
 
 def other_gpus(run: Run, machine: Topology) -> str:
-    """What to say if the log names GPUs of another model than the machine's; empty if it does not, or none is known."""
+    """What to say if the log names GPUs of another model than the machine's; empty if not, or none is known."""
     own = {model(machine.device(name)) for name in machine.members} - {""}
     for name, gpu in {place.name: named(place.name) for place in run.places}.items():
         if own and gpu and model(Device("gpu", "gpu", attributes={"model": name})) not in own:
@@ -337,7 +337,7 @@ class RingModel:
 
     @cached_property
     def _figures(self) -> tuple[Resources, Ints32, RouteUses, Starts, Floats]:
-        """Inputs of the time: resources and their seconds per byte, where messages start, and what they use."""
+        """Resources and their seconds per byte, where messages start, and what they use."""
         shared, spread = resources(self.topology), single_routes(self.schedule)
         seconds = 1 / np.array([float(rate) for rate in shared.rate])
         occupied, starts = RouteUses.of(spread, shared), Starts.of(self.schedule, spread, shared)

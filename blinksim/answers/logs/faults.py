@@ -44,8 +44,8 @@ Placed = Sequence[tuple[int, Gpus]]
 # GPUs of a node, and the adapters that it takes, none for all.
 Part = tuple[Gpus, Words]
 LINK, GPU, NODE, RAIL, LEAF, EVERY, SIZES = "link", "gpu", "node", "rail", "leaf", "every", "sizes"
-# Between shares that are nearer in the list times are interpolated, and where they grow by less than this share of
-# what is slow, or more than the rest of it.
+# Between shares that are nearer in the list times are interpolated, and where they grow by less than this
+# share of what is slow, or more than the rest of it.
 _FINEST, _STEADY = 3, 0.06
 _JOINS, _HOST, _PORT = "between GPUs", "to the host", "to the fabric"
 _CPUS, _UP = "between CPUs", "above a leaf"

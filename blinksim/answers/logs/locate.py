@@ -14,10 +14,10 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
 from itertools import chain, combinations, product
 from operator import itemgetter
 from statistics import median
@@ -43,8 +43,9 @@ from blinksim.topology.selection import Names
 from blinksim.units import format_size, format_time, whole
 
 MOST_RUNS = 10
-# What a second log of the same job on the same rig differs by: nine in ten of 865 published times of 64 MiB and
-# more are within 2.5 % of those of half and twice the size; as Student's t with so many degrees of freedom.
+# What a second log of the same job on the same rig differs by: nine in ten of 865 published times of 64 MiB
+# and more are within 2.5 % of those of half and twice the size; as Student's t with so many degrees of
+# freedom.
 _NOISE, _FREEDOM = 0.03, 16
 # What a fault's effect differs by from the predicted one, as a share of it.
 _ROUGH = 0.12
@@ -95,7 +96,7 @@ class Seen:
     told: tuple[tuple[int, str, tuple[int, ...]], ...] = ()
     rows: tuple[Row, ...] = ()
     odd: int = 0
-    shown: frozenset[str] = frozenset()
+    shown: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class Candidate:
     """A fault that may explain the logs.
 
     place: the device or link; probability: of this one; share: of the bandwidth that is left; edits: the machine
-    with it, for ``--edit``; tied: no log tells it from the first one; node: its number, -1 if in none.
+    with it, for ``--edit``; tied: no log tells it from the first one; node: its number, -1 if in none; logs: the
+    numbers of those that take longer with it.
     """
 
     kind: FaultClass
@@ -113,6 +115,7 @@ class Candidate:
     edits: tuple[str, ...]
     tied: bool
     node: int = -1
+    logs: tuple[int, ...] = ()
 
     def row(self) -> dict[str, Any]:
         """The keys that ``--json`` prints."""
@@ -156,6 +159,8 @@ class Located(Result):
         The log and its largest size, if that alone is behind; `next_run` then measures that size again.
     multicast : bool
         NCCL might use NVLS.
+    library : str
+        What runs on the machine, such as NCCL.
 
     Examples
     --------
@@ -180,6 +185,7 @@ class Located(Result):
     apart: float = 1.0
     odd: str = ""
     multicast: bool = True
+    library: str = "NCCL"
 
     @property
     def status(self) -> int:
@@ -248,12 +254,14 @@ class Located(Result):
 
     def text(self) -> str:
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
-        lines = [("NCCL says", names(self.says, "; ", 4))] if self.says else []
-        for one in [one for one in sorted(self.seen, key=lambda one: -one.ratio) if one.line.behind][:2]:
+        lines = [(f"{self.library} says", names(self.says, "; ", 4))] if self.says else []
+        by = {number for one in self.first * (self.status == 1) for number in one.logs}
+        slow = [(number not in by, -one.ratio, one) for number, one in enumerate(self.seen) if one.line.behind]
+        for other, _, one in sorted(slow, key=itemgetter(0, 1))[:2]:
             times = one.line.time_s, one.line.expected.time_s, one.line.expected.high_s
             took, usual, most = map(format_time, times)
             shown = f"{format_size(one.line.size)} in {took}, healthy {usual}, at most {most}"
-            lines.append(("shown by" if self.status == 1 else "slow", f"{one.path}: {shown}"))
+            lines.append((("shown by", "slow")[other], f"{one.path}: {shown}"))
         lines += [("odd", f"{self.odd} alone behind, measure it again")] if self.odd else []
         if self.apart > 1:
             took = f"the same GPUs took up to {self.apart:.3g} times as long in one run as in another: measure again"
@@ -315,7 +323,7 @@ class Suspicion:
             enough = one.line.behind & (effects >= math.log(one.line.time_s / one.line.expected.high_s))
             self.told |= enough & np.isin(self.places, named)
         for one in seen:
-            excluded = [not one.shown.isdisjoint(target.kind.unless) for target in targets]
+            excluded = [not one.shown.keys().isdisjoint(target.kind.unless) for target in targets]
             weights[np.ix_([node for node, _ in one.job.gpus], excluded)] = 0.0
         chances = weights.ravel() * np.where(self.told[:-1], _TOLD, 1)
         self.prior: Floats = np.append(0.5 * chances / chances.sum(), 0.5)
@@ -470,6 +478,7 @@ class Suspicion:
         order, found = np.argsort(-total, kind="stable"), list[tuple[Candidate, ...]]()
         for index in order[: int((total > 0.01 * total.sum()).sum())].tolist():
             chance, tied = float(total[index]), bool(total[index] >= _ALIKE * total[order[0]])
+            longer = np.flatnonzero(self.effects[:, self.groups == index].max(axis=1) >= _NOISE / 3)
             # The last place is of no fault.
             ways = [way for way in zip(at[index], means, strict=True) if way[0] < self.places[-1]]
             both = list[Candidate]()
@@ -480,7 +489,9 @@ class Suspicion:
                 name = f"node {node}" if target.name == ALL else f"n{node}." * own + faults.named(target.name, node)
                 on = range(self.nodes) if target.kind.at == RAIL else [node]
                 edits = faults.edits(target, left, on if many else ())
-                both.append(Candidate(target.kind, name, chance, left, edits, tied, node if own else -1))
+                both.append(
+                    Candidate(target.kind, name, chance, left, edits, tied, node if own else -1, tuple(longer.tolist()))
+                )
             found.append(tuple(both))
         return [one for one in found if one]
 
@@ -668,9 +679,9 @@ class _Rig:
         job = self.job(run, given)
         local, nics = self.faults.placed(job.gpus, job.nics)
         sizes = sorted({row.size for row in run.rows if row.size})
-        sizes = [*sizes[:-3][:1], *sizes[-3:]]
-        healthy = {size: self.faults.projection(local, job.collective, size, nics=nics) for size in sizes}
-        some = replace(run, rows=tuple(row for row in run.rows if row.size in healthy))
+        takes = partial(self.faults.projection, local, job.collective, nics=nics)
+        healthy = {size: takes(size) for size in {sizes[0], *sizes[-3:]}}
+        some = replace(run, rows=tuple(row for row in run.rows if row.size in healthy), hcas=() if nics else run.hcas)
         every = [*lines_of([some], False, healthy.__getitem__)]
         lines = every[-3:]
         odd = lines.pop().size if sudden(lines) else 0
@@ -680,12 +691,11 @@ class _Rig:
         ratio = math.log(usual.time_s / math.sqrt(usual.low_s * usual.high_s) / median(one.of_model for one in lines))
         whole = self.faults.cluster if local[1:] else self.faults.node
         # Adapters that the run was told to leave out are no fault.
-        heard, by = replace(run, hcas=()) if nics else run, self.faults.named_by
-        named = lacking([heard], whole)
+        named, by = lacking([some], whole), self.faults.named_by
         told = ((self.hosts[host], words, by(words, self.adapters)) for host, words in named if host in self.hosts)
         # In a job most calls wait for a rank, or share the GPU with other kernels.
         alike = () if run.group else tuple(row for row in some.rows if row.size >= lines[0].size)
-        shown = shown_by([heard], whole, len(local), every)
+        shown = shown_by([some], whole, len(local), every)
         return Seen(run.path, job, lines[-1], ratio, tuple(told), alike, odd, shown)
 
     def command(self, job: Job, sizes: str = _SIZES) -> str:
@@ -807,10 +817,10 @@ def locate(
         raise InputError(f"the logs hold no test of {collective}")
     rig = _Rig.of(Question.of(machine, nodes=many, edits=edits), hosts, [run for run, _ in runs], multicast)
     faults = rig.faults
-    library = faults.node.device(faults.node.members[0]).library
-    if library.upper() not in VISIBLE:
+    library = faults.node.device(faults.node.members[0]).library.upper()
+    if library not in VISIBLE:
         cure = "blinksim diagnose says what may be slow, and what to measure next"
-        raise InputError(f"locate knows NCCL and RCCL, and {faults.node.name} runs {library}; {cure}")
+        raise InputError(f"locate knows NCCL and RCCL, and {faults.node.name} runs {library.lower()}; {cure}")
     seen = [rig.seen(run, given) for run, given in runs]
     single = Suspicion(faults, many, seen)
     suspicion = single.settled
@@ -826,7 +836,7 @@ def locate(
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
         command, tuple(rig.command(job) for job in _plan(single)) if plan else (),
         suspicion.explained, tuple(rig.hosts), () if suspicion is single else tuple(found), apart,
-        f"{odd.path}: {format_size(odd.odd)}" if odd else "", faults.ran.multicast,
+        f"{odd.path}: {format_size(odd.odd)}" if odd else "", faults.ran.multicast, library,
     )  # fmt: skip
 
 

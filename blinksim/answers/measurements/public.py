@@ -420,7 +420,7 @@ class PublicMeasurements(Result):
                 row += [_pct(found.expected_error_pct, "+.1f") + mark, times[1] or "-", _pct(found.error_pct, "+.1f")]
                 shown.append([*row, found.choice or "-", _pct(found.of_bound_pct, ".3g")])
         heading = ["collective", "GPUs", "size", "measured", "busbw", "expected", "error"]
-        heading += ["NCCL says", "error", "choice", "of the bound"]
+        heading += ["library says", "error", "choice", "of the bound"]
         return table(heading, shown, left=(0, 1, 9))
 
 
