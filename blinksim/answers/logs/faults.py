@@ -87,7 +87,7 @@ def classes(library: str) -> tuple[FaultClass, ...]:
 
 @dataclass(frozen=True)
 class Target:
-    """A fault of one class at one place of a node. pairs: the devices that its slow links join, by local name."""
+    """A fault of one class at one place of a node. pairs: the devices that its slow links join."""
 
     kind: FaultClass
     name: str
@@ -235,7 +235,7 @@ class Faults:
             yield name, far.index(min(far))
 
     def alike(self, local: Gpus, nics: Words = ()) -> tuple[Part, Ints]:
-        """GPUs and adapters of a node that stand for these, and a symmetry of the node that takes those to these."""
+        """GPUs and adapters of a node that stand for these, and a symmetry that takes those to these."""
         part = local, nics
         if part not in self._orbits:
             identity, count = np.arange(len(self.node.devices)), len(local)

@@ -152,7 +152,7 @@ def student_quantile(probability: float, free: float) -> float:
 
 
 def _determined(shares: Floats, names: Sequence[Name], least: float, least_own: float) -> list[Name]:
-    """The constants that some time depends on, and that no others stand for; those with larger shares first."""
+    """The constants that some time depends on, and that no others stand for; larger shares first."""
     chosen: list[int] = []
     # Of two that the times do not tell apart, the one with the larger part gets the fitted value.
     for column in np.argsort(-shares.sum(axis=0), kind="stable"):
