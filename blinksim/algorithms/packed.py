@@ -29,7 +29,7 @@ from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.compute import APART, bound as find_bound
 from blinksim.bounds.lengths import Lengths, more_than_forwards
 from blinksim.bounds.optimum import Hop, best_trees, tightest
-from blinksim.budget import Progress, Watch
+from blinksim.budget import Progress, check, of_trees, within
 from blinksim.collective import COLLECTIVES, SHARDED, Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError
 from blinksim.graphs.arrays import scattered, side_by_side
@@ -126,10 +126,10 @@ def build(
     if schedule is None or gap > accepted_gap(topology, collective):
         limit = _PATIENCE if time_limit is None and large and schedule is not None else time_limit
         try:
-            watch = Watch(progress, limit)
+            builder = _Builder(topology, collective, known, trees, seed, progress, limit)
             if large and trees is None and in_two_phases(topology, collective, known):
-                watch.check(topology, topology.ranks)
-            exact = _Builder(topology, collective, known, trees, seed, watch).build()
+                builder.check(topology.ranks)
+            exact = within(limit, "trees", builder.build, spare=False)
         except InfeasibleError:
             if schedule is None:
                 raise
@@ -170,7 +170,8 @@ class _Builder:
     bound: BoundResult
     trees: int | None
     seed: int
-    progress: Watch
+    progress: Progress | None
+    limit: float | None
 
     def __post_init__(self) -> None:
         topology = self.topology
@@ -178,6 +179,12 @@ class _Builder:
         self.shared: list[SharedCapacity] = shared_capacities(topology, self.net)
         self.fixed = all(len(resource.uses) == 1 for resource in self.shared)
         self.plan = Plan(topology, self.collective, "packed", "forest")
+
+    def check(self, roots: int) -> None:
+        """Raises `InfeasibleError` if packing trees from so many roots would take minutes and has no limit."""
+        if self.limit is None:
+            instead = "another algorithm, such as ring or chain_tree, or give a time limit (time_limit=) and see"
+            check("packing the trees", self.topology, of_trees(self.topology, roots), instead)
 
     def build(self) -> Schedule:
         if self.collective.personalized:
@@ -259,14 +266,14 @@ class _Builder:
             found = forests.best_split(net, self.shared, weights, both=False, best=best)
             split = found or forests.even_split(net, self.shared, weights, both=False)
         if self.trees is not None:
-            self.progress.check(self.topology, len(weights))
+            self.check(len(weights))
             shares = {vertex: Fraction(weight * self.trees) for vertex, weight in weights.items()}
             pack = partial(forests.pack_forest, net, split.capacity, seed=self.seed, progress=self.progress)
             return pack(shares, counted=True)
         return self._packed(net, split.capacity, split.rates)
 
     def _packed(self, net: Network, capacity: forests.Capacities, rates: Mapping[int, Fraction]) -> forests.Forest:
-        self.progress.check(self.topology, sum(rate > 0 for rate in rates.values()))
+        self.check(sum(rate > 0 for rate in rates.values()))
         first = forests.pack_forest(net, capacity, rates, seed=self.seed, progress=self.progress)
         if self.seed or len(rates) == 1 or len(first.trees) * net.vertices > _FEW:
             return first

@@ -549,7 +549,7 @@ def pack_spanning(
 
 
 def pack_low(
-    count: int, a: Ints, b: Ints, capacity: Ints, progress: Callable[[int, int], None]
+    count: int, a: Ints, b: Ints, capacity: Ints, progress: Progress | None
 ) -> tuple[Fraction, list[RootedTree]]:
     """As `pack_spanning`, but on small graphs the best of several packings, with the vertices in other orders.
 
@@ -594,7 +594,7 @@ def pairs_of_links(topology: Topology) -> list[int] | None:
 
 
 def undirected_trees(
-    topology: Topology, net: Network, pairs: Sequence[int], progress: Callable[[int, int], None]
+    topology: Topology, net: Network, pairs: Sequence[int], progress: Progress | None
 ) -> tuple[Fraction, list[Tree]]:
     """algbw in bytes/s, and spanning trees of the graph whose edges are pairs of links.
 
