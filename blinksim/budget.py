@@ -207,35 +207,22 @@ class _Over(BaseException):
     """The end of work: no `except Exception` takes it for an answer."""
 
 
-class _Silence:
-    """While limits wait, the user is not told of an `_Over` that Python drops."""
+@contextmanager
+def _silence() -> Iterator[None]:
+    """In the work within, the user is not told of an `_Over` that Python drops."""
+    before = sys.unraisablehook
 
-    def __init__(self) -> None:
-        self._lock, self._waiting = threading.Lock(), 0
-        self._before = self._hook = sys.unraisablehook
+    def unless_over(dropped: sys.UnraisableHookArgs) -> None:
+        if not issubclass(dropped.exc_type, _Over):
+            before(dropped)
 
-    def __enter__(self) -> None:
-        with self._lock:
-            self._waiting += 1
-            if self._waiting > 1:
-                return
-            before = self._before = sys.unraisablehook
-
-            def unless_over(dropped: sys.UnraisableHookArgs) -> None:
-                if not issubclass(dropped.exc_type, _Over):
-                    before(dropped)
-
-            self._hook = sys.unraisablehook = unless_over
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._waiting -= 1
-            # Whoever has set a hook of their own meanwhile keeps it.
-            if not self._waiting and sys.unraisablehook is self._hook:
-                sys.unraisablehook = self._before
-
-
-_silence = _Silence()
+    sys.unraisablehook = unless_over
+    try:
+        yield
+    finally:
+        # Whoever has set a hook of their own meanwhile keeps it.
+        if sys.unraisablehook is unless_over:
+            sys.unraisablehook = before
 
 
 def within(seconds: float | None, what: str, work: Callable[[], Found], *, spare: bool = True) -> Found:
@@ -278,7 +265,7 @@ def within(seconds: float | None, what: str, work: Callable[[], Found], *, spare
     try:
         try:
             watch.start()
-            with until(monotonic() + wait, Over), _silence:
+            with until(monotonic() + wait, Over), _silence():
                 return work()
         finally:
             finish()

@@ -103,12 +103,10 @@ class Algorithm:
 
     def options(self) -> tuple[str, ...]:
         """Names of the options that `build` takes beyond the topology and the collective."""
-        if self.fill is not None:
-            return tuple(signature(self.fill).parameters)[1:]
-        module = import_module(f"blinksim.algorithms.{self.name}")
-        if hasattr(module, "fill"):
-            return tuple(signature(module.fill).parameters)[1:]
-        return tuple(signature(module.build if hasattr(module, "build") else module.rounds).parameters)[2:]
+        module: Any = None if self.fill else import_module(f"blinksim.algorithms.{self.name}")
+        fill = self.fill or getattr(module, "fill", None)
+        made = fill or getattr(module, "build", None) or module.rounds
+        return tuple(signature(made).parameters)[1 if fill else 2 :]
 
     def sends_on(self, topology: Topology, collective: str) -> int:
         """About how many sends the schedule has; a ring for every GPU of a node, if there are several nodes."""

@@ -253,14 +253,12 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
     try:
         # A pipe must not wait for its other end.
         handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise FileError(path, "cannot be used as a journal: it is no ordinary file")
+            yield handle
+        finally:
+            os.close(handle)
     except OSError as error:
-        reason = "is a link" if error.errno == errno.ELOOP else error.strerror or str(error)
+        reason = "is a link" if error.errno == errno.ELOOP else error.strerror or error
         raise FileError(path, f"cannot be used as a journal: {reason}") from None
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise FileError(path, "cannot be used as a journal: it is no ordinary file")
-        yield handle
-    except OSError as error:
-        raise FileError(path, f"cannot be written: {error.strerror or error}") from None
-    finally:
-        os.close(handle)
