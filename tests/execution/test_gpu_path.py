@@ -16,7 +16,7 @@ from dataclasses import replace
 from fractions import Fraction
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import fake_cupy
 import numpy as np
@@ -31,7 +31,6 @@ from blinksim.gpu.execution.gpu_devices import Stopwatch, map_devices
 from blinksim.gpu.execution.numpy_executor import interpret
 from blinksim.gpu.execution.reference import Reference
 from blinksim.gpu.execution.run import Execution, execute
-from blinksim.gpu.execution.task import RunKeywords
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
 from blinksim.gpu.programs.fit import fit, worth_staging
 from blinksim.gpu.programs.of_calls import MOST_SOURCES, MOST_TARGETS, compile_schedule
@@ -56,9 +55,9 @@ def build(name: str = "ring", collective: str = "allreduce", ranks: int = 4, roo
     return REGISTRY[name].build(fully_connected(ranks).select(), Collective(collective, root))
 
 
-def run_once(schedule: Schedule, size: int, **options: Unpack[RunKeywords]) -> Execution:
+def run_once(schedule: Schedule, size: int, **options: Any) -> Execution:
     """A run of one launch on the stand-in, with flags and not with packets."""
-    once: RunKeywords = {"protocol": "simple", "warmup": 0, "iterations": 1, **options}
+    once: dict[str, Any] = {"protocol": "simple", "warmup": 0, "iterations": 1, **options}
     return execute(schedule, size, executor="cupy", **once)
 
 
@@ -316,10 +315,10 @@ def test_iterations_apart_do_not_overlap(fake: object) -> None:
 def test_lanes_can_be_slowed_down(fake: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of two on a single lane, which carries the vector once, and can be told how long to take for it."""
     size, rate = 1 << 16, 4e5
-    cut: RunKeywords = {"lane_blocks": 1, "piece_bytes": 4096, "warmup": 0, "iterations": 2}
+    cut: dict[str, Any] = {"lane_blocks": 1, "piece_bytes": 4096, "warmup": 0, "iterations": 2}
     chain = build("chain", "broadcast", ranks=2)
     monkeypatch.setattr(fake_cupy.Device, "blocks", 12)
-    limited: RunKeywords = {**cut, "lane_rate": rate}
+    limited: dict[str, Any] = {**cut, "lane_rate": rate}
     slow = execute(chain, size, executor="cupy", **limited)
     assert slow.ok
     assert slow.time_s is not None

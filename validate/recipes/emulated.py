@@ -23,7 +23,6 @@ from blinksim.collective import Collective
 from blinksim.errors import BlinksimError
 from blinksim.formats.schedule_json import read_schedule
 from blinksim.gpu.execution.run import execute
-from blinksim.gpu.execution.task import RunKeywords
 from validate.recipes.arguments import add_steps, arguments, script, take_steps
 from validate.recipes.notes import Notebook, measured, provenance
 
@@ -277,7 +276,7 @@ class Bench:
         if notes.out_of_time or lane not in self.lanes or notes.has(part, **keys) or self.only not in name:
             return
         place = places(schedule.topology, self.gpus) if schedule.topology.ranks > self.gpus else None
-        cut: RunKeywords = {"lane_blocks": 1, "lane_rate": lane and lane * 1e9, "piece_bytes": piece}
+        cut: dict[str, Any] = {"lane_blocks": 1, "lane_rate": lane and lane * 1e9, "piece_bytes": piece}
         cut |= {"gpus": place, "warmup": 2, "iterations": self.iterations, "apart": True}
         done = execute(schedule, size, executor="cupy", **cut)
         time_us, algbw, _ = measured(done)

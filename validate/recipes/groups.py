@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import blinksim as bs
-from blinksim.gpu.execution.task import RunKeywords
 from blinksim.machines import mesh_groups
 from validate.recipes.arguments import arguments, script
 from validate.recipes.notes import Notebook, provenance
@@ -100,7 +99,7 @@ def measure(run: Run, gpus: int, executor: str, iterations: int) -> dict[str, An
     """An entry of the results: seconds beside the least ones at this rate of a lane."""
     found = run.found
     ranks = (found.topology if isinstance(found, bs.Schedule) else found.machine).ranks
-    options: RunKeywords = {"lane_blocks": 1, "lane_rate": LANE * 1e9, "warmup": 2, "iterations": iterations}
+    options: dict[str, Any] = {"lane_blocks": 1, "lane_rate": LANE * 1e9, "warmup": 2, "iterations": iterations}
     options |= {"gpus": [rank * gpus // ranks for rank in range(ranks)], "threads": THREADS, "apart": True}
     chosen: Any = executor
     ran = bs.execute(run.found, run.total, executor=chosen, **options)

@@ -19,12 +19,12 @@ from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from statistics import mean, median, pstdev
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, get_args
 
 from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError, MissingError, one_of
 from blinksim.gpu.execution.gpu_devices import COLLECTIVES, ITERATIONS, Nccl, Stopwatch, names_of, require_cupy
-from blinksim.gpu.execution.task import Outcome, RunKeywords, RunOptions, Task
+from blinksim.gpu.execution.task import Outcome, RunOptions, Task
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, DtypeName, ReductionName, element_type
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.tuner_files import MOST_BYTES, Choice, TuningRule, runs
@@ -100,7 +100,7 @@ class GpuClock(_Clock):
 
     def time(self, schedule: Schedule, size: int, protocol: str, slices: int | None) -> Sequence[float]:
         """Seconds of each iteration of a schedule; size: bytes of float32."""
-        return execute(schedule, size, executor="cupy", protocol=protocol, slices=slices, check=False).times_s  # type: ignore[arg-type]
+        return execute(schedule, size, executor="cupy", protocol=protocol, slices=slices, check=False).times_s
 
     def time_nccl(self, gpus: int, collective: str, size: int) -> Sequence[float]:
         """Seconds of each iteration of NCCL's own collective; size: bytes of float32."""
@@ -199,7 +199,7 @@ def execute(
     dtype: DtypeName | str = "float32",
     in_place: bool = False,
     check: bool = True,
-    **options: Unpack[RunKeywords],
+    **options: Any,
 ) -> Execution:
     """Run a schedule on random data, and compare every rank's output with the collective's definition.
 

@@ -9,35 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TypedDict, Unpack
+from typing import Any
 
 from blinksim.errors import InputError, each_of, one_of, unknown
 from blinksim.gpu.execution.emulate import WIRE_PIECE, emulate
 from blinksim.gpu.execution.reference import AnyReference, Reference, References
 from blinksim.gpu.programs.dtypes import REDUCTIONS, ElementType
 from blinksim.gpu.programs.of_calls import compile_schedule
-from blinksim.gpu.programs.program import PROTOCOLS, Program, ProtocolName, lay_out_side_by_side
+from blinksim.gpu.programs.program import PROTOCOLS, Program, lay_out_side_by_side
 from blinksim.schedule.model import Schedule
 
 MOST_LANE_BLOCKS = 1024
-
-
-class RunKeywords(TypedDict, total=False):
-    """The fields of `RunOptions`, as keywords."""
-
-    slices: int | None
-    piece_bytes: int | None
-    protocol: ProtocolName | None
-    staged: bool | None
-    lane_blocks: int | None
-    lane_rate: float | None
-    gpus: Sequence[int] | None
-    threads: int | None
-    warmup: int
-    iterations: int
-    apart: bool
-    timeout_s: float
-    seed: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +108,7 @@ class RunOptions:
                 raise InputError("an emulated machine hands data on without inboxes")
 
     @classmethod
-    def gather(cls, **keywords: Unpack[RunKeywords]) -> RunOptions:
+    def gather(cls, **keywords: Any) -> RunOptions:
         """Options from keywords; raises `InputError` for a name that is none, with the nearest names."""
         known = [entry.name for entry in fields(cls)]
         each_of("option", keywords, known)
