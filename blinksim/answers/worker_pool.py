@@ -23,7 +23,6 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from threading import Thread
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blinksim._version import __version__
@@ -37,11 +36,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 # Seconds within which a scheduler must answer.
 PATIENCE_S = 10
-# Seconds after which a cluster that has lost all workers is given up, between two looks at them, and at what
-# is ready.
+# Seconds without a result after which a cluster that has lost all workers is given up.
 ALONE_S = 60
-_LOOK_S = 1.0
-_NAP_S = 0.02
 Rows = list[dict[str, Any]]
 # Bytes of a journal, at most, and how one begins.
 _LARGEST = 2**30
@@ -170,35 +166,28 @@ def _submitted(work: Callable[[T], R], client: Any, address: str, items: Sequenc
     finished.
     """
     import distributed
-    from distributed import CancelledError, KilledWorker
 
     dask: Any = distributed
-    futures = {client.submit(work, item, pure=False): item for item in items}
-    # Results are fetched as soon as they are there: what still lies at a worker that dies is computed again.
-    waiting = dask.as_completed(list(futures), loop=client.loop, with_results=True, raise_errors=False)
-    seen = looked = monotonic()
-    while not waiting.is_empty():
-        ready = list(waiting.next_batch(block=False))
-        for future, found in ready:
-            if isinstance(found, CancelledError):
-                raise InputError(f"the scheduler at {address} is gone; start it again, with its workers")
-            error = found[1] if future.status == "error" else None
-            if error is not None and not isinstance(error, (KilledWorker, MemoryError)):
-                why = f"a worker at {address} cannot do this work ({type(error).__name__}: {error})"
-                raise InputError(f"{why}; all need the same blinksim and the same files")
-            yield futures[future], None if future.status == "error" else found
-            future.release()
-        now = monotonic()
-        if ready:
-            seen = now
-        elif now - looked > _LOOK_S:
-            looked = now
-            with suppress(OSError):  # The scheduler is gone as well; the futures will say so.
-                seen = now if client.scheduler_info()["workers"] else seen
-            if now - seen > ALONE_S:
-                raise InputError(f"all workers at {address} are gone; start some with `dask worker {address}`")
-        else:
-            sleep(_NAP_S)
+    left = {client.submit(work, item, pure=False): item for item in items}
+    try:
+        while left:
+            try:
+                with client.as_current():
+                    ready = dask.wait([*left], ALONE_S, "FIRST_COMPLETED").done
+            except TimeoutError:
+                if not client.scheduler_info()["workers"]:
+                    gone = f"all workers at {address} are gone; start some with `dask worker {address}`"
+                    raise InputError(gone) from None
+                continue
+            for future in ready:
+                error = future.exception()
+                if error is not None and not isinstance(error, (dask.KilledWorker, MemoryError)):
+                    why = f"a worker at {address} cannot do this work ({type(error).__name__}: {error})"
+                    raise InputError(f"{why}; all need the same blinksim and the same files")
+                yield left.pop(future), None if error else future.result()
+                future.release()
+    except dask.CancelledError:
+        raise InputError(f"the scheduler at {address} is gone; start it again, with its workers") from None
 
 
 class Journal:
