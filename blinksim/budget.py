@@ -117,10 +117,8 @@ def check_events(engine: str, pieces: int, stages: int) -> None:
     events, most = pieces * stages, most_events(engine)
     if events <= most:
         return
-    if stages > most:
-        instead = "take a schedule of fewer sends"
-    else:
-        instead = f"up to {_rounded(most // stages):,} pieces work: take larger ones (chunk=)"
+    larger = f"up to {_rounded(most // stages):,} pieces work: take larger ones (chunk=)"
+    instead = larger if stages <= most else "take a schedule of fewer sends"
     if engine != "waves":
         instead += ", or service='static'"
     many = f"{pieces:,} pieces in {stages:,} stages are {events:,} events"

@@ -420,11 +420,9 @@ _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
 # went down (older releases do not say whose), and messages without an answer
 # (src/transport/net_ib.cc).
 _OF_ADAPTER = {
-    "no GPUDirect RDMA over": _SAYS + r"Channel .{1,60}\] via NET/((?!Socket)[^/]{1,20}/[0-9]{1,3})(?!/GDRDMA|[0-9])",
-    "a port error at": _SAYS
-    + r"NET/IB ?: (?:([\w-]{1,30}):[0-9]+ )?(?:Got async event :|async fatal event:) port error",
-    "no answer (status 12) at": _SAYS
-    + r"NET/IB ?: Got completion from peer (?:\S+ )?with (?:status=|error )(?:\w+\()?12\b"
+    "no GPUDirect RDMA over": r"Channel .{1,60}\] via NET/((?!Socket)[^/]{1,20}/[0-9]{1,3})(?!/GDRDMA|[0-9])",
+    "a port error at": r"NET/IB ?: (?:([\w-]{1,30}):[0-9]+ )?(?:Got async event :|async fatal event:) port error",
+    "no answer (status 12) at": r"NET/IB ?: Got completion from peer (?:\S+ )?with (?:status=|error )(?:\w+\()?12\b"
     r"(?:.* hca ([\w-]{1,30}))?",
 }
 _LAUNCHED = re.compile(r"\b(nThread|nGpus|minBytes|maxBytes|step|graph):? *([0-9]{1,18})")
@@ -507,7 +505,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             draft.channels.append((_FAMILY[pattern], Channels(int(many), float(inside), float(between), paths)))
         draft.without += _WITHOUT.findall(line)
         for words, pattern in _OF_ADAPTER.items():
-            draft.without += [(host, f"{words} {net or 'an adapter'}") for host, net in re.findall(pattern, line)]
+            draft.without += [
+                (host, f"{words} {net or 'an adapter'}") for host, net in re.findall(_SAYS + pattern, line)
+            ]
         draft.direct |= "/GDRDMA" in line
         draft.hcas |= {host: tuple(_HCA.findall(found)) for host, found in _HCAS.findall(line)}
         draft.ended = draft.ended or "".join(_WARNED.findall(line))

@@ -52,8 +52,7 @@ def csv_rows(
         if (mark := re.search("[;\t]", text)) is not None:
             between = "semicolons" if mark[0] == ";" else "tabs"
             raise FileError(name, f"has {between} between its entries; separate them with commas", line)
-        row = list[int]()
-        entries = [*map(str.strip, text.rstrip(",").split(","))]
+        row, entries = list[int](), [*map(str.strip, text.rstrip(",").split(","))]
         try:
             row += map(number, entries)
         except (InputError, ValueError):

@@ -478,7 +478,7 @@ class Suspicion:
         order, found = np.argsort(-total, kind="stable"), list[tuple[Candidate, ...]]()
         for index in order[: int((total > 0.01 * total.sum()).sum())].tolist():
             chance, tied = float(total[index]), bool(total[index] >= _ALIKE * total[order[0]])
-            longer = np.flatnonzero(self.effects[:, self.groups == index].max(axis=1) >= _NOISE / 3)
+            longer = np.flatnonzero(self.effects[:, self.groups == index].max(axis=1) >= _NOISE / 3).tolist()
             # The last place is of no fault.
             ways = [way for way in zip(at[index], means, strict=True) if way[0] < self.places[-1]]
             both = list[Candidate]()
@@ -489,9 +489,8 @@ class Suspicion:
                 name = f"node {node}" if target.name == ALL else f"n{node}." * own + faults.named(target.name, node)
                 on = range(self.nodes) if target.kind.at == RAIL else [node]
                 edits = faults.edits(target, left, on if many else ())
-                both.append(
-                    Candidate(target.kind, name, chance, left, edits, tied, node if own else -1, tuple(longer.tolist()))
-                )
+                where = name, chance, left, edits, tied, node if own else -1
+                both.append(Candidate(target.kind, *where, tuple(longer)))
             found.append(tuple(both))
         return [one for one in found if one]
 
