@@ -505,9 +505,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             draft.channels.append((_FAMILY[pattern], Channels(int(many), float(inside), float(between), paths)))
         draft.without += _WITHOUT.findall(line)
         for words, pattern in _OF_ADAPTER.items():
-            draft.without += [
-                (host, f"{words} {net or 'an adapter'}") for host, net in re.findall(_SAYS + pattern, line)
-            ]
+            said = re.findall(_SAYS + pattern, line)
+            draft.without += [(host, f"{words} {net or 'an adapter'}") for host, net in said]
         draft.direct |= "/GDRDMA" in line
         draft.hcas |= {host: tuple(_HCA.findall(found)) for host, found in _HCAS.findall(line)}
         draft.ended = draft.ended or "".join(_WARNED.findall(line))

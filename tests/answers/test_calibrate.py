@@ -84,6 +84,8 @@ def test_wild_is_what_is_far_off_however_little_times_scatter(tmp_path: Path, of
     points = [Point(size, *[1e6 * truth.time(size) * (off if size == 2**24 else 1.0)] * 2) for size in SIZES]
     found = calibrate(log_of(tmp_path, topology, "allgather", points))
     assert {sample.size for _, sample, _ in found.wild} == ({2**24} if wild else set())
+    [kept] = found.table.times.values()
+    assert {*SIZES} - {*kept} == ({2**24} if wild else set())
     assert found.parameter("nvlink", "bandwidth").value == pytest.approx(25e9, rel=1e-3)
 
 

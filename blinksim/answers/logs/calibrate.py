@@ -424,14 +424,23 @@ def calibrate(
     nccl = fit_nvls(added, nccl, source) if added else nccl
     result = result or _of_switches(added, nccl, source)
     only = as_topology(machine).name if machine else ""
-    # Protocols change with the size, so that no constants give all of these times.
+    # Protocols change with the size, so that no constants give all of these times. What is wild and not as
+    # expected is no measurement.
     times = defaultdict[str, dict[int, float]](dict)
+    wild = {id(sample) for _, sample, _ in result.wild}
     for one in asked:
         job = job_of(one.collective, one.topology, multicast and one.ran.multicast)
-        taken = grouped((at.size, at.time_s) for at in one.samples)
+        kept = (at for at in one.samples if id(at) not in wild or _usual(one, at))
+        taken = grouped((at.size, at.time_s) for at in kept)
         times[job] |= {size: digits(median(every)) for size, every in taken.items()}
     table = replace(result.table, name=name, machine=only, times=times)
     return replace(result, table=replace(table, nccl_rates=nccl.rates if nccl else None), nccl=nccl)
+
+
+def _usual(one: Series, at: Sample) -> bool:
+    """True for a time in the interval of what the library takes."""
+    taken = Expectation(one.topology, one.topology, one.collective, one.ran).taken(at.size)
+    return taken.low_s <= at.time_s <= taken.high_s
 
 
 def _of_rings(series: Sequence[Series], source: str) -> Calibration:
@@ -444,9 +453,8 @@ def _of_rings(series: Sequence[Series], source: str) -> Calibration:
     result = problem.result(found, source) if found else None
     if result is None or result.median_error > WORST_FIT:
         # Trees and other ways, which rings do not explain: then the times alone say what the library takes.
-        models = [(Expectation(one.topology, one.topology, one.collective, one.ran), one.samples) for one in series]
-        usual = [(at.time_s, model.taken(at.size)) for model, samples in models for at in samples]
-        if 2 * sum(taken.low_s <= time_s <= taken.high_s for time_s, taken in usual) >= len(usual):
+        usual = [_usual(one, at) for one, at in _every(series)]
+        if 2 * sum(usual) >= len(usual):
             table, exact = RateTable("", {}, "", source), (0.0,) * len(usual)
             return Calibration(table, (), tuple(series), exact, (), 0.0, tuple(problem.names))
     if result is None:

@@ -197,7 +197,8 @@ class Located(Result):
         unsure = any((behind, self.says, self.odd, self.apart > 1))
         sound = self.healthy > _SOUND and not unsure if self.seen else bool(self.plan or self.next_run)
         # What is quicker than healthy machines has no fault to be explained.
-        return 5 if behind and not self.explained else 1 if self.healthy < _ALARM else 0 if sound else 5
+        faulty = self.healthy < _ALARM and self.candidates
+        return 5 if behind and not self.explained else 1 if faulty else 0 if sound else 5
 
     @property
     def says(self) -> list[str]:
