@@ -269,6 +269,5 @@ def within(seconds: float | None, what: str, work: Callable[[], Found], *, spare
             finish()
     except Over:
         finish()
-        raise InfeasibleError(
-            f"no {what} within {seconds:g} s; allow more time, or take an algorithm without a search"
-        ) from None
+        late = f"no {what} within {seconds:g} s; allow more time, or take an algorithm without a search"
+        raise InfeasibleError(late) from None

@@ -175,10 +175,10 @@ def _submitted(work: Callable[[T], R], client: Any, address: str, items: Sequenc
                 with client.as_current():
                     ready = dask.wait([*left], ALONE_S, "FIRST_COMPLETED").done
             except TimeoutError:
-                if not client.scheduler_info()["workers"]:
-                    gone = f"all workers at {address} are gone; start some with `dask worker {address}`"
-                    raise InputError(gone) from None
-                continue
+                if client.scheduler_info()["workers"]:
+                    continue
+                advice = f"start some with `dask worker {address}`"
+                raise InputError(f"all workers at {address} are gone; {advice}") from None
             for future in ready:
                 error = future.exception()
                 if error is not None and not isinstance(error, (dask.KilledWorker, MemoryError)):

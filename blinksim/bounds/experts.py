@@ -308,8 +308,7 @@ def read_routing(
 
 def _numbers(path: PathLike, data: bytes, what: str) -> list[list[int]]:
     """The whole numbers of every line of a file."""
-    lines = decode(path, data, what).splitlines()
-    return [row for _, row in csv_rows(shown(path), lines, int, "whole number")]
+    return [row for _, row in csv_rows(shown(path), decode(path, data, what).splitlines(), int, "whole number")]
 
 
 def write_routing(routing: Routing, path: PathLike, force: bool = False) -> None:

@@ -74,9 +74,8 @@ def bound(options: Bound) -> None:
         said |= {"gains": [change.to_dict() for change in more]} if options.gains else {}
         said |= {"levels": [level.to_dict(topology) for level in levels]} if options.levels else {}
         said |= times.to_dict() if times is not None else {}
-        if wanted.routing is not None:
-            drawn = {key: value for key, value in vars(options.drawing).items() if value is not None}
-            said["routing"] = drawn | {"digest": wanted.routing.digest}
+        given = {key: value for key, value in vars(options.drawing).items() if value is not None}
+        said |= {"routing": given | {"digest": wanted.routing.digest}} if wanted.routing is not None else {}
         return said | ({"before": was.to_dict() | {"ratio": float(best.rate / was.rate)}} if was is not None else {})
 
     def text() -> None:

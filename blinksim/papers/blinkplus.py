@@ -11,7 +11,7 @@ machine that no data sheet has: without it links alone count, which is the theor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -69,16 +69,6 @@ _CLAIMS = {("broadcast", "0,1", 3): 3.0, ("broadcast", "0,3", 3): 1.5, ("allredu
 _MIB = 2**20
 
 
-def fitted_cap(rates: Iterable[float]) -> Fraction:
-    """The cap, in whole bytes/s, that fits what several channels reached together (bytes/s): their geometric mean.
-
-    So that too much and too little, as ratios, weigh the same. Raises `InputError` without a positive rate.
-    """
-    if not (positive := [rate for rate in rates if rate > 0]):
-        raise InputError("a cap is fitted to the rates of runs with several channels; give one at least")
-    return Fraction(round(geometric_mean(positive)))
-
-
 @cache
 def logs() -> dict[tuple[str, str, int], dict[int, float]]:
     """Seconds by bytes, for each operation, tenant and number of channels (section 4.2, raw logs)."""
@@ -91,10 +81,13 @@ def logs() -> dict[tuple[str, str, int], dict[int, float]]:
 
 @cache
 def fitted() -> tuple[float, Fraction]:
-    """A link and the cap in bytes/s, from the logs of tenant 0-1 at 1 GiB alone."""
+    """A link and the cap in bytes/s, from the logs of tenant 0-1 at 1 GiB alone.
+
+    The cap is the geometric mean of what several channels reached, so that too much and too little weigh the same.
+    """
     mine = [(channels, 2**30 / times[2**30]) for (_, tenant, channels), times in logs().items() if tenant == "0,1"]
     alone = [rate for channels, rate in mine if channels == 1]
-    return sum(alone) / len(alone), fitted_cap(rate for channels, rate in mine if channels > 1)
+    return sum(alone) / len(alone), Fraction(round(geometric_mean(rate for channels, rate in mine if channels > 1)))
 
 
 @cache

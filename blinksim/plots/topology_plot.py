@@ -287,8 +287,7 @@ def spread(
     near = grouped((link.dst, places[link.src][0]) for link in ways)
     middle = {name: sum(spots) / len(spots) for name, spots in near.items()}
     left, right = ends
-    centre = (left + right) / 2
-    order = sorted(names, key=lambda name: (round(middle.get(name, centre), 6), natural(name)))
+    order = sorted(names, key=lambda name: (round(middle.get(name, (left + right) / 2), 6), natural(name)))
     gap = (right - left) / len(order)
     return {name: (left + gap * (place + 0.5), height) for place, name in enumerate(order)}
 

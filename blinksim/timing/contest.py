@@ -637,8 +637,7 @@ def _enter(
 def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     """Why an algorithm without a solver is left out, empty if it is not."""
     # Of nodes few ranks need a search; where their links differ, the even part stands in for large machines.
-    few = part.nodes > 1 and evened(part) is None
-    quick = few or budget.of_routes(len(part.links), part.ranks) < _QUICK_S
+    quick = (part.nodes > 1 and evened(part) is None) or budget.of_routes(len(part.links), part.ranks) < _QUICK_S
     if quick and entry.outlines(part, collective):
         return ""
     if entry.every_pair and not collective.rooted and (pairs := part.ranks * (part.ranks - 1)) > MOST_PAIRS:

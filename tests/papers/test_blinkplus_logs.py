@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
-from blinksim.errors import InputError
 from blinksim.papers import blinkplus
-from blinksim.papers.blinkplus import OWN, fitted, fitted_cap, speedup
+from blinksim.papers.blinkplus import OWN, fitted, speedup
 
 LOGS = Path(__file__).resolve().parents[1] / "golden" / "blinkplus_measured.csv"
 LARGE = 2**30
@@ -70,8 +69,3 @@ def test_side_channels_lose_at_small_messages(operation: str, tenant: str) -> No
     assert gains[0] == pytest.approx(0.5 if operation == "broadcast" else 1, rel=0.01)
     assert gains[-1] > 1.2
     assert gains == sorted(gains)
-
-
-def test_a_cap_needs_a_rate() -> None:
-    with pytest.raises(InputError, match="give one at least"):
-        fitted_cap([])

@@ -341,9 +341,10 @@ class Calibration(Result):
         return keyed(self, keys, **values, nccl=self.nccl and self.nccl.to_dict())
 
     def sound(self, series: Iterable[Series]) -> list[Series]:
-        """These without what is wild."""
+        """These without what is wild and not as expected either, as where trees ran."""
         wild = {id(sample) for _, sample, _ in self.wild}
-        return [replace(one, samples=tuple(x for x in one.samples if id(x) not in wild)) for one in series]
+        kept = ((one, [x for x in one.samples if id(x) not in wild or _usual(one, x)]) for one in series)
+        return [replace(one, samples=tuple(samples)) for one, samples in kept]
 
     def sentence(self) -> str:
         """The answer in one line."""
@@ -424,14 +425,11 @@ def calibrate(
     nccl = fit_nvls(added, nccl, source) if added else nccl
     result = result or _of_switches(added, nccl, source)
     only = as_topology(machine).name if machine else ""
-    # Protocols change with the size, so that no constants give all of these times. What is wild and not as
-    # expected is no measurement.
+    # Protocols change with the size, so that no constants give all of these times.
     times = defaultdict[str, dict[int, float]](dict)
-    wild = {id(sample) for _, sample, _ in result.wild}
-    for one in asked:
+    for one in result.sound(asked):
         job = job_of(one.collective, one.topology, multicast and one.ran.multicast)
-        kept = (at for at in one.samples if id(at) not in wild or _usual(one, at))
-        taken = grouped((at.size, at.time_s) for at in kept)
+        taken = grouped((at.size, at.time_s) for at in one.samples)
         times[job] |= {size: digits(median(every)) for size, every in taken.items()}
     table = replace(result.table, name=name, machine=only, times=times)
     return replace(result, table=replace(table, nccl_rates=nccl.rates if nccl else None), nccl=nccl)

@@ -110,8 +110,7 @@ class RunOptions:
     @classmethod
     def gather(cls, **keywords: Any) -> RunOptions:
         """Options from keywords; raises `InputError` for a name that is none, with the nearest names."""
-        known = [entry.name for entry in fields(cls)]
-        each_of("option", keywords, known)
+        each_of("option", keywords, [entry.name for entry in fields(cls)])
         return cls(**keywords)
 
     @property
