@@ -201,7 +201,8 @@ class Diagnosis(Result):
         """
         every = [*zip(self.lines, self.lines[1:], self.lines[2:], strict=False)] * (not self.strange)
         alone = [(x, min(a.of_model, b.of_model)) for a, x, b in every if x.behind and not (a.behind or b.behind)]
-        found = [x for x, beside in alone if not x.latency_bound or beside > TYPICAL * x.of_model]
+        single = [same[0] for same in self.stretches if len(same) == 1]
+        found = [x for x, beside in alone if (beside > TYPICAL * x.of_model if x.latency_bound else x in single)]
         return [*found, self.judged[-1]] if sudden(self.judged) else found
 
     @property
