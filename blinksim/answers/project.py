@@ -739,10 +739,11 @@ def _published_projection(question: Question, takes: Projection) -> Projection |
     """
     name, nominal = f"{takes.machine}-projection", any("bandwidth" in edit for edit in question.edits)
     if name in models.preset_names() and not (nominal and question.rates is None):
-        # The first ranks of every node, however they are named.
+        # The first ranks of every node, or those that it places itself, however they are named.
         each = len(takes.members) // takes.details["nodes"]
         placed = replace(question, rates=None, members=None, ranks_per_node=each)
         with suppress(BlinksimError):
-            if question.member_names(question.whole()) == placed.member_names(placed.whole()):
-                return rank(placed, takes.collective, takes.size, name).best
+            found, own = rank(placed, takes.collective, takes.size, name).best, question.member_names(question.whole())
+            if tuple(own) in (tuple(placed.member_names(placed.whole())), found.members):
+                return found
     return None

@@ -195,7 +195,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
             return
         cells = []
         for log, _, each in found:
-            click.echo(each.sentence())
+            click.echo(each.sentence() if len(options.logs) < 2 else f"{log}: {each.sentence()}")
             for line in each.apart():
                 times = line.time_s, line.expected.time_s, line.expected.high_s, line.expected.least_s
                 shown = [f"{in_GBps(line.size / time * float(each.factor)):.4g}" for time in times]

@@ -146,6 +146,13 @@ def test_a_log_is_judged_as_diagnose_does(capsys: pytest.CaptureFixture[str], li
         assert [row.split(",")[3] for row in out.splitlines()[1:]] == [str(row["time_s"]) for row in rows]
 
 
+def test_the_verdicts_of_several_logs_name_them(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = ask(capsys, f"hgx-h200 --no-nvls --check {HEALTHY}")
+    verdict = out.splitlines()[0]
+    out, _ = ask(capsys, f"hgx-h200 --no-nvls --check {HEALTHY} --check {HEALTHY}")
+    assert out.splitlines()[:2] == [f"{HEALTHY}: {verdict}"] * 2
+
+
 def _log(folder: Path, share: float, **more: Any) -> Path:
     """Tests of two collectives on H200 without NVLS: the first at a share of the usual rate, the second at it."""
     tests = []

@@ -807,6 +807,10 @@ def test_a_projection_of_other_gpus_names_them(nodes: int, others: tuple[str, ..
     assert tuple(found.to_dict().get("projected_members", ())) == (others or ())
     assert ("(aurora-projection); of card0.t0 card1.t0" in found.text()) == bool(others)
     assert "  projected  " in found.text()
+    if others:
+        [named] = answer(bs.Question("aurora", members=",".join(others)), Collective("allreduce"), [2**30])
+        assert named.projected == found.projected
+        assert named.projected_members is None
 
 
 def test_what_other_gpus_took_is_named() -> None:
