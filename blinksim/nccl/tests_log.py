@@ -391,8 +391,8 @@ _NOISE = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|ERROR|version)\b")
 _WARNED = re.compile(r"^.*\bNCCL (?:WARN|ERROR)\b.*")
 # What NCCLCHECK, CUDACHECK and TESTCHECK print (nccl-tests, src/common.h).
 _FAILED = re.compile(r"^.*(?:\bTest (?:NCCL |CUDA )?failure\b|Out of bounds values : [0-9]+ FAILED).*")
-# What shells and launchers print of a process that died.
-_DIED = re.compile("(?i)segmentation fault|core dumped|out of memory|oom.kill|killed|aborted|terminated|cancelled")
+# What shells and launchers print of a process that died; mpirun says first what it did with the others.
+_DIED = re.compile("(?i)segmentation|core dumped|of memory|oom.kill|killed|(?<!been )aborted|terminated(?! no)|cancel")
 _NOISE_TO_END = re.compile(rf"(?:[A-Za-z][\w.-]*:[0-9]+:[0-9]+ )?(?:\[[0-9]+\] )?{_NOISE.pattern}.*$")
 _RANK = re.compile(
     r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?(?:Pid\s+[0-9]+\s+)?on\s+(\S+)\s+device\s+([0-9]{1,5})"
@@ -645,7 +645,7 @@ def _add_row(path: str, draft: _Draft, line: str, number: int) -> None:
     try:
         rows = draft.columns.split(path, plain, number)
     except FileError as error:
-        draft.trouble, draft.ended = draft.trouble or error, draft.ended or line
+        draft.trouble, draft.ended = draft.trouble or error, draft.ended or line.strip("-")
         draft.failed = draft.failed or line * bool(_DIED.search(line))
         return
     if draft.trouble:

@@ -249,6 +249,14 @@ def test_a_process_that_died_is_a_run_that_failed(tmp_path: Path, died: str) -> 
     assert (run.failed, run.complete) == ("", True)
 
 
+def test_what_mpirun_says_first_is_not_why_a_process_died(tmp_path: Path) -> None:
+    died = "mpirun noticed that process rank 9 with PID 0 on node n1 exited on signal 9 (Killed)."
+    told = ["-" * 74, "Primary job  terminated normally, but 1 process returned",
+            "a non-zero exit code. Per user-direction, the job has been aborted.", "-" * 74, died]  # fmt: skip
+    (run,) = read(write(tmp_path, text("allreduce", 4, POINTS, footer=False) + "\n".join(told) + "\n"))
+    assert (run.failed, run.ended) == (died, told[1])
+
+
 ROW = " 1048576  262144     float     sum      -1   123.46    8.49   12.74       0   120.00    8.74   13.11       0"
 
 
