@@ -484,10 +484,11 @@ def place(options: Place) -> None:
     relays = named if named in ("none", "idle") else question.relay_names(whole, ())
     with Working(f"ranking {count} {whole.unit}s of {options.machine}") as say:
         places = ranked(whole, count, wanted, size, links=links, relays=relays, report=say, **how)
-    best, groups, rows = places[0], places.equals(), places.rows()
+    best, rows = places[0], places.rows()
     joined = [{key: " ".join(row[key]) for key in ("members", "relays")} | {"rates": whole.rates} for row in rows]
 
     def text() -> None:
+        groups = places.equals()
         click.echo(places.sentence())
         if best.rate is None:
             return
