@@ -96,8 +96,8 @@ class Device:
 
     @staticmethod
     def synchronize() -> None:
-        """A thread that stands for a process waits for its own streams."""
-        for stream in Stream.made.get(threading.get_ident(), ()):
+        """Waits for every stream of the current device, whichever thread made it."""
+        for stream in [*Stream.made.get(Device.now(), ())]:
             stream.synchronize()
 
 
@@ -108,7 +108,7 @@ class Stream:
     def __init__(self, non_blocking: bool = False) -> None:
         self.last: threading.Thread | None = None
         self.gpu = Device.now()
-        Stream.made.setdefault(threading.get_ident(), []).append(self)
+        Stream.made.setdefault(self.gpu, []).append(self)
 
     def __enter__(self) -> Stream:
         Stream.current.append(self)
@@ -140,10 +140,8 @@ class Stream:
         self.queue(event.recorded.wait)
 
     def synchronize(self) -> None:
-        last = self.last
-        if last is not None:
-            last.join()
-            self.last = None if self.last is last else self.last
+        if self.last is not None:
+            self.last.join()
 
 
 class Event:
