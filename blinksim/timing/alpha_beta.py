@@ -308,14 +308,14 @@ class _Steps(_Clock):
             load = np.sum(given.load, axis=0) if given.total is None else given.total
             arrays += zip(given.load, given.alpha, given.each, given.longest, strict=True)
             channels = given.channels
-            runs += [run for run in enumerate(given.times or (1,) * len(arrays)) if given.load[run[0]].any()]
+            runs += enumerate(given.times or (1,) * len(arrays))
             self.reduced = sum(many * share * into for many, share, into in given.reduced)
         super().__init__(timed.steps, shared, load, np.zeros(len(load)))
         self.runs = list[tuple[Step, int]]()
         for number, many in runs:
-            crossing = np.flatnonzero(arrays[number][0])
-            self.runs.append((Step(crossing, channels, *(array[crossing] for array in arrays[number])), many))
-            self.starts[crossing] += many * self.runs[-1][0].each
+            if len(crossing := np.flatnonzero(arrays[number][0])):
+                self.runs.append((Step(crossing, channels, *(array[crossing] for array in arrays[number])), many))
+                self.starts[crossing] += many * self.runs[-1][0].each
 
     def cost(self, size: int, gamma: float, whole_messages: bool) -> Cost:
         """The time, in as many pieces as are best, or in one."""
