@@ -74,7 +74,7 @@ def test_who_made_it_when_and_what_is_assumed(name: str) -> None:
     for link_class in head.link_classes.values():
         said = re.findall(r"([\w-]+): ([^;]*(?:;(?! [\w-]+: )[^;]*)*)", link_class.source)
         assert {number for number, text in said if "assumption" in text} == set(link_class.assumed), (
-            f"topologies/{name}.yaml: link class {link_class.name}: list what a source calls an assumption in `assumed`"
+            f"topologies/{name}.yaml: link class {link_class.name}: `assumed` lists what a source calls an assumption"
         )
 
 
