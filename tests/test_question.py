@@ -13,6 +13,7 @@ from blinksim.answers.sweep import sweep
 from blinksim.cli.main import run
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import Question, at_rates, preferring
+from blinksim.topology.shapes import FORMS
 
 # Settings as the command line takes them; what `Topology.select` makes of the same by hand; None where refused.
 PROBES: dict[str, tuple[dict[str, Any], tuple[str, ...] | None, tuple[str, ...] | None]] = {
@@ -143,3 +144,9 @@ def test_a_machine_at_other_rates_is_the_one_that_is_loaded_at_these(machine: st
 def test_a_machine_without_what_was_measured_of_it_keeps_none_at_other_rates() -> None:
     plain = replace(bs.load("hgx-h200", rates="measured"), execution=None)
     assert at_rates(plain, "nominal").execution is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_shape_without_its_sizes_is_shown_with_some(form: str) -> None:
+    with pytest.raises(InputError, match=f"did you mean .*'{form}:[0-9x]+'"):
+        bs.load(form)

@@ -51,6 +51,8 @@ MOST_SIMULATED, _MOST_IN_ALL, _MOST_EVENTS, _MOST_RIVALS, _TOO_LONG = 40_000, 25
 # what follows; and seconds before that limit at which no schedule is simulated any more, as it is still to be
 # verified. A search that has less left does not begin: its solver takes as long to load.
 _FOR_RIVALS, _RESERVED, _MOST_RESERVED_S, _PROOF_S = 0.4, 0.15, 2.0, 1.0
+# Times are sums of many floats: those that differ by less are equal.
+_ROUNDING = 1e-7
 # Sends up to which a schedule is written out, verified and saved in some seconds.
 _MOST_WRITTEN = 2_500_000
 
@@ -93,12 +95,13 @@ class AtSize:
     @property
     def gap(self) -> float:
         """By which part of the least time it is longer than that: 0 where nothing is quicker."""
-        return self.time_s / self.least_s - 1
+        longer = self.time_s / self.least_s - 1
+        return longer if abs(longer) > _ROUNDING else 0.0
 
     @property
     def quickest(self) -> bool:
         """True if none of the alternatives takes less."""
-        return all(self.time_s <= other.time_s for other in self.alternatives)
+        return all(self.time_s <= (1 + _ROUNDING) * other.time_s for other in self.alternatives)
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of the size for ``synth --json``."""

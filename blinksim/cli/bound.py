@@ -454,8 +454,7 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     facts = [("terms", terms), *timed_by, *(at.projection.floor() or least)]
     facts += [*([("others", others)] if others else []), ("rate", rate)]
     above = f"{100 * at.gap:.3g} % above" if at.gap < _FEW_TIMES else f"{1 + at.gap:,.0f} times"
-    # Times are sums of floats.
-    above = f"at most {above} the least time" if at.gap > 1e-9 else "the least time that is possible"
+    above = f"at most {above} the least time" if at.gap else "the least time that is possible"
     gap = f", {above}" if at.projection.least else ""
     head = f"{what}: {format_time(at.time_s)}{gap}, {place} ({at.projection.model})\n"
     return [head, *(f"  {label:<9} {text}" for label, text in facts)]

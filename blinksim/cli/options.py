@@ -354,14 +354,14 @@ def explain(options: Help) -> None:
             columns = [iter(sorted({*plain.values()}, key=str.lower))] * 3
             for row in zip_longest(*columns, fillvalue=""):
                 formatter.write(f"  {'{:26}{:26}{}'.format(*row).rstrip()}\n")
-    elif word not in COMMANDS:
-        name = plain.get(word.lower(), plain.get(re.sub("[ _-]|s$", "", word.lower())))
-        if name is None:
-            raise unknown("word", word, [*meant, *COMMANDS], hint="(blinksim help lists them)")
+    elif name := plain.get(word.lower(), plain.get(re.sub("[ _-]|s$", "", word.lower()))):
+        formatter.write("\n" * (word in COMMANDS))
         formatter.write_text(" ".join(re.sub(r"\*\*|`", "", meant[name]).split()))
         if name == "machine":
             given = [option for option in built("bound").params if isinstance(option, Option) and option.rates]
             click.Command(name, params=[*given], add_help_option=False).format_options(root, formatter)
+    elif word not in COMMANDS:
+        raise unknown("word", word, [*meant, *COMMANDS], hint="(blinksim help lists them)")
     click.echo(formatter.getvalue(), nl=False)
 
 

@@ -342,7 +342,7 @@ class Builder:
         part of its own (`blinksim.collective.Collective.labels` says where); -1 where it does not.
         """
         if not isinstance(share, Fraction):
-            said = f"{share!r:.60} is not an exact share; give Fraction(1, 3), or text such as '1/3'"
+            said = f"{share!r:.60} is not an exact share; give text such as '1/3' or '0.3', or a Fraction"
             with blamed_on(lambda _: InputError(said), (TypeError, ValueError, ZeroDivisionError)):
                 share = Fraction("" if isinstance(share, float) else share)
         self._shares.append(share)

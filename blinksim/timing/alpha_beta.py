@@ -517,7 +517,7 @@ class _Forest(_Clock):
             Term("reduction", gamma * size * self.reduced, "gamma"),
         )
         # What is less than this share of the time is the rounding of sums.
-        return self.costs((term for term in found if term.time_s > 1e-12 * drain), busy, count)
+        return self.costs((term for term in found if term.time_s > 1e-12 * tried[count]), busy, count)
 
 
 def _served(queue: tuple[Ints, Ints, Floats], ready: Floats, hold: Floats, busy: Floats) -> Floats:

@@ -89,6 +89,12 @@ def test_help_of_an_option(capsys: pytest.CaptureFixture[str], name: str) -> Non
     assert f"unknown word '{name}x'" in refusal(capsys, "help", f"{name}x")
 
 
+def test_help_of_a_command_that_is_a_word_has_both(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(answer(capsys, "help", "bound").split())
+    assert text.startswith("Usage: blinksim bound")
+    assert " bound: a rate that no schedule of its scope exceeds" in text
+
+
 @pytest.mark.parametrize(
     ("word", "says"),
     [
@@ -107,6 +113,9 @@ def test_help_of_an_option(capsys: pytest.CaptureFixture[str], name: str) -> Non
         ("all_reduce", "every rank gets the sum"),
         ("reduce-scatter", "only its 1/n of the sum"),
         ("halving_doubling", "exchanges at halving"),
+        ("double binary tree", "two children in one has none in the other"),
+        ("pipeline fill", "until the first piece has come through"),
+        ("launches", "until a kernel starts"),
     ],
 )
 def test_help_explains_words(capsys: pytest.CaptureFixture[str], word: str, says: str | None) -> None:

@@ -59,9 +59,12 @@ def catalogue_file(name: str) -> Path:
     known = {path.stem.lower(): path for path in data_files.files("topologies")}
     wanted = ALIASES.get(lowered, lowered)
     if wanted not in known:
+        from blinksim.topology.shapes import FORMS
+
         hint = "(blinksim topo list lists them; a file ends in .yaml or .xml; a shape is written like "
         hint += "ring:8; your own box: nvidia-smi topo -m > box.txt; blinksim project box.txt allreduce 1MiB)"
-        raise unknown("machine", name, [*(path.stem for path in known.values()), *ALIASES], hint=hint)
+        shapes = [example.partition("@")[0] for example, _ in FORMS.values()]
+        raise unknown("machine", name, [*(path.stem for path in known.values()), *ALIASES, *shapes], hint=hint)
     return known[wanted]
 
 
