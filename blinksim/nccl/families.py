@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import IntEnum
 
 from blinksim.errors import InputError
+from blinksim.textio.safe_xml import Element
 from blinksim.textio.text_files import read_words
 
 # Families.
@@ -63,28 +63,16 @@ BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,4}):([0-9a-f]{1,4})\.([0-
 _SAFE = re.compile(r"[^\"'<>&\x00-\x1f]{0,254}")
 
 
-@dataclass
-class Element:
-    """An element with its attributes, in the order in which they are written."""
-
-    tag: str
-    attributes: dict[str, str]
-    children: list[Element] = field(default_factory=list)
-
-    def lines(self, indent: int = 0) -> Iterator[str]:
-        """The text, line by line; raises `InputError` for a value that NCCL would not read as it is."""
-        for name, value in self.attributes.items():
-            if not _SAFE.fullmatch(value):
-                raise InputError(f"{self.tag} {name}={value[:40]!r} cannot stand in a file that NCCL reads")
-        words = " ".join((self.tag, *(f'{name}="{value}"' for name, value in self.attributes.items())))
-        if not self.children:
-            yield f"{' ' * indent}<{words}/>"
-            return
-        yield f"{' ' * indent}<{words}>"
-        for child in self.children:
-            yield from child.lines(indent + 2)
-        yield f"{' ' * indent}</{self.tag}>"
-
-    def count(self) -> int:
-        """The number of elements, this one included."""
-        return 1 + sum(child.count() for child in self.children)
+def lines(element: Element, indent: int = 0) -> Iterator[str]:
+    """The text of an element, line by line; raises `InputError` for a value that NCCL would not read as it is."""
+    for name, value in element.attributes.items():
+        if not _SAFE.fullmatch(value):
+            raise InputError(f"{element.tag} {name}={value[:40]!r} cannot stand in a file that NCCL reads")
+    words = " ".join((element.tag, *(f'{name}="{value}"' for name, value in element.attributes.items())))
+    if not element.children:
+        yield f"{' ' * indent}<{words}/>"
+        return
+    yield f"{' ' * indent}<{words}>"
+    for child in element.children:
+        yield from lines(child, indent + 2)
+    yield f"{' ' * indent}</{element.tag}>"

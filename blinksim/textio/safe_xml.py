@@ -31,13 +31,16 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[e
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element: its attributes as written (line breaks in a value are blanks) and where it starts, from 1."""
+    """One element: its attributes as written (line breaks in a value are blanks) and where it starts, from 1.
+
+    One that is to be written starts nowhere yet: at 0.
+    """
 
     tag: str
     attributes: Mapping[str, str] = field(hash=False)
-    children: tuple[Element, ...]
-    line: int
-    column: int
+    children: tuple[Element, ...] = ()
+    line: int = 0
+    column: int = 0
 
     def named(self, tag: str) -> Iterator[Element]:
         """The children called `tag`, in file order."""

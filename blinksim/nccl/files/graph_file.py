@@ -20,10 +20,10 @@ from typing import Any
 
 from blinksim.errors import FileError, InputError, blamed_on
 from blinksim.nccl import families
-from blinksim.nccl.families import FAMILIES, FAMILY_NAMES, FILE_PATH_TYPES, PATH_TYPES, RING, TREE, Element
+from blinksim.nccl.families import FAMILIES, FAMILY_NAMES, FILE_PATH_TYPES, PATH_TYPES, RING, TREE
 from blinksim.nccl.files.graph_rules import DEFAULT_RELEASE, CrashError, LoadError, Release, load_graphs
 from blinksim.textio import safe_xml
-from blinksim.textio.safe_xml import fault, integer, number, word
+from blinksim.textio.safe_xml import Element, fault, integer, number, word
 
 # NCCL copies every channel of a file, and has room for 32 with the copies before 2.25, for 64 since.
 PORTABLE_CHANNELS, MOST_CHANNELS = 16, 32
@@ -164,7 +164,7 @@ def to_text(file: GraphFile) -> str:
 
     Raises `InputError` for a path type that not all of them know.
     """
-    root = Element("graphs", {"version": "1"})
+    graphs = list[Element]()
     for family, graph in file.graphs:
         for kind in (graph.type_intra, graph.type_inter):
             if kind not in families.PORTABLE_PATH_TYPES:
@@ -174,13 +174,14 @@ def to_text(file: GraphFile) -> str:
         facts |= {"speedinter": f"{float(graph.bw_inter / _GIGA):.10g}"}
         facts |= {"latencyinter": f"{graph.latency_inter / _MICRO:.10g}", "typeintra": graph.type_intra}
         facts |= {"typeinter": graph.type_inter, "samechannels": f"{int(graph.same_channels)}"}
-        root.children.append(Element("graph", facts))
+        channels = list[Element]()
         for gpus, nets in graph.paths:
             inside = [("net", net) for net in nets[:1]] + [("gpu", gpu) for gpu in gpus]
             inside += [("net", net) for net in nets[1:2]]
-            channel = [Element(tag, {"dev": f"{dev:#x}"}) for tag, dev in inside]
-            root.children[-1].children.append(Element("channel", {}, channel))
-    return "\n".join(root.lines()) + "\n"
+            devices = tuple(Element(tag, {"dev": f"{dev:#x}"}) for tag, dev in inside)
+            channels.append(Element("channel", {}, devices))
+        graphs.append(Element("graph", facts, tuple(channels)))
+    return "\n".join(families.lines(Element("graphs", {"version": "1"}, tuple(graphs)))) + "\n"
 
 
 def check(file: GraphFile, gpus: Iterable[int], nodes: int = 1, *, most: int = PORTABLE_CHANNELS) -> None:

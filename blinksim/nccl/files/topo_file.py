@@ -30,7 +30,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from blinksim.errors import FileError, InfeasibleError, InputError
-from blinksim.nccl.families import BUS_ID, DEFAULT_SM, Element as Tag
+from blinksim.nccl.families import BUS_ID, DEFAULT_SM, lines
 from blinksim.results import count
 from blinksim.textio import link_rates, safe_xml
 from blinksim.textio.safe_xml import Element, fault, integer, word
@@ -557,16 +557,16 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> tuple[str
         has = f"{topology.name} has {topology.nodes}"
         raise InfeasibleError(f"a topology file describes one node, and {has}; export one")
     writer = _Writer(topology, bus_ids)
-    system = Tag("system", {"version": "1"})
+    cpus = list[Element]()
     for position, cpu in enumerate(writer.cpus):
         facts = {key: str(value) for key, value in cpu.attributes.items()}
         if not {"arch", "vendor"} <= facts.keys():
             facts = {"numaid": str(position), **writer.cpu} | facts
-        system.children.append(Tag("cpu", facts, writer.children(cpu.name)))
-    count = system.count()
-    if count > MOST_ELEMENTS:
-        raise InfeasibleError(f"{count} elements, and NCCL reads {MOST_ELEMENTS} of a topology file; leave NICs out")
-    return "\n".join(system.lines()) + "\n", tuple(writer.notes)
+        cpus.append(Element("cpu", facts, writer.children(cpu.name)))
+    system = Element("system", {"version": "1"}, tuple(cpus))
+    if (most := len([*system.walk()])) > MOST_ELEMENTS:
+        raise InfeasibleError(f"{most} elements, and NCCL reads {MOST_ELEMENTS} of a topology file; leave NICs out")
+    return "\n".join(lines(system)) + "\n", tuple(writer.notes)
 
 
 def pcie_tree(topology: Topology, cpus: Sequence[str], local: Fraction) -> Mapping[str, list[str]]:
@@ -689,35 +689,34 @@ class _Writer:
 
     # --- the PCIe tree ------------------------------------------------------------------------------------------------
 
-    def children(self, place: str) -> list[Tag]:
+    def children(self, place: str) -> tuple[Element, ...]:
         children = []
         for name in self.below.get(place, ()):
             device = self.topology.device(name)
             if device.kind in GPU_KINDS:
-                pci = Tag("pci", self._pci(device, "0x030200"), [self._gpu(device)])
+                pci = Element("pci", self._pci(device, "0x030200"), (self._gpu(device),))
                 speed = {key: value for key, value in pci.attributes.items() if key.startswith("link_")}
                 nics = [self._nic(self.topology.device(nic)) for nic in self.below.get(name, ())]
                 fabric = self.topology.fabric
                 if fabric is not None and name in fabric.ports:
                     facts = {"busid": next(self.new_bus), "class": "0x020000", **speed}
-                    nics.append(Tag("pci", facts, [Tag("nic", {}, [self._net(device)])]))
+                    nics.append(Element("pci", facts, (Element("nic", {}, (self._net(device),)),)))
                 if nics:
                     # With NICs drawn at the GPU itself, both are below a switch that is made up.
                     self.note("a GPU and the NIC drawn at it are written below one PCIe switch")
                     facts = {"busid": next(self.new_bus), "class": "0x060400", **speed}
-                    pci = Tag("pci", facts, [pci, *nics])
+                    pci = Element("pci", facts, (pci, *nics))
                 children.append(pci)
             elif device.kind == "pcie":
-                element = Tag("pci", self._pci(device, "0x060400"))
+                facts, peers = self._pci(device, "0x060400"), list[Element]()
                 for link in self.topology.links:
                     other = self.topology.device(link.dst)
                     if link.src == name and other.kind == "pcie" and link.bandwidth == self.rates.local:
-                        element.children.append(Tag("pcilink", {"target": self.bus[other.name]}))
-                element.children += self.children(name)
-                children.append(element)
+                        peers.append(Element("pcilink", {"target": self.bus[other.name]}))
+                children.append(Element("pci", facts, (*peers, *self.children(name))))
             else:
                 children.append(self._nic(device))
-        return children
+        return tuple(children)
 
     def _pci(self, device: Device, kind: str) -> dict[str, str]:
         """The attributes of the PCIe element of a device, as they were, or from the bandwidth of the link above it."""
@@ -741,20 +740,18 @@ class _Writer:
             self.note(f"{link.name} is written as PCIe {best[2]} GT/s x {best[3]}, the nearest that there is")
         return made_up | {"link_speed": f"{float(best[2]):.1f} GT/s PCIe", "link_width": str(best[3])} | known
 
-    def _nic(self, device: Device) -> Tag:
+    def _nic(self, device: Device) -> Element:
         topology, inside = self.topology, self.below.get(device.name, ())
         ports = [topology.device(topology.links[i].dst) for i in topology.out_links[topology.index[device.name]]]
         nets = [port for port in ports if port.kind == "nic" and port.name in inside]
-        nic = Tag("nic", {}, [self._net(net) for net in nets])
-        if not nets and topology.fabric is not None and device.name in topology.fabric.ports:
-            nic.children.append(self._net(device))
+        alone = not nets and topology.fabric is not None and device.name in topology.fabric.ports
+        held = tuple(map(self._net, [device] if alone else nets))
         if "busid" in device.attributes or not nets:
-            return Tag("pci", self._pci(device, "0x020000"), [nic])
+            return Element("pci", self._pci(device, "0x020000"), (Element("nic", {}, held),))
         # A virtual adapter hangs at the CPU without a PCIe device of its own.
-        nic.attributes = {key: str(value) for key, value in device.attributes.items()}
-        return nic
+        return Element("nic", {key: str(value) for key, value in device.attributes.items()}, held)
 
-    def _net(self, device: Device) -> Tag:
+    def _net(self, device: Device) -> Element:
         facts: Mapping[str, object] = device.attributes
         fabric = self.topology.fabric
         if "speed" not in facts and fabric is not None:
@@ -762,11 +759,11 @@ class _Writer:
             megabits = int(fabric.lane_bandwidth * fabric.lanes * 8 / 10**6)
             facts = {"name": device.name, "dev": place, "latency": f"{fabric.latency * 2e6:g}", "speed": megabits}
             facts |= {"port": 1, "guid": f"0x{place + 1:x}", "maxconn": 262144, "gdr": 1}
-        return Tag("net", {key: str(value) for key, value in facts.items()})
+        return Element("net", {key: str(value) for key, value in facts.items()})
 
     # --- GPUs and their links -----------------------------------------------------------------------------------------
 
-    def _gpu(self, device: Device) -> Tag:
+    def _gpu(self, device: Device) -> Element:
         sm = device.attributes.get("sm")
         if not isinstance(sm, int):
             self.note(f"the GPUs have no compute capability (sm); {DEFAULT_SM} is written")
@@ -775,14 +772,14 @@ class _Writer:
         facts = {"dev": str(self.number[device.name]), "sm": str(sm)}
         facts |= {"rank": str(self.rank[device.name])} if device.name in self.rank and "rank" not in known else {}
         facts |= {} if "busid" in device.attributes else {"gdr": "1"}
-        element = Tag("gpu", known | facts)
+        links = []
         lane = self.rates.nvlink_lane(sm)
         for link in self.topology.links:
             other = self.topology.device(link.dst)
             if link.src != device.name:
                 continue
             if link.kind == "c2c":
-                element.children.append(Tag(*_listed(link, other, link.lanes, self.bus)))
+                links.append(Element(*_listed(link, other, link.lanes, self.bus)))
             elif other.kind in (*GPU_KINDS, "switch") or (other.kind == "cpu" and link.kind == "nvlink"):
                 if lane is None:
                     self.note(f"{link.name} is left out: GPUs of this compute capability have no NVLink")
@@ -792,5 +789,5 @@ class _Writer:
                 if count != exact or link.kind != "nvlink":
                     ends, rate = link.name.split(" ")[-1].strip("()"), float(lane) / 1e9
                     self.note(f"{ends} links are written as NVLinks of {rate:g} GB/s: {count} for {float(exact):.3g}")
-                element.children.append(Tag(*_listed(link, other, count, self.bus)))
-        return element
+                links.append(Element(*_listed(link, other, count, self.bus)))
+        return Element("gpu", known | facts, tuple(links))
