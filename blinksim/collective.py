@@ -52,8 +52,9 @@ ROOTED = frozenset(name for name, promise in _PROMISES.items() if ROOT in promis
 REDUCING = frozenset(name for name, (starts, _) in _PROMISES.items() if starts in (EVERY, SOME))
 # Those whose data, or half of it, lies in one shard per rank.
 SHARDED = ("allreduce", "allgather", "reducescatter")
-# Those of a group of blinksim.torch. Allreduce, broadcast and reduce work in place, as in torch.
-CALLED = (*SHARDED, "broadcast", "reduce")
+# Those that trees carry. A group of blinksim.torch has them, too, where allreduce, broadcast and reduce work in
+# place, as in torch.
+ON_TREES = (*SHARDED, "broadcast", "reduce")
 
 
 def spelt(text: str) -> str:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Plan, with_gap
-from blinksim.algorithms.registry import ON_TREES, Algorithm
+from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.compute import bound as find_bound
-from blinksim.collective import Collective
+from blinksim.collective import ON_TREES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.rooted_trees import centre, hung_from
 from blinksim.packing.choose import Limits

@@ -22,8 +22,8 @@ import numpy as np
 
 from blinksim.algorithms import hierarchical
 from blinksim.algorithms.building.plan import lanes_between
-from blinksim.algorithms.registry import ON_TREES, Algorithm, per_pair
-from blinksim.collective import Collective
+from blinksim.algorithms.registry import Algorithm, per_pair
+from blinksim.collective import ON_TREES, Collective
 from blinksim.graphs.arrays import Ints
 from blinksim.graphs.rooted_trees import hops_over_ports
 from blinksim.schedule.loads import Round, Whole

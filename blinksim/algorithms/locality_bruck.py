@@ -15,8 +15,8 @@ import numpy as np
 
 from blinksim.algorithms import hierarchical
 from blinksim.algorithms.hierarchical_multiplying import inner_radices, radices
-from blinksim.algorithms.registry import ON_TREES, Algorithm, per_pair
-from blinksim.collective import Collective
+from blinksim.algorithms.registry import Algorithm, per_pair
+from blinksim.collective import ON_TREES, Collective
 from blinksim.graphs.arrays import Ints
 from blinksim.schedule.loads import Round, Whole
 from blinksim.schedule.model import COPY

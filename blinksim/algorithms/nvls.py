@@ -11,8 +11,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
-from blinksim.algorithms.registry import ON_TREES, Algorithm
-from blinksim.collective import EVERY, Collective
+from blinksim.algorithms.registry import Algorithm
+from blinksim.collective import EVERY, ON_TREES, Collective
 from blinksim.schedule.model import Schedule
 from blinksim.topology.graph import Topology
 

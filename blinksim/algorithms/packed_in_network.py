@@ -9,12 +9,12 @@ from __future__ import annotations
 from blinksim.algorithms.building.branching_trees import shared_out
 from blinksim.algorithms.building.plan import Moves, SwitchPlan, with_gap
 from blinksim.algorithms.packed import build as build_packed
-from blinksim.algorithms.registry import ON_TREES, Algorithm
+from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.compute import bound as find_bound
 from blinksim.bounds.optimum import OUT, OWN, PATH, best_trees
 from blinksim.bounds.quick import guessed_lengths
-from blinksim.collective import Collective
+from blinksim.collective import ON_TREES, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.connectivity import grouped
 from blinksim.schedule.model import COPY, REDUCE, Schedule

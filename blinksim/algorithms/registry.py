@@ -17,8 +17,8 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from blinksim import plugins
-from blinksim.collective import ALLTOALLV, COLLECTIVES, OF_EXPERTS, ROOTED, SHARDED, Collective  # noqa: F401
+from blinksim import collective as collectives, plugins
+from blinksim.collective import ALLTOALLV, OF_EXPERTS, ROOTED, Collective
 from blinksim.errors import InfeasibleError, InputError, unknown
 from blinksim.textio.text_files import read_words
 
@@ -40,7 +40,6 @@ AlgorithmName = Literal[
 MOST_SENDS, _MOST_IN_ARRAYS = 4_000_000, 2 * 2048**2
 Fill = TypeVar("Fill", bound=Callable[..., None])
 REDUCE_AND_SPREAD = ("allreduce", "broadcast", "reduce")
-ON_TREES = (*SHARDED, "broadcast", "reduce")
 
 Sends = Callable[[int, str], int]
 
@@ -195,7 +194,7 @@ def _entries() -> Iterator[Algorithm]:
         for path in Path(folder).glob("*.py"):
             text = path.read_text(encoding="utf-8")
             if (said := entry.search(text)) is not None:
-                own: Algorithm = eval(said[1], globals())
+                own: Algorithm = eval(said[1], vars(collectives) | globals())
                 outlined, symmetric = (f"\ndef {form}(" in text for form in ("rounds", "symmetric"))
                 own = replace(own, name=path.stem, outlined=outlined, symmetric=symmetric)
                 yield replace(own, solver=True, routes=True) if own.in_network else own

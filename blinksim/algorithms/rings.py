@@ -14,10 +14,10 @@ from itertools import pairwise
 
 from blinksim.algorithms import ring
 from blinksim.algorithms.building.plan import Plan, add_chains, by_rail, ring_orders, with_gap
-from blinksim.algorithms.registry import ON_TREES, Algorithm
+from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.compute import bound as find_bound
-from blinksim.collective import Collective
+from blinksim.collective import ON_TREES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import LIMITS, Limits, most_whole
 from blinksim.packing.columns import Column, Hops, find_hops

@@ -16,8 +16,8 @@ from fractions import Fraction
 from itertools import pairwise
 
 from blinksim.algorithms.building.plan import Moves, SwitchPlan
-from blinksim.algorithms.registry import ON_TREES, Algorithm
-from blinksim.collective import EVERY, OWN, Collective
+from blinksim.algorithms.registry import Algorithm
+from blinksim.collective import EVERY, ON_TREES, OWN, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.rooted_trees import hung_from
 from blinksim.schedule.model import COPY, REDUCE, Schedule

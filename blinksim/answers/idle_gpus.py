@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from blinksim.algorithms.registry import ON_TREES, REDUCE_AND_SPREAD
-from blinksim.collective import Collective
+from blinksim.algorithms.registry import REDUCE_AND_SPREAD
+from blinksim.collective import ON_TREES, Collective
 from blinksim.errors import InfeasibleError
 from blinksim.machines import Question
 from blinksim.topology.graph import Topology

@@ -15,7 +15,7 @@ import numpy as np
 
 from blinksim.answers.compare import Comparison, compared
 from blinksim.budget import asked_to_stop, stoppable
-from blinksim.collective import Collective, CollectiveLike
+from blinksim.collective import ON_TREES, Collective, CollectiveLike
 from blinksim.errors import BlinksimError, InputError
 from blinksim.machines import MachineLike, as_topology
 from blinksim.results import Result, count, keyed, names, refused_words, table
@@ -333,12 +333,12 @@ def tradeoffs(
     message.
     """
     from blinksim.algorithms import few_rounds, few_steps
-    from blinksim.algorithms.building.polish import COLLECTIVES, polish
+    from blinksim.algorithms.building.polish import polish
 
     if topology.ranks > MOST_RANKS:
         return
     end = monotonic() + seconds
-    if collective.name in COLLECTIVES:
+    if collective.name in ON_TREES:
         # The best mixture of all trees of each height, up to the height that attains the bound.
         say("packing low trees")
         with suppress(BlinksimError):  # too many trees to compare

@@ -18,7 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from blinksim.budget import SlowerError
-from blinksim.collective import CALLED
+from blinksim.collective import ON_TREES
 from blinksim.errors import InfeasibleError, InputError, one_of
 from blinksim.results import Term, keyed, total
 from blinksim.schedule.model import Schedule, refuse
@@ -107,7 +107,7 @@ class Executed(ScheduleModel):
             raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")
         if self._by_switches(candidate.compact) is not None:
             return
-        if self.calls in IN_JOBS and (name := candidate.compact.collective.name) not in CALLED:
+        if self.calls in IN_JOBS and (name := candidate.compact.collective.name) not in ON_TREES:
             raise InfeasibleError(f"model={self.name}, calls={self.calls}: training jobs leave {name} to NCCL")
         refuse(candidate.compact, f"model={self.name} times programs of GPUs; take model=alpha-beta")
         if candidate.sends > MOST_SENDS:
@@ -203,7 +203,7 @@ class Executed(ScheduleModel):
         rates = part.execution
         if rates is None:
             raise InfeasibleError(f"model={self.name}: {uncovered(part)}; take model=alpha-beta")
-        called = rates.job is not None and schedule.collective.name in CALLED
+        called = rates.job is not None and schedule.collective.name in ON_TREES
         usual: Sequence[CallsName] = ("successive", "graph") if called else ("successive",)
         timers = [schedule_times(rates, calls) for calls in ((self.calls,) if self.calls else usual)]
         names = (self.protocol,) if self.protocol else PROTOCOLS if size <= MOST_PACKETS else PROTOCOLS[:1]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import blinksim as bs
-from blinksim.collective import CALLED
+from blinksim.collective import ON_TREES
 from blinksim.errors import InputError
 from blinksim.gpu.jobs import backend as backends
 from blinksim.gpu.jobs.backend import STATE_WORDS, GpuBackend, call_source, call_table
@@ -131,7 +131,7 @@ def test_the_kernel_carries_calls_out(packets: bool, tmp_path: Path) -> None:
         f'{{"collective": "{name}", "algorithm": "{what}", "protocol": "{protocol}"}}' for name, what in chosen.items()
     )
     ranks = Ranks(library, JobPlan.of(JobPlan.for_switch(RANKS).topology, f"[{rows}]"), packets)
-    for collective in CALLED:
+    for collective in ON_TREES:
         for part in (1, 130, 30_001):
             call = Call(collective, part * RANKS if collective in ("allgather", "reducescatter") else part, FLOAT)
             carried_out(ranks, call)
@@ -174,10 +174,10 @@ def test_the_kernel_repeats_a_program_in_one_launch(
 ) -> None:
     """Many rounds through small inboxes, call after call, with one launch of a single round between them."""
     library = fake_cupy.build(call_source(FLOAT, "sum", False), tmp_path)
-    rules = [Rule(name, None, what, "simple") for name, what in zip(CALLED, algorithms, strict=True)]
+    rules = [Rule(name, None, what, "simple") for name, what in zip(ON_TREES, algorithms, strict=True)]
     plan = JobPlan.for_switch(RANKS).with_rules(rules, "rounds")
     ranks, counted = Ranks(library, plan, False, Segment.of(memory), blocks=8), 0
-    for collective in CALLED * 2:
+    for collective in ON_TREES * 2:
         call = Call(collective, part * RANKS, FLOAT)
         launches = ranks.planners[0].launches(call)
         assert len(launches) <= 2  # the second one for what is left over
@@ -261,7 +261,7 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
 ) -> None:
     """The GPU backend on a stand-in for CuPy, a thread for every rank."""
     fake_cupy.build(call_source(FLOAT, "sum", protocol == "ll128"), tmp_path)
-    rows = [{"collective": name, "algorithm": "direct", "protocol": protocol} for name in CALLED]
+    rows = [{"collective": name, "algorithm": "direct", "protocol": protocol} for name in ON_TREES]
     plan = JobPlan.of(JobPlan.for_switch(RANKS).topology, json.dumps(rows))
 
     def work(rank: int) -> tuple[Any, str]:
@@ -272,7 +272,7 @@ def test_groups_on_gpus_do_what_those_in_shared_memory_do(
         # Each call on another stream than the one before.
         with backend.cupy.cuda.Device(rank):
             streams = [backend.stream, *(backend.cupy.cuda.Stream() for _ in range(2))]
-        for number, collective in enumerate(CALLED):
+        for number, collective in enumerate(ON_TREES):
             backend.go_on(streams[number % 3].ptr)
             part = 5000  # several launches
             call = Call(collective, part * RANKS, FLOAT)

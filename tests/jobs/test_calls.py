@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.collective import CALLED
+from blinksim.collective import ON_TREES
 from blinksim.errors import InputError
 from blinksim.formats.schedule_json import write_schedule
 from blinksim.gpu.jobs.job_plan import JobPlan, Planner, Rule, signature_of
@@ -24,7 +24,7 @@ FLOAT = ELEMENT_TYPES["float32"]
 
 
 @given(
-    collective=st.sampled_from(CALLED),
+    collective=st.sampled_from(ON_TREES),
     part=st.integers(1, 10**6),
     ranks=st.integers(1, 9),
     kind=st.sampled_from(["int8", "float16", "float64"]),
@@ -44,7 +44,7 @@ def test_stretches_cover_a_call_once(collective: str, part: int, ranks: int, kin
 
 
 def test_other_calls_have_other_signatures() -> None:
-    calls = [Call(name, 60, kind, op, root) for name in CALLED for kind in (FLOAT, ELEMENT_TYPES["int32"])
+    calls = [Call(name, 60, kind, op, root) for name in ON_TREES for kind in (FLOAT, ELEMENT_TYPES["int32"])
              for op in ("sum", "max") for root in (0, 1)]  # fmt: skip
     told_apart = {str(call): signature_of(call, 0, 60) for call in calls}
     assert len(set(told_apart.values())) == len(told_apart)
@@ -86,7 +86,7 @@ def test_unequal_parts_are_refused() -> None:
         Call("allgather", 10, FLOAT).parts(4)
 
 
-@pytest.mark.parametrize("collective", CALLED)
+@pytest.mark.parametrize("collective", ON_TREES)
 @pytest.mark.parametrize("packets", [True, False])
 def test_turns_fit_the_memory_and_need_nobody_elses_addresses(collective: str, packets: bool) -> None:
     segment = Segment.of(4 << 20)

@@ -10,7 +10,7 @@ import pytest
 from ranks import run_ranks, small_group
 from test_group import data, expected, run_call
 
-from blinksim.collective import CALLED
+from blinksim.collective import ON_TREES
 from blinksim.gpu.jobs.backend import call_source, call_table
 from blinksim.gpu.jobs.job_plan import JobPlan, Planner, Rule
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES
@@ -33,11 +33,11 @@ def one_call(collective: str, count: int) -> Call:
 
 def test_eight_ranks_follow_more_rules_than_four() -> None:
     four = {(rule.collective, rule.what, rule.protocol) for rule in JobPlan.for_switch(4).rules}
-    assert {name for name, _, _ in RULES} == set(CALLED)
+    assert {name for name, _, _ in RULES} == set(ON_TREES)
     assert set(RULES) - four == {("allreduce", "two_shot", "simple")}
 
 
-@pytest.mark.parametrize("collective", CALLED)
+@pytest.mark.parametrize("collective", ON_TREES)
 def test_tables_of_eight_gpus_fit_the_kernel(collective: str) -> None:
     """With the memory and blocks that a job has by default, 1 KiB to 256 MiB; long ones in rounds of one launch."""
     segment, plan = Segment(), JobPlan.for_switch(RANKS)

@@ -13,7 +13,7 @@ import pytest
 from ranks import DEAD, SEGMENT, run_ranks, small_group
 
 import blinksim as bs
-from blinksim.collective import CALLED
+from blinksim.collective import ON_TREES
 from blinksim.gpu.jobs.backend import SharedMemoryBackend
 from blinksim.gpu.jobs.group import FolderStore, Group, GroupError
 from blinksim.gpu.jobs.job_plan import JobPlan, Rule
@@ -78,7 +78,7 @@ def check_calls(rank: int, given: tuple[Path, int, list[Call]]) -> list[str]:
 
 def some_calls(ranks: int, counts: tuple[int, ...], kinds: tuple[str, ...], ops: tuple[str, ...]) -> list[Call]:
     calls = []
-    for collective in CALLED:
+    for collective in ON_TREES:
         for count in counts:
             whole = count * ranks if collective in ("allgather", "reducescatter") else count
             for kind in kinds:
@@ -229,14 +229,14 @@ def test_a_group_runs_what_is_predicted_to_be_quickest(tmp_path: Path) -> None:
 
     def work(rank: int, folder: Path) -> list[bool]:
         group, right = small_group(rank, 4, folder, plan=plan), []
-        for collective in CALLED:
+        for collective in ON_TREES:
             for count in (400, 200_000):
                 call = Call(collective, count, ELEMENT_TYPES["int32"], root=0)
                 right.append(bool(np.array_equal(run_call(group, call), expected(call, rank, 4))))
         group.close()
         return right
 
-    assert run_ranks(work, 4, tmp_path) == [[True] * 2 * len(CALLED)] * 4
+    assert run_ranks(work, 4, tmp_path) == [[True] * 2 * len(ON_TREES)] * 4
 
 
 @pytest.mark.parametrize(

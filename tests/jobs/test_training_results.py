@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from blinksim.collective import CALLED
+from blinksim.collective import ON_TREES
 from blinksim.gpu.jobs.job_plan import JobPlan
 from blinksim.gpu.programs.dtypes import element_type
 from blinksim.gpu.programs.of_calls import Call
@@ -39,7 +39,7 @@ def training() -> dict[str, Any]:
 def test_data_were_right(gpus: int) -> None:
     rows = content(f"training-job-{gpus}gpu")["checks"]
     assert len(rows) > 45
-    assert {row["collective"] for row in rows if "collective" in row} == set(CALLED)
+    assert {row["collective"] for row in rows if "collective" in row} == set(ON_TREES)
     assert {row["wrong"] for row in rows} == {0}
 
 
@@ -90,7 +90,7 @@ def test_the_page_shows_what_was_measured() -> None:
         times = {(row["collective"], row["size_bytes"]): row for row in result["times"]}
         assert len(shown) in (4, 8)
         for size, cells in shown:
-            for collective, cell in zip(CALLED, cells.split(" | "), strict=True):
+            for collective, cell in zip(ON_TREES, cells.split(" | "), strict=True):
                 row = times[collective, parse_size(size)]
                 for text, key in zip(cell.split(" / "), ("blinksim_us", "nccl_us"), strict=True):
                     assert float(text) == pytest.approx(row[key], abs=0.06 if row[key] < 100 else 0.6)
@@ -148,7 +148,7 @@ def test_eight_ranks_on_four_gpus_were_right() -> None:
     rows, plan = result["calls"], JobPlan.for_switch(8)
     assert len(result["provenance"]["gpus"]) == 4
     assert {(row["collective"], row["size_bytes"]) for row in rows} == {
-        (name, 1 << power) for name in CALLED for power in range(10, 29, 2)
+        (name, 1 << power) for name in ON_TREES for power in range(10, 29, 2)
     }
     for row in rows:
         choice = plan.choose(Call(row["collective"], row["size_bytes"] // 4, element_type("float32")))
@@ -219,7 +219,7 @@ def test_the_rules_take_what_was_quickest(ranks: int) -> None:
         rows = list(csv.DictReader(file))
     plan = JobPlan.for_switch(ranks)
     written = JobPlan.of(plan.topology, json.dumps(rules_of(rows)), "plan.json")
-    for collective in CALLED:
+    for collective in ON_TREES:
         for size in {int(row["size_bytes"]) for row in rows}:
             times = {
                 (row["algorithm"], row["protocol"]): float(row["time_us"])

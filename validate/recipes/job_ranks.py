@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import Any
 
-from blinksim.collective import CALLED
+from blinksim.collective import ON_TREES
 from blinksim.gpu.execution.gpu_devices import require_cupy
 from blinksim.gpu.jobs.backend import GpuBackend
 from blinksim.gpu.jobs.group import FolderStore, Group
@@ -55,7 +55,7 @@ def work(rank: int, ranks: int, gpus: int, folder: str, answers: Any) -> None:
     cupy, kind, rows = require_cupy(), element_type("float32"), list[dict[str, Any]]()
     cupy.cuda.Device(rank % gpus).use()
     group = Group(FolderStore(folder), rank, JobPlan.for_switch(ranks), GpuBackend(rank % gpus), timeout_s=TIMEOUT_S)
-    for collective in CALLED:
+    for collective in ON_TREES:
         for size in SIZES:
             root = ranks - 1 if collective in ("broadcast", "reduce") else 0
             call = Call(collective, size // kind.itemsize, kind, root=root)

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.collective import CALLED
+from blinksim.collective import ON_TREES
 from blinksim.gpu.execution.gpu_devices import require_cupy
 from blinksim.gpu.jobs.backend import GpuBackend
 from blinksim.gpu.jobs.group import FolderStore, Group
@@ -93,7 +93,7 @@ def scan(group: Group, sizes: list[int]) -> list[tuple[object, ...]]:
     """Everything worth a look, by one group."""
     cupy, kind, rows = require_cupy(), element_type("float32"), list[tuple[object, ...]]()
     ranks, plan = group.ranks, group.planner.plan
-    for collective in CALLED:
+    for collective in ON_TREES:
         for size in sizes:
             count = size // kind.itemsize
             source = cupy.ones(count, dtype=cupy.float32)

@@ -17,7 +17,7 @@ from random import Random
 
 from blinksim.algorithms.building.plan import Plan, with_gap
 from blinksim.bounds.bound_result import BoundResult
-from blinksim.collective import Collective
+from blinksim.collective import ON_TREES, Collective
 from blinksim.errors import InputError
 from blinksim.graphs.connectivity import grouped
 from blinksim.packing.choose import MOST_PARTS, Choice, Selection
@@ -29,7 +29,6 @@ from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import searched
 
-COLLECTIVES = ("allgather", "reducescatter", "broadcast", "reduce", "allreduce")
 # Trees of one height up to which all of them are compared.
 MOST_TREES = 8_000
 # Trees up to which a linear program over given ones is made exact.
@@ -68,7 +67,7 @@ def polish(
     seed: int = 0,
     bound: BoundResult | None = None,
 ) -> tuple[Point, ...]:
-    """The front for a collective on a topology, or for a schedule in forest form (of `COLLECTIVES`), and better trees.
+    """The front for a collective on a topology, or for a schedule in forest form (of `ON_TREES`), and better trees.
 
     Lowest first: taller points are faster, or have fewer trees.
 
@@ -83,8 +82,8 @@ def polish(
     schedule = given if isinstance(given, Schedule) else None
     topology, wanted = (schedule.topology, schedule.collective) if schedule else (given, collective)
     assert isinstance(topology, Topology)
-    if wanted is None or wanted.name not in COLLECTIVES:
-        raise InputError(f"{wanted or 'no collective'} cannot be polished; {', '.join(COLLECTIVES)} can")
+    if wanted is None or wanted.name not in ON_TREES:
+        raise InputError(f"{wanted or 'no collective'} cannot be polished; {', '.join(ON_TREES)} can")
     if schedule is not None and schedule.form != "forest":
         raise InputError(f"{schedule.algorithm} is in steps form; only forests can be polished")
     question = _Question(topology, wanted, bound or find_bound(topology, wanted))

@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from blinksim.collective import ON_TREES
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, MissingError, blamed_on
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, ElementType
 from blinksim.gpu.programs.program import Program, receivers
@@ -314,7 +315,6 @@ def measure_pairs(gpus: Sequence[int] | None = None, size_bytes: int = 256 << 20
     return {"gpus": list(names_of(chosen)), "size_bytes": size_bytes, "GBps": rates, "latency_s": latencies}
 
 
-COLLECTIVES = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
 _TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5, "float16": 6}
 _TYPES |= {"float32": 7, "float64": 8, "bfloat16": 9}
 _OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
@@ -359,8 +359,8 @@ class Nccl:
 
         Raises `InfeasibleError` for a collective that NCCL has no call for.
         """
-        if collective not in COLLECTIVES:
-            raise InfeasibleError(f"NCCL has no call for {collective}; it has {', '.join(COLLECTIVES)}")
+        if collective not in ON_TREES:
+            raise InfeasibleError(f"NCCL has no call for {collective}; it has {', '.join(ON_TREES)}")
         part, number, how = count // len(self.gpus), _TYPES[kind.name], _OPS[op]
         # The method of a communicator, and what it takes between the addresses and the stream.
         method, given = {

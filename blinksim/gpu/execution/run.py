@@ -21,9 +21,9 @@ from pathlib import Path
 from statistics import mean, median, pstdev
 from typing import Any, Literal, get_args
 
-from blinksim.collective import Collective, busbw_factor
+from blinksim.collective import ON_TREES, Collective, busbw_factor
 from blinksim.errors import BlinksimError, MissingError, one_of
-from blinksim.gpu.execution.gpu_devices import COLLECTIVES, ITERATIONS, Nccl, Stopwatch, names_of, require_cupy
+from blinksim.gpu.execution.gpu_devices import ITERATIONS, Nccl, Stopwatch, names_of, require_cupy
 from blinksim.gpu.execution.task import Outcome, RunOptions, Task
 from blinksim.gpu.programs.dtypes import ELEMENT_TYPES, DtypeName, ReductionName, element_type
 from blinksim.nccl.tuner import tuner_files
@@ -142,7 +142,7 @@ class ChoiceClock(_Clock):
             # A file that forces one choice wherever NCCL runs it; for None, one without rules.
             forced = []
             if choice is not None:
-                allowed = [name for name in COLLECTIVES if runs(name, *choice[:2])]
+                allowed = [name for name in ON_TREES if runs(name, *choice[:2])]
                 forced = [TuningRule(name, 0, MOST_BYTES, *choice) for name in allowed]
             self.rules.write_text(tuner_files.export(forced, "nccl").files[""], encoding="utf-8")
             self.nccl[choice] = Nccl(range(self.gpus))

@@ -23,7 +23,7 @@ import numpy as np
 
 from blinksim import data_files
 from blinksim.algorithms.registry import REGISTRY
-from blinksim.collective import CALLED, Collective
+from blinksim.collective import ON_TREES, Collective
 from blinksim.errors import FileError, InputError, blamed_on, one_of, unknown
 from blinksim.gpu.execution.emulate import emulate, wire_piece
 from blinksim.gpu.programs.fit import quicker_protocol
@@ -76,7 +76,7 @@ class Rule:
     lane_blocks: int | None = None
 
     def __post_init__(self) -> None:
-        one_of("collective of a group", self.collective, CALLED)
+        one_of("collective of a group", self.collective, ON_TREES)
         if isinstance(self.what, str) and self.what not in REGISTRY:
             raise unknown("algorithm", self.what, REGISTRY)
         if isinstance(self.what, Schedule) and self.what.collective.name != self.collective:
@@ -130,7 +130,7 @@ class JobPlan:
     known: dict[tuple[str, Collective], Schedule] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in CALLED:
+        for name in ON_TREES:
             last = (rule for rule in self.rules if rule.up_to is None and isinstance(rule.what, str))
             if not any(rule.collective == name for rule in last):
                 raise InputError(f"{self.origin}: no rule for {name} of any size; add one without up_to")
@@ -178,7 +178,7 @@ class JobPlan:
         called = topology.execution is not None and topology.execution.job is not None
         model = Auto() if uncovered(topology) else Executed(calls="graph" if called else "successive")
         rules: list[Rule] = []
-        for name in CALLED:
+        for name in ON_TREES:
             for size in _SIZES:
                 projection = project(topology, name, size, model=model)
                 schedule = REGISTRY[projection.algorithm].build(topology, Collective(name))

@@ -26,7 +26,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from blinksim.collective import CALLED, OWN, REDUCING, ROOTED, Collective
+from blinksim.collective import ON_TREES, OWN, REDUCING, ROOTED, Collective
 from blinksim.errors import InfeasibleError, InputError, one_of
 from blinksim.gpu.programs import program
 from blinksim.gpu.programs.dtypes import REDUCTIONS, ElementType
@@ -46,7 +46,7 @@ BLOCKS = 128
 class Call:
     """One collective on real data.
 
-    collective: one of `CALLED`. count: elements of the whole vector, for allgather and reducescatter a
+    collective: one of `ON_TREES`. count: elements of the whole vector, for allgather and reducescatter a
     multiple of the number of ranks. op: how contributions are combined, one of
     `blinksim.gpu.programs.dtypes.REDUCTIONS`. root: a rank. Raises `InputError` for a name that it does not
     know.
@@ -62,7 +62,7 @@ class Call:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.collective, self.count, self.kind, self.op, self.root)))
-        one_of("collective of a group", self.collective, CALLED)
+        one_of("collective of a group", self.collective, ON_TREES)
         one_of("reduction", self.op, REDUCTIONS)
         if self.count < 1:
             raise InputError(f"a {self.collective} of {self.count} elements moves nothing")
