@@ -17,20 +17,19 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from blinksim.errors import FileError, InputError, blamed_on
+from blinksim.errors import FileError, InputError
 from blinksim.machines import MachineLike, Question
 from blinksim.nccl.tuner import tuner_files
 from blinksim.nccl.tuner.tuner import ALGORITHMS_OF, COLLECTIVES, DEFAULT_VERSION, Prediction, predict
 from blinksim.nccl.tuner.tuner_files import DEFAULT, MOST_CHANNELS, Choice, DialectName, TuningRule
 from blinksim.results import Result, keyed
-from blinksim.textio.text_files import MIB, Exported, read_text, shown
+from blinksim.textio.text_files import MIB, Exported, read_rows, read_text, shown
 from blinksim.timing.measured_constants import NcclRates
 from blinksim.topology.selection import Names
 from blinksim.units import SIZES, format_size
@@ -39,10 +38,6 @@ from blinksim.units import SIZES, format_size
 # many channels are best depends on the size.
 _NEAR = 1.0
 COLUMNS = ("collective", "size_bytes", "algorithm", "protocol", "channels", "least_channels", "time_us")
-_ROW = re.compile(
-    r"(\w+),([0-9]{1,15}),(\w+),(\w+),(-?[0-9]{1,9}),([0-9]{1,9}),([0-9]{1,15}(?:\.[0-9]{0,15})?(?:e[+-]?0?[0-9])?)",
-    re.ASCII,
-)
 _JOB = re.compile(r"# NCCL (\S+) on (.{1,999}) \((.{0,999})\): ([0-9]{1,9}) ranks on ([0-9]{1,9}) nodes?")
 
 Model = Callable[[str, str, str, int], float | None]
@@ -183,32 +178,26 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
 
     Raises `FileError` with the line for what cannot be read.
     """
-    text = read_text(path, MIB, "file of measured times")
-    job = None
-    if text.startswith("#"):
-        first, _, text = text.partition("\n")
+    first, job = read_text(path, MIB, "file of measured times").partition("\n")[0], None
+    if first.startswith("#"):
         if (said := _JOB.fullmatch(first.rstrip("\r"))) is None:
             raise FileError(shown(path), "say '# NCCL 2.28.9 on MACHINE (GPUS): 4 ranks on 1 node', or nothing", line=1)
         job = TimedJob(said[1], said[2], said[3], int(said[4]), int(said[5]))
-    head, *rows = [*text.splitlines(), ""]
-    before = int(job is not None)
-    if tuple(head.split(",")) != COLUMNS:
-        raise FileError(shown(path), f"this line names the columns: {','.join(COLUMNS)}", line=1 + before)
     found, least = dict[tuple[str, int, Choice], ChoiceTime](), set[int]()
-    for line, text in enumerate(rows, 2 + before):
-        if not text.strip():
-            continue
-        with blamed_on(partial(FileError, shown(path), line=line)):
-            if (row := _ROW.fullmatch(text)) is None:
-                raise InputError(f"{text[:60]!r} is no row such as allreduce,1024,ring,ll128,-1,0,27.5")
-            collective, size, algorithm, protocol, channels, fewest, time = row.groups()
-            one = ChoiceTime(collective, int(size), algorithm, protocol, int(channels), float(time) * 1e-6)
-            if found.setdefault((collective, one.size, one.choice), one) is not one:
-                raise InputError("a second time of the same choice for the same size: keep one of them")
-            least.add(int(fewest))
-            if len(least) > 1 or max(least) > MOST_CHANNELS:
-                raise InputError(f"least_channels={fewest}: give 0 to {MOST_CHANNELS}, and one number for all times")
-    return [*found.values()], (least.pop() or None) if least else None, job
+
+    def add(row: Mapping[str, str]) -> None:
+        collective, size, algorithm, protocol, channels, fewest, time = (row[column] for column in COLUMNS)
+        one = ChoiceTime(collective, int(size), algorithm, protocol, int(channels), float(time) * 1e-6)
+        if found.setdefault((collective, one.size, one.choice), one) is not one:
+            raise InputError("a second time of the same choice for the same size: keep one of them")
+        least.add(int(fewest))
+        if len(least) > 1 or not 0 <= max(least) <= MOST_CHANNELS:
+            raise InputError(f"least_channels={fewest}: give 0 to {MOST_CHANNELS}, and one number for all times")
+
+    read_rows(Path(path), add, "measured time")
+    if not found:
+        raise FileError(shown(path), f"holds no measured time: a line names the columns, {','.join(COLUMNS)}")
+    return [*found.values()], least.pop() or None, job
 
 
 def times_text(times: Iterable[ChoiceTime], least_channels: int | None, job: TimedJob) -> str:

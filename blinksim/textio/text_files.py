@@ -126,15 +126,17 @@ def read_rows(path: Path, make: Callable[[dict[str, str]], Made], what: str) -> 
     """
     lines = read_text(path, what="table").splitlines()
     first = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    table = filter(None, csv.reader(lines[first:]))
-    made, names = list[Made](), next(table, [])
-    for number, row in enumerate(table, start=first + 2):
-        if len(row) != len(names):
-            raise FileError(path, "has more or fewer cells in this line than in its first", number)
-        try:
+    table, made = csv.reader(lines[first:]), list[Made]()
+
+    try:
+        names = next(filter(None, table), [])
+        for row in filter(None, table):
+            if len(row) != len(names):
+                raise InputError(f"{len(row)} cells, and the head has {len(names)}")
             made.append(make(dict(zip(names, row, strict=True))))
-        except (KeyError, ValueError, ZeroDivisionError, InputError) as error:
-            raise FileError(path, f"is no {what}: {','.join(row):.80} ({error})", number) from None
+    except (KeyError, ValueError, ZeroDivisionError, InputError, csv.Error) as error:
+        number = first + table.line_num
+        raise FileError(shown(path), f"is no {what}: {lines[number - 1]:.80} ({error})", number) from None
     return made
 
 
