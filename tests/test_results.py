@@ -102,3 +102,10 @@ def test_a_bottleneck_by_starts_of_messages_is_told_from_one_by_bytes() -> None:
     # Of large messages bytes take nearly all the time.
     large = bs.project(machine, "allreduce", "16GiB", algorithm="ring")
     assert "starts" not in large.bottleneck_words
+
+
+def test_tables_say_who_takes_part() -> None:
+    """The members, the relays, and the links: as the bound of the same part does."""
+    part = bs.Question("dgx1-v100", members="0-2", relays="idle")
+    text = bs.compare(part, "allreduce", [MIB], ["ring"]).text()
+    assert "\n  ranks 3: gpu0 gpu1 gpu2\n  relays gpu3 gpu4 gpu5 gpu6 gpu7\n  links nvlink at " in text

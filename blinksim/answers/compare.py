@@ -22,12 +22,12 @@ from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.connectivity import grouped
 from blinksim.machines import NOMINAL, MachineLike, Question, as_topology
-from blinksim.results import Result, count, keyed, names, refused_words, table
+from blinksim.results import Result, count, keyed, refused_words, table
 from blinksim.timing import model_registry
 from blinksim.timing.contest import CandidateLike, Contest, each
 from blinksim.timing.library_model import GUESSES, SHARE, Library
 from blinksim.timing.model_registry import DEFAULT, ScheduleModelName
-from blinksim.timing.projection_result import Projection, labelled, left_out_words, links_at
+from blinksim.timing.projection_result import Projection, labelled, left_out_words, part_lines
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
@@ -275,19 +275,6 @@ def columns(found: Sequence[Sequence[Projection]], most: int = COLUMNS) -> tuple
     names = [*leaders, *(one.algorithm for one in found[-1] if one.algorithm not in leaders)]
     shown = max(most, len(leaders))
     return names[:shown], names[shown:]
-
-
-def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), rates: str = "") -> list[str]:
-    """Who takes part, over which links at which rates, after which edits: the lines under a table.
-
-    rates: in words, where they are not the topology's.
-    """
-    links = f"{', '.join(topology.link_classes)} at {rates}" if rates else links_at(topology)
-    return [
-        f"  ranks {topology.ranks}: {names(topology.members)}",
-        f"  links {links}{more}",
-        *(f"  edited {edit}" for edit in edits),
-    ]
 
 
 def compare(

@@ -25,10 +25,10 @@ from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
 from blinksim.machines import Question, mesh_groups
-from blinksim.results import count, keyed, names, table
+from blinksim.results import count, keyed, table
 from blinksim.schedule.verify import verify
 from blinksim.timing.experts import routing_of
-from blinksim.timing.projection_result import links_at
+from blinksim.timing.projection_result import labelled, links_at, part_lines
 from blinksim.topology.edits import in_ranges
 from blinksim.traffic import Traffic as Matrix
 from blinksim.units import exact_algbw, exact_GBps, format_rate, format_size, format_size_about, format_time, parse_size
@@ -103,12 +103,7 @@ def bound(options: Bound) -> None:
                 click.echo(f"\n  {title}, GB/s algbw{only}\n{_change_table(changes)}")
         if times is not None:
             click.echo(f"\n{times.text()}")
-        click.echo(f"\n  ranks {topology.ranks}: {names(topology.members)}")
-        if topology.relays:
-            click.echo(f"  relays {names(topology.relays)}")
-        click.echo(f"  links {links_at(topology)}")
-        for edit in question.edits:
-            click.echo(f"  edited {edit}")
+        click.echo("\n".join(("", *part_lines(topology, edits=question.edits))))
         if was is not None:
             click.echo(f"  before {left(float(was.most), float(best.most))}")
         root = best.collective.root if best.collective.rooted else None
@@ -368,12 +363,10 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
             exports.write(point.schedule, row["file"], options.force)
 
     if answer("synth", lambda: {**question.described(front.topology), **front.to_dict(), "rows": rows}):
-        click.echo(as_typed(front.text()))
-        for edit in question.edits:
-            click.echo(f"  edited      {edit}")
+        facts = [("edited", edit) for edit in question.edits]
+        facts += [("written", row["file"]) for row in rows if folder is not None]
+        click.echo("\n".join((as_typed(front.text()), *labelled(facts))))
         if folder is not None:
-            for row in rows:
-                click.echo(f"  written     {row['file']}")
             click.echo(f"next: blinksim verify {typed(rows[0]['file'])}")
         else:
             again = command_line(question, collective.name, options.data.root)
@@ -389,28 +382,23 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
     adding = more if more is not None and more.rate > found.bound.rate else None
     best = "the best if switches only forward" if adding else "the best that is possible"
     gap = best if found.gap == 0 else f"{100 * float(found.gap):.3g} % below the bound"
-    click.echo("\n".join(_headlines(found, f"{exact_algbw(found.rate)}, {gap}")))
-    click.echo(f"  bound     {exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")
+    facts = [("bound", f"{exact_GBps(found.bound.rate)} GB/s, {found.bound.certificate.words(topology)}")]
     if adding:
-        click.echo(f"            where {adding.assumes.partition(';')[0]}, at most {exact_GBps(adding.rate)} GB/s")
-    if not found.bounds.searched:
-        click.echo(f"            {BY_SUMS}")
+        facts.append(("", f"where {adding.assumes.partition(';')[0]}, at most {exact_GBps(adding.rate)} GB/s"))
+    facts += [] if found.bounds.searched else [("", BY_SUMS)]
     sends = f"{count(schedule.sends, 'send')}, height {found.height}, up to {count(found.hops, 'link')} a send"
-    click.echo(f"  schedule  {schedule.parts()}, {sends}; built in {format_time(found.seconds)}")
+    facts.append(("schedule", f"{schedule.parts()}, {sends}; built in {format_time(found.seconds)}"))
     if found.front:
         cells = [(f"{float(p.rate) / 1e9:.5g}", str(p.height), str(p.trees), f"{p.least_trees}") for p in found.front]
-        header = ("GB/s", "height", "trees", "fewest trees possible")
-        click.echo(table(header, cells, left=(), indent="            "))
-    click.echo(f"  verified  {'every rank ends with what it was promised' if found.verdict.ok else 'NOT correct'}")
-    for reason in found.verdict.reasons:
-        click.echo(f"            {reason}")
-    click.echo(f"  links     {links_at(topology)}")
-    for edit in question.edits:
-        click.echo(f"  edited    {edit}")
-    if found.interrupted:
-        click.echo("  stopped   before the search was done; this is the best so far")
+        shown = table(("GB/s", "height", "trees", "fewest trees possible"), cells, left=(), indent="")
+        facts += [("", line) for line in shown.splitlines()]
+    facts.append(("verified", "every rank ends with what it was promised" if found.verdict.ok else "NOT correct"))
+    facts += [*(("", reason) for reason in found.verdict.reasons), ("links", links_at(topology))]
+    facts += [("edited", edit) for edit in question.edits]
+    facts += [("stopped", "before the search was done; this is the best so far")] if found.interrupted else []
+    facts.append(("written", output or ""))
+    click.echo("\n".join((*_headlines(found, f"{exact_algbw(found.rate)}, {gap}"), *labelled(facts, 9))))
     if output:
-        click.echo(f"  written   {output}")
         order, verb = _simulated(found), "verify"
         if order and found.at:
             # Without these options a simulation takes longer than was said.
@@ -452,12 +440,12 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     )
     terms = ", ".join(f"{term.name} {format_time(term.time_s)}" for term in at.projection.terms)
     facts = [("terms", terms), *timed_by, *(at.projection.floor() or least)]
-    facts += [*([("others", others)] if others else []), ("rate", rate)]
+    facts += [("others", others), ("rate", rate)]
     above = f"{100 * at.gap:.3g} % above" if at.gap < _FEW_TIMES else f"{1 + at.gap:,.0f} times"
     above = f"at most {above} the least time" if at.gap else "the least time that is possible"
     gap = f", {above}" if at.projection.least else ""
     head = f"{what}: {format_time(at.time_s)}{gap}, {place} ({at.projection.model})\n"
-    return [head, *(f"  {label:<9} {text}" for label, text in facts)]
+    return [head, *labelled(facts, 9)]
 
 
 def place(options: Place) -> None:

@@ -22,6 +22,7 @@ from blinksim.schedule.loads import StepLoads, resources, step_row, uses_of_mess
 from blinksim.textio.text_files import read_rows
 from blinksim.timing.alpha_beta import cost
 from blinksim.timing.measured.library_rates import AGAIN, EVERY, scope_of, spread_at
+from blinksim.timing.projection_result import labelled
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.elements import titled
 from blinksim.topology.graph import Topology
@@ -146,7 +147,7 @@ class ExpertTimes(Result):
         facts += [("", self.bound.certificate.words(topology) * why), ("other ways", others)]
         saved = ", ".join(f"{what} {100 * part:.3g} %" for what, part in self.saved.items())
         facts += [("limited by", f"{limit}; busiest links {busiest}"), ("would save", saved)]
-        return "\n".join((self.sentence(), *(f"  {what:<17} {words}" for what, words in facts if words)))
+        return "\n".join((self.sentence(), *labelled(facts, 17)))
 
 
 # So many published figures of one node, or of several, the nearest in floor, tell of others: between the least

@@ -411,3 +411,17 @@ def left_out_words(left_out: Mapping[str, str] | None) -> list[str]:
 def labelled(lines: Iterable[tuple[str, str]], width: int = 11) -> list[str]:
     """Labels and texts in two columns; no line for an empty text."""
     return [f"  {label:<{width}} {text}" for label, text in lines if text]
+
+
+def part_lines(topology: Topology, more: str = "", edits: Sequence[str] = (), rates: str = "") -> list[str]:
+    """Who takes part, over which links at which rates, after which edits: the lines under a table.
+
+    rates: in words, where they are not the topology's.
+    """
+    links = f"{', '.join(topology.link_classes)} at {rates}" if rates else links_at(topology)
+    return [
+        f"  ranks {topology.ranks}: {names(topology.members)}",
+        *([f"  relays {names(topology.relays)}"] if topology.relays else []),
+        f"  links {links}{more}",
+        *(f"  edited {edit}" for edit in edits),
+    ]
