@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from blinksim.algorithms.building.plan import Plan, with_gap
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.compute import bound as find_bound
@@ -44,8 +44,7 @@ def build(
     """The best mix of trees, with as few of them as a search finds.
 
     loss: the part of the rate that may be given up for fewer trees (Blink allows 5 %). time_limit: seconds
-    for each solve; without it answers are the same everywhere. Gather and scatter follow the best flows. The
-    schedule's bound holds `gap_exact`.
+    for each solve; without it answers are the same everywhere. Gather and scatter follow the best flows.
 
     Raises `InputError` for a loss outside 0 to 1, and `InfeasibleError` if some member cannot be reached
     without passing another one, or if there are too many ranks to search and one-hop trees are not the
@@ -62,7 +61,7 @@ def build(
 
         net = network(topology)
         add_paths(plan, net, shared_capacities(topology, net), known)
-        return with_gap(plan.finish(rounded=True), known)
+        return plan.finish(rounded=True)
     hops, use = find_hops(topology), use_of(collective)
     members = hops.vertices
     roots = (members[collective.root],) if collective.rooted else members if use != BOTH else members[:1]
@@ -75,7 +74,7 @@ def build(
             raise InfeasibleError(f"{limit}; take packed, which has no limit")
         mix = search.few(search.best(), Limits(time_limit, seed), loss=loss)
     plan.add_trees(trees_from(search, mix))
-    return with_gap(plan.finish(rounded=True), known)
+    return plan.finish(rounded=True)
 
 
 def one_hop(hops: Hops, search: TreeSearch) -> Mix | None:

@@ -14,10 +14,8 @@ from itertools import chain, islice, pairwise, permutations, product
 from math import prod
 
 from blinksim.algorithms.blink import even_rate
-from blinksim.algorithms.building.plan import Plan, with_gap
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
-from blinksim.bounds.bound_result import BoundResult
-from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.connectivity import grouped
@@ -48,7 +46,6 @@ def build(
     collective: Collective,
     *,
     groups: Sequence[Sequence[str]] | None = None,
-    bound: BoundResult | None = None,
     time_limit: float | None = None,
     seed: int = 0,
 ) -> Schedule:
@@ -59,7 +56,6 @@ def build(
     are not fully connected, or without a chain of partners through all of them.
     """
     plan = Plan(topology, collective, "blink_hierarchical", "forest")
-    known = bound or find_bound(topology, collective)
     hops, options = considered(topology, groups)
     several = filter(None, (dict(_chunks(hops, option)) for option in options))
     mixes = [(_equal(hops, chunks, best_mix(list(chunks), hops.capacity)), chunks) for chunks in several]
@@ -89,7 +85,7 @@ def build(
         chunk = plan.add_chunk(rate / total)
         for step, (arcs, op) in enumerate(phases):
             plan.add_edges(chunk, [(*arc, hops.routes[arc]) for arc in arcs], op, step, channel)
-    return with_gap(plan.finish(), known)
+    return plan.finish()
 
 
 def considered(topology: Topology, groups: Sequence[Sequence[str]] | None) -> tuple[Hops, list[Groups]]:

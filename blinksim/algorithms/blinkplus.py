@@ -13,10 +13,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from blinksim.algorithms.blink import trees_from
-from blinksim.algorithms.building.plan import Plan, with_gap
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
-from blinksim.bounds.bound_result import BoundResult
-from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import Collective
 from blinksim.errors import InputError
 from blinksim.packing.choose import Limits
@@ -38,7 +36,6 @@ def build(
     collective: Collective,
     *,
     channels: int | None = None,
-    bound: BoundResult | None = None,
     time_limit: float | None = None,
     seed: int = 0,
 ) -> Schedule:
@@ -47,8 +44,7 @@ def build(
     topology: ``machine.select(tenant, relays=idle, relays_reduce=True)``. Relays that only forward lie
     on the way from one GPU of a tree to the next. Without idle neighbours the
     tenant's own links remain. Among equally fast choices the one that loads the fewest links. channels: the
-    trees, in lanes (on the report's DGX-1 a fourth gained nothing, section 4.3); None for no limit. The
-    schedule's bound holds `gap_exact`.
+    trees, in lanes (on the report's DGX-1 a fourth gained nothing, section 4.3); None for no limit.
 
     Raises `InputError` for less than one channel, and `InfeasibleError` if the members are not connected.
     """
@@ -57,10 +53,9 @@ def build(
     helpers = idle_helpers(topology)
     machine = replace(topology, relays=(*topology.relays, *(name for name in helpers if name not in topology.relays)))
     plan = Plan(machine, collective, "blinkplus", "forest")
-    known = bound or find_bound(machine, collective)
     _, trees = helped_trees(machine, collective, Limits(time_limit, seed), channels)
     plan.add_trees(trees)
-    return with_gap(plan.finish(rounded=True), known)
+    return plan.finish(rounded=True)
 
 
 def helped_trees(

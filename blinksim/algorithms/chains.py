@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from blinksim.algorithms.blink import even_rate
-from blinksim.algorithms.building.plan import Plan, add_chains, by_rail, chain_order, with_gap, zigzags
+from blinksim.algorithms.building.plan import Plan, add_chains, by_rail, chain_order, zigzags
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.bounds.compute import bound as find_bound
@@ -49,7 +49,7 @@ def build(
 
     Channel c carries chunk c along chain c; its tree's root is the chain's first rank (element 0, as in
     NCCL). `elements` reads the chains back. time_limit: seconds for each solve; without it answers are the
-    same everywhere. The schedule's bound holds `gap_exact`.
+    same everywhere.
 
     Raises `InputError` for a number of channels that NCCL cannot have (1 to 64), and `InfeasibleError` if the
     links hold no path through all ranks.
@@ -74,7 +74,7 @@ def build(
     if pool is not None:
         chains = sorted(even_orders(hops, pool, channels, limits, closed=False, most=target))
     add_chains(plan, chains)
-    return with_gap(plan.finish(), known)
+    return plan.finish()
 
 
 def _template(topology: Topology, hops: Hops, target: Fraction, channels: int) -> tuple[Fraction, list[Order]]:

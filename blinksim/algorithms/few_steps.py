@@ -19,7 +19,7 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from blinksim.algorithms.building.plan import Plan, with_gap
+from blinksim.algorithms.building.plan import Plan
 from blinksim.algorithms.registry import Algorithm
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.errors import InfeasibleError, InputError
@@ -246,12 +246,12 @@ def find(
         _add(plan, hops, phase, chunks, answer, len(per_step), numbers)
         per_step += answer.rounds[::-1] if phase.collects else answer.rounds
     attained = _vector(collective, ranks, chunks) * hops.lane == sum(per_step) * known.rate
-    return with_gap(plan.finish(), known), tuple(per_step), attained
+    return plan.finish(), tuple(per_step), attained
 
 
 @wraps(find)
 def build(*arguments: Any, **options: Any) -> Schedule:
-    """What `find` finds, as a schedule with its bound and its gap by the loads."""
+    """What `find` finds."""
     return find(*arguments, **options)[0]
 
 

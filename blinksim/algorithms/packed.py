@@ -20,7 +20,7 @@ from functools import partial
 from blinksim.algorithms.blink import MOST_RANKS
 from blinksim.algorithms.blinkplus import helped_trees
 from blinksim.algorithms.building.branching_trees import add_paths, shared_out
-from blinksim.algorithms.building.plan import LARGE, Plan, accepted_gap, in_two_phases, phases_lose, with_gap
+from blinksim.algorithms.building.plan import LARGE, Plan, accepted_gap, in_two_phases, phases_lose
 from blinksim.algorithms.building.symmetric_trees import add_host_trees, device_trees, rooted_host_trees
 from blinksim.algorithms.building.token_sends import token_schedule, tree_schedule
 from blinksim.algorithms.rail_aligned import exchange
@@ -77,7 +77,7 @@ def build(
     templates: bool = True,
     progress: Progress | None = None,
 ) -> Schedule:
-    """A schedule in forest form at the best rate found, carrying the bound that it is measured against.
+    """A schedule in forest form at the best rate found.
 
     bound: what `blinksim.bounds.bound` gave, if known already. trees: how many equal trees per root (for
     broadcast and reduce: altogether; equal ones become one chunk) instead of as many as the best rate needs;
@@ -85,8 +85,6 @@ def build(
     refused. templates: try the trees of single hosts first, which are taken if they attain the bound, and on
     very large machines if they come within 1 % of it (an exchange: 5 %). seed: changes which of several
     equally good forests is found. progress: called with the amounts done and wanted.
-
-    The schedule's bound holds `gap_exact`, 1 - rate/bound, ``"0"`` where the rate is the best possible.
 
     Raises `InputError` for numbers below 1, and `InfeasibleError` if time runs out or would, or links are
     missing.
@@ -110,7 +108,7 @@ def build(
                 else:
                     better = token_schedule(topology, collective, "packed", even=True)
                 found = min(found, better, key=lambda one: _gap(one, known))
-        return with_gap(found, known, divided=False)
+        return found
     schedule: Schedule | None = None
     if templates and trees is None:
         # Packings of single hosts, where the machine is a cluster of such.
@@ -136,7 +134,7 @@ def build(
         else:
             if schedule is None or _gap(exact, known) < gap:
                 schedule = exact
-    return with_gap(schedule, known, divided=False)
+    return schedule
 
 
 def _gap(schedule: Schedule, bound: BoundResult) -> Fraction:

@@ -7,7 +7,7 @@ switches do not raise the rate, they only forward, as in `packed`.
 from __future__ import annotations
 
 from blinksim.algorithms.building.branching_trees import shared_out
-from blinksim.algorithms.building.plan import Moves, SwitchPlan, with_gap
+from blinksim.algorithms.building.plan import Moves, SwitchPlan
 from blinksim.algorithms.packed import build as build_packed
 from blinksim.algorithms.registry import Algorithm
 from blinksim.bounds.bound_result import BoundResult
@@ -24,7 +24,7 @@ ENTRY = Algorithm(ON_TREES, "packed trees that may branch in switches", in_netwo
 
 
 def build(topology: Topology, collective: Collective, *, bound: BoundResult | None = None) -> Schedule:
-    """The schedule, carrying the bound that it is measured against.
+    """The schedule.
 
     bound: what `blinksim.bounds.bound` gave with in_network, if known already. Raises `InfeasibleError` where
     no switch does more than to forward, and where no optimum is found.
@@ -60,4 +60,4 @@ def build(topology: Topology, collective: Collective, *, bound: BoundResult | No
                 moves.store(hop.end, hop.start, below)
         root = rank.get(tree.root, -1)
         moves.finish(plan.add_chunk(amount / total, *collective.labels(root, root)))
-    return with_gap(plan.finish(rounded=True), known, divided=False)
+    return plan.finish(rounded=True)

@@ -13,10 +13,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from blinksim.algorithms import ring
-from blinksim.algorithms.building.plan import Plan, add_chains, by_rail, ring_orders, with_gap
+from blinksim.algorithms.building.plan import Plan, add_chains, by_rail, ring_orders
 from blinksim.algorithms.registry import Algorithm
-from blinksim.bounds.bound_result import BoundResult
-from blinksim.bounds.compute import bound as find_bound
 from blinksim.collective import ON_TREES, Collective
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.packing.choose import LIMITS, Limits, most_whole
@@ -41,7 +39,6 @@ def build(
     *,
     bidirectional: bool = False,
     channels: int | None = None,
-    bound: BoundResult | None = None,
     time_limit: float | None = None,
     seed: int = 0,
 ) -> Schedule:
@@ -49,15 +46,13 @@ def build(
 
     bidirectional: take rings in pairs of opposite direction. channels: take the best rings of at most that
     many equal channels instead, which may share lanes (what an NCCL graph file can carry). A broadcast or
-    reduce follows every ring as a chain from (or to) the root; its last hop stays unused. The schedule's
-    bound holds `gap_exact`.
+    reduce follows every ring as a chain from (or to) the root; its last hop stays unused.
 
     Raises `InputError` for a number of channels that NCCL cannot have (1 to 64) or channels in pairs, and
     `InfeasibleError` if the links hold no ring through all ranks.
     """
     if channels is not None and (bidirectional or not 1 <= channels <= MOST_RINGS):
         raise InputError(f"{channels} channels: give 1 to {MOST_RINGS}, without bidirectional")
-    known = bound or find_bound(topology, collective)
     limits = Limits(time_limit, seed)
     if channels is None:
         rings, _ = most_rings(topology, bidirectional=bidirectional, limits=limits)
@@ -73,8 +68,8 @@ def build(
     if collective.rooted:
         plan = Plan(topology, collective, "rings", "forest")
         add_chains(plan, rings)
-        return with_gap(plan.finish(), known)
-    return with_gap(replace(ring.build(topology, collective, rings), algorithm="rings"), known)
+        return plan.finish()
+    return replace(ring.build(topology, collective, rings), algorithm="rings")
 
 
 def most_rings(topology: Topology, *, bidirectional: bool = False, limits: Limits = LIMITS) -> tuple[list[Order], bool]:

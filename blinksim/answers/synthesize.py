@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from blinksim.algorithms.building.plan import with_gap
+from blinksim.algorithms.building.plan import claim
 from blinksim.algorithms.building.polish import Point, polish
 from blinksim.algorithms.building.symmetric_trees import FEW_SENDS, symmetric_packed
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName, algorithm as registered
@@ -530,10 +530,8 @@ def synthesize(
                 interrupted = True
         seconds = monotonic() - start
         bounds = options.get("bound") or bound(part, wanted, in_network=True)
-        if isinstance(schedule, SymmetricSchedule):
-            schedule = with_gap(schedule, bounds)
-        elif not schedule.bound:
-            schedule = with_gap(schedule, bounds, divided=False)
+        if isinstance(schedule, SymmetricSchedule) or not schedule.bound:
+            schedule = schedule.with_bound(claim(schedule, bounds))
         made = Synthesis(schedule, verify(schedule), bounds, seconds, front, interrupted)
         return made if rivals is None else replace(made, at=rivals.timed(made.compact, made.bound, own))
 
@@ -543,17 +541,19 @@ def synthesize(
 def _named(
     part: Topology, wanted: Collective, algorithm: AlgorithmName | str, options: dict[str, Any], *, symmetric: bool
 ) -> tuple[Schedule | SymmetricSchedule, BoundResult | None]:
-    """The schedule of an algorithm, and the bounds, if it took them.
+    """The schedule of an algorithm, and the bounds, if they are known.
 
     symmetric: one that is said once for all that symmetries make of it will do.
     """
     entry = registered(algorithm)
     if entry.fill is None:
-        each_of(f"option of {entry.name}", options, entry.options(), hint=_ELSEWHERE)
-    known: BoundResult | None = options.get("bound")
-    if known is None and entry.supports(wanted.name) and "bound" in entry.options():
-        # Such an algorithm takes the bound, which the answer needs anyway.
-        known = options["bound"] = bound(part, wanted, in_network=entry.in_network)
+        each_of(f"option of {entry.name}", options, (*entry.options(), "bound"), hint=_ELSEWHERE)
+    known: BoundResult | None = options.pop("bound", None)
+    takes = {"bound"} & {*entry.options()}
+    if (takes or entry.solver) and known is None and entry.supports(wanted.name):
+        # The answer needs it anyway, and what has none is not searched for.
+        known = bound(part, wanted, in_network=entry.in_network)
+    options |= dict.fromkeys(takes, known)
     if symmetric:
         if entry.name == _USUAL and not options.keys() - _HARMLESS and known is not None:
             if (found := symmetric_packed(part, wanted, known)) is not None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
+from proved_gaps import proved
 from strategies import topologies
 
 from blinksim.algorithms import few_steps
@@ -32,6 +33,7 @@ def chain(ranks: int) -> Topology:
 
 def check(schedule: Schedule, rounds: tuple[int, ...], attained: bool) -> None:
     """Right by verification, within the lanes of every step's rounds, and no better than the bounds."""
+    schedule = proved(schedule)
     verdict = verify(schedule)
     assert verdict.reasons == ()
     assert verdict.facts.gap is not None
@@ -92,7 +94,7 @@ def test_reducing_collectives_are_the_others_backwards() -> None:
     check(both, rounds, attained)
     # The allreduce bound of the whole DGX-1V is that of its two phases: 24/7 lanes of 25 GB/s.
     assert attained
-    assert Fraction(both.bound["rate_exact"]) == Fraction(24, 7) * 25
+    assert Fraction(proved(both).bound["rate_exact"]) == Fraction(24, 7) * 25
     assert both.chunks == 48
 
 

@@ -2,7 +2,7 @@
 
 Chain, binary tree and double binary tree share one function from a parent list to a schedule. Chunks that
 switches reduce and multicast have steps that follow from dependences. An algorithm from outside the package
-fills a `Plan`, and the resulting schedule is verified. `with_gap` adds the bound that a schedule is compared
+fills a `Plan`, and the resulting schedule is verified. `claim` gives the bound that a schedule is compared
 with, and the gap of its loads to it.
 
 Rings and chains run along orders of ranks, by the neighbours that a machine's links favour. Up to `EXACT`
@@ -22,7 +22,7 @@ from functools import reduce
 from itertools import islice, pairwise, permutations, repeat
 from math import lcm
 from operator import or_
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -468,26 +468,22 @@ def accepted_gap(topology: Topology, collective: Collective) -> Fraction:
     return Fraction(0) if topology.ranks < LARGE else _FAIRLY if collective.exchanges else NEARLY
 
 
-Form = TypeVar("Form", Schedule, SymmetricSchedule)
-
-
-def with_gap(schedule: Form, bound: BoundResult, *, divided: bool = True) -> Form:
-    """The schedule with the headline of `bound`, and `gap_exact`: 1 - rate/bound as "p/q".
+def claim(schedule: Schedule | SymmetricSchedule, bound: BoundResult) -> dict[str, Any]:
+    """What a schedule says of its bound: the headline of `bound`, and `gap_exact`: 1 - rate/bound as "p/q".
 
     If it has switches multicast or reduce, with the bound that grants that instead.
 
     The kind is ``exact`` where the schedule attains the bound, whatever was known before. Elsewhere it is
-    ``upper``: a schedule claims no more than it proves. divided: the rate is that of the sends once they are
-    divided among all equal ways, as the registry gives them.
+    ``upper``: a schedule claims no more than it proves.
     """
     base = schedule if isinstance(schedule, Schedule) else schedule.base
-    achieved = (Candidate.of(base) if divided and base is schedule else Candidate(schedule)).rate
+    achieved = Candidate(schedule).rate
     held = bound.holding(abilities_used(base))
     headline = held.to_dict(schedule.topology, schedule.collective)
     if achieved is None:
-        return schedule.with_bound(headline | {"kind": "upper"})
+        return headline | {"kind": "upper"}
     gap = 1 - achieved / held.rate
-    return schedule.with_bound(headline | {"kind": "upper" if gap else "exact", "gap_exact": str(gap)})
+    return headline | {"kind": "upper" if gap else "exact", "gap_exact": str(gap)}
 
 
 def in_two_phases(topology: Topology, collective: Collective, bound: BoundResult) -> bool:

@@ -15,7 +15,7 @@ from itertools import product
 from math import lcm
 from random import Random
 
-from blinksim.algorithms.building.plan import Plan, with_gap
+from blinksim.algorithms.building.plan import Plan, claim
 from blinksim.bounds.bound_result import BoundResult
 from blinksim.collective import ON_TREES, Collective
 from blinksim.errors import InputError
@@ -255,7 +255,8 @@ class _Question:
     def _finished(self, chosen: Sequence[tuple[Tree, Fraction]], height: int, least: int, of_all: bool) -> Point:
         plan = Plan(self.topology, self.collective, "packed", "forest")
         plan.add_trees(replace(tree, share=share) for tree, share in chosen)
-        schedule = with_gap(plan.finish(rounded=True), self.bound, divided=False)
+        schedule = plan.finish(rounded=True)
+        schedule = schedule.with_bound(claim(schedule, self.bound))
         rate = load_rate(schedule)
         assert rate is not None
         own = max(tree.height for tree, _ in chosen)
