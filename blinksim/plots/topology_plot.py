@@ -195,45 +195,29 @@ def node_places(devices: Sequence[Device], links: Sequence[Link]) -> Places:
         return _around(devices, links, routers, max(3.0, 0.22 * len(routers), 0.14 * len(holders)))
     if len(devices) == len(holders) + 1 and routers and len(holders) > _CROWDED:
         # A row would be many times as wide as high.
-        return _circle(holders, max(2.5, 0.16 * len(holders))) | dict.fromkeys(routers, (0.0, 0.0))
+        return _around(devices, links, holders, max(2.5, 0.16 * len(holders))) | dict.fromkeys(routers, (0.0, 0.0))
     if len(holders) == len(devices) or (("gpu", "gpu") in ways and not routers):
         radius = max(1.0, 3.0 * len(holders) / 8) if len(holders) < 8 else max(3.0, 0.2 * len(holders))
         return _around(devices, links, holders, radius)
     return _layered(devices, links)
 
 
-def _circle(names: set[str], radius: float) -> Places:
-    angles = math.pi / 2 + 2 * math.pi / max(1, len(names)) * (0.5 - np.arange(len(names)))
-    ordered = zip(sorted(names, key=natural), angles.tolist(), strict=True)
-    return {name: (radius * math.cos(a), radius * math.sin(a)) for name, a in ordered}
-
-
 def _around(devices: Sequence[Device], links: Sequence[Link], inner: set[str], radius: float) -> Places:
-    """The inner ones on a circle, and around it, ring by ring, what is linked to what is placed already."""
-    places, inside = _circle(inner, radius), {device.name for device in devices}
-    while len(places) < len(devices):
-        radius += 1.1
-        left = inside - places.keys()
-        near = grouped((one.dst, places[one.src]) for one in links if one.dst in left and one.src in places)
-        if not near:
-            near = {device.name: [(0.0, 1.0)] for device in devices if device.name not in places}
-        taken: list[float] = []
-        # Half of the circle stays free, so that every device finds a place.
-        step = min(0.8 / radius, math.pi / max(1, len(near)) / 1.1)
-        wanted = {}
-        for name, spots in near.items():
-            across, up = sum(x for x, _ in spots), sum(y for _, y in spots)
-            # What is linked to all sides stands on top.
-            wanted[name] = round(math.atan2(up, across) if math.hypot(across, up) > 1e-6 else math.pi / 2, 6)
-        crowd = Counter(wanted.values())
-        for name, middle in wanted.items():
-            # Those that want the same place fan out to both sides of it.
-            angle = middle + (crowd[middle] - 1) / 2 * step
-            while any(math.dist((math.cos(angle), math.sin(angle)), (math.cos(t), math.sin(t))) < step for t in taken):
-                angle -= 1.04 * step
-            taken.append(angle)
-            places[name] = (radius * math.cos(angle), radius * math.sin(angle))
-    return places
+    """The inner ones on a circle, and around it, ring by ring, what is linked to what is placed already.
+
+    A ring has devices of one kind, and is a row (`spread`) from turn 0 to turn 1, which begins at the top.
+    """
+    turns, ring = dict[str, Point](), [device for device in devices if device.name in inner]
+    left = [device for device in devices if device.name not in inner]
+    while ring:
+        turns |= spread(ring, links, turns, (0.0, 1.0), radius)
+        linked = {link.dst for link in links if link.src in turns}
+        near = [device for device in left if device.name in linked] or left
+        ring = [device for device in near if device.kind == near[0].kind]
+        left, radius = [device for device in left if device not in ring], radius + 1.1
+    # The first of the circle and the last one are beside the top.
+    angles = {name: (2 * math.pi * (0.25 + 1 / len(inner) - turn), far) for name, (turn, far) in turns.items()}
+    return {name: (far * math.cos(angle), far * math.sin(angle)) for name, (angle, far) in angles.items()}
 
 
 def _layered(devices: Sequence[Device], links: Sequence[Link]) -> Places:

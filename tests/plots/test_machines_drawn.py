@@ -16,6 +16,7 @@ from matplotlib.patches import FancyBboxPatch
 import blinksim as bs
 from blinksim import plots
 from blinksim.cli.main import run
+from blinksim.graphs.connectivity import grouped
 from blinksim.plots.topology_plot import changes, view
 from blinksim.topology.graph import Topology
 
@@ -201,3 +202,18 @@ def test_a_crowded_circle_has_a_place_for_everything() -> None:
     machine = bs.load("dragonfly:9x4x2")
     places = view(machine).places
     assert len({(round(x, 3), round(y, 3)) for x, y in places.values()}) == len(machine.devices)
+
+
+def test_every_kind_has_a_ring_of_its_own() -> None:
+    """On a DGX-1: straight out from the middle of two GPUs their PCIe switch and its NIC."""
+    machine = bs.load("dgx1-v100")
+    places = view(machine).places
+    centre = np.mean([places[name] for name in machine.members], axis=0)
+    rings = grouped((device.kind, round(math.dist(places[device.name], centre), 6)) for device in machine.devices)
+    assert [len({*radii}) for radii in rings.values()] == [1] * 4
+    assert len({radius for radii in rings.values() for radius in radii}) == 4
+    for pair in range(4):
+        out = np.mean([places[f"gpu{2 * pair}"], places[f"gpu{2 * pair + 1}"]], axis=0) - centre
+        for name in (f"pciesw{pair}", f"nic{pair}"):
+            place = np.array(places[name]) - centre
+            assert place / np.hypot(*place) == pytest.approx(out / np.hypot(*out))
