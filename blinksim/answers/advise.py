@@ -416,7 +416,8 @@ def advise(
         question = Question.of_part(as_topology(part), as_topology(machine))
     question = replace(question, rates=rates or question.rates)
     library = Library(multicast=multicast).at(question)[0]
-    rivals = schedules(question, wanted, [size])
+    # What comes next is loaded where the quickest cannot be written out.
+    rivals = replace(schedules(question, wanted, [size]), only_best=False)
     [found] = answer(question, wanted, [size], library=library, contest=rivals)
     chosen = library.bounded(wanted)[0]
     best = Option.quickest(rivals, found)

@@ -576,9 +576,9 @@ def answer(
     for size, takes, other in zip(sizes, asked.times(asked.machine, collective, sizes), spared, strict=True):
         best, every = None, list[Projection]()
         if contest.candidates:
-            best = _best(contest, size)
             # What the library sends by, where no launches of programs are counted.
             own = (*sent, takes.details["choice"].partition(" ")[0]) * (contest.on_links > bool(programs))
+            best = _best(contest, size, own)
             for one in best.projections:
                 # What is measured of links is no bound: a program may exceed what others have measured.
                 longer = one.longer(*programs.get(size, ()))
@@ -726,9 +726,12 @@ def _slower(contest: Contest, found: Iterable[Projection]) -> tuple[str, ...]:
     return (*contest.candidates.keys() - {one.algorithm for one in found},)
 
 
-def _best(contest: Contest, size: int) -> Ranking:
-    """The quickest schedule of a contest; programs that the formula finds about as quick are simulated."""
-    found = tuple(simulating(contest).answers(size, best=True))
+def _best(contest: Contest, size: int, beside: Sequence[str] = ()) -> Ranking:
+    """The quickest schedule of a contest; programs that the formula finds about as quick are simulated.
+
+    beside: what is timed as well.
+    """
+    found = tuple(simulating(contest).answers(size, best=True, beside=beside))
     return Ranking(found, BEST, None, contest.refused, (), contest.left_out, slower=_slower(contest, found))
 
 

@@ -245,16 +245,18 @@ class _Clock:
     """What a schedule asks of its resources, for any size.
 
     load, rates: bytes of a byte over every resource, and bytes/s. starts: seconds of the starts of messages there.
-    sorts: the classes of resources, and that of each. known: costs that were asked for.
+    lag: the latencies of the longest path, if any number of pieces takes these. sorts: the classes of
+    resources, and that of each. known: costs that were asked for.
     """
 
     def __init__(self, steps: int, shared: Resources, load: Floats, starts: Floats) -> None:
-        self.steps, self.load, self.starts, self.known = steps, load, starts, dict[tuple[int, float, bool], Cost]()
+        self.steps, self.load, self.starts, self.lag = steps, load, starts, 0.0
+        self.known = dict[tuple[int, float, bool], Cost]()
         self.rates, self.name, self.kinds, self.sorts = shared.rates, shared.name, shared.kinds, _sorts(shared)
 
     def least(self, size: int) -> float:
         """Seconds for which the busiest resource is held, and that any number of pieces takes at least."""
-        return float((self.load * (size / self.rates) + self.starts).max(initial=0))
+        return float((self.load * (size / self.rates) + self.starts).max(initial=self.lag))
 
     def busiest(self, busy: Floats, pieces: int) -> tuple[int, Term]:
         """The resource that is held longest, and the seconds of all bytes there; busy: those of each."""
@@ -408,7 +410,7 @@ class _Forest(_Clock):
     the size). uses: what routes occupy; by its entries are pace (seconds for a byte), over (seconds of a
     start) and leaves (whether messages start there). lag: the latencies of the longest path. aside: seconds
     for a byte of what no route passes, such as sums at a switch. reduced: bytes of a byte that the device
-    adds that adds most.
+    adds that adds most. rounds: what `round` gave; twice as many bytes often go in twice as many pieces.
     """
 
     def __init__(self, timed: Schedule | SymmetricSchedule, spread: Spread | None) -> None:
@@ -437,7 +439,7 @@ class _Forest(_Clock):
         self.share = share[order] * self.images
         self.alphas = spread.alphas(base.topology.link_columns)[self.route]
         self.transfer = share[order] / loads.RouteUses.of(spread, own).rates(own.rates)[self.route]
-        self.lag = self.paths.longest(self.alphas)
+        self.lag, self.rounds = self.paths.longest(self.alphas), dict[float, float]()
         self.aside = float(np.delete(self.load / self.rates, uses.resource).max(initial=0))
         reduces = base.op == REDUCE
         amounts = np.bincount(orbit[base.dst[reduces]], (share * images[base.chunk])[reduces], int(orbit.max()) + 1)
@@ -497,7 +499,9 @@ class _Forest(_Clock):
         count, tried = 1, dict[int, float]()
         while count not in tried:
             # What the bytes of a round add to the latencies, in one piece: nearly the same for other numbers.
-            fill = count * (self.round(size / count) - self.lag)
+            if (part := size / count) not in self.rounds:
+                self.rounds[part] = self.round(part)
+            fill = count * (self.rounds[part] - self.lag)
             tried[count] = time(fill, count)
             likely = cache(partial(time, fill))
             near = min((climbed(likely, count, factor) for factor in (2, 0.5)), key=likely)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache, partial
 from importlib import import_module
-from itertools import compress
+from itertools import chain, compress
 from math import inf, lcm
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -138,38 +138,43 @@ class Contest(Tabular):
         others = {name: answer for name, answer in self.others.items() if name in names}
         return replace(found, others=others, besides=self.besides)
 
-    def at(self, size: int) -> Contest:
+    def at(self, size: int, best: bool = False, beside: Collection[str] = ()) -> Contest:
         """The same with the schedule by each name that alpha and beta say is the quickest for `size` bytes.
 
-        On the links these are without packed trees whose start costs more than they gain.
+        On the links these are without packed trees whose start costs more than they gain. best: without those
+        that are slower for sure if only the quickest is asked for, except `beside`.
         """
-        found, by_cost = dict(self.candidates), self.model.name == ON_LINKS[0] and not self.model.gamma
-        for name in sorted(found.keys() - self.whole, key="packed".__eq__):
-            every = [found[name], *self.besides[name]]
-            if name == "packed" and self.on_links:
-                # Where only the quickest counts, fewer trees that are slower than another algorithm need not be found.
-                others = [one for other, one in found.items() if other != name and self.only_best and by_cost]
-                most = cost(quickest(others, size), size).time_s if others else inf
-                every = [fewer_trees(one, size, most) for one in every]
-            found[name] = quickest(every, size)
-        return self.among(found)
+        ways = {of: [one, *self.besides[of] * (of not in self.whole)] for of, one in self.candidates.items()}
+        others, most = [*chain(*map(ways.__getitem__, ways.keys() - {"packed"}))], inf
+        if others and self.only_best and self.model.name == ON_LINKS[0] and not self.model.gamma:
+            # Fewer trees that are slower than another algorithm need not be found.
+            most = cost(quickest(others, size), size).time_s
+        if self.on_links and "packed" in ways.keys() - self.whole:
+            ways["packed"] = [fewer_trees(one, size, most) for one in ways["packed"]]
+        if best and most < inf:
+            # What no schedule falls below is raised to that: others may then be as quick.
+            most = max(most, least_time_of(self.topology, self.collective, size, self.bound).time_s)
+            likely = {of for of, every in ways.items() if any(takes_at_most(one, size, most) for one in every)}
+            ways = {name: every for name, every in ways.items() if name in likely.union(beside)}
+        return self.among({name: quickest(every, size) for name, every in ways.items()})
 
-    def projections(self, size: int, best: bool = False) -> list[Projection]:
+    def projections(self, size: int, best: bool = False, beside: Collection[str] = ()) -> list[Projection]:
         """One projection per schedule and other model for `size` bytes, quickest first.
 
-        best: only the first one counts; the others may be by a quicker model.
+        best: only the first one counts; others may be by a quicker model, or left out if they are slower for
+        sure. beside: what is not left out.
         """
-        timed = self.model.rank_best(self.at(size), size) if best else self.model.rank(self.at(size), size)
-        timed += [answer(size) for answer in self.others.values()]
+        there, rank = self.at(size, best, beside), self.model.rank_best if best else self.model.rank
+        timed = [*rank(there, size), *(answer(size) for answer in self.others.values())]
         return sorted(timed, key=lambda projection: projection.time_s)
 
-    def answers(self, size: int, best: bool = False) -> list[Projection]:
+    def answers(self, size: int, best: bool = False, beside: Collection[str] = ()) -> list[Projection]:
         """As `projections`, with a lower bound on the time if the model counts the links alone.
 
         The sums of alpha-beta leave out that messages wait for each other. Where that makes a time less than
         any schedule takes, the rest is added as a term of its own, so that no answer is below a proved bound.
         """
-        found = (with_least_time(self.topology, projection) for projection in self.projections(size, best))
+        found = (with_least_time(self.topology, one) for one in self.projections(size, best, beside))
         return sorted(found, key=lambda projection: projection.time_s)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -186,8 +191,7 @@ class Contest(Tabular):
 
 def with_least_time(part: Topology, projection: Projection) -> Projection:
     """A projection on `part` with the bound on its time, and raised to it; one of programs as it is."""
-    on_links = projection.pick or projection.model in ON_LINKS
-    if projection.bound is None or projection.least or not on_links:
+    if projection.bound is None or projection.least or not (projection.pick or projection.model in ON_LINKS):
         return projection
     least = least_time_of(part, projection.collective, projection.size, projection.bound, projection.grants)
     return replace(projection.raised(least.time_s, _WAITS, "alpha"), least=least)

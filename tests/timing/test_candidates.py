@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import blinksim as bs
 from blinksim.answers.project import rank
@@ -109,3 +110,29 @@ def test_a_search_that_nobody_asked_for_ends_and_others_stay(monkeypatch: pytest
     found = bs.contest(part, "allgather")
     assert "no schedule within 0.05 s" in found.refused["packed"]
     assert {"ring", "direct"} <= found.candidates.keys()
+
+
+@settings(max_examples=12)
+@given(
+    st.sampled_from(["dgx1-v100", "torus:3x3", "frontier", "aurora"]),
+    st.sampled_from(["allreduce", "alltoall", "broadcast"]),
+    st.integers(10, 31),
+)
+def test_what_is_slower_for_sure_is_not_timed_and_the_quickest_stays(machine: str, collective: str, power: int) -> None:
+    """Where only the quickest is asked for; what is asked for beside it is timed as well."""
+    few, every = (bs.contest(machine, collective, only_best=only) for only in (True, False))
+    found, size = every.answers(2**power), 2**power
+    timed, slowest = few.answers(size, best=True), found[-1].algorithm
+    assert (timed[0].algorithm, timed[0].time_s) == (found[0].algorithm, found[0].time_s)
+    missing = {one.algorithm for one in found} - {one.algorithm for one in timed}
+    assert {one.algorithm for one in found if one.time_s > 30 * found[0].time_s} <= missing
+    assert all(one.time_s > timed[0].time_s for one in found if one.algorithm in missing)
+    beside = few.answers(size, best=True, beside=[slowest])
+    assert slowest in {one.algorithm for one in beside}
+    assert beside[0].algorithm == timed[0].algorithm
+
+
+def test_what_is_not_timed_is_considered_all_the_same() -> None:
+    found = rank(Question("aurora"), Collective("allreduce"), 2**12, schedule_model("alpha-beta"))
+    assert found.slower
+    assert {*found.to_dict()["considered"]} == bs.contest("aurora", "allreduce").candidates.keys()

@@ -256,14 +256,11 @@ class Launches:
         self.begun: list[list[float | None]] = [[None] * devices for _ in range(launches)]
         self.started = [NONE] * devices
         self.unmet: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        self.ends = [[0.0] * devices for _ in range(launches)]
-        self.looks = [[0.0] * devices for _ in range(launches)]
+        self.ends, self.looks = ([[0.0] * devices for _ in range(launches)] for _ in range(2))
         self.left = [[len(own) for own in self.blocks_of] for _ in range(launches)]
         self.launched: list[list[_Launch]] = []
         self.events: list[tuple[float, int, Callable[[Any, float], None], Any]] = []
-        self.order = count()
-        self.ended = [0] * launches
-        self.settled = False
+        self.order, self.ended, self.settled = count(), [0] * launches, False
         # Looked up once, for they come in every event.
         self.store, self.next_in_line = self._store, self._next_in_line
 
@@ -273,7 +270,7 @@ class Launches:
         Raises `ExecutionError` if the program gets stuck, `SlowerError` if slow.
         """
         for device in range(len(self.blocks_of)):
-            self._push(0.0, self._begin, (device, 0))
+            heappush(self.events, (0.0, next(self.order), self._begin, (device, 0)))
         events = self.events
         while events and not self.settled:
             now, _, happen, what = heappop(events)
@@ -284,9 +281,6 @@ class Launches:
             waits = f"block {blocks[0].number} waits for arrival {number}, which never comes"
             raise ExecutionError(f"launch {stuck.number + 1} is stuck: {waits}")
         return self.ends, self.looks
-
-    def _push(self, time: float, happen: Callable[[Any, float], None], what: object) -> None:
-        heappush(self.events, (time, next(self.order), happen, what))
 
     def _begin(self, what: tuple[int, int], now: float) -> None:
         """A GPU begins a launch, and says so to those that store to it."""
@@ -424,7 +418,8 @@ class Launches:
                     begin = max(block.out_at, end)
                     end = begin + self.rates.flags.fence_s
                     block.fence = begin, end
-                self._push(end, self._send_flag, (block.launch, block.port, current.flag, block.look))
+                told = block.launch, block.port, current.flag, block.look
+                heappush(self.events, (end, next(self.order), self._send_flag, told))
         self._go_on(block)
 
     def _call(self, port: _Port) -> None:
@@ -488,7 +483,8 @@ class Launches:
                 self.settled = True
                 del self.ends[launch + 1 :], self.looks[launch + 1 :]
         if launch + 1 < self.launches:
-            self._push(end + self.rates.launch_s, self._begin, (device, launch + 1))
+            begin = end + self.rates.launch_s
+            heappush(self.events, (begin, next(self.order), self._begin, (device, launch + 1)))
 
 
 CallsName = Literal["successive", "apart", "graph", "stream", "host"]
@@ -684,8 +680,7 @@ def busiest(
     out: Sequence[float], into: Sequence[float], receivers: Sequence[Sequence[int]], rates: ExecutionRates
 ) -> Busiest:
     """As `busiest_port`, of the bytes that leave each device and reach it, and the devices that it stores to."""
-    ports = rates.ports
-    busy = [("into", device, load / ports.into) for device, load in enumerate(into)]
+    ports, busy = rates.ports, [("into", device, load / rates.ports.into) for device, load in enumerate(into)]
     for device, (load, others) in enumerate(zip(out, receivers, strict=True)):
         busy.append(("out of", device, load * (1 + ports.fan * max(0, len(others) - 1)) / ports.out))
     return max(busy, key=lambda port: port[2])
