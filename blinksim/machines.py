@@ -599,8 +599,7 @@ class Question:
 
     def _numbered(self, whole: Topology) -> list[str]:
         """The GPUs that numbers count: those of the machine before any edit."""
-        unedited = whole if not self.edits else assemble(self.node(), self.nodes)
-        return list(unedited.holders)
+        return list((assemble(self.node(), self.nodes) if self.edits else whole).holders)
 
 
 def preferring(topology: Topology, rates: str) -> Topology:

@@ -72,14 +72,14 @@ def cut_around(topology: Topology, collective: Collective, inside: Bools, *, lim
 def groupings(topology: Topology) -> tuple[Grouping, ...]:
     """Ways to put devices into groups.
 
-    Single members, alone and with what is private to them, whole nodes, nodes without adapters on narrow
-    links, and nodes below one switch of the fabric.
+    Single members, alone and with what is private to them, whole nodes, what is inside narrow links of
+    nodes, and nodes below one switch of the fabric.
     """
     members, ranks, size = topology.member_places, np.arange(topology.ranks), len(topology.devices)
     found = [Grouping.of("member", members, ranks, topology.members, size), private(topology)]
     if len(set(topology.device_nodes[members].tolist())) > 1:
         hosts = nodes(topology)
-        found += [hosts, *_inside_adapters(topology, hosts), *_below_switches(topology)]
+        found += [hosts, *_inside_narrow(topology, hosts), *_below_switches(topology)]
     return tuple(found)
 
 
@@ -117,22 +117,22 @@ def nodes(topology: Topology) -> Grouping:
     return Grouping.of("node", inside, np.argsort(order)[number], keys[order].tolist(), len(node))
 
 
-def _inside_adapters(topology: Topology, hosts: Grouping) -> Iterator[Grouping]:
-    """The hosts, without those of their devices at the edge whose links inside are narrower than those outside.
+def _inside_narrow(topology: Topology, hosts: Grouping) -> Iterator[Grouping]:
+    """The members of every host with what is on their side of the narrowest links between them and other hosts.
 
-    Such as a NIC on a narrow PCIe link. None if all have enough inside.
+    Such as what is inside a NIC on a narrow PCIe link. None if these links are those between the hosts.
     """
-    node, columns = topology.device_nodes, topology.link_columns
-    rates = np.array([float(rate) for rate in columns.bandwidths])[columns.figure]
-    inner = node[columns.src] == node[columns.dst]
-    inside, outside = np.zeros(len(node)), np.zeros(len(node))
-    for ends in (columns.src, columns.dst):
-        np.add.at(inside, ends[inner], rates[inner])
-        np.add.at(outside, ends[~inner], rates[~inner])
-    inside[topology.member_places] = np.inf
-    edge = (inside < outside) & (node >= 0)
-    if edge.any():
-        yield Grouping("node inside its adapters", np.where(edge, len(hosts.keys), hosts.label), hosts.keys)
+    node, (src, dst), members = topology.device_nodes, topology.ends, topology.member_places
+    widths, count = whole_widths(topology)[0], len(node)
+    # In whole numbers that do not overflow.
+    widths = (widths // max(1, int(widths.max(initial=0)) // 10**6)).astype(np.int64)
+    tail = np.concatenate([src, np.full(len(members), count)])
+    head = np.concatenate([np.where(node[src] == node[dst], dst, count + 1), members])
+    capacity = np.concatenate([widths, np.full(len(members), int(widths.sum()) + 1)])
+    flow = Flow(count + 2, tail, head, capacity, count, count + 1)
+    beyond = ~flow.side()[:count] & (node >= 0)
+    if beyond.any():
+        yield Grouping("node inside narrow links", np.where(beyond, len(hosts.keys), hosts.label), hosts.keys)
 
 
 def _below_switches(topology: Topology) -> Iterator[Grouping]:

@@ -270,8 +270,7 @@ def _held(net: Network, sides: Sequence[list[Fraction]], ratio: Mapping[int, Fra
     for side, capacity in zip((net, net.reversed()), sides, strict=False):
         known: dict[Fraction, Fraction] = {}
         values, unit = whole([(known.setdefault(value, value), 1) for value in capacity])
-        graph = trimmed(Digraph.of(side, values, roots))
-        parts = _left_of(graph, side, values)
+        parts = _left_of(trimmed(Digraph.of(side, values, roots)), side, values)
         # The greatest factor by which the weights of all roots fit.
         factor, _ = tightest(replace(side, capacity=np.array(parts, dtype=np.int64)), weight, sinks)
         factors.append(factor * unit)

@@ -380,8 +380,7 @@ def divided(schedule: Schedule, spread: Spread) -> Schedule:
     send = np.repeat(np.arange(schedule.sends, dtype=np.int64), times)
     part = places(times)
     turn = part % spread.count[schedule.route[send]]
-    path = spread.first[schedule.route[send]] + turn
-    used, route = np.unique(path, return_inverse=True)
+    used, route = np.unique(spread.first[schedule.route[send]] + turn, return_inverse=True)
     lengths = (spread.start[1:] - spread.start[:-1])[used]
     _, links = expand(spread.start, spread.links, used.astype(np.int32))
     most = int(parts.max(initial=1))

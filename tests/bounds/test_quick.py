@@ -74,6 +74,18 @@ def test_a_narrow_fabric_bounds_what_is_below_its_switches(fabric: str, collecti
     assert bound(part, collective).rate == 100 * GB * share
 
 
+@pytest.mark.parametrize("each", [4, 6])
+def test_what_is_narrow_inside_nodes_bounds_any_number_of_them(each: int) -> None:
+    """Cards of Aurora, two ranks each, reach their host by PCIe of 64 GB/s; its NICs carry more than two or three.
+
+    Without a search, as among 1,024 nodes, whose bound was that of their NICs.
+    """
+    for nodes in (4, 16, 1024):
+        part = machines.Question("aurora", nodes=nodes, ranks_per_node=each).part()
+        # A spanning tree of nodes, in and out of each, once to sum up and once to spread.
+        assert quick_bound(part, Collective("allreduce")).rate == Fraction(64 * GB * each // 2 * nodes, 2 * (nodes - 1))
+
+
 @pytest.mark.parametrize("name", ["dgx1-v100", "dgx1-p100", "hgx-h200", "mi250", "aurora"])
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_single_nodes_of_the_catalogue_get_the_exact_bound(name: str, collective: str) -> None:

@@ -327,8 +327,7 @@ class Delays:
     def of(self, course: Course) -> float:
         """Seconds that the messages of a course take without their bytes, all rounds at once."""
         (alpha, overhead), (far_alpha, far_overhead) = self.inside, self.across
-        digits = min(course.radix, course.nodes) - 1
-        messages = -(-digits * course.groups // course.local)
+        messages = -(-(min(course.radix, course.nodes) - 1) * course.groups // course.local)
         total = course.crossings * (far_alpha + (messages - 1) * far_overhead)
         if course.local > 1:
             exchanges = course.crossings + 1 if course.handed else 1

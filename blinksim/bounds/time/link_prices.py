@@ -72,8 +72,7 @@ class Searched(Theorem):
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
-        few = 2 < facts.topology.ranks <= _MOST_RANKS
-        spoken = facts.collective.name in cls.kinds and few
+        spoken = facts.collective.name in cls.kinds and 2 < facts.topology.ranks <= _MOST_RANKS
         return spoken and all(map(facts.first_hops, facts.ranks)) and _pays_overheads(facts)
 
     @classmethod
