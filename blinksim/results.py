@@ -197,6 +197,15 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def plain(value: float, digits: int = 4) -> str:
+    """At least so many significant digits, without an exponent.
+
+    >>> plain(99.6, 2), plain(112, 2), plain(4.36, 2), plain(1e-3)
+    ('100', '112', '4.4', '0.001')
+    """
+    return f"{value:.0f}" if value >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
 def names(values: Sequence[str], between: str = " ", most: int = 8) -> str:
     """A list of names, shortened in the middle: ``gpu0 gpu1 … gpu7``; between: what parts names that hold blanks."""
     if len(values) <= most:

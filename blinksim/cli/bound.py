@@ -25,7 +25,7 @@ from blinksim.collective import Collective, busbw_factor
 from blinksim.errors import BlinksimError, InputError
 from blinksim.formats.traffic_files import read_traffic, write_traffic
 from blinksim.machines import Question, mesh_groups
-from blinksim.results import count, keyed, table
+from blinksim.results import count, keyed, plain, table
 from blinksim.schedule.verify import verify
 from blinksim.timing.experts import routing_of
 from blinksim.timing.projection_result import labelled, links_at, part_lines
@@ -210,17 +210,12 @@ def _reach(found: BoundResult, entry: Entry) -> str:
     return f"{exact} GB/s algbw ({rounded}busbw {format_rate(entry.rate * factor)}); {reach}"
 
 
-def _four_digits(value: float) -> str:
-    """At least four significant digits, without an exponent."""
-    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
-
-
 def _level_table(levels: list[LevelBound], best: BoundResult) -> str:
     """What each level allows; what of a level does not limit has room, as a multiple of the bound."""
     cells = []
     for level in levels:
-        numbers = map(_four_digits, (float(level.capacity) / 1e9, float(level.crosses), level.bound.rate_GBps))
-        room_words = "limits" if level.limits else f"{_four_digits(float(level.bound.rate / best.rate))} x"
+        numbers = map(plain, (float(level.capacity) / 1e9, float(level.crosses), level.bound.rate_GBps))
+        room_words = "limits" if level.limits else f"{plain(float(level.bound.rate / best.rate))} x"
         cells.append((f"each {level.level}", str(level.parts), *numbers, room_words))
     header = ("level", "parts", "out or in, GB/s", "crosses, of the size", "at most, GB/s", "room")
     lines = table(header, cells, left=(0, 5))

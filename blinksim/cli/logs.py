@@ -34,7 +34,7 @@ from blinksim.formats.shipped.known_gpus import named
 from blinksim.machines import Question, this_machine
 from blinksim.nccl.tests_log import Run, select
 from blinksim.nccl.tuner.tuner import DEFAULT_VERSION
-from blinksim.results import count, keyed, names, table
+from blinksim.results import count, keyed, names, plain, table
 from blinksim.textio.text_files import shown, write_text
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured import public_tables
@@ -467,7 +467,8 @@ def _show_calibration(found: Calibration, early: Sequence[str], target: str | No
         part = row.topology
         click.echo(f"  from {row.collective} of {least} to {most}, on {part.ranks} ranks: {names(part.members)}")
     wild = f", not counting {count(len(found.wild), 'wild time')} (all: --json)" if found.wild else ""
-    click.echo(f"  median error {100 * found.median_error:.2g} %, largest {100 * found.largest_error:.2g} %{wild}")
+    middle, largest = (plain(100 * error, 2) for error in (found.median_error, found.largest_error))
+    click.echo(f"  median error {middle} %, largest {largest} %{wild}")
     for row, sample, error in found.wild[:8]:
         took = f"{format_time(sample.time_s)}, {1 + error:.2g} times the fit"
         click.echo(f"    {row.collective} of {format_size(sample.size)} (line {sample.line}): {took}")

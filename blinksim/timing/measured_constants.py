@@ -59,7 +59,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blinksim.errors import InfeasibleError, InputError
-from blinksim.results import Term, count, total
+from blinksim.results import Term, count, plain, total
 from blinksim.textio.text_files import read_words
 from blinksim.textio.yaml_nodes import Entry, rate_text, time_text
 
@@ -134,8 +134,8 @@ class FitError:
 
     def words(self) -> str:
         """Such as ``half within 2.7 %, nine in ten within 8.3 % of 183 times``."""
-        median, p90 = 100 * self.median, 100 * self.p90
-        return f"half within {median:.2g} %, nine in ten within {p90:.2g} % of {self.points} times"
+        median, p90 = plain(100 * self.median, 2), plain(100 * self.p90, 2)
+        return f"half within {median} %, nine in ten within {p90} % of {self.points} times"
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:

@@ -312,8 +312,7 @@ def ring_schedule(topology: Topology, collective: Collective) -> Schedule:
     if algorithm("ring").supports(collective.name):
         return ring.build(topology, collective)
     if collective.name not in ("broadcast", "reduce"):
-        own = sent_by(topology, collective)
-        return algorithm(own[-1]).build(topology, collective)
+        return algorithm(sent_by(topology, collective)[-1]).build(topology, collective)
     plan = Plan(topology, collective, "ring", "forest")
     add_chains(plan, ring_orders(topology))
     return plan.finish()

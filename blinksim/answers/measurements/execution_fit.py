@@ -114,9 +114,8 @@ COMMON = ("launch_s", "visit_s", "ports.out", "ports.fan", "ports.posted_s", "po
 _OF_PACKETS = ("piece_s", "round_s", "local_s", "inbox_s", "step_s", "soft", "wire", "far_s")
 PACKETS = tuple(f"packets.{name}" for name in _OF_PACKETS)
 _OF_FLAGS = ("before_s", "piece_s", "round_s", "far_s", "byte_s", "fence_s", "flag_s", "look_s", "load")
-FLAGS = tuple(f"flags.{name}" for name in _OF_FLAGS)
 # What is fitted. The others hardly show: they keep what they had, and the way into a GPU its ratio to the way out.
-CONSTANTS = (*COMMON, *PACKETS, *FLAGS)
+CONSTANTS = (*COMMON, *PACKETS, *(f"flags.{name}" for name in _OF_FLAGS))
 # A fit that half of the times miss by more is refused.
 MOST_ERROR = 0.08
 _CAUCHY = 0.03
