@@ -379,12 +379,15 @@ class Library(TimingModel):
         if healthy or found.time_s * _FALLS < asked:
             return found
         for one, who in self._less(found, asked):
-            # Published times stay what they are.
-            guessed, less = found.details["basis"] != "measured", found.time_s < one.time_s * (1 - 1e-9)
-            told = f"; no less than {who}" if guessed else "; fewer bytes took longer"
+            less, jobs = found.time_s < one.time_s * (1 - 1e-9), one.details["nodes"] != self.nodes
+            # Published times stay what they are, and end no later where fewer bytes took longer, or fewer
+            # nodes may. Between their sizes other jobs raise none.
+            guessed = found.details["basis"] not in _PUBLISHED[: 1 + jobs]
+            told = f"; no less than {who}" if guessed else "; fewer bytes took longer" * (not jobs)
             found = found.raised(one.time_s, f"what it takes {who}") if guessed else found
-            low, high = (max(each.details[end] for each in (one, found)) for end in _ENDS)
-            low = min(low, found.time_s, *found.details.get("published_s", ()))
+            lows, highs = ([each.details[end] for each in (found, one)] for end in _ENDS)
+            low = min(max(lows), found.time_s, *found.details.get("published_s", ()))
+            high = max(highs) if guessed or not (less or jobs) else highs[0]
             origin = found.details["origin"] + told * less
             found = replace(found, details={**found.details, _ENDS[0]: low, _ENDS[1]: high, "origin": origin})
         return found
@@ -404,7 +407,7 @@ class Library(TimingModel):
         guessed = found.details["basis"] not in _PUBLISHED and collective.traffic is None
         for other in self._linked_as_well(collective) if guessed else ():
             yield other._taken(collective, size), f"on {other.question.members}"
-        if self._name and self.nodes > 1 and guessed and not asked:
+        if self._name and self.nodes > 1 and collective.traffic is None and not asked:
             # Farther than published times reach, those of models alone grow with the nodes.
             told = max((one.nodes for one in self._published_of(self._runs_of)), default=1)
             half = 2 ** (min(self.nodes - 1, _FADES_IN_NODES * told).bit_length() - 1)
@@ -424,6 +427,10 @@ class Library(TimingModel):
             others = self._nearest(collective, size, lent=True)
             ratio, nearest, ratios, sets = others if others[1] > nearest else (ratio, nearest, ratios, sets)
         model = self._modelled(collective, size) if sets else self._scaled(collective, size)
+        if not sets and (half := 2 ** ((size - 1).bit_length() - 1)) >= TURNS[-1]:
+            # Of more bytes than factors tell apart, none pass at a lower rate than fewer: other jobs' rates level off
+            # elsewhere.
+            model = model.times(min(1.0, size / half * self._taken(collective, half).time_s / model.time_s))
         time, near, took = ratio * model.time_s, min(1.0, nearest), sorted(one * model.time_s for one in ratios)
         lent = [name for name in dict.fromkeys(one.machine for one in sets) if name != self._name]
         origin, what = model.origin, _BASES[model.what]
@@ -454,7 +461,7 @@ class Library(TimingModel):
             half, whole = (self.stated(one, size) for one in (collective, Collective("allreduce")))
             guessed = half is None or whole is None or half.time_s <= whole.time_s
         no_more = (*_ROOTED, *HALVES)[: None if guessed else len(_ROOTED)]
-        return projection if what == "measured" else self._capped(projection, no_more)
+        return self._capped(projection, no_more)
 
     def _launched(self, found: Projection, sets: Sequence[public_tables.Set]) -> Projection:
         """A time on one node no less than the host takes from call to call, where it launches every one."""
@@ -478,7 +485,7 @@ class Library(TimingModel):
         return *self._ratio(collective, size, known), ratios, [one for one, _ in near]
 
     def _capped(self, found: Projection, no_more: Sequence[str]) -> Projection:
-        """A time that nobody published, with its interval no more than that of the next published size.
+        """A time that nobody published, and all intervals, no more than that of the next published size.
 
         Of few bytes, which models say little of, it is no more than of twice as many. no_more: collectives that
         take no more than an allreduce either. Times are of calls in a row, and those of a broadcast or reduce
@@ -487,6 +494,10 @@ class Library(TimingModel):
         """
         collective, size = found.collective, found.size
         larger = sorted(s for s in self._known(collective) if s > size)[:1]
+        if found.details["basis"] == "measured":
+            all_ends = (one.details[_ENDS[1]] for one in (found, *map(partial(self._taken, collective), larger)))
+            high = max(min(all_ends), found.time_s, *found.details.get("published_s", ()))
+            return replace(found, details={**found.details, _ENDS[1]: high})
         larger += [2 ** size.bit_length()] * (size < TURNS[0])
         caps = [self._taken(collective, s) for s in larger]
         slower = [(Collective("alltoall"), size)] if collective.personalized and collective.rooted else []
@@ -687,10 +698,6 @@ class Library(TimingModel):
         if known is None:
             return None
         spread = self._spread(EXPECTED, size, known.owner)
-        if known.owner != self._known_as:
-            # What is lent is no surer than where it was measured.
-            lent = self._spread(AGAIN, size)
-            spread = replace(spread, low=min(spread.low, lent.low), high=max(spread.high, lent.high))
         if known.error and not any(row[:2] == (known.owner, EXPECTED) for row in library_rates.spreads()):
             # Constants are no surer than the times that they were fitted to, where no other rig says how far
             # off they are: of normal errors of which half are within 1, eight in ten are within 1.9.
@@ -700,7 +707,10 @@ class Library(TimingModel):
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:
         scope = library_rates.scope_of(self.nodes, self.ranks)
-        return library_rates.spread_at(machine, self.library, self._network, what, scope, size)
+        found = library_rates.spread_at(machine, self.library, self._network, what, scope, size)
+        # What other jobs tell is no surer than another run of this one.
+        again = self._spread(AGAIN, size) if what == EXPECTED else found
+        return replace(found, low=min(found.low, again.low), high=max(found.high, again.high))
 
     @cached_property
     def _network(self) -> str:

@@ -487,6 +487,31 @@ def test_what_is_lent_is_no_surer_than_where_it_was_measured(machine: str, colle
     assert seen > 5
 
 
+@pytest.mark.parametrize(
+    ("measured", "told"),
+    [
+        (bs.Question("p5", nodes=2), [bs.Question("p5en", nodes=2), bs.Question("p5e", nodes=2)]),
+        (bs.Question("mi300x"), [bs.Question("mi325x")]),
+        (bs.Question("aurora", nodes=4), [bs.Question("aurora", nodes=nodes) for nodes in (3, 5, 6)]),
+    ],
+)
+def test_nothing_is_surer_than_where_it_was_measured(measured: bs.Question, told: list[bs.Question]) -> None:
+    """Two p5 had 2.70 to 8.94 ms for 1 GiB, and two p5en, of which these are the times, 3.81 to 8.94 ms.
+
+    The ends differ by what one node of each takes.
+    """
+    sizes = [2**power for power in range(10, 33)] + [2 * 10**9]
+    own, *others = (taken(question, "allreduce", sizes) for question in (measured, *told))
+    here = [place for place, one in enumerate(own) if one.details["basis"] == "measured"]
+    assert here
+    for found in others:
+        assert "measured" not in {one.details["basis"] for one in found}
+        for place in here:
+            sure, borrowed = (one[place].details for one in (own, found))
+            width, wider = (each["interval_high_s"] / each["interval_low_s"] for each in (sure, borrowed))
+            assert width <= 1.01 * wider, sizes[place]
+
+
 def test_why_states_one_bound(capsys: pytest.CaptureFixture[str]) -> None:
     """A program on H100 exceeds what the links were measured to carry: that is no bound."""
     assert run(["project", "hgx-h100", "allreduce", "1GB", "--why"]) == 0
