@@ -924,7 +924,7 @@ class Locate(TableOptions, run="blinksim.cli.logs:locate"):
     LOG: text that nccl-tests printed, or its JSON (-J); its head names hosts and GPUs. Behind a log GPUs may be
     named, as in log.txt@0,1, and the adapters that it ran on, as in log.txt:hca=nic0, unless it shows what
     NCCL_IB_HCA was. Times of alike GPUs beside each other show faults that one log does not. The exit status is 1
-    if there is a fault, or two at once, and 5 if these logs do not say.
+    if there is a fault, or two at once, and 5 if these logs do not say, or one is not normal.
 
     {machine}
 

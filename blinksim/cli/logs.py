@@ -17,9 +17,8 @@ import click
 
 from blinksim.answers.expect import COLLECTIVES, VISIBLE, expect as expected
 from blinksim.answers.logs.calibrate import Calibration, NcclFit, calibrate as calibrated
-from blinksim.answers.logs.diagnose import STEPS, Diagnosis, Line, diagnose as diagnosed
+from blinksim.answers.logs.diagnose import STATUSES, STEPS, Diagnosis, Line, diagnose as diagnosed
 from blinksim.answers.logs.expectation import Series, check_ranks, members_of, of_one_job, read_runs
-from blinksim.answers.logs.faults import sort_of
 from blinksim.answers.logs.fit import Fitted
 from blinksim.answers.logs.locate import Candidate, locate as located
 from blinksim.answers.measurements import public as published
@@ -45,8 +44,6 @@ from blinksim.units import exact_GBps, format_rate, format_size, format_size_abo
 if TYPE_CHECKING:
     from blinksim.cli.commands import Calibrate, Diagnose, Expect, Locate, Measured, Reproduce
 
-# Exit statuses: something is wrong, it cannot be told, nothing is.
-_WORST = (1, 5, 0)
 _DATA_CHECK = "nvidia-smi -q -d ECC (AMD: amd-smi metric --ecc); dmesg | grep -i -e xid -e amdgpu"
 
 
@@ -133,7 +130,7 @@ def diagnose(options: Diagnose) -> None:
     for log in behind:
         reached = f"{reach[log]:.3g} % of the {options.against} at {format_size(by_log[log].lines[-1].size)}"
         note(f"{f'{log}: ' if several else ''}below the threshold: {reached}, wanted {options.threshold:g} %")
-    click.get_current_context().exit(min(statuses, key=_WORST.index))
+    click.get_current_context().exit(min(statuses, key=STATUSES.index))
 
 
 def _losses(
@@ -181,7 +178,7 @@ def _check(options: Expect, question: Question, wanted: Collection[str]) -> None
                 found.append((runs[0].path, runs, _diagnosed(options, question, whole, runs)))
     if not found:
         raise InputError(f"{', '.join(options.logs)}: no test of {', '.join(wanted)}")
-    status = min((each.status() for *_, each in found), key=_WORST.index)
+    status = min((each.status() for *_, each in found), key=STATUSES.index)
     jobs = [{"log": log, **each.calls(runs)} for log, runs, each in found if runs[0].group]
     heads = [keyed(runs[0], "log group? collective", log=log) for log, runs, _ in found]
     rows = [head | row for head, (*_, each) in zip(heads, found, strict=True) for row in each.rows()]
@@ -224,7 +221,7 @@ def locate(options: Locate) -> None:
     done = all((options.next, found.seen, not found.next_run))
     if found.next_run or (first is None and found.plan):
         more = found.next_run or found.plan[0]
-    elif found.status == 1 and first is not None and (done or found.nodes == len(found.tied) == 1):
+    elif found.faulty and first is not None and (done or found.nodes == len(found.tied) == 1):
         edits = "".join(f" --edit {typed(edit)}" for edit in (*options.edits, *first.edits))
         more = f"blinksim project {machine} allreduce 256MiB{nodes}{edits}{nvls} --before"
     elif done and found.status == 0:
@@ -248,7 +245,7 @@ def _show_beside(by_log: Mapping[str, Diagnosis], question: Question, more: str)
     rows = [[format_size(size), *(_busbw(one, by_size[log].get(size)) for log, one in every)] for size in sizes]
     click.echo("\n  busbw in GB/s by size and log; * is behind what is expected\n")
     click.echo(table(("size", *(f"{log} " for log in by_log)), rows, left=()))
-    worst = min(by_log, key=lambda log: (_WORST.index(by_log[log].status()), by_log[log].largest.of_model))
+    worst = min(by_log, key=lambda log: (STATUSES.index(by_log[log].status()), by_log[log].largest.of_model))
     click.echo(f"next: blinksim diagnose {typed(worst)} --machine {command_line(question)}{more}")
 
 
@@ -267,18 +264,15 @@ def _show_diagnosis(
         row += [f"{100 * line.of_model:.0f} %", f"{line.algbw_GBps:.4g}", f"{100 * found.of_bound(line):.3g} %"]
         cells.append([*row, line.expected.choice][: len(heading)])
     click.echo(table(heading, cells, left=(7,)) + "\n")
-    to_do = found.to_do(bool(losses))
+    to_do, kinds = found.to_do(), found.expectation.rings.limits
     facts = [*_facts(found, why), *to_do]
     # The headline is of all links of a class alike; one that is slow alone may be of another.
-    device, kinds = found.part.device, found.expectation.rings.limits
-    fit = {sort_of(device(one.src), device(one.dst)) for one in found.part.links if one.kind in kinds}
-    causes = [*grouped(sorted(losses, key=lambda one: fit.isdisjoint(one.kind.slow)), attrgetter("kind"))]
-    for kind, same in causes:
+    for kind, same in grouped(sorted(losses, key=lambda one: found.spares(one.kind)), attrgetter("kind")):
         others = f", or {count(len(same) - 1, 'other place')}" if same[1:] else ""
-        apart = f"not {' or '.join(kinds)} but, at one place alone, " if fit.isdisjoint(kind.slow) else ""
+        apart = f"not {' or '.join(kinds)} but, at one place alone, " if found.spares(kind) else ""
         told = f"{apart}{kind.words}, about {100 * same[0].share:.0f} % left ({losses[same[0]]}{others}): {kind.check}"
         facts.append(("could be", told))
-    click.echo("\n".join(labelled(facts)))
+    click.echo("\n".join(labelled(sorted(facts, key=lambda one: one[0] == "again"))))
     machine, nodes, one = command_line(question), typed_options(question, "nodes"), typed(str(question.machine))
     if found.part.ranks < question.whole().ranks and not (question.members or question.ranks_per_node):
         question = replace(question, members=",".join(found.part.members))
@@ -292,7 +286,7 @@ def _show_diagnosis(
     after, asked = ("compare", "advise")[library in VISIBLE], command_line(question, name)
     ways = (
         (found.wrong, f"locate {one}{nodes}{nvls} --plan"),
-        (found.failed or found.unfinished, run),
+        (found.failed or found.unfinished or found.last_odd, run),
         (found.strange, f"diagnose {log} --machine {found.strange.rpartition(' ')[2]}{nodes}"),
         (found.impossible or faster, "topo list"),
         (found.resembles.startswith("NVLS"), f"diagnose {log} --machine {machine}{again} --no-nvls"),
@@ -379,17 +373,24 @@ def calibrate(options: Calibrate) -> None:
     whole = question.whole()
     runs = [run for log in options.logs for run in _runs(log, options.collective)]
     series = [Series.of(run, _part(run, question, whole)) for run in runs]
+    multicast, rates, pairs = not options.no_nvls, question.rates, zip(runs, series, strict=True)
+    found = [diagnosed(run, one.topology, whole, multicast=multicast, rates=rates) for run, one in pairs]
     source = f"blinksim calibrate of {', '.join(Path(shown(log)).name for log in options.logs)}"
-    result = calibrated(series, machine=whole, source=source, multicast=not options.no_nvls)
+    result = calibrated(series, machine=whole, source=source, multicast=multicast)
     table_text = rate_tables.write(result.table)
     with written(options.output, lambda target: write_text(target, table_text, options.force)) as output:
         described = {"logs": list(options.logs), **question.described(series[0].topology)}
-        early = [run.ended for run in runs if not run.complete]
-        said = {**described, **result.to_dict(), "output": output, "ended_early": early}
-        again = command_line(replace(question, rates=None), series[0].collective.name)
+        said = {**described, **result.to_dict(), "output": output}
+        said |= {"ended_early": [one.ended for one in found if not one.complete]}
+        both = zip(runs, found, strict=True)
+        said["verdicts"] = [keyed(one.verdict, "log status words", log=run.path) for run, one in both]
+        # Of other sizes the file has no times.
+        most = typed_size(max(sample.size for sample in series[0].samples))
+        again = f"{command_line(replace(question, rates=None), series[0].collective.name)} {most}"
         switched_off = options.no_nvls or not all(one.ran.multicast for one in series)
         nvls = " --no-nvls" if switched_off else ""
-        answer("calibrate", lambda: said, lambda: _show_calibration(result, early, output, f"{again} 1GiB{nvls}"))
+        logs = [f"{one['log']}: {one['words']}" for one in said["verdicts"]]
+        answer("calibrate", lambda: said, lambda: _show_calibration(result, logs, output, f"{again}{nvls}"))
 
 
 def _on_gpus(options: Calibrate) -> None:
@@ -455,8 +456,9 @@ def _show_nccl(found: NcclFit) -> None:
         click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
 
 
-def _show_calibration(found: Calibration, early: Sequence[str], target: str | None, again: str) -> None:
-    click.echo("\n".join((found.sentence(), *(f"  the run ended early: {last[:160]}" for last in early))))
+def _show_calibration(found: Calibration, logs: Sequence[str], target: str | None, again: str) -> None:
+    """logs: what is said of each."""
+    click.echo("\n".join((found.sentence(), *labelled(("log", words) for words in logs))))
     if found.parameters:
         units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
         cells = [(p.kind, p.name, *_fitted(p, *units[p.name == "bandwidth"])) for p in found.parameters]

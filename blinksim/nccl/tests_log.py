@@ -31,6 +31,7 @@ from blinksim.results import names as listed
 from blinksim.textio import strict_json, text_files
 from blinksim.textio.strict_json import Entry
 from blinksim.topology.graph import Topology
+from blinksim.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,19 @@ class Run:
     failed: str = ""
     most: int = 0
     direct: bool = False
+
+    @property
+    def spoilt(self) -> str:
+        """Why the times say nothing of others, in words: data were wrong, or the run failed; else empty.
+
+        Old releases print a largest error, small where all is well.
+        """
+        if wrong := [
+            format_size(size) for size in dict.fromkeys(row.size for row in self.rows if (row.wrong or 0) >= 1)
+        ]:
+            return f"WRONG DATA at {listed(wrong, ', ', 4)}"
+        last = format_size(max((row.size for row in self.rows), default=0))
+        return f"the run FAILED after {last}: {self.failed[:160]}" * bool(self.failed)
 
 
 _CLOCKS = ("time", "cputime")
@@ -547,11 +561,11 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     return tuple(log.finish(name, 1 + max(log.places, default=-1)) for log in drafts)
 
 
-def lacking(runs: Sequence[Run], topology: Topology) -> Iterator[tuple[str, str]]:
-    """Hosts, and what NCCL lacks there, in words; no host where it lacks that on all, nothing on a single node.
+def lacking(runs: Sequence[Run], topology: Topology) -> Iterator[tuple[list[str], str, str]]:
+    """Hosts, what NCCL lacks there, and both in words; no host where it lacks that on all, nothing on a single node.
 
-    Adapters are counted, and named, as the nodes of the machine have them, or else as other hosts do; the host with
-    the fewest comes first.
+    Adapters are counted, and named, as the nodes of the machine have them, or else as other hosts do; the hosts with
+    the fewest come first.
     """
     if topology.nodes < 2:
         return
@@ -565,18 +579,21 @@ def lacking(runs: Sequence[Run], topology: Topology) -> Iterator[tuple[str, str]
     several = grouped(((host, kind), item) for host, kind, _, item in parted)
     without = [(host, f"{kind} {listed(items, ', ', 4)}") for (host, kind), items in several.items()]
     present = {*hosts, *dict(without), *(place.host for run in runs for place in run.places)}
+    found = list[tuple[str, str]]()
     for words, own in grouped((words, host) for host, words in without).items():
         if present - {*own}:
-            yield from ((host, _LACKS.get(words, f"has {words}")) for host in own)
+            found += [(_LACKS.get(words, f"has {words}"), host) for host in own]
         elif words != "No device found":
             # Machines of other networks have no such adapters on any host.
-            yield "", words
+            yield [], words, words
     every = dict.fromkeys(chain(known, *hosts.values()))
     for host, used in sorted(hosts.items(), key=lambda one: len(one[1])):
         if len(used) < count:
             lost = ", ".join(name for name in every if name not in used)
             few = f"{len(used)} of {count} adapters{f', without {lost}' if lost else ''}"
-            yield host or "a host", f"uses {few}: {100 * len(used) / count:.0f} % of the ports"
+            found.append((f"uses {few}: {100 * len(used) / count:.0f} % of the ports", host or "a host"))
+    for words, own in grouped(found).items():
+        yield own, words, f"{listed(own, ', ', 16)}{' each' * (len(own) > 1)} {words}"
 
 
 def select(runs: Iterable[Run], collective: str = "") -> list[Run]:

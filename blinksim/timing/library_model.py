@@ -445,7 +445,8 @@ class Library(TimingModel):
             alike = "of the same links" if self.nodes == 1 else "with as much bandwidth between nodes"
             origin = (at.get(what) or f"measured on {lent[0]}{on} {alike}") + f": {_sources(sets)}"
         elif nearest > 0:
-            origin += f"; scaled from the nearest size that was measured: {_sources(sets)}"
+            closest = min(self._known(collective, bool(lent)), key=lambda one: abs(math.log(one / size)))
+            origin += f"; scaled from the nearest size that was measured, {format_size(closest)}: {_sources(sets)}"
         # The nearer published sizes are, the less may differ but another run of the job.
         runs, guess = ([one.low, one.high] for one in (self._spread(AGAIN, size), model.spread))
         ends = [run**near * end ** (1 - near) * time for run, end in zip(runs, guess, strict=True)]

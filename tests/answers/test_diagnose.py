@@ -188,7 +188,7 @@ def test_a_single_odd_size_is_not_a_slow_machine(tmp_path: Path) -> None:
         found = dgx1(tmp_path, times * many)
         assert [line.size for line in found.odd] == SIZES[-1:] * odd
         assert (found.largest.size, found.first_behind is None) == (SIZES[-1 - odd], odd)
-        assert found.status() == 1 - odd
+        assert found.status() == (5 if odd else 1)
     # A share that grows with the size is no odd size.
     assert dgx1(tmp_path, slowed("dgx1-v100", lambda size, time: time * (1 + 2**24 / size))).odd == []
 
@@ -538,6 +538,7 @@ def test_causes_are_those_of_the_library(tmp_path: Path) -> None:
     assert [cause.split(",")[0].split(":")[0] for cause in causes] == [
         "a node",
         "oversubscribed switches or other jobs on them",
+        "other jobs on these GPUs and hosts",
     ]
     assert not re.search("NCCL|NVLink|nvidia|mlx5", " ".join(causes))
     with pytest.raises(InputError, match="runs oneccl; blinksim diagnose says what may be slow, and what to measure"):
@@ -705,25 +706,30 @@ def test_an_adapter_that_nccl_leaves_out_has_a_check(tmp_path: Path, used: int, 
     line = "box{0}:400{0}:4100 [0] NCCL INFO NET/IB : Using {1} [RO]; OOB eth0:10.0.0.1<0>\n"
     before = line.format(0, names) + line.format(1, names)
     found = bs.diagnose(between_nodes(tmp_path, 2, lambda _: 1.0, before), bs.load("hgx-h100", nodes=2))
-    assert found.status() == 0
+    assert (found.status(), ": normal but for what a host lacks, " in found.sentence()) == (5 * said, said)
     checks = [words for label, words in found.to_do() if label == "check"]
-    assert [(one.startswith("box0 uses 7 of 8"), "NCCL_IB_HCA" in one) for one in checks] == [(True, True)] * said
+    named = [(one.startswith("box0, box1 each uses 7 of 8"), "NCCL_IB_HCA" in one) for one in checks]
+    assert named == [(True, True)] * said
 
 
 @pytest.mark.parametrize(
-    ("slower", "alike"),
-    [(lambda _: 2.5, True), (lambda size: 2.2 if size < 2**30 else 3.5, False), (lambda _: 1, False)],
+    ("slower", "wanted"),
+    [
+        (lambda size: 2.5 if size >= 2**24 else 1, "fewer GPUDirect few clocks other ACS PFC, oversubscribed"),
+        # What is as slow where latency decides is not so by a link.
+        (lambda _: 2.5, "clocks other"),
+        (lambda size: 1 if size < 2**24 else 2.2 if size < 2**30 else 3.5, ""),
+        (lambda _: 1, ""),
+    ],
 )
 def test_nodes_that_are_slow_alike_have_causes_in_an_order(
-    tmp_path: Path, slower: Callable[[int], float], alike: bool
+    tmp_path: Path, slower: Callable[[int], float], wanted: str
 ) -> None:
     """Of every node, and with the run that tells them apart; where sizes differ a single place may be slow."""
     found = bs.diagnose(between_nodes(tmp_path, 4, slower), bs.load("hgx-h100", nodes=4))
     causes = [words for label, words in found.to_do() if label == "could be"]
-    assert [cause.split()[0] for cause in causes] == ["fewer", "GPUDirect", "ACS", "PFC,", "oversubscribed"] * alike
-    assert ("again" in dict(found.to_do())) == alike
-    # Single faults that explain the log are named in their place.
-    assert not [label for label, _ in found.to_do(placed=True) if label == "could be"]
+    assert [cause.split()[0] for cause in causes] == wanted.split()
+    assert ("again" in dict(found.to_do())) == bool(wanted)
 
 
 def test_what_is_to_be_measured_again_has_its_command(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from functools import cached_property
 from itertools import chain, groupby
 from operator import attrgetter
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from blinksim.answers.expect import Expectations
 from blinksim.answers.logs.expectation import Expectation, Expected, Ran, check_ranks, members_of, other_gpus, read_runs
-from blinksim.answers.logs.faults import EVERY, SIZES, TYPICAL, classes
+from blinksim.answers.logs.faults import EVERY, TYPICAL, FaultClass, classes, sort_of
 from blinksim.answers.measurements.public import grouped
 from blinksim.bounds.bound_result import Bound
 from blinksim.collective import Collective, CollectiveLike, busbw_factor
@@ -58,6 +58,21 @@ NOISE = ((2**19, 0.015), (2**15, 0.034), (0, 0.064))
 _LARGE, _EVEN = 1 / 16, 1.2
 Given = float | str | None
 """A quantity as people give it: a number, or text with a unit."""
+
+
+# The worst exit status of several logs first.
+STATUSES = 1, 5, 0
+
+
+class Verdict(NamedTuple):
+    """What is said of a log: the exit status, and why in words.
+
+    status: 1 if something is wrong, 5 if nobody can tell, else 0. weighed: by the rate.
+    """
+
+    status: int
+    words: str
+    weighed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +139,14 @@ class Diagnosis(Result):
         Which GPUs the log names, if they are of another model than the machine's; else empty.
     otherwise : tuple of str
         What NCCL did otherwise than its model expects on this machine, as the log says, and what that costs.
+    lacks : tuple of (str, str)
+        Hosts, and what NCCL says that they lack.
     failed : str
         The line in which nccl-tests says that the run failed, or the launcher that it died; else empty.
     most : int
         The bytes that the run was to end at; 0 if the log does not say.
+    spoilt : str
+        In words, why the times say nothing: data were wrong, or the run failed.
     shown : dict
         What the log shows that excludes causes, as the table of faults names it; and how many times as long every
         size takes, if all do alike.
@@ -158,14 +177,16 @@ class Diagnosis(Result):
     strange: str = ""
     ended: str = ""
     otherwise: tuple[str, ...] = ()
+    lacks: tuple[tuple[str, str], ...] = ()
     failed: str = ""
     most: int = 0
+    spoilt: str = ""
     shown: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def largest(self) -> Line:
         """The largest size that is not odd."""
-        return self.lines[-1 - (self.lines[-1] in self.odd)]
+        return self.lines[-1 - (self.last_odd > 0)]
 
     @property
     def factor(self) -> Fraction:
@@ -197,13 +218,20 @@ class Diagnosis(Result):
         """Single sizes that are behind, though the next larger one is not, nor the next smaller one.
 
         Sizes that latency decides where both of these are nearer to what is expected by a typical fault, as what they
-        take differs more from rig to rig. And the largest, if that is `sudden`.
+        take differs more from rig to rig. And the largest, if it was measured once and is far from the one before it.
         """
         every = [*zip(self.lines, self.lines[1:], self.lines[2:], strict=False)] * (not self.strange)
         alone = [(x, min(a.of_model, b.of_model)) for a, x, b in every if x.behind and not (a.behind or b.behind)]
         single = [same[0] for same in self.stretches if len(same) == 1]
         found = [x for x, beside in alone if (beside > TYPICAL * x.of_model if x.latency_bound else x in single)]
-        return [*found, self.judged[-1]] if sudden(self.judged) else found
+        *before, last = self.judged or self.lines[-1:]
+        far = before[1:] and last.behind and last.many == 1 and before[-1].of_model > _EVEN * last.of_model
+        return [*found, last] if far and not any(line.behind for line in before) else found
+
+    @property
+    def last_odd(self) -> int:
+        """The largest size, if that is odd, so that nobody knows whether it is slow; else 0."""
+        return self.lines[-1].size * (self.lines[-1] in self.odd)
 
     @property
     def again(self) -> list[str]:
@@ -240,25 +268,13 @@ class Diagnosis(Result):
         return max(self.of_bound(line) for line in self.lines) > 1.02
 
     @property
-    def unclear(self) -> bool:
-        """True if the largest size is not judged, or not behind, and yet nearer to a typical fault."""
-        line = self.largest
-        return line not in self.judged or (not line.behind and line.of_model**2 * TYPICAL < 1)
-
-    @property
     def unfinished(self) -> bool:
         """True if the run ended, without a failure, before the last of the sizes that it was to measure."""
         return not (self.complete or self.failed) and self.most >= 2 * self.lines[-1].size
 
     def status(self, *, weighed: bool = True) -> int:
-        """1 if something is wrong, 5 if nobody can tell, else 0. weighed: for being behind what is expected, too.
-
-        Nobody can tell of sizes that a run did not come to, nor from what another machine was measured at,
-        which is quicker than this one can be or names other GPUs.
-        """
-        wrong = self.wrong or self.failed or (weighed and (self.first_behind or self.behind_before))
-        unsure = self.strange or self.impossible or self.unfinished or (weighed and self.unclear)
-        return 1 if wrong else 5 if unsure else 0
+        """That of the verdict; weighed: False where a threshold says what rate is too low."""
+        return self.verdict.status if weighed or not self.verdict.weighed else 5 * self.unfinished
 
     @property
     def as_expected(self) -> bool:
@@ -335,22 +351,30 @@ class Diagnosis(Result):
         """True if what it resembles is far from what slow links do; other algorithms of NCCL are not."""
         return self.resembles != "" and "NCCL_ALGO" not in self.resembles
 
-    def to_do(self, placed: bool = False) -> list[tuple[str, str]]:
-        """What to check, by labels, and the run that measures again; placed: single faults explain the log.
+    def spares(self, kind: FaultClass) -> bool:
+        """True of a class of fault that slows none of the links of the classes which limit."""
+        device, limits = self.part.device, self.expectation.rings.limits
+        ends = ((device(link.src), device(link.dst)) for link in self.part.links if link.kind in limits)
+        return {sort_of(*both) for both in ends}.isdisjoint(kind.slow)
 
-        Causes are those that NCCL names, and of all nodes where several are as slow at all large sizes.
-        """
-        line, told, library = self.largest, "; ".join(self.otherwise), self.expectation.takes.library.lower()
+    @cached_property
+    def causes(self) -> list[tuple[FaultClass, str]]:
+        """Faults that NCCL names, with its words, and those of all GPUs or nodes where all large sizes are as slow."""
+        line, library = self.largest, self.expectation.takes.library.lower()
         shares = [x.of_model for x in self.judged if x.size >= _LARGE * line.size]
-        sound = any((self.as_expected, self.sure, self.stated, line.of_model > 1 - _NEAR, self.part.nodes < 2))
+        sound = any((self.as_expected, self.sure, self.stated, line.of_model > 1 - _NEAR))
         even = not sound and max(shares, default=1) < _EVEN * min(shares, default=0)
-        found, slow = list[tuple[str, str]](), [EVERY] * (even and not placed) + [SIZES] * ("every size" in self.shown)
+        slow, found = even or "every size" in self.shown, list[tuple[FaultClass, str]]()
         for one in classes(library):
-            # With all that NCCL says there, such as the host.
-            if said := one.told and re.search(f"[^;]*({one.told})[^;]*", told):
-                found.append(("check", f"{said[0].strip()}: {one.check}"))
-            elif one.at in slow and self.shown.keys().isdisjoint(one.unless):
-                found.append(("could be", f"{one.words}: {one.check}"))
+            said = [words for words in self.otherwise if one.told and re.search(one.told, words)]
+            if said or (slow and one.at == EVERY and self.shown.keys().isdisjoint(one.unless)):
+                found.append((one, names(said, "; ", 4)))
+        return found
+
+    def to_do(self) -> list[tuple[str, str]]:
+        """What to check, by labels, and the run that measures again."""
+        found = [(("could be", "check")[say != ""], f"{say or one.words}: {one.check}") for one, say in self.causes]
+        alike = not all(said for _, said in self.causes)
         with suppress(InputError):
             # Sizes grow at least twofold, and one that failed, was wrong or odd is to be reached, by
             # doubling.
@@ -359,7 +383,7 @@ class Diagnosis(Result):
             reached = min((one.size for one in (*self.wrong, *self.odd)), default=most)
             least = self.lines[0].size if self.small_times else min(_AGAIN, largest, reached)
             down, up = (max(1, many).bit_length() - 1 for many in (reached // least, most // reached))
-            few = any((even, self.again, self.failed, self.small_times, small, self.wrong))
+            few = any((alike, self.again, self.failed, self.small_times, small, self.wrong))
             if few or self.unfinished:
                 of, sizes = self.expectation.takes, sizes_of(f"{reached >> down}:{reached << up}:x2")
                 takes, launch = tuple(of.times(of.machine, self.collective, sizes)), self.expectation.ran.launch
@@ -380,29 +404,32 @@ class Diagnosis(Result):
         found |= {"above_s": above, "above_share": above / whole, "of": of, "of_s": whole, "verdict": verdict}
         return found | ({"waited_s": runs[0].waited_s, "late": runs[0].late} if runs[0].late else {})
 
-    def sentence(self) -> str:
-        """The answer in one line."""
-        what = f"{self.collective.name} on {self.part.taking_part}"
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What every command says of this log, and the status that it gives: the first that holds.
+
+        Nobody can tell of sizes that a run did not come to or that are odd, nor from what another machine was measured
+        at, nor where NCCL says that a host lacks what others have, though that does not show.
+        """
         line, first, source = self.largest, self.first_behind, ("log", "figure or its size")[self.stated]
         ended = ("the run ended early", "after its last row")[self.complete]
         ended += f", before {format_size(self.most)}; run it again" * self.unfinished
         early = f"; {ended}: {self.ended[:160]}" * (self.ended not in ("", self.failed))
-        if self.wrong:
-            sizes = names([format_size(line.size) for line in self.wrong], ", ", 4)
-            return f"{what}: WRONG DATA at {sizes}{early}"
-        if self.failed:
-            return f"{what}: the run FAILED after {format_size(self.lines[-1].size)}: {self.failed[:160]}{early}"
+        if self.spoilt:
+            return Verdict(1, f"{self.spoilt}{early}", weighed=False)
         if self.strange:
-            return f"{what}: not judged, as {self.strange}"
+            return Verdict(5, f"not judged, as {self.strange}{early}", weighed=False)
         if self.impossible:
             most = max(self.lines, key=self.of_bound)
-            why = f"{format_time(most.time_s)} at {format_size(most.size)}, and nothing takes less than "
-            why += format_time(most.expected.least_s)
+            why = "faster than this machine can be, so the {source} comes from another one"
             if guesses(rates_of(self.part)):
-                return f"{what}: faster than guessed rates allow, so these are too low: {why}"
-            return f"{what}: faster than this machine can be, so the {source} comes from another one: {why}"
+                why = "faster than guessed rates allow, so these are too low"
+            why += f": {format_time(most.time_s)} at {format_size(most.size)}, and nothing takes less than "
+            why += format_time(most.expected.least_s)
+            return Verdict(5, f"{why.format(source=source)}{early}", weighed=False)
         if line not in self.judged:
-            return f"{what}: up to {format_size(line.size)} latency decides, so it says nothing about bandwidth{early}"
+            why = f"up to {format_size(line.size)} latency decides, so it says nothing about bandwidth"
+            return Verdict(5, why + early)
         ends = (line.expected.high_s, line.expected.low_s)
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
@@ -411,22 +438,31 @@ class Diagnosis(Result):
         says = re.split("; (?:tree|nvls): ", "; ".join(self.otherwise))[0]
         reached += f", {('and', 'though')[first is None]} {self.expectation.takes.library} says: {says}" * bool(says)
         reached += f"; {names(self.again, ', ', 4)}, measure again" * bool(self.again) + early
-        if first is None and line.time_s < line.expected.low_s:
-            fits = f", so the {source} may come from another machine" * (not self.as_expected)
-            return f"{what}: faster than expected{fits}: {reached}"
-        if self.unclear:
-            return f"{what}: cannot tell, nearer to half of what is expected, and within its wide interval: {reached}"
+        if first is not None:
+            by = ("on", "and not alone by slow")[self.unlike != ""]
+            why = f"as with {self.resembles}" if self.sure else f"{by} {' or '.join(self.expectation.rings.limits)}"
+            if alike := self.shown.get("every size"):
+                why = f"as every size takes about {alike:.2g} times as long"
+            since = (f"behind from {format_size(first.size)} on", "slow")[self.stated]
+            return Verdict(1, f"{since}, {'latency decides' if line.latency_bound else why}: {reached}")
         if self.behind_before:
-            return f"{what}: behind at {self.behind_before}, and not at the largest size: {reached}"
-        if first is None:
-            small = " as far as it got" * self.unfinished + " but for small sizes" * bool(self.small_times)
-            return f"{what}: normal{small}, {reached}" + f"; {self.resembles} would look the same" * self.sure
-        by = ("on", "and not alone by slow")[self.unlike != ""]
-        why = f"as with {self.resembles}" if self.sure else f"{by} {' or '.join(self.expectation.rings.limits)}"
-        if alike := self.shown.get("every size"):
-            why = f"as every size takes about {alike:.2g} times as long"
-        since = (f"behind from {format_size(first.size)} on", "slow")[self.stated]
-        return f"{what}: {since}, {'latency decides' if line.latency_bound else why}: {reached}"
+            return Verdict(1, f"behind at {self.behind_before}, and not at the largest size: {reached}")
+        unsure = "the largest size is alone behind" * (self.last_odd > 0)
+        if line.of_model**2 * TYPICAL < 1:
+            unsure = unsure or "nearer to half of what is expected, and within its wide interval"
+        if unsure:
+            return Verdict(5, f"cannot tell, {unsure}: {reached}")
+        status = 5 * bool(self.lacks or self.unfinished)
+        if line.time_s < line.expected.low_s:
+            fits = f", so the {source} may come from another machine" * (self.expectation.takes.question.rates is None)
+            return Verdict(status, f"faster than expected{fits}: {reached}")
+        small = " as far as it got" * self.unfinished + " but for small sizes" * bool(self.small_times)
+        small += " but for what a host lacks" * bool(self.lacks)
+        return Verdict(status, f"normal{small}, {reached}" + f"; {self.resembles} would look the same" * self.sure)
+
+    def sentence(self) -> str:
+        """The answer in one line."""
+        return f"{self.collective.name} on {self.part.taking_part}: {self.verdict.words}"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per size, with units in the keys."""
@@ -454,7 +490,7 @@ class Diagnosis(Result):
         keys += " first_behind_size_bytes=first_behind.size nccl_otherwise=otherwise"
         keys += " link_class link_classes=expectation.rings.limits lane_GBps"
         keys += " model_lane_GBps resembles odd_size_bytes complete ended_early warned_last=ended"
-        keys += " published other_gpus=strange failed to_do"
+        keys += " published other_gpus=strange failed to_do status=verdict.status verdict=verdict.words"
         seen, usual = map(in_GBps, lane[:2]) if lane else (None, None)
         said: dict[str, Any] = {"lane_GBps": None if self.sure or self.unlike else seen}
         said |= {"model_lane_GBps": usual, "bound_words": self.bound.certificate.words(self.part)}
@@ -558,33 +594,39 @@ def diagnose(
     if version and not _VERSION.fullmatch(version):
         raise InputError(f"{version!r} is no version of NCCL; give one such as 2.28.3")
     expectation = Expectation(chosen, whole, tested, Ran.of(given, multicast, version, set_up), rates)
-    if not (lines := tuple(lines_of(given, in_place, expectation.taken))):
-        raise InputError(f"{first.path}: has no size above 0")
-    cut = min(given, key=lambda run: (not run.failed, run.complete, not run.ended))
-    more = other_gpus(first, whole), cut.ended, tuple(_otherwise(given, expectation)), cut.failed, cut.most
-    shown = shown_by(given, chosen, chosen.nodes, lines)
-    best = expectation.bounds.holding(chosen.in_network if expectation.ran.multicast else ())
-    return Diagnosis(chosen, tested, lines, expectation, best, cut.complete, stated, *more, shown)
+    return judged(given, expectation, in_place, stated)
 
 
-def shown_by(runs: Sequence[Run], topology: Topology, nodes: int, lines: Sequence[Line]) -> dict[str, float]:
-    """`Diagnosis.shown` of runs on so many nodes."""
-    without, shares = dict(lacking(runs, topology)), [line.of_model for line in lines]
-    # As slow from so few bytes on that latency decides.
-    alike = lines[-1].behind and lines[0].size < NOISE[1][0] and max(shares) < min(1 - _NEAR, _EVEN * min(shares))
+def judged(runs: Sequence[Run], expectation: Expectation, in_place: bool = False, stated: bool = False) -> Diagnosis:
+    """Tests of one collective beside what is expected of it: the one verdict of their log, for all commands."""
+    if not (lines := tuple(lines_of(runs, in_place, expectation.taken))):
+        raise InputError(f"{runs[0].path}: has no size above 0")
+    part, ran = expectation.part, expectation.ran
+    cut = min(runs, key=lambda run: (not run.failed, run.complete, not run.ended))
+    told, channels = tuple(lacking(runs, part)), tuple(_other_channels(runs, expectation))
+    lacks = tuple((host, words) for hosts, words, _ in told for host in hosts)
+    otherwise = *(said for *_, said in told), *channels
+    more = other_gpus(runs[0], expectation.whole), cut.ended, otherwise, lacks, cut.failed, cut.most
+    spoilt = "; ".join(dict.fromkeys(run.spoilt for run in runs if run.spoilt))
+    shown = _shown(runs, part.nodes, lines, dict(lacks))
+    shown |= {"its channels": 1.0} if any(run.channels for run in runs) and not channels else {}
+    best = expectation.bounds.holding(part.in_network if ran.multicast else ())
+    tested, whole = expectation.collective, cut.complete
+    return Diagnosis(part, tested, lines, expectation, best, whole, stated, *more, spoilt, shown)
+
+
+def _shown(runs: Sequence[Run], nodes: int, lines: Sequence[Line], without: Mapping[str, str]) -> dict[str, float]:
+    """`Diagnosis.shown` of runs; without: hosts that lack something."""
+    # As slow where latency decides as elsewhere, nearer to that than to what slow links make of the rest.
+    slower = 1 / median(line.of_model for line in lines if not line.latency_bound or line is lines[-1])
+    small = [(line.of_model, line.expected.latency_s / line.expected.time_s) for line in lines if line.latency_bound]
+    told = [slower * (slower + (1 - slower) * latency) * share**2 < 1 for share, latency in small]
+    alike = lines[-1].behind and all(line.of_model < 1 - _NEAR for line in lines) and 2 * sum(told) > len(told)
     whole = {host for run in runs for host, _ in run.hcas if host not in without}
     found: dict[str, float] = {"a benchmark": not runs[0].group, "a power of 2": nodes.bit_count() == 1}
     found |= {"all adapters": len(whole) == nodes, "GPUDirect RDMA": any(run.direct for run in runs)}
-    found |= {"every size": alike and 1 / median(shares)}
+    found |= {"one node": nodes == 1, "every size": alike and slower}
     return {words: float(much) for words, much in found.items() if much}
-
-
-def sudden(lines: Sequence[Line]) -> bool:
-    """True if the largest size, measured once, is behind, far from the one before it, and no other is."""
-    if len(lines) < 3 or any(line.behind for line in lines[:-1]):
-        return False
-    before, last = lines[-2:]
-    return last.behind and last.many == 1 and before.of_model > _EVEN * last.of_model
 
 
 def lines_of(runs: Sequence[Run], in_place: bool, taken: Callable[[int], Expected]) -> Iterator[Line]:
@@ -600,10 +642,9 @@ def lines_of(runs: Sequence[Run], in_place: bool, taken: Callable[[int], Expecte
         yield Line(size, time_s, taken(size), wrong, took.get(size, ""), apart, len(times))
 
 
-def _otherwise(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
-    """What NCCL did without, as logs say, and what its search found where its model finds other channels."""
+def _other_channels(runs: Sequence[Run], expectation: Expectation) -> Iterator[str]:
+    """What NCCL's search found, as logs say, where its model finds other channels."""
     predicted, nodes = expectation.prediction, expectation.part.nodes
-    yield from (" ".join(filter(None, told)) for told in lacking(runs, expectation.part))
     for family, found in dict.fromkeys(pair for run in runs for pair in run.channels):
         if graph := getattr(predicted, family, None):
             ends = in_GBps(graph.bw_intra), in_GBps(graph.bw_inter)

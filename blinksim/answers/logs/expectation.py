@@ -127,9 +127,8 @@ class Series:
 
         Raises `InputError` where data were wrong, or the run failed: such a run says nothing of others.
         """
-        bad = "WRONG DATA" if any((row.wrong or 0) >= 1 for row in run.rows) else run.failed and "the run FAILED"
-        if bad:
-            raise InputError(f"{run.path}: {bad}, so it calibrates nothing; run the test again")
+        if run.spoilt:
+            raise InputError(f"{run.path}: {run.spoilt}; its times calibrate nothing, run the test again")
         samples = tuple(Sample(row.size, row.time_s, row.line) for row in run.rows if row.size)
         return cls(topology, Collective(run.collective, max(0, run.rows[0].root)), samples, Ran.of([run]))
 
@@ -261,8 +260,9 @@ def members_of(run: Run, machine: Topology) -> tuple[str, ...]:
         there = f"not on {machine.taking_part}"
         raise InputError(f"{run.path}: has {ranks} ranks on {count(len(hosts), 'host')}, {there}; {cure}")
     if ranks > machine.ranks:
-        there = f"{machine.name} has {machine.ranks}"
-        raise InputError(f"{run.path}: has {ranks} ranks, but {there}; is it this machine? For a cluster give nodes=")
+        there, nodes = f"{machine.name} has {machine.ranks}", -(-ranks * machine.nodes // machine.ranks)
+        cure = f"is it this machine? For a cluster give nodes={nodes}"
+        raise InputError(f"{run.path}: has {ranks} ranks, but {there}; {cure}")
     hint = f"{run.path}: comes from {ranks} of the {machine.ranks} GPUs of {machine.name}; name them with members="
     if len(run.places) != ranks:
         raise InputError(hint)

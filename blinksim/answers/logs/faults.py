@@ -19,17 +19,14 @@ from math import comb
 import numpy as np
 
 from blinksim import data_files
-from blinksim.answers.logs.expectation import USUAL, Expected, Ran
+from blinksim.answers.logs.expectation import USUAL, Expectation, Expected, Ran
 from blinksim.collective import Collective
 from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Floats, Ints
 from blinksim.graphs.connectivity import distances, grouped
-from blinksim.machines import MachineLike, Question
-from blinksim.nccl.tuner.tuner import nearest
+from blinksim.machines import MachineLike, Question, at_nominal
 from blinksim.textio.text_files import read_rows
-from blinksim.timing.library_model import Library
 from blinksim.topology.elements import RCCL, Device
-from blinksim.topology.graph import Topology
 from blinksim.topology.symmetry import encoded, orbit_labels, searched
 
 ASKED, SIZE = Collective("allreduce"), 2**28
@@ -43,7 +40,7 @@ Job = Sequence[Gpus]
 Placed = Sequence[tuple[int, Gpus]]
 # GPUs of a node, and the adapters that it takes, none for all.
 Part = tuple[Gpus, Words]
-LINK, GPU, NODE, RAIL, LEAF, EVERY, SIZES = "link", "gpu", "node", "rail", "leaf", "every", "sizes"
+LINK, GPU, NODE, RAIL, LEAF, EVERY = "link", "gpu", "node", "rail", "leaf", "every"
 # Between shares that are nearer in the list times are interpolated, and where they grow by less than this
 # share of what is slow, or more than the rest of it.
 _FINEST, _STEADY = 3, 0.06
@@ -133,7 +130,6 @@ class Faults:
 
     def __init__(self, machine: MachineLike, several: bool, edits: Words = (), ran: Ran = USUAL) -> None:
         self.ran = ran
-        self.library = Library(version=nearest(ran.version), multicast=ran.multicast, set_up=ran.set_up)
         self.machine, self.given, self.node = machine, edits, Question(machine, edits=edits).whole()
         self.gpus = self.node.ranks
         self.several = several and self.node.nodes == 1
@@ -142,11 +138,11 @@ class Faults:
         tiers = self.node.fabric.tiers() if self.several and self.node.fabric else ()
         self.width = tiers[0].nodes or sys.maxsize if tiers else sys.maxsize
         self.targets = tuple(self._targets())
+        self._expected: dict[tuple[object, ...], Expectation] = {}
         self.uplinks = [one for one in self.targets if one.kind.at == LEAF]
         self.columns = [(place, share) for place, one in enumerate(self.targets) for share in one.kind.shares]
         self.places = np.array([place for place, _ in self.columns])
         self._known: dict[tuple[object, ...], Floats] = {}
-        self._taken: dict[tuple[object, ...], Expected] = {}
         self._orbits: dict[Part, tuple[Part, Ints]] = {}
         # Which adapters a job takes is a choice where a node has several.
         nics = [device.name for device in self.node.devices if device.kind == "nic"] if self.several else []
@@ -214,16 +210,19 @@ class Faults:
 
         nics: the adapters that it may take on each of several nodes; none for all.
         """
-        key = tuple(map(tuple, local)), collective, size, edits, nics
-        if key not in self._taken:
-            model, where = self._library(local, edits, nics)
-            self._taken[key] = Expected.of(model.times(where, collective, [size])[0])
-        return self._taken[key]
+        model = self.expectation(local, collective, edits, nics).takes
+        return Expected.of(model.times(model.machine, collective, [size])[0])
 
-    def _library(self, local: Job, edits: Words, nics: Words) -> tuple[Library, Topology]:
-        members = [node * self.gpus + gpu for node, gpus in enumerate(local) for gpu in gpus]
-        less = *self.given, *edits, *self._without(len(local), nics)
-        return self.library.at(Question.of(self.machine, nodes=len(local), members=members, edits=less))
+    def expectation(self, local: Job, collective: Collective, edits: Words = (), nics: Words = ()) -> Expectation:
+        """What is expected of such a job."""
+        key = tuple(map(tuple, local)), collective, edits, nics
+        if key not in self._expected:
+            members = [node * self.gpus + gpu for node, gpus in enumerate(local) for gpu in gpus]
+            less = *self.given, *edits, *self._without(len(local), nics)
+            question = Question.of(self.machine, nodes=len(local), members=members, edits=less)
+            whole = question.whole()
+            self._expected[key] = Expectation(at_nominal(question.part(whole)), whole, collective, self.ran)
+        return self._expected[key]
 
     def nearest(self) -> Iterator[tuple[str, int]]:
         """Each adapter and a GPU: of those nearest to it the one whose turn it is."""
@@ -357,7 +356,7 @@ class Faults:
         """GPUs and adapters that a job leaves out, and the orbits of ports of which NCCL takes some."""
         taken = {*nics, *(self.node.members[gpu] for gpu in job[0])}
         idle = {*self.node.members, *(self.nics if nics else ())} - taken
-        plan = self._library(job, (), nics)[0].prediction if len(job) > 1 else None
+        plan = self.expectation(job, ASKED, nics=nics).takes.prediction if len(job) > 1 else None
         spare = plan.idle_ports(*plan.graphs) if plan else frozenset[str]()
         return idle, {labels[pair] for pair in labels if pair & spare}
 

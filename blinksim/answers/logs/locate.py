@@ -14,10 +14,10 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import chain, combinations, product
 from operator import itemgetter
 from statistics import median
@@ -26,7 +26,7 @@ from typing import Any, cast
 import numpy as np
 
 from blinksim.answers.expect import PROGRAMS, VISIBLE
-from blinksim.answers.logs.diagnose import Line, lines_of, shown_by, sudden
+from blinksim.answers.logs.diagnose import STATUSES, Diagnosis, Line, figure, judged
 from blinksim.answers.logs.expectation import NVLS, Expected, Ran, read_runs
 from blinksim.answers.logs.faults import ALL, ASKED, LEAF, RAIL, SIZE, TYPICAL, FaultClass, Faults, Part
 from blinksim.collective import ROOTED, Collective, CollectiveLike
@@ -40,7 +40,7 @@ from blinksim.results import Result, count, keyed, names
 from blinksim.timing.projection_result import labelled
 from blinksim.topology.elements import taking_part
 from blinksim.topology.selection import Names
-from blinksim.units import format_size, format_time, whole
+from blinksim.units import format_size, whole
 
 MOST_RUNS = 10
 # What a second log of the same job on the same rig differs by: nine in ten of 865 published times of 64 MiB
@@ -82,21 +82,20 @@ class Job:
 
 @dataclass(frozen=True)
 class Seen:
-    """A log: its job, and its largest size that is not odd beside a healthy machine.
+    """A log: its job, what is said of it by itself, and its largest size that is not odd.
 
-    ratio: logarithm of measured over expected time, the median over its largest sizes. told: nodes, what NCCL
-    says that they lack, and the faults (numbers of `Faults.targets`) that it may be. rows: those of these sizes,
-    where calls are alike. odd: the largest size, if it alone is behind. shown: what excludes faults there.
+    ratio: logarithm of measured over expected time, the median over its largest sizes. told: nodes, and the
+    numbers of `Faults.targets` that may be what NCCL says that they lack. rows: those of these sizes, where
+    calls are alike.
     """
 
     path: str
     job: Job
     line: Line
     ratio: float
-    told: tuple[tuple[int, str, tuple[int, ...]], ...] = ()
+    found: Diagnosis
+    told: tuple[tuple[int, tuple[int, ...]], ...] = ()
     rows: tuple[Row, ...] = ()
-    odd: int = 0
-    shown: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -189,22 +188,27 @@ class Located(Result):
 
     @property
     def status(self) -> int:
-        """1 if there is a fault, 0 if there is none, 5 if logs do not say or nothing explains them all.
+        """1 if there is a fault, 5 if a log is doubtful, or nobody can tell of them together, else 0.
 
-        Without logs 0 if there are the runs to do that were asked for, else 5.
+        A log that is behind is no fault yet, as one of ten healthy machines is. Without logs 0 if there are the runs
+        to do that were asked for, else 5.
         """
-        behind = any(one.line.behind for one in self.seen)
-        unsure = any((behind, self.says, self.odd, self.apart > 1))
-        sound = self.healthy > _SOUND and not unsure if self.seen else bool(self.plan or self.next_run)
-        # What is quicker than healthy machines has no fault to be explained.
-        faulty = self.healthy < _ALARM and self.candidates
-        return 5 if behind and not self.explained else 1 if faulty else 0 if sound else 5
+        if not self.seen:
+            return 0 if self.plan or self.next_run else 5
+        unsure = self.healthy <= _SOUND or self.apart > 1 or self.doubtful
+        return 1 if self.faulty else 5 if unsure else 0
 
     @property
-    def says(self) -> list[str]:
-        """What NCCL says that single hosts lack."""
-        told = (lack for one in sorted(self.seen, key=lambda one: -one.ratio) for lack in one.told)
-        return [*dict.fromkeys(f"{self.hosts[node]} {words}" for node, words, _ in told)]
+    def doubtful(self) -> list[int]:
+        """Which logs are not in order by themselves, the worst first; but a size that others have measured again."""
+        found = [n for n, one in enumerate(self.seen) if one.found.status() and (self.odd or not one.found.last_odd)]
+        return sorted(found, key=lambda n: (STATUSES.index(self.seen[n].found.status()), -self.seen[n].ratio))
+
+    @property
+    def faulty(self) -> bool:
+        """True if a fault, or two at once, are named: they explain all logs, or these are in order."""
+        # What is quicker than healthy machines has no fault to be explained.
+        return self.healthy < _ALARM and self.candidates != () and (self.explained or not self.doubtful)
 
     @property
     def first(self) -> tuple[Candidate, ...]:
@@ -219,7 +223,7 @@ class Located(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         head = f"{taking_part(self.nodes * self.gpus, self.machine, self.nodes)}, {count(len(self.seen), 'log')}"
-        if self.status == 1 and self.candidates:
+        if self.faulty:
             known = [(x.kind.words, self.named(x), 100 * x.share) for x in self.first]
             many = sum(both[0].tied for both in self.pairs) or len(self.tied)
             one = self.first[0]
@@ -232,10 +236,9 @@ class Located(Result):
         if not self.seen:
             return f"{head}: nothing is known yet"
         told = "no fault shows" if self.status == 0 else "cannot tell yet whether anything is wrong"
-        if self.status == 5 and not self.explained:
-            told = "slower than a healthy machine, and neither a fault nor two explain all logs"
-        elif any(one.line.behind for one in self.seen):
-            told = "slower than a healthy machine, but these logs do not say whether by a fault"
+        if any(one.found.status() == 1 for one in self.seen):
+            why = "and neither a fault nor two explain all logs", "but these logs do not say whether by a fault"
+            told = f"slower than a healthy machine, {why[self.explained]}"
         return f"{head}: {told}"
 
     def named(self, one: Candidate) -> str:
@@ -255,23 +258,25 @@ class Located(Result):
 
     def text(self) -> str:
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
-        lines = [(f"{self.library} says", names(self.says, "; ", 4))] if self.says else []
-        by = {number for one in self.first * (self.status == 1) for number in one.logs}
-        slow = [(number not in by, -one.ratio, one) for number, one in enumerate(self.seen) if one.line.behind]
-        for other, _, one in sorted(slow, key=itemgetter(0, 1))[:2]:
-            times = one.line.time_s, one.line.expected.time_s, one.line.expected.high_s
-            took, usual, most = map(format_time, times)
-            shown = f"{format_size(one.line.size)} in {took}, healthy {usual}, at most {most}"
-            lines.append((("shown by", "slow")[other], f"{one.path}: {shown}"))
-        lines += [("odd", f"{self.odd} alone behind, measure it again")] if self.odd else []
+        lines = list[tuple[str, str]]()
+        by = {number for one in self.first * self.faulty for number in one.logs}
+        for number in sorted(self.doubtful, key=lambda number: number not in by)[:2]:
+            words = f"{self.seen[number].path}: {self.seen[number].found.verdict.words}"
+            lines.append((("log", "shown by")[number in by], words))
         if self.apart > 1:
             took = f"the same GPUs took up to {self.apart:.3g} times as long in one run as in another: measure again"
             lines.append(("unsteady", took))
-        if self.status == 1 and self.candidates:
+        if self.faulty:
             lines.append(("by chance", f"at most once in {self.once_in:,.0f} healthy machines"))
             lines += [("open", f"cannot be told apart: {self._open}")] if self._open else []
-            checks = dict.fromkeys(one.kind.check for one in (*self.first, *self.tied))
-            lines += [("check", check) for check in [*checks][: 6 - len(lines)]]
+        # Where all that was measured is slow, and alike, it may be by what all GPUs share.
+        every = Counter(kind for one in self.seen for kind, said in one.found.causes if not said)
+        causes = [f"{kind.words}: {kind.check}" for kind in every if every[kind] == len(self.seen)]
+        lines += [("could be", cause) for cause in causes[: 6 - len(lines)]]
+        if self.faulty:
+            kinds = sorted((one.kind for one in (*self.first, *self.tied)), key=self.seen[0].found.spares)
+            lines += [("check", check) for check in dict.fromkeys(kind.check for kind in kinds)]
+        lines = lines[:8]
         lines += [(f"run {number}", run) for number, run in enumerate(self.plan, start=1)]
         return "\n".join((self.sentence(), *labelled(lines)))
 
@@ -283,6 +288,7 @@ class Located(Result):
         """The keys that ``--json`` prints."""
         keys = "log=path size_bytes=line.size time_s=line.time_s healthy_time_s=line.expected.time_s behind=line.behind"
         keys += " interval_high_s=line.expected.high_s cannot_take_less_s=line.expected.least_s"
+        keys += " status=found.verdict.status verdict=found.verdict.words"
         logs = [keyed(one, keys) | {"nodes": [node for node, _ in one.job.gpus]} for one in self.seen]
         said = "machine nodes gpus_per_node=gpus status healthy_probability=healthy"
         said += " once_in explained hosts rows logs next_run plan pairs apart odd"
@@ -320,11 +326,11 @@ class Suspicion:
         alone = [self.predicted(one.job, max(2**20, min(SIZE, one.line.size))) for one in seen]
         self.told: Bools = np.zeros(len(self.places), dtype=np.bool_)
         for one, effects in zip(seen, alone, strict=True):
-            named = [node * len(faults.targets) + place for node, _, places in one.told for place in places]
+            named = [node * len(faults.targets) + place for node, places in one.told for place in places]
             enough = one.line.behind & (effects >= math.log(one.line.time_s / one.line.expected.high_s))
             self.told |= enough & np.isin(self.places, named)
         for one in seen:
-            excluded = [not one.shown.keys().isdisjoint(target.kind.unless) for target in targets]
+            excluded = [not one.found.shown.keys().isdisjoint(target.kind.unless) for target in targets]
             weights[np.ix_([node for node, _ in one.job.gpus], excluded)] = 0.0
         chances = weights.ravel() * np.where(self.told[:-1], _TOLD, 1)
         self.prior: Floats = np.append(0.5 * chances / chances.sum(), 0.5)
@@ -411,7 +417,7 @@ class Suspicion:
     @cached_property
     def unsteady(self) -> tuple[float, Job | None]:
         """How many times as long a job took in one run as in another, and the job, if a typical fault does less."""
-        every = ((one.job, row) for one in self.seen for row in one.rows if row.size != one.odd)
+        every = ((one.job, row) for one in self.seen for row in one.rows if row.size != one.found.last_odd)
         times = grouped(((job, row.size, row.in_place), row.time_s) for job, row in every)
         apart = [(max(same) / min(same), job) for (job, *_), same in times.items()]
         return max((one for one in apart if one[0] ** 2 > TYPICAL), key=itemgetter(0), default=(1.0, None))
@@ -420,7 +426,8 @@ class Suspicion:
     def odd(self) -> Seen | None:
         """A log whose largest size, alone behind, no other has; until one does nobody knows if it is slow."""
         known = {(one.job, one.line.size) for one in self.seen}
-        return next((one for one in self.seen if one.odd and (one.job, one.odd) not in known), None)
+        every = ((one, one.found.last_odd) for one in self.seen)
+        return next((one for one, size in every if size and (one.job, size) not in known), None)
 
     @property
     def settled(self) -> Suspicion:
@@ -638,11 +645,9 @@ class _Rig:
 
     def job(self, run: Run, given: Names | None) -> Job:
         """The job of a run; raises `InputError` for one that failed, and GPUs that the machine does not have."""
-        if run.failed:
-            why = [run.failed[:160], *(" ".join(told) for told in lacking([run], self.whole.whole()))]
-            raise InputError(f"{run.path}: the run FAILED, and its times locate nothing: {names(why, '; ', 4)}")
-        if not any(row.size and row.time_s for row in run.rows):
-            raise InputError(f"{run.path}: has no size and time above 0")
+        if run.spoilt:
+            why = names([run.spoilt, *(said for *_, said in lacking([run], self.whole.whole()))], "; ", 4)
+            raise InputError(f"{run.path}: {why}; its times locate nothing, run the test again")
         if run.collective in ROOTED:
             raise InputError(f"{run.path}: is of a {run.collective}, whose root counts; take one without")
         spots, gpus, nodes = self.spots(run, given), self.faults.gpus, self.whole.nodes
@@ -677,26 +682,19 @@ class _Rig:
     def seen(self, run: Run, given: Names | None) -> Seen:
         """A run beside what a healthy machine takes; of its sizes the largest three within a factor of 16."""
         job = self.job(run, given)
-        local, nics = self.faults.placed(job.gpus, job.nics)
-        sizes = sorted({row.size for row in run.rows if row.size})
-        takes = partial(self.faults.projection, local, job.collective, nics=nics)
-        healthy = {size: takes(size) for size in {sizes[0], *sizes[-3:]}}
-        some = replace(run, rows=tuple(row for row in run.rows if row.size in healthy), hcas=() if nics else run.hcas)
-        every = [*lines_of([some], False, healthy.__getitem__)]
-        lines = every[-3:]
-        odd = lines.pop().size if sudden(lines) else 0
-        lines = [one for one in lines if 16 * one.size >= lines[-1].size]
-        # The middle of the interval: longer times than the expected one may be usual.
-        usual = lines[-1].expected
-        ratio = math.log(usual.time_s / math.sqrt(usual.low_s * usual.high_s) / median(one.of_model for one in lines))
-        whole = self.faults.cluster if local[1:] else self.faults.node
         # Adapters that the run was told to leave out are no fault.
-        named, by = lacking([some], whole), self.faults.named_by
-        told = ((self.hosts[host], words, by(words, self.adapters)) for host, words in named if host in self.hosts)
+        own = replace(run, hcas=()) if job.nics else run
+        local, nics = self.faults.placed(job.gpus, job.nics)
+        found = judged([own], self.faults.expectation(local, job.collective, nics=nics))
+        lines = [one for one in found.lines if found.largest.size / 16 <= one.size <= found.largest.size][-3:]
+        # The middle of the interval: longer times than the expected one may be usual.
+        usual = found.largest.expected
+        ratio = math.log(usual.time_s / math.sqrt(usual.low_s * usual.high_s) / median(one.of_model for one in lines))
+        lacks = ((self.hosts[host], words) for host, words in found.lacks if host in self.hosts)
+        told = ((node, self.faults.named_by(words, self.adapters)) for node, words in lacks)
         # In a job most calls wait for a rank, or share the GPU with other kernels.
-        alike = () if run.group else tuple(row for row in some.rows if row.size >= lines[0].size)
-        shown = shown_by([some], whole, len(local), every)
-        return Seen(run.path, job, lines[-1], ratio, tuple(told), alike, odd, shown)
+        alike = () if run.group else tuple(row for row in run.rows if row.size >= lines[0].size)
+        return Seen(run.path, job, found.largest, ratio, found, tuple(told), alike)
 
     def command(self, job: Job, sizes: str = _SIZES) -> str:
         """The run as a command of nccl-tests."""
@@ -828,7 +826,8 @@ def locate(
     more = suspicion.next_run() if next_run else again
     command = rig.command(more) if more else ""
     if odd := single.odd:
-        command = rig.command(odd.job, f"-b {odd.odd} -e {odd.odd} -f 2")
+        size = odd.found.last_odd
+        command = rig.command(odd.job, f"-b {size} -e {size} -f 2")
     found = suspicion.candidates()
     likely = {(one.kind.name, one.place): one for one in reversed([*chain(*found)])}
     return Located(
@@ -836,7 +835,7 @@ def locate(
         suspicion.healthy if seen else 0.5, 1 / max(1e-6, suspicion.by_chance(-1)),
         command, tuple(rig.command(job) for job in _plan(single)) if plan else (),
         suspicion.explained, tuple(rig.hosts), () if suspicion is single else tuple(found), apart,
-        f"{odd.path}: {format_size(odd.odd)}" if odd else "", faults.ran.multicast, library,
+        f"{odd.path}: {format_size(odd.found.last_odd)}" if odd else "", faults.ran.multicast, library,
     )  # fmt: skip
 
 
@@ -864,5 +863,8 @@ def _plan(suspicion: Suspicion) -> Iterator[Job]:
         if job is None:
             return
         yield job
-        healthy = suspicion.expected(job)
-        seen += (Seen("", job, Line(SIZE, healthy.time_s, healthy, 0.0), 0.0),)
+        ranks = sum(len(gpus) for _, gpus in job.gpus)
+        healthy = figure(job.collective, ranks, SIZE, None, suspicion.expected(job).time_s)
+        local, nics = suspicion.faults.placed(job.gpus, job.nics)
+        found = judged([healthy], suspicion.faults.expectation(local, job.collective, nics=nics))
+        seen += (Seen("", job, found.largest, 0.0, found),)
