@@ -391,8 +391,12 @@ _RANK_TAG = r"\[(?:[\w.-]+@)?[0-9]+(?:,[0-9]+)?\](?:<std(?:out|err)>:)?"
 _HOST = r"(?!nccl|NCCL|out-of-place)[A-Za-z][\w.]{0,60}[0-9-][\w.-]{0,60}(?=\s)"
 _STAMP = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9:.]{{8,20}}(?:Z|[+-][0-9:]{{4,6}})(?: std(?:out|err) [FP]| {_HOST})?"
 _CONTAINER = r"\[pod/[\w./-]{1,200}\]|[A-Za-z][\w.-]{0,60} {0,60}\|(?=\s|$)"
+# pdsh and clush put the host there; messages begin with it too, and keep it.
+_OF_HOST = r"[A-Za-z][\w.-]{0,60}: (?=\s*(?:#|[0-9]+\s+[0-9]+\s+[a-z]))"
 # A stamp may stand before a tag.
-_TAGS = re.compile(rf"^(?:\s*(?:{_RANK_TAG}|{_STAMP}|{_CONTAINER}|[0-9]{{1,6}}:(?=\s|$))\s?){{1,3}}", re.ASCII)
+_TAGS = re.compile(
+    rf"^(?:\s*(?:{_RANK_TAG}|{_STAMP}|{_CONTAINER}|{_OF_HOST}|[0-9]{{1,6}}:(?=\s|$))\s?){{1,3}}", re.ASCII
+)
 _INNER_TAG = re.compile(rf"{_RANK_TAG}|(?<![\w:-])[0-9]{{1,6}}:(?=\s|$)", re.ASCII)
 # Comments that somebody's table or script took the # from.
 _BARE = re.compile(

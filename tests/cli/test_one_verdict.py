@@ -118,3 +118,23 @@ def test_a_log_of_more_nodes_says_how_many(tmp_path: Path, capsys: pytest.Captur
     assert run(["diagnose", str(path), "--machine", "aurora", "--nodes", str(nodes)]) == 2
     assert capsys.readouterr().err.endswith("For a cluster give --nodes 4\n")
     assert run(["diagnose", str(path), "--machine", "aurora", "--nodes", "4"]) in (0, 1, 5)
+
+
+def test_the_second_test_of_a_log_may_have_ended_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever sizes the first one measured."""
+    first = Path(log(tmp_path, lambda _: 1)).read_text()
+    path = log(tmp_path, lambda _: 1, 2**26, "\n")
+    Path(path).write_text(f"{first}\n{Path(path).read_text()}")
+    for command in (f"diagnose {path} --machine hgx-h200", f"locate hgx-h200 {path}"):
+        assert run(command.split()) == 5
+        assert "the run ended early, before 1 GiB" in capsys.readouterr().out
+
+
+def test_hosts_before_every_line_are_no_part_of_it(tmp_path: Path) -> None:
+    """As pdsh and clush print; a message of a host that failed keeps it."""
+    path = Path(log(tmp_path, lambda _: 1))
+    usual, failed = bs.diagnose(path, "hgx-h200"), "box0: Test CUDA failure common.cu:303 'out of memory'"
+    path.write_text("".join(f"node-a7: {line}\n" for line in path.read_text().splitlines()))
+    assert bs.diagnose(path, "hgx-h200").sentence() == usual.sentence()
+    path.write_text(f"{path.read_text()}{failed}\n")
+    assert failed in bs.diagnose(path, "hgx-h200").sentence()

@@ -147,6 +147,8 @@ class Diagnosis(Result):
         The bytes that the run was to end at; 0 if the log does not say.
     spoilt : str
         In words, why the times say nothing: data were wrong, or the run failed.
+    unfinished : bool
+        A test ended, without a failure, before the last of the sizes that it was to measure.
     shown : dict
         What the log shows that excludes causes, as the table of faults names it; and how many times as long every
         size takes, if all do alike.
@@ -181,6 +183,7 @@ class Diagnosis(Result):
     failed: str = ""
     most: int = 0
     spoilt: str = ""
+    unfinished: bool = False
     shown: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -266,11 +269,6 @@ class Diagnosis(Result):
     def impossible(self) -> bool:
         """True if the log is faster than the bound, by more than its digits; it refutes guessed rates."""
         return max(self.of_bound(line) for line in self.lines) > 1.02
-
-    @property
-    def unfinished(self) -> bool:
-        """True if the run ended, without a failure, before the last of the sizes that it was to measure."""
-        return not (self.complete or self.failed) and self.most >= 2 * self.lines[-1].size
 
     def status(self, *, weighed: bool = True) -> int:
         """That of the verdict; weighed: False where a threshold says what rate is too low."""
@@ -608,11 +606,13 @@ def judged(runs: Sequence[Run], expectation: Expectation, in_place: bool = False
     otherwise = *(said for *_, said in told), *channels
     more = other_gpus(runs[0], expectation.whole), cut.ended, otherwise, lacks, cut.failed, cut.most
     spoilt = "; ".join(dict.fromkeys(run.spoilt for run in runs if run.spoilt))
+    ended = [run for run in runs if not (run.complete or run.failed)]
+    early = any(run.most >= 2 * max(row.size for row in run.rows) for run in ended)
     shown = _shown(runs, part.nodes, lines, dict(lacks))
     shown |= {"its channels": 1.0} if any(run.channels for run in runs) and not channels else {}
     best = expectation.bounds.holding(part.in_network if ran.multicast else ())
     tested, whole = expectation.collective, cut.complete
-    return Diagnosis(part, tested, lines, expectation, best, whole, stated, *more, spoilt, shown)
+    return Diagnosis(part, tested, lines, expectation, best, whole, stated, *more, spoilt, early, shown)
 
 
 def _shown(runs: Sequence[Run], nodes: int, lines: Sequence[Line], without: Mapping[str, str]) -> dict[str, float]:
