@@ -154,10 +154,8 @@ class Run:
 
         Old releases print a largest error, small where all is well.
         """
-        if wrong := [
-            format_size(size) for size in dict.fromkeys(row.size for row in self.rows if (row.wrong or 0) >= 1)
-        ]:
-            return f"WRONG DATA at {listed(wrong, ', ', 4)}"
+        if wrong := dict.fromkeys(format_size(row.size) for row in self.rows if (row.wrong or 0) >= 1):
+            return f"WRONG DATA at {listed([*wrong], ', ', 4)}"
         last = format_size(max((row.size for row in self.rows), default=0))
         return f"the run FAILED after {last}: {self.failed[:160]}" * bool(self.failed)
 
@@ -566,10 +564,10 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
 
 
 def lacking(runs: Sequence[Run], topology: Topology) -> Iterator[tuple[list[str], str, str]]:
-    """Hosts, what NCCL lacks there, and both in words; no host where it lacks that on all, nothing on a single node.
+    """Hosts, what NCCL lacks there, and both in words; no host where it lacks that on all, nothing on one node.
 
-    Adapters are counted, and named, as the nodes of the machine have them, or else as other hosts do; the hosts with
-    the fewest come first.
+    Adapters are counted, and named, as the nodes of the machine have them, or else as other hosts do; the hosts
+    with the fewest come first.
     """
     if topology.nodes < 2:
         return

@@ -221,7 +221,7 @@ class Diagnosis(Result):
         """Single sizes that are behind, though the next larger one is not, nor the next smaller one.
 
         Sizes that latency decides where both of these are nearer to what is expected by a typical fault, as what they
-        take differs more from rig to rig. And the largest, if it was measured once and is far from the one before it.
+        take differs more from rig to rig. And the largest, if it was measured once, far from the one before it.
         """
         every = [*zip(self.lines, self.lines[1:], self.lines[2:], strict=False)] * (not self.strange)
         alone = [(x, min(a.of_model, b.of_model)) for a, x, b in every if x.behind and not (a.behind or b.behind)]
@@ -357,7 +357,7 @@ class Diagnosis(Result):
 
     @cached_property
     def causes(self) -> list[tuple[FaultClass, str]]:
-        """Faults that NCCL names, with its words, and those of all GPUs or nodes where all large sizes are as slow."""
+        """Faults that NCCL names, with its words, and those of all GPUs where all large sizes are as slow."""
         line, library = self.largest, self.expectation.takes.library.lower()
         shares = [x.of_model for x in self.judged if x.size >= _LARGE * line.size]
         sound = any((self.as_expected, self.sure, self.stated, line.of_model > 1 - _NEAR))
@@ -406,8 +406,8 @@ class Diagnosis(Result):
     def verdict(self) -> Verdict:
         """What every command says of this log, and the status that it gives: the first that holds.
 
-        Nobody can tell of sizes that a run did not come to or that are odd, nor from what another machine was measured
-        at, nor where NCCL says that a host lacks what others have, though that does not show.
+        Nobody can tell of sizes that a run did not come to or that are odd, nor from what another machine was
+        measured at, nor where NCCL says that a host lacks what others have, though that does not show.
         """
         line, first, source = self.largest, self.first_behind, ("log", "figure or its size")[self.stated]
         ended = ("the run ended early", "after its last row")[self.complete]
@@ -419,15 +419,13 @@ class Diagnosis(Result):
             return Verdict(5, f"not judged, as {self.strange}{early}", weighed=False)
         if self.impossible:
             most = max(self.lines, key=self.of_bound)
-            why = "faster than this machine can be, so the {source} comes from another one"
-            if guesses(rates_of(self.part)):
-                why = "faster than guessed rates allow, so these are too low"
+            why = f"faster than this machine can be, so the {source} comes from another one"
+            why = "faster than guessed rates allow, so these are too low" if guesses(rates_of(self.part)) else why
             why += f": {format_time(most.time_s)} at {format_size(most.size)}, and nothing takes less than "
-            why += format_time(most.expected.least_s)
-            return Verdict(5, f"{why.format(source=source)}{early}", weighed=False)
+            return Verdict(5, f"{why}{format_time(most.expected.least_s)}{early}", weighed=False)
         if line not in self.judged:
             why = f"up to {format_size(line.size)} latency decides, so it says nothing about bandwidth"
-            return Verdict(5, why + early)
+            return Verdict(5, f"{why}{early}")
         ends = (line.expected.high_s, line.expected.low_s)
         usual = " to ".join(f"{in_GBps(line.size / end * self.factor):.3g}" for end in ends)
         reached = f"{format_rate(line.algbw * self.factor)} busbw at {format_size(line.size)}, "
@@ -596,10 +594,10 @@ def diagnose(
 
 
 def judged(runs: Sequence[Run], expectation: Expectation, in_place: bool = False, stated: bool = False) -> Diagnosis:
-    """Tests of one collective beside what is expected of it: the one verdict of their log, for all commands."""
+    """Tests of one collective beside what is expected: the one verdict of their log, for all commands."""
     if not (lines := tuple(lines_of(runs, in_place, expectation.taken))):
         raise InputError(f"{runs[0].path}: has no size above 0")
-    part, ran = expectation.part, expectation.ran
+    part, tested = expectation.part, expectation.collective
     cut = min(runs, key=lambda run: (not run.failed, run.complete, not run.ended))
     told, channels = tuple(lacking(runs, part)), tuple(_other_channels(runs, expectation))
     lacks = tuple((host, words) for hosts, words, _ in told for host in hosts)
@@ -608,14 +606,13 @@ def judged(runs: Sequence[Run], expectation: Expectation, in_place: bool = False
     spoilt = "; ".join(dict.fromkeys(run.spoilt for run in runs if run.spoilt))
     ended = [run for run in runs if not (run.complete or run.failed)]
     early = any(run.most >= 2 * max(row.size for row in run.rows) for run in ended)
-    shown = _shown(runs, part.nodes, lines, dict(lacks))
+    shown = shown_by(runs, part.nodes, lines, dict(lacks))
     shown |= {"its channels": 1.0} if any(run.channels for run in runs) and not channels else {}
-    best = expectation.bounds.holding(part.in_network if ran.multicast else ())
-    tested, whole = expectation.collective, cut.complete
-    return Diagnosis(part, tested, lines, expectation, best, whole, stated, *more, spoilt, early, shown)
+    best = expectation.bounds.holding(part.in_network if expectation.ran.multicast else ())
+    return Diagnosis(part, tested, lines, expectation, best, cut.complete, stated, *more, spoilt, early, shown)
 
 
-def _shown(runs: Sequence[Run], nodes: int, lines: Sequence[Line], without: Mapping[str, str]) -> dict[str, float]:
+def shown_by(runs: Sequence[Run], nodes: int, lines: Sequence[Line], without: Mapping[str, str]) -> dict[str, float]:
     """`Diagnosis.shown` of runs; without: hosts that lack something."""
     # As slow where latency decides as elsewhere, nearer to that than to what slow links make of the rest.
     slower = 1 / median(line.of_model for line in lines if not line.latency_bound or line is lines[-1])

@@ -190,8 +190,8 @@ class Located(Result):
     def status(self) -> int:
         """1 if there is a fault, 5 if a log is doubtful, or nobody can tell of them together, else 0.
 
-        A log that is behind is no fault yet, as one of ten healthy machines is. Without logs 0 if there are the runs
-        to do that were asked for, else 5.
+        A log that is behind is no fault yet, as one of ten healthy machines is. Without logs 0 if there are
+        the runs to do that were asked for, else 5.
         """
         if not self.seen:
             return 0 if self.plan or self.next_run else 5
@@ -200,7 +200,7 @@ class Located(Result):
 
     @property
     def doubtful(self) -> list[int]:
-        """Which logs are not in order by themselves, the worst first; but a size that others have measured again."""
+        """Which logs are not in order, the worst first; but for a size that others have measured again."""
         found = [n for n, one in enumerate(self.seen) if one.found.status() and (self.odd or not one.found.last_odd)]
         return sorted(found, key=lambda n: (STATUSES.index(self.seen[n].found.status()), -self.seen[n].ratio))
 
