@@ -58,8 +58,9 @@ class _Port:
             first -= 1
         at, now = first, time
         while at < len(busy) and load_s > busy[at][0] - now:
-            load_s -= max(0.0, busy[at][0] - now)
-            now = max(now, busy[at][1])
+            begin, until = busy[at]
+            load_s -= begin - now if begin > now else 0.0
+            now = until if until > now else now
             at += 1
         end = now + load_s
         busy[first:at] = [(min(time, busy[first][0]) if at > first else time, end)]
@@ -93,7 +94,8 @@ class _Queue:
         busy_s = self.work_s
         if self.port_s:
             busy_s = (busy_s**self.power + self.port_s**self.power) ** (1 / self.power)
-        self.time = max(self.time, self.since + busy_s)
+        done = self.since + busy_s
+        self.time = done if done > self.time else self.time
 
 
 class _Launches:
@@ -122,8 +124,7 @@ class _Launches:
         self.flag, self.last_flag, self.here, self.last_here = ([0.0] * ops for _ in range(4))
         self.stored, self.slot, self.looked = ([0.0] * ops for _ in range(3))
         self.moments, self.tails = shape.walk(tuple(size.pieces for size in sizes))
-        self.ends: list[list[float]] = []
-        self.looks: list[list[float]] = []
+        self.ends, self.looks = list[list[float]](), list[list[float]]()
         self.begun: list[list[float]] = [[0.0] * len(ports)]
 
     def run(self, launches: int) -> timing.Ends:
@@ -293,7 +294,7 @@ class _Launches:
         """
         nbytes, end = (size.begin, size.begin_end) if first else (size.rest, size.end)
         out_s, stored = size.wire * self.out_s[op.device], self.stored[op.number]
-        end_s, round_s = end * out_s, size.round * out_s
+        end_s, round_s, into_s = end * out_s, size.round * out_s, nbytes * size.wire * self.in_s
         through = begin
         if op.away:
             through = self.out[op.device].take(stored, nbytes * out_s * op.away)
@@ -307,10 +308,9 @@ class _Launches:
                 self.landed[number] = begin
                 continue
             gone = through - (op.away - 1 - place) * end_s
-            into_s = nbytes * size.wire * self.in_s
-            landed = max(gone, self.into[target].take(self.slot[op.number] + place * round_s, into_s))
-            self.landed[number] = landed
-            out_at = max(out_at, landed)
+            landed = self.into[target].take(self.slot[op.number] + place * round_s, into_s)
+            self.landed[number] = landed = landed if landed > gone else gone
+            out_at = landed if landed > out_at else out_at
             place += 1
         return max(begin, through - end_s - self.posted_s) if op.away else begin, out_at
 

@@ -79,7 +79,7 @@ class Blocks:
         if program.order == READY:
             raise InputError("queues that take what is ready have no fixed order")
         self.program, self.rates, self.shape = program, rates, program_shape.Shape(program)
-        self.part, ops = program.slices - 1, self.shape.ops
+        self.part, ops, width = program.slices - 1, self.shape.ops, program.kind.itemsize
         # Two slices, each with half of the load; of any two blocks, one gets more of a port than the other.
         uneven = rates.ports.uneven if program.slices > 1 else 0.0
         self.halves = 2 if uneven else 1
@@ -98,7 +98,7 @@ class Blocks:
                 if op.targets:
                     kind = self.shape.kinds[op.kind]
                     begin, end = program.span(int(program.length[number]), self.part, piece)
-                    nbytes, sources = (end - begin) * program.kind.itemsize, kind.inboxes + kind.others
+                    nbytes, sources = (end - begin) * width, kind.inboxes + kind.others
                     sizes = program_shape.round_bytes(nbytes, sources, program.packets)
                     self.ends[number, piece] = list(accumulate(sizes))
                     self.first[number, piece] = self.arrivals
@@ -402,8 +402,8 @@ class Launches:
             block.work_s += work_s
             until, least = self._both(block), block.until + work_s
             block.until = until = until if until > least else least
-            block.out_at = max(block.out_at, until)
-        block.last = max(block.last, block.out_at)
+            block.out_at = block.out_at if block.out_at > until else until
+        block.last = block.last if block.last > block.out_at else block.out_at
         if now > block.until:
             block.until = now
             block.restart(now, 0.0 if self.packets else current.load * block.port.out_s)
@@ -445,15 +445,15 @@ class Launches:
         out, into = load * me.out_s, load * self.in_s
         begin = me.out_free if me.out_free > now else now
         gone, free = begin + out, other.in_free
-        end = max((free if free > begin else begin) + into, gone)
-        other.in_free = end
+        end = (free if free > begin else begin) + into
+        other.in_free = end = end if end > gone else gone
         queue_s = self.first_s + self.drift * (begin - block.start)
         held = end - (queue_s if queue_s < self.queue_s else self.queue_s)
         me.out_free = held if held > gone else gone
         block.taken += out
-        block.out_at = max(block.out_at, end)
+        block.out_at = block.out_at if block.out_at > end else end
         # Slices of packets cut through: what the first one has brought can be used.
-        seen = end - max(out, into) if self.packets else end
+        seen = end - (out if out > into else into) if self.packets else end
         self._arrive(block.launch, current.arrival + at, seen, end, block.look)
 
     def _arrive(self, launch: _Launch, number: int, seen: float, landed: float, look: float) -> None:
@@ -465,7 +465,7 @@ class Launches:
     def _send_flag(self, what: tuple[_Launch, _Port, int, float], now: float) -> None:
         """A flag goes the way of data, behind those that have been stored."""
         launch, port, flag, look = what
-        away = max(now, port.out_free) + self.rates.flags.flag_s
+        away = (port.out_free if port.out_free > now else now) + self.rates.flags.flag_s
         self._arrive(launch, flag, away, away, look)
         self._arrive(launch, flag + 1, now + self.own_s, now + self.own_s, look)
 
