@@ -324,13 +324,15 @@ class Library(TimingModel):
         return [self._held(self._risen(collective, size)) for size in sizes]
 
     @_once
-    def bounded(self, collective: Collective) -> tuple[Topology, tuple[str, ...], Ceiling]:
-        """The part of the machine, what its switches may do for the collective, and its bound.
-
-        At nominal rates, or those of a file that was named: what anybody measured of links is no bound.
-        """
+    def nominal(self, collective: Collective) -> Topology:
+        """The part of the machine at nominal rates, or those of a file: what was measured of links is no bound."""
         question = replace(self.question, collective=collective)
-        part = question.part(at_nominal(question.whole()))
+        return question.part(at_nominal(question.whole()))
+
+    @_once
+    def bounded(self, collective: Collective) -> tuple[Topology, tuple[str, ...], Ceiling]:
+        """As `nominal`, what its switches may do for the collective, and its bound."""
+        part = self.nominal(collective)
         grants = part.in_network if self.multicast and not collective.personalized else ()
         return part, grants, ceiling_of(part, collective, grants)
 
@@ -543,8 +545,8 @@ class Library(TimingModel):
         models = [*filter(None, (self.stated(collective, size), healthy.stated(collective, size)))]
         if len(models) < 2:
             # Likes are compared: rails that an edit leaves unlike carry neither.
-            sold = self.at(as_sold(self.question, self.nodes))[0]
-            here, new, *parts = (x.bounded(collective)[0] for x in (self, sold, healthy, *sold._nodes_alike))
+            sold = self if (old := as_sold(self.question, self.nodes)) == self.question else self.at(old)[0]
+            here, new, *parts = (x.nominal(collective) for x in (self, sold, healthy, *sold._nodes_alike))
             own = min(map(partial(sent_by, collective=collective), parts), key=len)
             sends, sound = sold.links(collective, size, own), healthy.links(collective, size, own)
             # What is no exchange counts what links carry by itself.
@@ -553,9 +555,9 @@ class Library(TimingModel):
             # It sends as over ports that carry what they are sold for, and waits for those that do not.
             held = sends.details["busy_by_class"]
             rest = 1 - max(held.values(), default=1.0)
-            for now, old in zip(here.links, new.links, strict=True):
-                waits = rest + held.get(old.kind, 0.0) * float(old.bandwidth / now.bandwidth)
-                late = now.latency + now.overhead - old.latency - old.overhead
+            for now, was in zip(here.links, new.links, strict=True):
+                waits = rest + held.get(was.kind, 0.0) * float(was.bandwidth / now.bandwidth)
+                late = now.latency + now.overhead - was.latency - was.overhead
                 times[0] = max(times[0], sends.time_s * waits + late)
             what = SENDS if collective.personalized else LINKS
             # Routes over fewer links may have fewer starts, and libraries do not find them.
@@ -586,10 +588,9 @@ class Library(TimingModel):
         # No less is open of it than of the time before.
         low = min(longer * low, factor * low, low + (factor - 1) * min(low, times[1]))
         high = max(longer * high, factor * high, high + (factor - 1) * min(high, times[1]))
-        figures = longer * before.time_s, low, high
         # What was guessed is a guess still.
         basis = before.details["basis"] if factor == 1 or before.details["basis"] in GUESSES else "scaled"
-        found = self._projection(collective, size, model, figures, basis)
+        found = self._projection(collective, size, model, (longer * before.time_s, low, high), basis)
         kept = {} if before.details["choice"] else {"choice": "", "nccl_expects_s": {}}
         return replace(found, details={**found.details, **kept, "published": before.details["published"]})
 

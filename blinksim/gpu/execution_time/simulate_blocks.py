@@ -254,13 +254,12 @@ class Launches:
         for number, device in enumerate(blocks.device):
             self.blocks_of[device].append(_Block(number, blocks, self.ports))
         self.begun: list[list[float | None]] = [[None] * devices for _ in range(launches)]
-        self.started = [NONE] * devices
         self.unmet: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.ends, self.looks = ([[0.0] * devices for _ in range(launches)] for _ in range(2))
         self.left = [[len(own) for own in self.blocks_of] for _ in range(launches)]
         self.launched: list[list[_Launch]] = []
         self.events: list[tuple[float, int, Callable[[Any, float], None], Any]] = []
-        self.order, self.ended, self.settled = count(), [0] * launches, False
+        self.order, self.started, self.ended, self.settled = count(), [NONE] * devices, [0] * launches, False
         # Looked up once, for they come in every event.
         self.store, self.next_in_line = self._store, self._next_in_line
 
@@ -652,8 +651,7 @@ def timed(
         time_s = median([*times, *times[-1:] * (launches - 1 - len(times))][-counted:])
         looks_s = mean(looks[-1])
     # Looking takes so long unless the busiest port fills the time.
-    direction, device, busy_s = port
-    within_s = time_s - rates.launch_s
+    (direction, device, busy_s), within_s = port, time_s - rates.launch_s
     ports_s = min(busy_s, within_s)
     looking_s = min(looks_s, within_s - ports_s)
     steps_s = within_s - ports_s - looking_s
