@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from itertools import islice
 from math import isqrt
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from blinksim.errors import InfeasibleError, InputError
+from blinksim.graphs.connectivity import breadth_first
 
 if TYPE_CHECKING:
     from blinksim.topology.graph import Topology
@@ -91,20 +93,11 @@ def of_routes(links: int, searches: int) -> float:
 def of_trees(topology: Topology, roots: int) -> float:
     """About the seconds of packing trees from so many roots, each of which is grown breadth first."""
     # How many links a search breadth first from the first member looks at until it has reached the others.
-    links, index, out = topology.links, topology.index, topology.out_links
-    wanted = {index[name] for name in topology.members}
-    level = [index[topology.members[0]]]
-    reached, looked = set(level), 0
-    while level and not wanted <= reached:
-        here, level = level, []
-        for device in here:
-            looked += len(out[device])
-            new = {index[links[number].dst] for number in out[device]} - reached
-            reached |= new
-            level += new
-            if wanted <= reached:
-                break
-    return _TREE * roots * looked
+    members, out, ends = topology.member_places.tolist(), topology.out_links, topology.ends[1].tolist()
+    came = breadth_first(members[0], lambda here: [ends[link] for link in out[here]])
+    place = {device: number for number, device in enumerate(came)}
+    last = max(place[came[device]] for device in members if device in came)
+    return _TREE * roots * sum(len(out[device]) for device in islice(came, last + 1))
 
 
 def most_events(engine: str) -> int:

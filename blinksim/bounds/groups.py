@@ -5,7 +5,6 @@ For alltoall and alltoallv, cuts are around all subsets of few ranks, else aroun
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from blinksim.bounds.certificates import Cut, crossing_links, tight_limits
 from blinksim.collective import Collective
 from blinksim.graphs.arrays import Bools, Ints, by_place, distinct, per_topology, scattered
-from blinksim.graphs.connectivity import joined_labels
+from blinksim.graphs.connectivity import distances, grouped, joined_labels
 from blinksim.graphs.network import Flow, Network, whole
 from blinksim.topology.graph import Topology
 from blinksim.units import format_rate
@@ -141,16 +140,14 @@ def _below_switches(topology: Topology) -> Iterator[Grouping]:
     A switch beside nodes is on the lowest level, one beside such a switch on the next.
     """
     node, (src, dst) = topology.device_nodes, topology.ends
-    trunks = defaultdict[int, set[int]](set)
-    for link in np.flatnonzero((node[src] < 0) & (node[dst] < 0)).tolist():
-        trunks[int(src[link])].add(int(dst[link]))
+    between = (node[src] < 0) & (node[dst] < 0)
+    trunks = grouped(zip(src[between].tolist(), dst[between].tolist(), strict=True))
     if not trunks:
         return
-    beside = set(dst[(node[dst] < 0) & (node[src] >= 0)].tolist())
-    levels = dict.fromkeys(beside, 0)
-    while new := {there for here in beside for there in trunks[here] if there not in levels}:
-        levels |= dict.fromkeys(new, max(levels.values()) + 1)
-        beside = new
+    # From -1, which stands for all nodes.
+    trunks[-1] = distinct(dst[(node[dst] < 0) & (node[src] >= 0)]).tolist()
+    reached = distances(-1, lambda here: trunks.get(here, ()))
+    levels = {switch: far - 1 for switch, far in reached.items() if far}
     level = scattered(list(levels), list(levels.values()), len(node))
     low, high = np.minimum(level[src], level[dst]), np.maximum(level[src], level[dst])
     # Links within a level, as between the groups of a dragonfly, belong to the level above it.

@@ -45,13 +45,8 @@ def height(root: int, arcs: Iterable[Arc]) -> int:
 
 def from_parents(parents: Mapping[int, int], root: int) -> tuple[Arc, ...]:
     """The arcs of the tree in which every vertex but the root has a parent: level by level, each in rising order."""
-    children = grouped((parent, child) for child, parent in parents.items())
-    arcs: list[Arc] = []
-    level = [root]
-    while level:
-        level = sorted(child for parent in level for child in children.get(parent, ()))
-        arcs += [(parents[child], child) for child in level]
-    return tuple(arcs)
+    above, below, _ = by_levels(parents, root)
+    return tuple(zip(above.tolist(), below.tolist(), strict=True))
 
 
 def by_levels(parents: Mapping[int, int], root: int) -> tuple[Ints, Ints, Ints]:
