@@ -38,7 +38,8 @@ import numpy as np
 
 from blinksim.collective import EVERY, OWN, ROOT, SOME
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, distinct, fronts, occurrences
+from blinksim.graphs.arrays import Bools, Ints, Ints32, by_place, distinct, fronts, occurrences, scattered
+from blinksim.graphs.connectivity import cycles
 from blinksim.results import count
 from blinksim.schedule.model import COPY, REDUCE, Schedule, repeated_reads
 
@@ -400,15 +401,10 @@ def _circle(schedule: Schedule, sends: Ints, connection: Ints, slots: int) -> li
         stuck[front] = False
     if not stuck.any():
         return []
-    # Every stuck event waits for a stuck one: follow the waits back until one comes again.
+    # Every stuck event waits for a stuck one, so the waits lead back around a circle.
     inside = stuck[before] & stuck[after]
-    waits_for = dict(zip(after[inside].tolist(), before[inside].tolist(), strict=True))
-    trail: dict[int, int] = {}
-    event = int(np.flatnonzero(stuck)[0])
-    while event not in trail:
-        trail[event] = len(trail)
-        event = waits_for[event]
-    return list(dict.fromkeys(e % m for e in reversed(list(trail)[trail[event] :]) if e < 2 * m))
+    circle, *_ = cycles(scattered(after[inside], before[inside], len(stuck)).tolist(), -1)
+    return list(dict.fromkeys(event % m for event in reversed(circle) if event < 2 * m))
 
 
 # --- what devices hold beside their ranks' buffers --------------------------------------------------------
