@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 
@@ -127,7 +127,6 @@ class JobPlan:
     topology: Topology
     rules: tuple[Rule, ...]
     origin: str = "built-in rules"
-    known: dict[tuple[str, Collective], Schedule] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ON_TREES:
@@ -236,10 +235,7 @@ class JobPlan:
                 continue
             schedule = rule.what
             if isinstance(schedule, str):
-                key = schedule, call.what
-                if key not in self.known:
-                    self.known[key] = REGISTRY[schedule].build(self.topology, call.what)
-                schedule = self.known[key]
+                schedule = REGISTRY[schedule].build(self.topology, call.what)
             # A schedule from a file is for one root.
             if schedule.collective == call.what:
                 return Choice(schedule, rule.protocol, rule.lane_blocks)
@@ -247,7 +243,7 @@ class JobPlan:
 
     def with_rules(self, rules: Sequence[Rule], origin: str) -> JobPlan:
         """The same with other rules in front."""
-        return replace(self, rules=(*rules, *self.rules), origin=origin, known={})
+        return replace(self, rules=(*rules, *self.rules), origin=origin)
 
 
 # Words of the notes: what went wrong, then two heralds of each rank.
