@@ -700,6 +700,10 @@ class Library(TimingModel):
         if known is None:
             return None
         spread = self._spread(EXPECTED, size, known.owner)
+        if known.owner != self._known_as:
+            # What is lent is no surer than where it was measured.
+            lent = self._spread(AGAIN, size)
+            spread = replace(spread, low=min(spread.low, lent.low), high=max(spread.high, lent.high))
         if known.error and not any(row[:2] == (known.owner, EXPECTED) for row in library_rates.spreads()):
             # Constants are no surer than the times that they were fitted to, where no other rig says how far
             # off they are: of normal errors of which half are within 1, eight in ten are within 1.9.
@@ -709,10 +713,7 @@ class Library(TimingModel):
 
     def _spread(self, what: str, size: int, machine: str = "") -> Spread:
         scope = library_rates.scope_of(self.nodes, self.ranks)
-        found = library_rates.spread_at(machine, self.library, self._network, what, scope, size)
-        # What other jobs tell is no surer than another run of this one.
-        again = self._spread(AGAIN, size) if what == EXPECTED else found
-        return replace(found, low=min(found.low, again.low), high=max(found.high, again.high))
+        return library_rates.spread_at(machine, self.library, self._network, what, scope, size)
 
     @cached_property
     def _network(self) -> str:
