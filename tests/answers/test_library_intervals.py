@@ -494,9 +494,7 @@ def test_what_is_lent_is_no_surer_than_where_it_was_measured(machine: str, colle
         (bs.Question("mi300x"), [bs.Question("mi325x")]),
     ],
 )
-def test_no_machine_is_surer_than_the_one_whose_times_it_borrows(
-    measured: bs.Question, told: list[bs.Question]
-) -> None:
+def test_no_machine_is_surer_than_one_whose_times_it_borrows(measured: bs.Question, told: list[bs.Question]) -> None:
     """Two p5 had 2.70 to 8.94 ms for 1 GiB, and two p5en, of which these are the times, 3.81 to 8.94 ms.
 
     The ends differ by what one node of each takes.
