@@ -67,7 +67,8 @@ def measured(work: tuple[Topology, str, Collective]) -> tuple[str, float]:
     known = bound(part, collective)
     start = time.perf_counter()
     try:
-        schedule = algorithm(method).build(part, collective, bound=known)
+        given = {"bound": known} if "bound" in algorithm(method).options() else {}
+        schedule = algorithm(method).build(part, collective, **given)
     except InfeasibleError:
         return "none", 0.0
     seconds = time.perf_counter() - start

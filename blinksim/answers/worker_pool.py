@@ -180,13 +180,19 @@ def _submitted(work: Callable[[T], R], client: Any, address: str, items: Sequenc
                 advice = f"start some with `dask worker {address}`"
                 raise InputError(f"all workers at {address} are gone; {advice}") from None
             for future in ready:
-                error = future.exception()
-                if error is not None and not isinstance(error, (dask.KilledWorker, MemoryError)):
+                found = None
+                try:
+                    # Of a worker that dies before this is here, it is worked out again.
+                    with suppress(dask.KilledWorker, MemoryError):
+                        found = future.result()
+                except dask.CancelledError:
+                    raise
+                except Exception as error:
                     why = f"a worker at {address} cannot do this work ({type(error).__name__}: {error})"
-                    raise InputError(f"{why}; all need the same blinksim and the same files")
-                yield left.pop(future), None if error else future.result()
+                    raise InputError(f"{why}; all need the same blinksim and the same files") from None
+                yield left.pop(future), found
                 future.release()
-    except dask.CancelledError:
+    except (dask.CancelledError, OSError):
         raise InputError(f"the scheduler at {address} is gone; start it again, with its workers") from None
 
 

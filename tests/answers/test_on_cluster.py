@@ -108,6 +108,19 @@ def test_work_that_kills_every_worker_has_no_answer_and_the_rest_has(cluster: An
     assert found == {"1 + 1": 2, items[1]: None, "2 + 2": 4}
 
 
+def test_a_result_that_kills_all_who_work_it_out_again_is_no_answer(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker may die between its result and the fetch, and so may those that do its work again."""
+    distributed = pytest.importorskip("distributed")
+
+    def lost(self: Any) -> None:
+        raise distributed.KilledWorker("work", None, 3)
+
+    monkeypatch.setattr(distributed.Future, "result", lost)
+    assert dict(worker_pool.finished(eval, ["1 + 1"], cluster=cluster.scheduler_address)) == {"1 + 1": None}
+
+
 def test_what_workers_cannot_do_is_no_death(cluster: Any) -> None:
     with pytest.raises(
         InputError, match=r"cannot do this work .NameError: name 'absent' is not defined.*the same files"
