@@ -541,6 +541,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             _comment(name, draft, line, number)
         elif line and draft.columns is not None and not draft.complete:
             _add_row(name, draft, line, number)
+        elif draft.complete and _DIED.search(line):
+            draft.ended = draft.ended or line
     drafts += [draft] if draft.rows else []
     if not drafts:
         if draft.columns is None and not (draft.failed or draft.sizes):

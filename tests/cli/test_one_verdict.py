@@ -138,3 +138,12 @@ def test_hosts_before_every_line_are_no_part_of_it(tmp_path: Path) -> None:
     assert bs.diagnose(path, "hgx-h200").sentence() == usual.sentence()
     path.write_text(f"{path.read_text()}{failed}\n")
     assert failed in bs.diagnose(path, "hgx-h200").sentence()
+
+
+def test_a_process_that_dies_after_the_last_row_is_said(tmp_path: Path) -> None:
+    path = Path(log(tmp_path, lambda _: 1))
+    died = "mpirun noticed that process rank 3 with PID 4003 on node box0 exited on signal 9 (Killed)."
+    path.write_text(f"{path.read_text()}\n{died}\n")
+    found = bs.diagnose(path, "hgx-h200")
+    assert found.verdict.words.endswith(f"; after its last row: {died}")
+    assert (found.status(), found.failed) == (0, "")
