@@ -187,6 +187,8 @@ def read_times(path: str | Path) -> tuple[list[ChoiceTime], int | None, TimedJob
 
     def add(row: Mapping[str, str]) -> None:
         collective, size, algorithm, protocol, channels, fewest, time = (row[column] for column in COLUMNS)
+        if not re.fullmatch("[-+.e0-9 ]+", f"{size} {channels} {fewest} {time}"):
+            raise InputError("numbers are of the digits 0 to 9, as in allreduce,1024,ring,ll128,-1,0,27.5")
         one = ChoiceTime(collective, int(size), algorithm, protocol, int(channels), float(time) * 1e-6)
         if found.setdefault((collective, one.size, one.choice), one) is not one:
             raise InputError("a second time of the same choice for the same size: keep one of them")

@@ -204,6 +204,8 @@ def test_a_search_stops_when_nothing_is_left_to_ask() -> None:
             [",".join(COLUMNS), "allreduce,1k,ring,ll,-1,32,9"],
             ":2: is no measured time: allreduce,1k,ring,",
         ),
+        ([",".join(COLUMNS), "allreduce,1_024,ring,ll,-1,32,9"], "(numbers are of the digits 0 to 9"),
+        ([",".join(COLUMNS), "allreduce,\u0663,ring,ll,-1,32,9"], "(numbers are of the digits 0 to 9"),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,-1,-1,9"], ":2: "),
         ([",".join(COLUMNS), "allreduce,1024,ring,ll,-1,32,1e308"], ":2: "),
         (
