@@ -17,6 +17,7 @@ from blinksim.formats.rate_tables import RateTable
 from blinksim.formats.registry import FORMATS as FORMATS, TUNER as TUNER, Format
 from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.textio.text_files import Exported, read_words, write_folder, write_text
+from blinksim.topology.elements import RCCL
 from blinksim.topology.graph import Topology
 
 if TYPE_CHECKING:
@@ -197,9 +198,10 @@ def export(
         known, hint = get_args(MachineFormatName), "(schedules: blinksim export)"
         one_of("format of machines", name.lower().replace("_", "-"), known, hint=hint)
         text, notes = topo_file.write(numbered(thing), bus_ids)
+        library = "RCCL" if thing.device(thing.members[0]).library == RCCL else "NCCL"
         return Exported(
             files={"": text},
-            summary=f"{thing.name} with {thing.ranks} GPUs, as NCCL sees it",
+            summary=f"{thing.name} with {thing.ranks} GPUs, as {library} sees it",
             environment={"NCCL_TOPO_FILE": "{file}"},
             proof=("the bus ids of this file, with NCCL_DEBUG_SUBSYS=GRAPH",),
             notes=notes,

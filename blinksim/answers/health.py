@@ -18,6 +18,7 @@ from blinksim.results import Result, keyed, names
 from blinksim.timing.library_model import Library
 from blinksim.timing.measured.library_rates import PREDICTED, catalogued
 from blinksim.timing.projection_result import Projection, guesses, labelled
+from blinksim.topology.elements import RCCL
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding
 from blinksim.units import format_rate, format_size, format_time
@@ -88,8 +89,9 @@ class Health(Result):
         # Of PCIe the table says nothing, and of GPUs on PCIe alone not what they are.
         told = "PCIe" not in self.unseen or "nvlink" in self.machine.link_classes
         sm = first.attributes.get("sm") if told else None
-        capability = f" of compute capability {int(sm) / 10}" if sm else ""
-        gpus = f"{self.machine.ranks} x {model(first) or self.machine.unit + capability}"
+        units = f"{sm} compute units" if first.library == RCCL else f"compute capability {int(sm or 0) / 10}"
+        unnamed = f"{self.machine.unit} of {units}" if sm else self.machine.unit
+        gpus = f"{self.machine.ranks} x {model(first) or unnamed}"
         less = f", but {names(self.missing, ', ', 5)}" if self.missing else ""
         if self.twin is None:
             return f"{self.machine.name}: {gpus}{less}; cannot tell, none of the catalogue has these GPUs and links"

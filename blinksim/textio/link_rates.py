@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,6 +14,7 @@ from blinksim.errors import InputError
 from blinksim.units import parse_rate, parse_time
 
 RATES = ("nominal", "nccl")
+_GFX = re.compile(r"(?:gfx)?([0-9]{1,2}[0-9a-f]{2})")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,13 @@ class LinkRates:
         """The rate of an NVLink lane of a GPU of compute capability `sm` (70 for 7.0); None if it has no NVLink."""
         rates = [rate for start, only, rate in self.nvlink if (sm == start if only else sm >= start)]
         return rates[-1] if rates else None
+
+    def xgmi_link(self, gcn: str) -> tuple[str, Fraction]:
+        """The generation of GPUs that RCCL calls `gcn`, such as ``gfx942``, and the rate of their xGMI links."""
+        match = _GFX.fullmatch(gcn.lower())
+        # Such as 0x942, and 0 for an unknown GPU.
+        number = int(match[1], 16) if match else 0
+        return next((name, rate) for start, name, rate in reversed(self.xgmi) if number >= start)
 
     def cpu_link(self, arch: str, vendor: str, family: int | None, model: int | None) -> Fraction:
         """The rate of the interconnect of a CPU; family and model as its CPUID says, None where not known."""

@@ -406,10 +406,12 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
     columns, node, members = topology.link_columns, topology.device_nodes, topology.member_places.tolist()
     rate = np.array([float(rate) for rate in columns.bandwidths])[columns.figure]
     nodes, every = dict.fromkeys(node[members].tolist()), np.arange(len(node))
-    # An adapter that nothing of its node is joined to has lost its GPU, and is no reason of its own.
-    inside = np.unique(columns.src[node[columns.src] == node[columns.dst]])
-    near = inside[np.isin(node[inside], [*nodes])].tolist()
-    adapters = [place for place in near if topology.devices[place].kind == "nic"]
+    # One that nothing of its node is joined to has lost its GPU, and is no reason of its own; a port that RCCL lists
+    # beside its adapter is joined to that alone. Inside one node nothing passes them.
+    nic = np.array([device.kind == "nic" for device in topology.devices], dtype=bool)
+    inside = nic[columns.src] & ~nic[columns.dst] & (node[columns.src] == node[columns.dst])
+    near = np.unique(columns.src[inside & np.isin(node[columns.src], [*nodes])])
+    adapters = near.tolist() if len(nodes) > 1 else []
     sorts = ("adapter", every, adapters), ("node", node, [*nodes]), ("GPU", every, members)
     for (sort, group, chosen), kind in product(sorts, topology.default_links()):
         apart = (columns.kind == columns.classes.index(kind)) & (group[columns.src] != group[columns.dst])

@@ -81,6 +81,9 @@ GPU_5 = r'((?:count="18".*?){5})count="18"'
         ("hgx-h200", ("degrade gpu5-nvswitch lanes=12",)),
         ("dgx1-v100", ()),
         ("dgx1-v100", BROKEN_V100),
+        ("mi300x", ()),
+        ("mi300x", ("without gpu0-gpu3",)),
+        ("mi325x", ()),
     ],
 )
 @pytest.mark.parametrize("collective", ["allreduce", "alltoall"])
@@ -89,7 +92,7 @@ def test_a_box_has_one_time_however_it_is_described(
 ) -> None:
     """By the name of the catalogue with what is gone as edits, as NCCL's topology file of that, and imported."""
     asked = bs.load(machine, edits=edits)
-    if machine == "dgx1-v100":
+    if machine != "hgx-h200":
         bs.write(bs.export(asked, "nccl-topo"), tmp_path / "box.xml")
     else:
         text = re.sub(GPU_5, rf'\1count="{12 if edits else 18}"', TOPO.read_text(), count=1, flags=re.DOTALL)
@@ -110,6 +113,20 @@ def test_a_box_has_one_time_however_it_is_described(
         [alone] = bs.compare(load(tmp_path / "box.xml"), collective, [SIZE]).answers
         assert takes is not None
         assert takes.time_s == pytest.approx(alone.time_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mi300a", "mi300x", "mi325x", "mi355x"])
+def test_gpus_of_amd_are_known_by_rccls_files(name: str, tmp_path: Path) -> None:
+    bs.write(bs.export(load(name), "nccl-topo"), tmp_path / "box.xml")
+    text = (tmp_path / "box.xml").read_text()
+    found = bs.health(tmp_path / "box.xml")
+    assert found.twin is not None
+    assert (found.twin.name, found.missing, found.status) == (name, (), 0)
+    # Compute units are no compute capability: of GPUs of no known number nothing in the catalogue is their like.
+    (tmp_path / "other.xml").write_text(re.sub('sm="[0-9]+"', 'sm="120"', text.replace('device="0x7', 'device="0x1')))
+    other = bs.health(tmp_path / "other.xml")
+    assert other.twin is None
+    assert "GPU of 120 compute units; cannot tell" in other.sentence()
 
 
 def test_a_box_is_no_other_where_that_would_be_a_guess(tmp_path: Path) -> None:

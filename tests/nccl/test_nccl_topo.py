@@ -19,6 +19,7 @@ from blinksim.machines import load
 from blinksim.nccl.files.topo_file import read, read_text
 from blinksim.textio import link_rates
 from blinksim.topology.graph import Topology
+from blinksim.topology.rules import behind
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 MACHINES = sorted((DATA / "nccl_topo").glob("*.xml"))
@@ -657,6 +658,20 @@ def test_a_file_of_rccl_and_the_catalogue_have_one_nominal_rate(gcn: str, name: 
         {link.lane_bandwidth for link in machine.links if link.kind == "xgmi"} for machine in (written, load(name))
     ]
     assert rates[0] == rates[1]
+
+
+def test_files_of_virtual_machines_are_read_as_nccl_does() -> None:
+    """Bridges with one bus id are several devices, and a port may say that it is faster than any is."""
+    bridge = '<pci busid="0000:10:00.0" class="0x060400" link_speed="8.0 GT/s PCIe" link_width="16">{}</pci>'
+    port = '<pci busid="0000:12:00.0" class="0x020000"><nic><net name="cxi0" dev="0" speed="200000000"/></nic></pci>'
+    one, two = (bridge.format(inside) for inside in (gpu(1, nvlink(2)), gpu(2, nvlink(1)) + port))
+    machine = read_text(system(one, two), "t.xml")
+    assert [device.name for device in machine.devices if device.kind == "pcie"] == ["pcie0", "pcie1"]
+    assert "devices with one bus id, 0000:10:00.0, taken for several" in machine.source
+    assert [rate(machine, "pcie1", name, "pcie") for name in ("gpu2", "nic0")] == [16, 16]
+    assert rate(machine, "nic0", "net0", "nic") == 25000
+    # The port of an adapter is no second one that lacks PCIe.
+    assert list(behind(machine.replicate(2))) == []
 
 
 def test_version_2_is_rccls() -> None:

@@ -289,6 +289,13 @@ def test_nodes_are_named_for_an_adapter_that_they_lack(machine: str, damaged: in
     assert f" of {fabric.kind}, " in told[0][1]
 
 
+def test_inside_one_node_no_adapter_is_behind() -> None:
+    one, two = (machines.load("mi300x", nodes=nodes, edits=f"degrade {node}gpu3-{node}nic3 bandwidth=1GB/s")
+                for nodes, node in ((1, ""), (2, "n1.")))  # fmt: skip
+    assert list(behind(one)) == []
+    assert [named for named, _ in behind(two)] == [["n1.nic3"], ["n1.gpu3"]]
+
+
 @settings(max_examples=20, deadline=None)
 @given(lost=st.lists(st.integers(0, 7), min_size=1, max_size=4))
 def test_each_node_is_named_with_what_it_has_itself_the_worst_first(lost: list[int]) -> None:

@@ -8,12 +8,13 @@ measured to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from typing import Any
 
 from blinksim import data_files
 from blinksim.errors import InputError
@@ -24,7 +25,7 @@ from blinksim.results import count
 from blinksim.textio import link_rates, yaml_nodes
 from blinksim.timing.measured_constants import ExecutionRates
 from blinksim.topology.edits import BETWEEN_GPUS, in_ranges, lacking, losing
-from blinksim.topology.elements import Device, Link
+from blinksim.topology.elements import RCCL, Device, Link
 from blinksim.topology.graph import Topology
 from blinksim.topology.rules import Finding, beside_gpus, listed
 from blinksim.units import format_rate
@@ -35,26 +36,30 @@ UNTOLD = {"NCCL topology file ": "cpu", "nvidia-smi topo -m in ": "pcie cpu", "N
 UNTOLD |= {"nvidia-smi and lspci -vv in ": "cpu", "lspci -vv in ": "nvlink cpu"}
 UNTOLD |= {"lspci in ": "nvlink pcie cpu"}
 RECORDED = tuple(UNTOLD)
-_NVIDIA, _OWN = "10de", "nvlink"
 _BESIDE = "gpu", "tile", "pcie"
 _OTHERS = "take nominal or nccl, or a rates file"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KnownGpu:
-    """A model of GPU. machine: of the catalogue, made of it. pci: its device numbers, as four hex digits."""
+    """A model of GPU. machine: of the catalogue, made of it. vendor, pci: numbers of PCI, as four hex digits.
+
+    rccl: what RCCL's files say of it.
+    """
 
     name: str
     machine: str
-    pci: tuple[str, ...]
-    also: tuple[str, ...]
+    vendor: str
+    pci: Sequence[str]
+    also: Sequence[str]
+    rccl: Mapping[str, Any]
 
 
 @cache
 def known_gpus() -> tuple[KnownGpu, ...]:
     """All rows of the table."""
     table = yaml_nodes.plain(data_files.folder("models") / "gpus.yaml", "table of GPUs")
-    return tuple(KnownGpu(row["name"], row["machine"], tuple(row["pci"]), tuple(row["also"])) for row in table["gpus"])
+    return tuple(KnownGpu(**{"rccl": {}, **row}) for row in table["gpus"])
 
 
 def named(model: str) -> KnownGpu | None:
@@ -77,8 +82,8 @@ def execution_rates(model: str) -> ExecutionRates | None:
 def with_constants(recorded: Topology, rates: str) -> Topology:
     """A recorded machine with the constants of its twin, at nominal rates or NCCL's; as it is if it has no twin.
 
-    rates: ``measured`` gives its NVLinks the twin's measured rates as well. Raises `InputError` for these
-    without a twin that has them.
+    rates: ``measured`` gives the links between its GPUs the twin's measured rates as well. Raises `InputError`
+    for these without a twin that has them.
     """
     models = {known_gpu(recorded.device(name)) for name in recorded.members}
     gpu = models.pop() if len(models) == 1 else None
@@ -88,20 +93,20 @@ def with_constants(recorded: Topology, rates: str) -> Topology:
         recorded = replace(recorded, execution=twin.execution, nccl_rates=twin.nccl_rates)
     if rates == recorded.rates:
         return recorded
-    row, sm = None, int(recorded.device(recorded.members[0]).attributes.get("sm", 0))
-    if rates == "nccl" and ports:
-        row = ClassRates(link_rates.load(rates).nvlink_lane(sm))
+    row, own, sort = None, max(map(itemgetter(0), ports), default=""), itemgetter(0, 1, 2)
+    if rates == "nccl" and own == "nvlink":
+        row = ClassRates(link_rates.load(rates).nvlink_lane(int(recorded.device(recorded.members[0]).attributes["sm"])))
     # Lanes that are lost leave the others as they are.
-    elif gpu is not None and ports and {port[:2] for port in ports} == {port[:2] for port in there}:
+    elif gpu is not None and ports and {*map(sort, ports)} == {*map(sort, there)}:
         measured = measured_rates(gpu.machine)
         if measured is not None:
-            row = measured.classes.get(_OWN)
+            row = measured.classes.get(own)
         elif rates in outline(gpu.machine).rate_names():
-            own = machine_yaml.read(catalogue_file(gpu.machine), rates)
-            row = ClassRates(next(link.lane_bandwidth for link in own.links if link.kind == _OWN))
+            rated = machine_yaml.read(catalogue_file(gpu.machine), rates)
+            row = ClassRates(next(link.lane_bandwidth for link in rated.links if link.kind == own))
     if row is None:
         raise InputError(f"{recorded.name} has no {rates} rates: nobody measured such GPUs and NVLinks; {_OTHERS}")
-    return rate_tables.apply(recorded, RateTable(rates, {_OWN: row}))
+    return rate_tables.apply(recorded, RateTable(rates, {own: row}))
 
 
 def known_gpu(device: Device) -> KnownGpu | None:
@@ -110,13 +115,13 @@ def known_gpu(device: Device) -> KnownGpu | None:
     if "model" in given:
         return named(str(given["model"]))
     vendor, number = (str(given.get(key, "")).lower().removeprefix("0x") for key in ("vendor", "device"))
-    return named(number) if vendor == _NVIDIA else None
+    return next((gpu for gpu in known_gpus() if gpu.vendor == vendor and number in gpu.pci), None)
 
 
 def numbered(machine: Topology) -> Topology:
-    """A machine with the PCI numbers of its GPUs, which NCCL's files have, where their models are known."""
+    """A machine with what files of NCCL and RCCL say of its GPUs, such as PCI numbers, where their models are known."""
     gpus = [known_gpu(device) or named(f"NVIDIA {model(device)}") for device in machine.devices]
-    numbers = [{"vendor": f"0x{_NVIDIA}", "device": f"0x{gpu.pci[0]}"} if gpu else {} for gpu in gpus]
+    numbers = [{"vendor": f"0x{gpu.vendor}", "device": f"0x{gpu.pci[0]}", **gpu.rccl} if gpu else {} for gpu in gpus]
     every = zip(machine.devices, numbers, strict=True)
     return replace(machine, devices=tuple(replace(x, attributes={**own, **x.attributes}) for x, own in every))
 
@@ -170,7 +175,7 @@ def twin_of(recorded: Topology) -> Twin | None:
     GPUs without links have a twin if their model is sold with links only, and none of them is gone.
     """
     gpu = recorded.device(recorded.members[0])
-    key: Callable[[Device], object] = model if model(gpu) else lambda device: device.attributes.get("sm")
+    key: Callable[[Device], object] = model if model(gpu) else _generation
     own = known_gpu(gpu)
     every = [*([own.machine] if own else []), *(known.machine for known in known_gpus()), *names()]
     wholes = (machine_yaml.read(catalogue_file(name)) for name in dict.fromkeys(every))
@@ -276,11 +281,16 @@ def completed(recorded: Topology, like: Topology) -> Topology:
     return replace(machine, name=recorded.name, source=source, edits=())
 
 
-def _ports(topology: Topology) -> set[tuple[object, bool, int]]:
-    """Which NVLinks leave the members: from which compute capability, whether to a switch, and of how many lanes."""
-    held = {name: topology.device(name).attributes.get("sm") for name in topology.members}
+def _generation(device: Device) -> object:
+    """The compute capability; None of a GPU of AMD, as RCCL counts compute units in its place."""
+    return None if device.library == RCCL else device.attributes.get("sm")
+
+
+def _ports(topology: Topology) -> set[tuple[str, object, bool, int]]:
+    """Which links leave the members: class, from which compute capability, whether to a switch, and lanes."""
+    held = {name: _generation(topology.device(name)) for name in topology.members}
     return {
-        (held[link.src], topology.device(link.dst).kind == "switch", link.lanes)
+        (link.kind, held[link.src], topology.device(link.dst).kind == "switch", link.lanes)
         for link in topology.links
-        if link.kind == _OWN and link.src in held
+        if link.kind in BETWEEN_GPUS and link.src in held
     }

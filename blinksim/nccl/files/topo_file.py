@@ -146,8 +146,9 @@ def _listed(link: Link, other: Device, lanes: int, bus: Mapping[str, str]) -> tu
     """A link of a GPU as NCCL lists it, at both ends: tag and attributes. other: where it leads."""
     if link.kind == "c2c":
         return "c2c", {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(lanes)}
-    target, kind = _NVLINK_ENDS.get(other.kind) or (bus[other.name], "0x030200")
-    return "nvlink", {"target": target, "count": str(lanes), "tclass": kind}
+    tag, own = ("xgmi", _AMD_CLASS) if "gcn" in other.attributes else ("nvlink", "0x030200")
+    target, kind = _NVLINK_ENDS.get(other.kind) or (bus[other.name], own)
+    return tag, {"target": target, "count": str(lanes), "tclass": kind}
 
 
 def as_in(like: Topology, machine: Topology) -> Topology:
@@ -200,7 +201,6 @@ _PARENTS = {element: tuple(parents.split()) for element, parents in read_words("
 _KNOWN = ("system", "xgmi", *_PARENTS)
 # Compute capabilities of GPUs that are mostly sold with NVLinks: V100, A100, H100, B200, B300.
 _HAVE_NVLINK = (70, 80, 90, 100, 103)
-_GFX = re.compile(r"(?:gfx)?([0-9]{1,2}[0-9a-f]{2})")
 
 
 def read(path: str | Path, rates: str = "nominal", like: Topology | None = None) -> Topology:
@@ -390,12 +390,14 @@ class _Builder:
 
     def add_pci(self, element: Element, host: int, parent: str, cpu: str) -> None:
         bus = _bus_id(self.path, element, "busid")
-        if (host, bus) in self.seen:
-            text = word(self.path, element, "busid")
-            raise fault(self.path, element, f"busid={text!r} is also that of line {self.seen[(host, bus)]}")
-        self.seen[(host, bus)] = element.line
         kind = word(self.path, element, "class", "").lower()
         gpus, nics = list(element.named("gpu")), list(element.named("nic"))
+        if (host, bus) in self.seen:
+            text = word(self.path, element, "busid")
+            if gpus:
+                raise fault(self.path, element, f"busid={text!r} is also that of line {self.seen[(host, bus)]}")
+            self.remark(f"devices with one bus id, {text}, taken for several, as NCCL does")
+        self.seen[(host, bus)] = element.line
         if len(gpus) > 1:
             raise fault(self.path, gpus[1], "a second GPU with the same bus id; give each a <pci> of its own")
         # Children count more than the class: an NTB adapter has an NVSwitch's class.
@@ -458,7 +460,7 @@ class _Builder:
             if "dev" not in net.attributes:
                 continue
             dev = integer(self.path, net, "dev", low=0, high=65535)
-            megabits = integer(self.path, net, "speed", low=-(2**31), high=10**8, default=0)
+            megabits = integer(self.path, net, "speed", low=-(2**31), high=2**31 - 1, default=0)
             rate = Fraction(megabits * 10**6, 8) if megabits > 0 else self.rates.net_unknown
             latency = safe_xml.number(self.path, net, "latency", low=0, high=10**6, default=0) * 1e-6
             name = self.add_device(net, host, f"net{dev}", "nic", {"dev": dev})
@@ -507,10 +509,7 @@ class _Builder:
         if peer is None or peer is gpu:
             self.remark("xGMI links to GPUs that are not in the file passed over")
             return
-        match = _GFX.fullmatch(word(self.path, gpu.element, "gcn", "").lower())
-        # Such as 0x942, and 0 for an unknown GPU.
-        gfx = int(match[1], 16) if match else 0
-        name, lane = next((name, rate) for start, name, rate in reversed(self.rates.xgmi) if gfx >= start)
+        name, lane = self.rates.xgmi_link(word(self.path, gpu.element, "gcn", ""))
         self.remark(f"xGMI links at {float(lane) / 1e9:g} GB/s each way ({name})")
         self.add_link(gpu.name, peer.name, "xgmi", lane, lanes)
 
@@ -537,6 +536,8 @@ class _Builder:
 MOST_ELEMENTS = 256
 _PCI_KEYS = ("busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width")
 _WIDTHS = (16, 8, 4, 2, 1, 32)
+# Of GPUs that compute and draw nothing, as AMD's since MI300.
+_AMD_CLASS = "0x120000"
 _NVLINK_ENDS = {"switch": ("fffffff:ff:ff.0", "0x068000"), "cpu": ("0000:00:00.0", "0x068001")}
 _USUAL_CPU = {"arch": "x86_64", "vendor": "GenuineIntel", "familyid": "6", "modelid": "79"}
 
@@ -548,7 +549,8 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> tuple[str
     """The text of the topology file of one node, and sentences on what it leaves out of the machine or makes up.
 
     bus_ids: of the GPUs in order of their number, such as ``0000:1b:00.0``; None for those of the machine, or
-    made-up ones. Links between GPUs that are not NVLinks are written as the nearest whole number of NVLinks.
+    made-up ones. Links between GPUs that are not NVLinks are written as the nearest whole number of NVLinks,
+    of GPUs with RCCL's ``gcn`` of xGMI links.
 
     Raises `InputError` for bus ids that are malformed, repeated or too few, and `InfeasibleError` for several
     nodes or more elements than NCCL reads.
@@ -563,7 +565,8 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> tuple[str
         if not {"arch", "vendor"} <= facts.keys():
             facts = {"numaid": str(position), **writer.cpu} | facts
         cpus.append(Element("cpu", facts, writer.children(cpu.name)))
-    system = Element("system", {"version": "1"}, tuple(cpus))
+    version = "2" if any("gcn" in device.attributes for device in topology.devices) else "1"
+    system = Element("system", {"version": version}, tuple(cpus))
     if (most := len([*system.walk()])) > MOST_ELEMENTS:
         raise InfeasibleError(f"{most} elements, and NCCL reads {MOST_ELEMENTS} of a topology file; leave NICs out")
     return "\n".join(lines(system)) + "\n", tuple(writer.notes)
@@ -694,7 +697,8 @@ class _Writer:
         for name in self.below.get(place, ()):
             device = self.topology.device(name)
             if device.kind in GPU_KINDS:
-                pci = Element("pci", self._pci(device, "0x030200"), (self._gpu(device),))
+                kind = _AMD_CLASS if "gcn" in device.attributes else "0x030200"
+                pci = Element("pci", self._pci(device, kind), (self._gpu(device),))
                 speed = {key: value for key, value in pci.attributes.items() if key.startswith("link_")}
                 nics = [self._nic(self.topology.device(nic)) for nic in self.below.get(name, ())]
                 fabric = self.topology.fabric
@@ -772,12 +776,11 @@ class _Writer:
         facts = {"dev": str(self.number[device.name]), "sm": str(sm)}
         facts |= {"rank": str(self.rank[device.name])} if device.name in self.rank and "rank" not in known else {}
         facts |= {} if "busid" in device.attributes else {"gdr": "1"}
-        links = []
-        lane = self.rates.nvlink_lane(sm)
-        for link in self.topology.links:
+        gcn, links = device.attributes.get("gcn"), []
+        lane = self.rates.nvlink_lane(sm) if gcn is None else self.rates.xgmi_link(str(gcn))[1]
+        for place in self.topology.out_links[self.topology.index[device.name]]:
+            link = self.topology.links[place]
             other = self.topology.device(link.dst)
-            if link.src != device.name:
-                continue
             if link.kind == "c2c":
                 links.append(Element(*_listed(link, other, link.lanes, self.bus)))
             elif other.kind in (*GPU_KINDS, "switch") or (other.kind == "cpu" and link.kind == "nvlink"):
@@ -786,8 +789,9 @@ class _Writer:
                     continue
                 exact = link.bandwidth / lane
                 count = max(1, round(exact))
-                if count != exact or link.kind != "nvlink":
+                tag, facts_of_link = _listed(link, other, count, self.bus)
+                if count != exact or link.kind != tag:
                     ends, rate = link.name.split(" ")[-1].strip("()"), float(lane) / 1e9
-                    self.note(f"{ends} links are written as NVLinks of {rate:g} GB/s: {count} for {float(exact):.3g}")
-                links.append(Element(*_listed(link, other, count, self.bus)))
+                    self.note(f"{ends} links are written as {tag} of {rate:g} GB/s: {count} for {float(exact):.3g}")
+                links.append(Element(tag, facts_of_link))
         return Element("gpu", known | facts, tuple(links))
