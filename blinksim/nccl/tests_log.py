@@ -414,6 +414,7 @@ _RANK = re.compile(
     r"#\s+Rank\s+([0-9]{1,7})\s+(?:Group\s+[0-9]+\s+)?(?:Pid\s+[0-9]+\s+)?on\s+(\S+)\s+device\s+([0-9]{1,5})"
     r"\s+\[([^\]\s]{1,40})\]\s*(.*)"
 )
+_COMMAND = re.compile(r"(?:^|[\s/])((?:[a-z]+_)+perf(?:_mpi)?) +-[a-zA-Z]\b")
 _STARTING = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(\S+)")
 _VERSION = re.compile(r"#\s*nccl-tests version\s.*\bnccl-library=([0-9]{4,6})\b")
 _NCCL = re.compile(r"\bNCCL version ([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})")
@@ -508,11 +509,14 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
     data = text_files.read_bytes(path, LIMIT, _WHAT)
     if _JSON.match(data):
         return (_read_json(name, data),)
-    drafts, draft, library, settings = list[_Draft](), _Draft(), "", dict[str, str]()
+    drafts, draft, library, command, settings = list[_Draft](), _Draft(), "", "", dict[str, str]()
     for number, raw in enumerate(text_files.decode(path, data, _WHAT).split("\n"), start=1):
         line = _TAGS.sub("", raw).strip()
         if match := _NCCL.search(line):
             draft.nccl = library = match.group(1)
+        if typed := _COMMAND.search(line):
+            command = typed.group(1)
+            draft.program = draft.program or command * (draft.columns is None)
         if told := _SETTINGS.findall(line):
             settings |= told
             draft.launch = draft.launch if draft.complete else draft.launch._replace(settings=(*settings.items(),))
@@ -537,7 +541,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             if ended and line.lstrip("# ").startswith(_OPENS):
                 # The next test of the same file; one that ended before its first row leaves nothing.
                 drafts += [draft] if draft.rows else []
-                draft = _Draft(launch=Launch(settings=(*settings.items(),)), nccl=library)
+                draft = _Draft(command, library, launch=Launch(settings=(*settings.items(),)))
+                command = ""
             _comment(name, draft, line, number)
         elif line and draft.columns is not None and not draft.complete:
             _add_row(name, draft, line, number)
@@ -627,7 +632,8 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
     if match := _RANK.match(line):
         rank, host, device, busid, name = match.groups()
         if int(rank) in draft.places:
-            raise FileError(path, f"rank {rank} is listed twice; is this one log?", number)
+            cure = "each process ran a test of its own: build nccl-tests with MPI=1, or take one log of one test"
+            raise FileError(path, f"rank {rank} is listed twice; {cure}", number)
         draft.places[int(rank)], draft.above = RankPlace(int(rank), host, int(device), busid, name.strip()), ""
     elif "nThread" in (told := {key: int(number) for key, number in _LAUNCHED.findall(line)}):
         draft.most, each = told.get("maxBytes", 0), max(1, told["nThread"] * told.get("nGpus", 1))

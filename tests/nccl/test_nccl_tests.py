@@ -128,6 +128,22 @@ def test_what_an_unnamed_log_is_of(tmp_path: Path, name: str) -> None:
             select([run])
 
 
+def test_a_command_above_a_log_names_its_test(tmp_path: Path) -> None:
+    """As people paste it, of each test the last one; what a log says itself counts more."""
+    typed = "$ mpirun -np 8 -x NCCL_DEBUG=INFO ./build/{}_perf -b 8 -e 8G -f 2 -g 1\n"
+    gathered, dealt = (text(name, 8, POINTS, named=False) for name in ("allgather", "alltoall"))
+    runs = read(write(tmp_path, typed.format("all_gather") + gathered + typed.format("alltoall") + dealt))
+    assert [run.collective for run in runs] == ["allgather", "alltoall"]
+    (run,) = read(write(tmp_path, typed.format("all_gather") + text("alltoall", 8, POINTS)))
+    assert run.collective == "alltoall"
+
+
+def test_processes_that_ran_alone_are_told_from_ranks_of_a_job(tmp_path: Path) -> None:
+    rank = "#  Rank  0 Group  0 Pid 1 on node{} device 0 [0x1b] NVIDIA H100 80GB HBM3\n"
+    with pytest.raises(FileError, match="rank 0 is listed twice; each process ran a test of its own: build nccl-tests"):
+        read(write(tmp_path, rank.format(1) + rank.format(2)))
+
+
 def test_a_test_that_is_no_collective(tmp_path: Path) -> None:
     content = text("broadcast", 2, POINTS).replace("broadcast_perf", "sendrecv_perf")
     with pytest.raises(InputError, match="is a log of sendrecv; blinksim knows allreduce"):
