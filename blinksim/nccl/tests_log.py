@@ -632,7 +632,7 @@ def _comment(path: str, draft: _Draft, line: str, number: int) -> None:
     if match := _RANK.match(line):
         rank, host, device, busid, name = match.groups()
         if int(rank) in draft.places:
-            cure = "each process ran a test of its own: build nccl-tests with MPI=1, or take one log of one test"
+            cure = "each process ran a test of its own: build nccl-tests with MPI=1, or take the log of one"
             raise FileError(path, f"rank {rank} is listed twice; {cure}", number)
         draft.places[int(rank)], draft.above = RankPlace(int(rank), host, int(device), busid, name.strip()), ""
     elif "nThread" in (told := {key: int(number) for key, number in _LAUNCHED.findall(line)}):

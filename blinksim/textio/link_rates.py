@@ -44,7 +44,7 @@ class LinkRates:
         return rates[-1] if rates else None
 
     def xgmi_link(self, gcn: str) -> tuple[str, Fraction]:
-        """The generation of GPUs that RCCL calls `gcn`, such as ``gfx942``, and the rate of their xGMI links."""
+        """The generation of GPUs that RCCL calls `gcn`, such as ``gfx942``, and the rate of its xGMI links."""
         match = _GFX.fullmatch(gcn.lower())
         # Such as 0x942, and 0 for an unknown GPU.
         number = int(match[1], 16) if match else 0

@@ -406,8 +406,8 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
     columns, node, members = topology.link_columns, topology.device_nodes, topology.member_places.tolist()
     rate = np.array([float(rate) for rate in columns.bandwidths])[columns.figure]
     nodes, every = dict.fromkeys(node[members].tolist()), np.arange(len(node))
-    # One that nothing of its node is joined to has lost its GPU, and is no reason of its own; a port that RCCL lists
-    # beside its adapter is joined to that alone. Inside one node nothing passes them.
+    # One that nothing of its node is joined to has lost its GPU, and is no reason of its own; a port that RCCL
+    # lists beside its adapter is joined to that alone. Inside one node nothing passes them.
     nic = np.array([device.kind == "nic" for device in topology.devices], dtype=bool)
     inside = nic[columns.src] & ~nic[columns.dst] & (node[columns.src] == node[columns.dst])
     near = np.unique(columns.src[inside & np.isin(node[columns.src], [*nodes])])

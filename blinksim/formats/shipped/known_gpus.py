@@ -82,8 +82,9 @@ def execution_rates(model: str) -> ExecutionRates | None:
 def with_constants(recorded: Topology, rates: str) -> Topology:
     """A recorded machine with the constants of its twin, at nominal rates or NCCL's; as it is if it has no twin.
 
-    rates: ``measured`` gives the links between its GPUs the twin's measured rates as well. Raises `InputError`
-    for these without a twin that has them.
+    rates: ``measured`` gives the links between its GPUs the twin's measured rates as well.
+
+    Raises `InputError` for these without a twin that has them.
     """
     models = {known_gpu(recorded.device(name)) for name in recorded.members}
     gpu = models.pop() if len(models) == 1 else None
@@ -95,7 +96,8 @@ def with_constants(recorded: Topology, rates: str) -> Topology:
         return recorded
     row, own, sort = None, max(map(itemgetter(0), ports), default=""), itemgetter(0, 1, 2)
     if rates == "nccl" and own == "nvlink":
-        row = ClassRates(link_rates.load(rates).nvlink_lane(int(recorded.device(recorded.members[0]).attributes["sm"])))
+        sm = int(recorded.device(recorded.members[0]).attributes["sm"])
+        row = ClassRates(link_rates.load(rates).nvlink_lane(sm))
     # Lanes that are lost leave the others as they are.
     elif gpu is not None and ports and {*map(sort, ports)} == {*map(sort, there)}:
         measured = measured_rates(gpu.machine)
@@ -119,7 +121,7 @@ def known_gpu(device: Device) -> KnownGpu | None:
 
 
 def numbered(machine: Topology) -> Topology:
-    """A machine with what files of NCCL and RCCL say of its GPUs, such as PCI numbers, where their models are known."""
+    """A machine with what NCCL's and RCCL's files say of its GPUs, such as PCI numbers, if it is known."""
     gpus = [known_gpu(device) or named(f"NVIDIA {model(device)}") for device in machine.devices]
     numbers = [{"vendor": f"0x{gpu.vendor}", "device": f"0x{gpu.pci[0]}", **gpu.rccl} if gpu else {} for gpu in gpus]
     every = zip(machine.devices, numbers, strict=True)
