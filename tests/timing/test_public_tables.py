@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from blinksim.answers.measurements.public import public_measurements
 from blinksim.collective import busbw_factor
 from blinksim.errors import FileError, InputError
 from blinksim.formats.shipped import machine_names
+from blinksim.nccl.tuner.tuner import nearest, versions
 from blinksim.timing.measured import public_tables
 
 # Many GPUs, or many behind switches that add.
@@ -28,6 +30,17 @@ def test_every_table_is_of_a_machine_of_the_catalogue_and_every_set_has_cells() 
     used = {cell.set.name for name in found for cell in public_tables.cells(name)}
     assert used == set(public_tables.sets())
     assert all(one.source and one.library for one in public_tables.sets().values())
+
+
+def test_a_version_in_the_address_of_a_set_is_among_those_that_it_names() -> None:
+    """A table in a folder 2.26.2 whose rows say 2.29.2 was printed as of NCCL 2.29.2, under the name nccl2262."""
+    seen = 0
+    for one in public_tables.sets().values():
+        for version in re.findall(r"/nccl/(\d+\.\d+\.\d+)/", one.source):
+            assert version in one.version.split(" or "), one.name
+            assert nearest(one.version) in versions()
+            seen += 1
+    assert seen > 4
 
 
 def test_times_and_bus_bandwidths_of_the_tables_agree() -> None:
