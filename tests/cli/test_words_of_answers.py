@@ -283,6 +283,13 @@ def test_what_links_passed_is_in_one_unit(tmp_path: Path, capsys: pytest.Capture
     assert passed[-1][0] == passed[-2][0]
 
 
+def test_a_sweep_says_why_it_has_no_time_of_a_quicker_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    """On p5en 1 GiB had "-" and no reason, where project says that nothing quicker than NCCL is known."""
+    out = printed(capsys, "sweep", "p5en", "allreduce", "--sizes", "1KiB,1GiB")
+    assert re.search(r"^ +1 GiB +8 +[\d.]+ ms  none quicker ", out, re.MULTILINE)
+    assert re.search(r"^ +1 KiB +8 +[\d.]+ us +[\d.]+ us ", out, re.MULTILINE)
+
+
 @pytest.mark.parametrize("command", ["sweep", "compare"])
 def test_every_table_calls_an_estimate_one(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As `project` does: of Aurora few jobs were published, of a p5 these."""
