@@ -17,6 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from blinksim.collective import Collective
@@ -79,7 +80,13 @@ def job_of(collective: Collective, part: Topology, multicast: bool) -> str:
 
 def read(path: str | os.PathLike[str]) -> RateTable:
     """The table in the file at `path`; raises `FileError` with line and column for anything amiss."""
-    root = yaml_nodes.load(path, text_files.read_text(path, what="rates file"), "rates file")
+    return _of(text_files.read_text(path, what="rates file"), os.fspath(path))
+
+
+# As every question of a machine at other rates asks for the tables that there are.
+@lru_cache(maxsize=64)
+def _of(text: str, path: str) -> RateTable:
+    root = yaml_nodes.load(path, text, "rates file")
     keys = root.mapping(("name", "machine", "source", "classes", "times", "execution"), ("name",), example=_EXAMPLE)
     execution, nccl_rates = read_section(keys["execution"]) if "execution" in keys else (None, None)
     classes: dict[str, ClassRates] = {}

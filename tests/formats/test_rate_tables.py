@@ -127,3 +127,13 @@ def test_times_of_jobs_of_many_names_are_read_as_they_were_written(
     times = {job: {2**20: 5.5e-5, 2**30: 0.01}}
     path = write(tmp_path, rate_tables.write(RateTable("ours", {"x": ClassRates(latency=1e-6)}, times=times)))
     assert rate_tables.read(path).times == times
+
+
+def test_a_table_is_read_once_and_again_where_its_file_changed(tmp_path: Path) -> None:
+    """As every question at other rates asks for all tables."""
+    path = tmp_path / "rates.yaml"
+    path.write_text("name: ours\nclasses: {nvlink: {bandwidth: 20GB/s}}\n")
+    found = rate_tables.read(path)
+    assert rate_tables.read(path) is found
+    path.write_text("name: ours\nclasses: {nvlink: {bandwidth: 30GB/s}}\n")
+    assert rate_tables.read(path).classes["nvlink"].bandwidth == 30 * 10**9
