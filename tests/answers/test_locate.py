@@ -618,3 +618,38 @@ def test_logs_of_a_smaller_box_say_what_is_missing() -> None:
     with pytest.raises(InputError, match=r"name 4 GPUs, and the machine has 8: .* the machine's own topo\.xml"):
         bs.locate("hgx-h200", logs)
     assert bs.locate(DATA / "h200x4" / "topo.xml", logs).gpus == 4
+
+
+def _using(host: str, adapters: Iterable[int]) -> tuple[str, tuple[str, ...]]:
+    return host, tuple(f"mlx5_{number}" for number in adapters)
+
+
+@pytest.mark.parametrize(("node", "kept"), [(3, (0, 1)), (1, (1, 3, 4, 7))])
+def test_adapters_that_nccl_leaves_out_on_a_host_are_one_fault(node: int, kept: tuple[int, ...]) -> None:
+    """Named first where what the edit takes explains the log, and the next run is on that host."""
+    lost = [number for number in range(8) if number not in kept]
+    hosts = [f"n{number}" for number in range(4)]
+    edits = [f"without n{node}.nic{number}" for number in lost]
+    slow, sizes = bs.load(BOX, nodes=4, edits=edits), SIZES
+    times = {one.size: one.time_s for one in bs.expect(slow, ["allreduce"], sizes).takes}
+    run = log([(host, gpu) for host in hosts for gpu in range(8)], times)
+    run = replace(run, hcas=tuple(_using(host, kept if host == hosts[node] else range(8)) for host in hosts))
+    found = bs.locate(BOX, [run], nodes=4, next_run=True)
+    first = found.candidates[0]
+    assert (found.status, first.kind.name, first.node, first.share) == (1, "down", node, 0)
+    assert sorted(first.edits) == sorted(f"without n{node}.nic{number}-fabric{number}" for number in lost)
+    assert f"n{node}:" in found.next_run
+    # What hosts with all adapters exclude is not said.
+    assert "fewer NICs" not in found.text()
+
+
+def test_what_nccl_says_of_a_host_is_no_fault_where_every_size_is_as_slow() -> None:
+    """As slow where latency decides: a run of that host comes next, and no loss of adapters is found."""
+    sizes = tuple(2**power for power in range(10, 31, 4))
+    hosts, machine = [f"n{number}" for number in range(4)], bs.load(BOX, nodes=4)
+    times = {one.size: 2.3 * one.time_s for one in bs.expect(machine, ["allreduce"], sizes).takes}
+    run = log([(host, gpu) for host in hosts for gpu in range(8)], times)
+    run = replace(run, hcas=tuple(_using(host, range(2 if host == "n3" else 8)) for host in hosts))
+    found = bs.locate(BOX, [run], nodes=4, next_run=True)
+    assert found.status == 5
+    assert "n3:" in found.next_run

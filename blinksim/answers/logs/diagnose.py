@@ -622,7 +622,7 @@ def shown_by(runs: Sequence[Run], nodes: int, lines: Sequence[Line], without: Ma
     whole = {host for run in runs for host, _ in run.hcas if host not in without}
     found: dict[str, float] = {"a benchmark": not runs[0].group, "a power of 2": nodes.bit_count() == 1}
     found |= {"all adapters": len(whole) == nodes, "GPUDirect RDMA": any(run.direct for run in runs)}
-    found |= {"one node": nodes == 1, "every size": alike and slower}
+    found |= {"one node": nodes == 1, "every size": alike and slower, "a whole host": bool(whole)}
     return {words: float(much) for words, much in found.items() if much}
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from math import comb
 
@@ -26,6 +27,7 @@ from blinksim.graphs.arrays import Floats, Ints
 from blinksim.graphs.connectivity import distances, grouped
 from blinksim.machines import MachineLike, Question, at_nominal
 from blinksim.textio.text_files import read_rows
+from blinksim.topology.edits import in_ranges
 from blinksim.topology.elements import RCCL, Device
 from blinksim.topology.symmetry import encoded, orbit_labels, searched
 
@@ -137,16 +139,36 @@ class Faults:
         # How many nodes a leaf switch joins.
         tiers = self.node.fabric.tiers() if self.several and self.node.fabric else ()
         self.width = tiers[0].nodes or sys.maxsize if tiers else sys.maxsize
-        self.targets = tuple(self._targets())
         self._expected: dict[tuple[object, ...], Expectation] = {}
-        self.uplinks = [one for one in self.targets if one.kind.at == LEAF]
-        self.columns = [(place, share) for place, one in enumerate(self.targets) for share in one.kind.shares]
-        self.places = np.array([place for place, _ in self.columns])
-        self._known: dict[tuple[object, ...], Floats] = {}
+        self._parts: dict[object, tuple[dict[frozenset[str], int], set[str], set[int]]] = {}
+        self._done: dict[tuple[object, ...], list[float]] = {}
         self._orbits: dict[Part, tuple[Part, Ints]] = {}
         # Which adapters a job takes is a choice where a node has several.
         nics = [device.name for device in self.node.devices if device.kind == "nic"] if self.several else []
         self.nics = tuple(nics) if len(nics) > 1 else ()
+        self._take(tuple(self._targets()))
+
+    def _take(self, targets: tuple[Target, ...]) -> None:
+        """Has these faults; what is known of how long jobs take stays."""
+        self.targets, self.uplinks = targets, [one for one in targets if one.kind.at == LEAF]
+        self.columns = [(place, share) for place, one in enumerate(targets) for share in one.kind.shares]
+        self.places = np.array([place for place, _ in self.columns])
+        self._known: dict[tuple[object, ...], Floats] = {}
+        # Links by their ends in a node.
+        every = dict.fromkeys(chain(*(one.pairs for one in targets)))
+        self._links = grouped((frozenset(pair).intersection(self.node.index), pair) for pair in every)
+
+    def lacking(self, said: Iterable[str], adapters: Mapping[str, str]) -> Faults:
+        """The same, where several adapters that NCCL says that a host leaves out are one fault; see `named_by`."""
+        found, more = copy(self), dict[tuple[tuple[str, str], ...], Target]()
+        for words in said:
+            named = (self.targets[number] for number in self.named_by(words, adapters))
+            down = [one for one in named if not any(one.kind.shares)]
+            pairs = tuple(chain(*(one.pairs for one in down)))
+            own = ",".join(in_ranges(nic for nic in self.nics if nic in chain(*pairs)))
+            more |= {pairs: replace(down[0], name=own, pairs=pairs)} if down[1:] else {}
+        found._take((*self.targets, *more.values()))
+        return found if more else self
 
     def _local(self, name: str) -> str:
         return name.removeprefix("n0.") if self.several else name
@@ -177,10 +199,12 @@ class Faults:
 
         adapters: those of a node by what NCCL calls them; where the words name some, these alone.
         """
-        nics = {adapters.get(name) for name in re.findall(r"[\w-]+", words)} - {None}
-        ends = [{*chain(*one.pairs)} for one in self.targets]
-        told = [one.kind.told and re.search(one.kind.told, words) for one in self.targets]
-        return tuple(number for number, at in enumerate(ends) if told[number] and (nics or at) & at)
+        nics, found = {adapters.get(name) for name in re.findall(r"[\w-]+", words)} - {None}, list[int]()
+        for number, one in enumerate(self.targets):
+            own = {*chain(*one.pairs)} & {*self.nics}
+            fits = own <= nics if one.kind.at == LINK else own & nics
+            found += [number] * bool(one.kind.told and re.search(one.kind.told, words) and (fits or not nics))
+        return tuple(found)
 
     def named(self, name: str, node: int) -> str:
         """The name of a device or link at a node; that of the first leaf stands for the node's own."""
@@ -287,46 +311,41 @@ class Faults:
         if asked not in self._known:
             identity = np.arange(len(self.node.devices))
             first, move = self.alike(local, nics) if other in (None, local) else ((local, nics), identity)
-            key = first, first[0] if other == local else other, collective, size
-            if key not in self._known:
-                self._known[key] = self._effects(*key)
-            self._known[asked] = self._known[key][self._moved(move)]
+            where = first, first[0] if other == local else other
+            self._known[asked] = self._effects(*where, collective, size, move)
         return self._known[asked]
 
-    def _moved(self, move: Ints) -> Ints:
-        """For each column the one that the symmetry takes to it."""
-        names = [device.name for device in self.node.devices]
-        goes = {names[place]: names[int(image)] for place, image in enumerate(move)}
-        came, own = dict[tuple[object, ...], int](), list[tuple[object, ...]]()
-        for place, target in enumerate(self.targets):
-            # What joins the nodes is none of a node's devices.
-            pairs = [frozenset(name for name in pair if name in goes) for pair in target.pairs]
-            own.append((target.kind.name, frozenset(pairs)))
-            moved = frozenset(frozenset(goes[name] for name in pair) for pair in pairs)
-            came[target.kind.name, moved] = place
-        starts = np.searchsorted(self.places, np.arange(len(self.targets)))
-        many = [len(target.kind.shares) for target in self.targets]
-        return np.concatenate([starts[came[key]] + np.arange(n) for key, n in zip(own, many, strict=True)])
+    def _moved(self, target: Target, back: Mapping[str, str]) -> Target:
+        """The fault where a symmetry of the node takes it; what joins the nodes is none of its devices."""
+        pairs = list[tuple[str, str]]()
+        for pair in target.pairs:
+            own = frozenset(pair).intersection(back)
+            pairs.append(self._links[frozenset(map(back.__getitem__, own))][self._links[own].index(pair)])
+        return replace(target, name=back.get(target.name, target.name), pairs=tuple(pairs))
 
-    def _effects(self, part: Part, other: Gpus | None, collective: Collective, size: int) -> Floats:
+    def _effects(self, part: Part, other: Gpus | None, collective: Collective, size: int, move: Ints) -> Floats:
+        """move: the symmetry that takes the devices of the part to those that are asked of."""
         local, nics = part
-        job = (local,) if other is None else (local, other)
-        labels, found, done = self._labels(job, nics), list[list[float]](), dict[tuple[object, ...], list[float]]()
-        idle, spared = self._left_out(job, nics, labels)
+        job, found, devices = (local,) if other is None else (local, other), list[float](), self.node.devices
+        if (part, other) not in self._parts:
+            labels = self._labels(job, nics)
+            self._parts[part, other] = labels, *self._left_out(job, nics, labels)
+        labels, idle, spared = self._parts[part, other]
+        back = {devices[int(image)].name: devices[place].name for place, image in enumerate(move)}
         # Links of a sort that change nothing if all of a node are slow need not be asked for one by one.
         sound: set[Words] = {(_UP,)} if other is not None else {(_PORT,), (_UP,)}
-        for target in self.targets:
-            kind, ends = target.kind, {name for pair in target.pairs for name in pair}
-            unseen = kind.slow in sound or (kind.at == LINK and bool(ends & idle)) or target.name in idle
-            orbits = sorted(labels.get(frozenset(pair), -1) for pair in target.pairs)
-            unseen |= kind.slow == (_PORT,) and kind.at != NODE and not spared.isdisjoint(orbits)
-            key = (kind.name, unseen, *orbits)
-            if key not in done:
-                share = [0.0] * len(kind.shares)
-                done[key] = share if unseen else self._by_share(target, job, collective, size, nics)
-                sound |= {kind.slow} if kind.at == NODE and not any(done[key]) else set()
-            found.append(done[key])
-        return np.array([effect for row in found for effect in row])
+        for target in map(partial(self._moved, back=back), self.targets):
+            kind, orbits = target.kind, sorted(labels.get(frozenset(pair), -1) for pair in target.pairs)
+            unseen = kind.slow in sound or target.name in idle
+            unseen |= kind.at == LINK and all(idle.intersection(pair) for pair in target.pairs)
+            unseen |= kind.slow == (_PORT,) and len(orbits) == 1 and not spared.isdisjoint(orbits)
+            key = part, other, collective, size, kind.name, unseen, *orbits
+            if key not in self._done:
+                asked = [0.0] * len(kind.shares) if unseen else self._by_share(target, job, collective, size, nics)
+                self._done[key] = asked
+            sound |= {kind.slow} if kind.at == NODE and not any(self._done[key]) else set()
+            found += self._done[key]
+        return np.array(found)
 
     def _by_share(self, target: Target, job: Job, collective: Collective, size: int, nics: Words) -> list[float]:
         """The effects of a fault by the share that is left: asked at the least one, at one half-way, and so on.

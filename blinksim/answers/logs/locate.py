@@ -230,7 +230,8 @@ class Located(Result):
             if {-1} != {x.node for x in self.tied} == {one.node} and many > 1 > len(self.pairs):
                 # The node is what can be told.
                 known = [(self.named(replace(one, place=f"node {one.node}")), one.kind.words, known[0][2])]
-            first = [f"{words} ({at}), about {share:.0f} % of its rate left" for words, at, share in known]
+            left = {share: f", about {share:.0f} % of its rate left" * (share > 0) for *_, share in known}
+            first = [f"{words} ({at}){left[share]}" for words, at, share in known]
             among = f", or {count(many - 1, 'other')} that look{'s' * (many == 2)} alike" if many > 1 else ""
             return f"{head}: {'two faults explain all logs: ' * (len(first) > 1)}{'; '.join(first)}{among}"
         if not self.seen:
@@ -332,6 +333,7 @@ class Suspicion:
         for one in seen:
             excluded = [not one.found.shown.keys().isdisjoint(target.kind.unless) for target in targets]
             weights[np.ix_([node for node, _ in one.job.gpus], excluded)] = 0.0
+        self.told[:-1] &= weights.ravel() > 0
         chances = weights.ravel() * np.where(self.told[:-1], _TOLD, 1)
         self.prior: Floats = np.append(0.5 * chances / chances.sum(), 0.5)
         # The faults of each case: one, or both of a pair.
@@ -555,9 +557,9 @@ class Suspicion:
 
     @cached_property
     def choices(self) -> list[Job]:
-        """Those of `runs` whose GPUs are two or more, and joined."""
-        found = list[Job]()
-        for run in self.runs():
+        """Those of `runs` whose GPUs are two or more, and joined, on all hosts that lacked something in a slow run."""
+        found, named = list[Job](), {node for one in self.seen if one.line.behind for node, _ in one.told}
+        for run in (run for run in self.runs() if named <= dict(run.gpus).keys()):
             with suppress(InfeasibleError):
                 if sum(len(gpus) for _, gpus in run.gpus) > 1 and self.expected(run):
                     found.append(run)
@@ -626,7 +628,8 @@ class _Rig:
             raise InputError(f"the logs are of runs with and without NVLS ({NVLS}); give those of one kind")
         faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1, whole.edits, Ran.of(tests, multicast))
         numbers, buses = {host: node for node, host in enumerate(known)}, _buses(tests, faults.gpus)
-        return cls(faults, whole, numbers, buses, _adapters(tests, faults))
+        adapters, said = _adapters(tests, faults), (words for _, words, _ in lacking(tests, whole.whole()))
+        return cls(faults.lacking(said, adapters), whole, numbers, buses, adapters)
 
     def spots(self, run: Run, given: Names | None) -> list[tuple[int, int]]:
         """Node and GPU of each rank: those given, else those that the head of the log lists, else all."""
