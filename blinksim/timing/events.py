@@ -285,6 +285,8 @@ def _arrived(plan: _Level, delivered: dict[int, Ints], number: int, pieces: int,
     return ready
 
 
+# Starts that are kept of a run; the critical path of a longer one is that of fewer pieces of the same size.
+MOST_KEPT = 3_000_000
 # What follows a stage, if it is not one stage that waits for nothing else; and no event.
 _END, _SEVERAL, _NONE = -1, -2, -1
 
@@ -490,10 +492,9 @@ def evaluated(graph: ScheduleGraph, work: Work, pieces: int, options: Options, *
     First come, first served is not linear: there the growth can settle at that value for dozens of pieces and
     leave it again, so nothing is cut short.
 
-    record: True to keep the starts, of all pieces.
+    record: True to keep the starts, of all pieces; event by event few are kept unasked, as they cost little.
     """
-    steps = graph.schedule.form == "steps"
-    turns = options.offer == "turns"
+    steps, turns = graph.schedule.form == "steps", options.offer == "turns"
     if options.service == "static" and not steps and not record:
         short = _cut_short(work, pieces)
         if short is not None:
@@ -515,7 +516,7 @@ def evaluated(graph: ScheduleGraph, work: Work, pieces: int, options: Options, *
             raise InputError("service ordered is for schedules in steps; take static for trees")
         run = in_order(work, step_order(graph, np.append(graph.schedule.step, -1)[graph.send], pieces), pieces)
     elif options.service == "fifo":
-        run = first_come(alike(work)[0], pieces, turns=turns, record=record)
+        run = first_come(alike(work)[0], pieces, turns=turns, record=record or pieces * graph.count <= MOST_KEPT)
         run = run if run.start is None else replace(run, start=run.start[:, alike(work)[1]])
     elif steps:
         run = in_levels(work, pieces, record=record, check=False)[0]

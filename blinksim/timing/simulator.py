@@ -25,13 +25,9 @@ from blinksim.schedule.model import Schedule, ScheduleLike, as_schedule
 from blinksim.timing import simulation_options
 from blinksim.timing.alpha_beta import MOST_PIECES, climbed, cost
 from blinksim.timing.event_graph import Run, ScheduleGraph, Work, event_graph, timed
-from blinksim.timing.events import evaluated
+from blinksim.timing.events import MOST_KEPT, evaluated
 from blinksim.timing.simulation_options import MessagesName, OfferName, Options, ProtocolName, ServiceName
 from blinksim.units import format_rate, format_size_about, format_time, size_of
-
-# Transfers that are recorded to find the critical path; beyond that, a run with fewer pieces of the same
-# size.
-_MOST_RECORDED = 3_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +201,7 @@ class Timeline(Rates, Result):
     @cached_property
     def _recorded(self) -> Run:
         """The run with every start; of fewer pieces of the same size where there are too many to keep."""
-        shown = max(1, min(self.pieces, _MOST_RECORDED // max(1, self.work.count)))
+        shown = max(1, min(self.pieces, MOST_KEPT // max(1, self.work.count)))
         if self.found.start is not None and len(self.found.start) == shown:
             return self.found
         return evaluated(self.graph, self.work, shown, self.options, record=True)
@@ -389,6 +385,8 @@ def exact_time(timeline: Timeline) -> Fraction:
 _MOST_TRIAL = 400_000
 # Pieces from which the search may begin whatever a trial takes.
 _FEW_PIECES = 64
+# By number of pieces, what was tried: its seconds, and the run where it was by the service that is asked for.
+Runs = dict[int, tuple[float, Run | None]]
 
 
 def simulate(
@@ -460,17 +458,15 @@ def simulate(
     options = Options(service, offer, protocol, gamma, launch, switching, messages)
     if chunk is not None and pieces is not None:
         raise InputError("chunk= and pieces= both set how chunks are cut; give one of them")
-    graph = event_graph(schedule, options)
-    tried: dict[int, float] = {}
+    graph, runs = event_graph(schedule, options), Runs()
     count = pieces if chunk is None else pieces_of(schedule, size, size_of(chunk))
-    if count is None:
-        count = _best_pieces(graph, size, options, most_events, tried)
+    count = _best_pieces(graph, size, options, most_events, runs) if count is None else count
     if not 1 <= count <= MOST_PIECES:
         raise InputError(f"{count} pieces of each chunk: give 1 to {MOST_PIECES}, by a larger or smaller chunk=")
     work = timed(graph, size, count, options)
-    found = evaluated(graph, work, count, options)
-    best = rate(schedule)
-    loads = Fraction(0) if best is None else size / best / options.efficiency
+    found = runs.get(count, (inf, None))[1] or evaluated(graph, work, count, options)
+    loads = size / best / options.efficiency if (best := rate(schedule)) is not None else Fraction(0)
+    tried = {number: seconds for number, (seconds, _) in runs.items()}
     timeline = Timeline(schedule, size, count, options, graph, work, found, float(loads), tried)
 
     # No run beats the loads of its links, its own longest path, or the bound that the schedule carries.
@@ -492,11 +488,11 @@ def pieces_of(schedule: Schedule, size: int, chunk: int) -> int:
     return max(1, -(-(size * int(schedule.share_num.max(initial=0))) // (schedule.share_den * chunk)))
 
 
-def _best_pieces(graph: ScheduleGraph, size: int, options: Options, most: int | None, tried: dict[int, float]) -> int:
+def _best_pieces(graph: ScheduleGraph, size: int, options: Options, most: int | None, runs: Runs) -> int:
     """The number of pieces with the least time: powers of two near a guess, then in between.
 
     Where latency only overlaps, more pieces are always better: the search stops when they no longer gain 0.1
-    %. most: events of a run. tried: gets the seconds of every number that was tried.
+    %. most: events of a run. runs: gets every number that was tried.
     """
     schedule, most = graph.schedule, most_events("heap") if most is None else most
     if options.service == "static":
@@ -515,9 +511,10 @@ def _best_pieces(graph: ScheduleGraph, size: int, options: Options, most: int | 
         work = timed(graph, size, count, trial)
         try:
             found = evaluated(graph, work, count, trial)
+            runs[count] = work.seconds(found.finish), None if many else found
         except InputError:  # It would take too long.
-            return tried.setdefault(count, inf)
-        return tried.setdefault(count, work.seconds(found.finish))
+            runs[count] = inf, None
+        return runs[count][0]
 
     guess = min(most, cost(schedule, size).pieces)
     if options.service == "fifo":
@@ -529,4 +526,4 @@ def _best_pieces(graph: ScheduleGraph, size: int, options: Options, most: int | 
     best = min(guess, *(climbed(time, guess, factor, most) for factor in (2, 0.5)), key=time)
     for share in (0.75, 1.25, 1.5):
         best = min(best, max(1, min(most, round(best * share))), key=time)
-    return min(tried, key=lambda count: (tried[count], count))
+    return min(runs, key=lambda count: (runs[count][0], count))

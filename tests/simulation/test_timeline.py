@@ -24,7 +24,9 @@ from blinksim.exports import write_trace
 from blinksim.formats.traces import events
 from blinksim.schedule.loads import link_loads
 from blinksim.schedule.model import COPY, REDUCE, Schedule, rebase
-from blinksim.timing.simulation_options import ServiceName
+from blinksim.timing.event_graph import Run, ScheduleGraph, Work
+from blinksim.timing.events import evaluated
+from blinksim.timing.simulation_options import Options, ServiceName
 from blinksim.timing.simulator import exact_time
 from blinksim.topology.graph import Topology
 
@@ -184,6 +186,22 @@ def test_the_best_number_of_pieces_balances_overhead_and_filling() -> None:
     assert timeline.time_s <= exact.time_s * 1.02
 
 
+@pytest.mark.parametrize("name", ["ring", "double_binary"])
+def test_a_number_of_pieces_runs_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best of those that were tried is not run again for the answer, nor for its critical path."""
+    found: list[int] = []
+
+    def once(graph: ScheduleGraph, work: Work, pieces: int, options: Options, *, record: bool = False) -> Run:
+        found.append(pieces)
+        return evaluated(graph, work, pieces, options, record=record)
+
+    monkeypatch.setattr("blinksim.timing.simulator.evaluated", once)
+    timeline = bs.simulate(built(name, bs.load("torus:3x3"), "allreduce"), 10**7)
+    assert timeline.engine == "heap"
+    assert timeline.critical_path
+    assert sorted(found) == sorted(timeline.tried)
+
+
 def test_a_chunk_size_is_not_exceeded() -> None:
     timeline = bs.simulate(built("double_binary", full(5), "allreduce"), 10**6, chunk=30_000)
     assert (timeline.pieces, timeline.piece_bytes) == (17, pytest.approx(500_000 / 17))
@@ -252,7 +270,7 @@ def test_rows_of_a_trace_are_sorted_by_number() -> None:
 
 
 def test_the_path_of_a_run_too_long_to_keep_is_still_the_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blinksim.timing.simulator._MOST_RECORDED", 200)
+    monkeypatch.setattr("blinksim.timing.simulator.MOST_KEPT", 200)
     timeline = bs.simulate(built("mxnet", full(6), "allreduce"), 10**6, pieces=40)
     legs = timeline.critical_path
     assert "more pieces" in legs[-1].place
