@@ -351,6 +351,26 @@ class TopoExport(Options, run="blinksim.cli.topo:export"):
     quiet: bool = QUIET
 
 
+class CallsOptions(Options):
+    """Many calls of one size in place of one.
+
+    Options:
+      bytes: Of many calls of --bucket bytes each, one after another, such as the gradients of a step.
+      bucket: Of one of the calls of --bytes.
+    """
+
+    bytes: str | None = option(metavar="SIZE", rare=True)
+    bucket: str | None = option(metavar="SIZE", rare=True)
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        super().__init__(values)
+        size = values.get("size")
+        if (self.bytes or self.bucket) and (not self.bytes or (self.bucket is None) == (size is None)):
+            both = "give both, such as --bytes 14GB --bucket 25MiB, and no SIZE"
+            raise InputError(f"--bytes is what many calls send in all, --bucket what each sends: {both}")
+        self.bucket = self.bucket or (str(size) if self.bytes else None)
+
+
 class Project(TableOptions, run="blinksim.cli.project:project"):
     """How long will a collective take, and what takes the time?
 
@@ -364,8 +384,6 @@ class Project(TableOptions, run="blinksim.cli.project:project"):
     Options:
       algorithm: In place of the machine's library: a name, a Python file of your own, best (of those that are
           found quickly), all to rank them, or nccl for what NCCL's own model says.
-      bytes: Of many calls of --bucket bytes each, one after another, such as the gradients of a step.
-      bucket: Of one of the calls of --bytes.
       why: Also the terms, the bounds and what they assume, and the schedules that were considered.
       model: auto (execution with --rates measured where constants are known, else alpha-beta), alpha-beta,
           execution, simulate, nccl-tuner, projection (scale-up + scale-out), a preset such as
@@ -392,8 +410,7 @@ class Project(TableOptions, run="blinksim.cli.project:project"):
     algorithm: str | None = option()
     model: str | None = option()
     why: bool = option()
-    bytes: str | None = option(metavar="SIZE", rare=True)
-    bucket: str | None = option(metavar="SIZE", rare=True)
+    many: CallsOptions = group(CallsOptions)
     reduction_rate: str | None = option(metavar="RATE", rare=True)
     what_if: bool = option(rare=True)
     before: bool = BEFORE
@@ -440,11 +457,17 @@ class Compare(TableOptions, run="blinksim.cli.project:compare"):
     algorithms: str | None = option()
     model: str | None = option()
     search: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS", rare=True)
+    many: CallsOptions = group(CallsOptions)
     timing: ModelOptions = group(ModelOptions)
     price: tuple[str, ...] = option((), metavar="NAME=PRICE", rare=True)
     plot: str | None = FILE
     plot_y: PlotY = PLOT_Y
     force: bool = FORCE
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        super().__init__(values)
+        if self.price and "," not in self.machine:
+            raise InputError("--price compares machines; name several, separated by commas")
 
 
 class Bound(TableOptions, run="blinksim.cli.bound:bound"):

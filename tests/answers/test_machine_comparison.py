@@ -8,6 +8,7 @@ import re
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,10 +144,55 @@ def test_buckets_are_as_many_calls(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["project", "hgx-h100", "allreduce", "--bytes", "14GB", "--bucket", "25MiB", "--edit", "without gpu3"]
     assert run([*asked, "--before"]) == 2
     alone = "blinksim project hgx-h100 allreduce --edit 'without gpu3' 25MiB --before"
-    assert capsys.readouterr().err.endswith(f"--before compares one call: {alone}\n")
-    assert run(["compare", "hgx-h100,hgx-h200", "allreduce", "--bytes", "14GB", "--bucket", "25MiB"]) == 2
-    alone = "blinksim project hgx-h100 allreduce --bytes 14GB --bucket 25MiB"
-    assert f"many calls are of one machine at a time: {alone}" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(f"--before is about one call: {alone}\n")
+    assert run(["bound", "hgx-h100", "allreduce", "--bytes", "14GB", "--bucket", "25MiB"]) == 2
+    assert "project and compare take it: blinksim project hgx-h100 allreduce" in capsys.readouterr().err
+
+
+def test_the_text_of_many_calls_says_where_its_times_come_from() -> None:
+    found = bs.buckets("hgx-h100", "allreduce", "14GB", "25MiB")
+    rows = {row["bucket_bytes"]: row for row in found.rows()}
+    for size in (25 * 2**20, found.best.size, 14 * 10**9):
+        assert rows[size]["origin"] == bs.project("hgx-h100", "allreduce", size).details["origin"]
+        assert f": {rows[size]['origin']}" in found.text()
+    by_ring = bs.buckets("dgx1-v100", "allreduce", "1GiB", "64MiB", algorithm="ring")
+    assert "alpha-beta: links and latencies, no launch, at nominal rates" in by_ring.text()
+    assert {row["low_s"] for row in by_ring.rows()} == {None}
+
+
+_MANY = ["--bytes", "14GB", "--bucket", "25MiB"]
+
+
+def answered(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert run([*words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_compare_takes_many_calls_on_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answered(["compare", "hgx-h100,dgx-a100", "allreduce", *_MANY], capsys)
+    for name in ("hgx-h100", "dgx-a100"):
+        alone = answered(["project", name, "allreduce", *_MANY], capsys)
+        assert [row | {"machine": name} for row in alone["rows"]] == [r for r in found["rows"] if r["machine"] == name]
+    assert run(["compare", "hgx-h100,dgx-a100", "allreduce", *_MANY]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("14 GB in 535 allreduce calls of 25 MiB: hgx-h100 takes least, ")
+    assert "from, hgx-h100, 25 MiB: between sizes that were measured" in text
+    # Intervals that hold each other's time rank nothing, as where sizes are compared.
+    assert run(["compare", "hgx-h100,hgx-h200", "allreduce", *_MANY]) == 0
+    assert ": no clear winner: hgx-h200 " in capsys.readouterr().out.partition("\n")[0]
+
+
+def test_compare_takes_many_calls_by_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answered(["compare", "dgx1-v100", "allreduce", *_MANY, "--algorithms", "nccl,ring"], capsys)
+    assert [row["algorithm"] for row in found["rows"] if row["calls"] == 1] == ["ring", "nccl"]
+    for row in found["rows"]:
+        if row["bucket_bytes"] in (25 * 2**20, 14 * 10**9):
+            one = bs.project("dgx1-v100", "allreduce", row["bucket_bytes"], row["algorithm"])
+            assert row["call_s"] == one.time_s
+    for more, said in (([], "name several, as in --algorithms"), (["--sizes", "1MiB"], "leave --sizes 1MiB out")):
+        assert run(["compare", "dgx1-v100", "allreduce", *_MANY, *more]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_buckets_take_what_each_call_takes_and_none_falls_below_its_bound() -> None:
@@ -169,7 +215,7 @@ def test_the_best_bucket_is_held_against_the_quickest(machine: str, nodes: int) 
     found = bs.buckets(bs.Question(machine, nodes=nodes), "allreduce", "8GiB", "256MiB")
     rows = {row["bucket_bytes"]: row["time_s"] for row in found.rows()}
     assert rows[found.best.size] <= 1.1 * min(rows.values())
-    good = found.text().splitlines()[-1]
+    good = next(line for line in found.text().splitlines() if line.startswith("  nearly as good"))
     assert ("take least" in good) == (min(rows.values()) < rows[2**33]) == (machine == "aurora")
     # The line names what is asked next.
     assert re.search(rf"\b(of|from) {format_size(found.best.size)} (take|cost|on)", good)

@@ -350,7 +350,7 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("... --gpus 64", 2, "or --nodes N for whole nodes?"),
         ("... -n 8", 2, "Did you mean '--nodes'?"),
         ("... --price 3", 2, "blinksim compare takes it"),
-        ("compare dgx1-v100 allreduce --bucket 25MiB", 2, "one machine at a time: blinksim project"),
+        ("compare dgx1-v100 allreduce --bucket 25MiB", 2, "give both, such as --bytes 14GB"),
         ("... --bytes 14GB --bucket 25MiB", 2, "and no SIZE"),
         ("project dgx1-v100 allreduce --bytes 14GB", 2, "what each sends: give both"),
         ("project dgx1-v100 allreduce --bucket 25MiB", 2, "what each sends: give both"),
