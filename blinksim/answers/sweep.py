@@ -42,7 +42,7 @@ from blinksim.timing.experts import project_experts
 from blinksim.timing.library_model import MODEL as LIBRARY
 from blinksim.timing.projection_result import Projection
 from blinksim.timing.timing_model import ScheduleModel, TimingModel
-from blinksim.topology.edits import VERBS
+from blinksim.topology.edits import VERBS, parsed
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import NONE, listed
 from blinksim.traffic import Routing
@@ -156,6 +156,8 @@ class Axis:
     def number(self, value: str) -> int | float | str:
         """The cell of a value: a number in the column's unit, or the text; raises `InputError`."""
         kind = self.name.split()[-1]
+        if kind == "edit" and value != NONE:
+            parsed(value)
         if kind in _COUNTS:
             if not (re.fullmatch("[0-9]{1,18}", value) and 1 <= int(value) <= 10**6):
                 raise InputError(f"'{self.name}={value:.40}': give whole numbers of at least 1, at most 1,000,000")

@@ -87,6 +87,10 @@ def without(topology: Topology, *targets: str) -> Topology:
     """`topology` without the devices and links named; a removed member gives its rank up.
 
     A card takes its tiles with it: without ``card0`` there are no ``card0.t0`` and ``card0.t1``.
+
+    >>> import blinksim as bs
+    >>> bs.load("dgx1-v100").without("gpu3", "gpu0-gpu4").ranks
+    7
     """
     before = topology
     for target in targets:
@@ -172,7 +176,12 @@ def unmeasured(topology: Topology) -> Topology:
 
 
 def subset(topology: Topology, members: Iterable[str]) -> Topology:
-    """`topology` with only these GPUs or tiles, as members in the order given; all forwarders stay."""
+    """`topology` with only these GPUs or tiles, as members in the order given; all forwarders stay.
+
+    >>> import blinksim as bs
+    >>> bs.load("dgx1-v100").subset(["gpu3", "gpu0"]).members
+    ('gpu3', 'gpu0')
+    """
     chosen = tuple(members)
     if not chosen:
         raise InputError("no members: name at least one GPU")
@@ -183,18 +192,26 @@ def subset(topology: Topology, members: Iterable[str]) -> Topology:
 def _changed(topology: Topology, link: LinkLike, changes: dict[str, Any]) -> LinkLike:
     values: dict[str, Any] = {}
     for key, value in changes.items():
-        one_of("property of a link", key, LINK_PROPERTIES)
-        if key == "lanes":
-            values["lanes"] = whole(value, "lanes")
-        elif key == "bandwidth":
-            try:
-                nominal = parse_rate(value) if isinstance(value, str) else Fraction(value)
-                values["lane_bandwidth"] = nominal * topology.of_nominal.get(link.kind, 1)
-            except (ValueError, OverflowError):
-                raise InputError(f"bandwidth={value!r} is not a number of bytes/s") from None
+        if key == "bandwidth":
+            values["lane_bandwidth"] = _value(key, value) * topology.of_nominal.get(link.kind, 1)
         else:
-            values[key] = parse_time(value) if isinstance(value, str) else float(value)
+            values[key] = _value(key, value)
     return replace(link, **values)
+
+
+def _value(key: str, value: Any) -> Any:
+    """A property of a link, given as a number or as text; a bandwidth in bytes/s, exact."""
+    one_of("property of a link", key, LINK_PROPERTIES)
+    if key == "lanes":
+        if (lanes := whole(value, key)) < 1:
+            raise InputError(f"lanes={lanes}: leave the link out if it has none")
+        return lanes
+    if key != "bandwidth":
+        return parse_time(value) if isinstance(value, str) else float(value)
+    try:
+        return parse_rate(value) if isinstance(value, str) else Fraction(value)
+    except (ValueError, OverflowError):
+        raise InputError(f"bandwidth={value!r} is not a number of bytes/s") from None
 
 
 def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
@@ -202,6 +219,10 @@ def replace_links(topology: Topology, target: str, **changes: Any) -> Topology:
 
     Changes: lanes (count), nominal bandwidth (of one lane and direction: bytes/s or text), latency and
     overhead (s or text). At other rates a link loses the same share of what it has there.
+
+    >>> import blinksim as bs
+    >>> bs.bound(bs.load("dgx1-p100").replace("nvlink", bandwidth=10 * 10**9), "broadcast").rate_GBps
+    40.0
     """
     if not changes:
         raise InputError(f"replace {target}: say what becomes different, as in {VERBS['replace']}")
@@ -227,7 +248,12 @@ def _check_buses(before: Sequence[Link], after: Sequence[Link], target: str) -> 
 
 
 def degrade(topology: Topology, target: str, **changes: Any) -> Topology:
-    """As `replace_links` for the links of one pair; refuses what makes any of them quicker."""
+    """As `replace_links` for the links of one pair; refuses what makes any of them quicker.
+
+    >>> import blinksim as bs
+    >>> bs.bound(bs.load("dgx1-v100").degrade("gpu0-gpu3", lanes=1), "allreduce").rate / 10**9
+    Fraction(575, 7)
+    """
     if not changes:
         raise InputError(f"degrade {target}: say what is left, as in {VERBS['degrade']}")
     edited = replace_links(topology, target, **changes)
@@ -269,29 +295,41 @@ def add(topology: Topology, target: str, kind: str, **changes: Any) -> Topology:
     return _noted(topology, grown_topology, "add", target, kind, **changes)
 
 
-def apply(topology: Topology, text: str) -> Topology:
-    """`topology` after an edit written as text; see `VERBS` for one example of each.
+def parsed(text: str) -> Callable[[Topology], Topology]:
+    """What an edit written as text does to a topology; see `VERBS` for one example of each.
 
-    Raises `InputError` for anything else.
+    Raises `InputError` for anything else, and for what no machine can have.
     """
     verb, *words = text.split() or [""]
     if verb not in VERBS and len(words) == 1 and words[0].startswith("can="):
-        return enable(topology, verb, words[0].removeprefix("can=").split(","))
+        return lambda topology: enable(topology, verb, words[0].removeprefix("can=").split(","))
     given = [word.split("=", 1) for word in words if "=" in word]
     changes = dict(given)
     if verb == FABRIC and words and len(changes) == len(words):
-        return rewire(topology, **changes)
+        return lambda topology: rewire(topology, **changes)
     example = f"replace {text}" if len(words) == len(given) > 0 else VERBS["degrade"].split(" | ")[0]
     one_of("edit", verb, VERBS, hint=f"(as in: {example}; {OTHER_EDITS})")
-    for key in sorted(changes.keys() - {*LINK_PROPERTIES}):
-        raise unknown("property of a link", key, LINK_PROPERTIES)
+    for key in sorted(changes):
+        _value(key, changes[key])
     if len(changes) < len(given):
         raise InputError(f"the edit {text!r} gives a property twice")
     targets = [word for word in words if "=" not in word]
     if len(targets) != 1 + (verb == "add") or (verb == "without" and changes):
         raise InputError(f"cannot read the edit {text!r}; write one at a time, as in: {VERBS[verb]}")
     carry_out: Sequence[Callable[..., Topology]] = without, degrade, replace_links, add
-    return dict(zip(VERBS, carry_out, strict=True))[verb](topology, *targets, **changes)
+    act = dict(zip(VERBS, carry_out, strict=True))[verb]
+    return lambda topology: act(topology, *targets, **changes)
+
+
+def apply(topology: Topology, text: str) -> Topology:
+    """`topology` after an edit written as on the command line; raises as `parsed`, and for what it lacks.
+
+    >>> import blinksim as bs
+    >>> machine = bs.load("dgx1-v100")
+    >>> machine.edit("degrade gpu0-gpu3 lanes=1") == machine.degrade("gpu0-gpu3", lanes=1)
+    True
+    """
+    return parsed(text)(topology)
 
 
 def lacking(recorded: Topology, complete: Topology) -> dict[Link, int] | None:

@@ -22,7 +22,7 @@ from blinksim.collective import Collective
 from blinksim.errors import InputError, blamed_on, each_of, unknown
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular, count, keyed
-from blinksim.topology import edits, elements, rules, selection
+from blinksim.topology import edits as what_if, elements, rules, selection
 from blinksim.topology.elements import BRANCHING, Device, Fabric, Link
 from blinksim.topology.selection import Names
 from blinksim.units import NUMBER, exact_GBps, format_time
@@ -349,51 +349,13 @@ class Topology(Tabular):
         labels = selection.labels(self)[self.member_places].tolist()
         return list(grouped(zip(labels, self.members, strict=True)).values())
 
-    def subset(self, members: Iterable[str]) -> Topology:
-        """The machine with only `members` of its GPUs and tiles, as members in the order given.
-
-        >>> import blinksim as bs
-        >>> bs.load("dgx1-v100").subset(["gpu3", "gpu0"]).members
-        ('gpu3', 'gpu0')
-        """
-        return edits.subset(self, members)
-
-    def without(self, *targets: str) -> Topology:
-        """The machine without the devices and links named (``gpu3``, ``gpu0-gpu3``, ``gpu0->gpu3``).
-
-        >>> import blinksim as bs
-        >>> bs.load("dgx1-v100").without("gpu3", "gpu0-gpu4").ranks
-        7
-        """
-        return edits.without(self, *targets)
-
-    def degrade(self, target: str, **changes: Any) -> Topology:
-        """The machine with less of a link (``lanes=1``, nominal ``bandwidth=...``); more is refused.
-
-        >>> import blinksim as bs
-        >>> bs.bound(bs.load("dgx1-v100").degrade("gpu0-gpu3", lanes=1), "allreduce").rate / 10**9
-        Fraction(575, 7)
-        """
-        return edits.degrade(self, target, **changes)
-
-    def replace(self, target: str, **changes: Any) -> Topology:
-        """The machine with other lanes, nominal lane bandwidth, latency or overhead of a link or class.
-
-        >>> import blinksim as bs
-        >>> bs.bound(bs.load("dgx1-p100").replace("nvlink", bandwidth=10 * 10**9), "broadcast").rate_GBps
-        40.0
-        """
-        return edits.replace_links(self, target, **changes)
-
-    def edit(self, text: str) -> Topology:
-        """The machine after an edit written as on the command line.
-
-        >>> import blinksim as bs
-        >>> machine = bs.load("dgx1-v100")
-        >>> machine.edit("degrade gpu0-gpu3 lanes=1") == machine.degrade("gpu0-gpu3", lanes=1)
-        True
-        """
-        return edits.apply(self, text)
+    # What-if edits, each of which returns another machine, and breaches of the rules of machine files.
+    subset = what_if.subset
+    without = what_if.without
+    degrade = what_if.degrade
+    replace = what_if.replace_links
+    edit = what_if.apply
+    check = rules.check
 
     def replicate(self, nodes: int, fabric: Fabric | None = None) -> Topology:
         """`nodes` copies joined by `fabric` (default: the one that the machine describes).
@@ -405,10 +367,6 @@ class Topology(Tabular):
         from blinksim.topology import cluster
 
         return cluster.replicate(self, nodes, fabric)
-
-    def check(self) -> list[rules.Finding]:
-        """Breaches of the rules of `blinksim.topology.rules`."""
-        return rules.check(self)
 
     def pair_rates(self) -> dict[tuple[str, str], Fraction | None]:
         """Bytes/s between each two members, by direct links or the best switched route; None without a route.

@@ -615,10 +615,10 @@ def test_a_sweep_without_an_answer_says_why_once(capsys: pytest.CaptureFixture[s
 def test_mistyped_edits_everywhere_are_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     """At the three default sizes, each message once; a question that is none for the machine stays status 3."""
     command = ["sweep", "dgx1-v100", "allreduce", "--vary"]
-    assert run([*command, "edit=without gpu0-gpu9;halve gpu0-gpu3"]) == 2
+    assert run([*command, "edit=without gpu0-gpu9;without gpu8"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert [captured.err.count(word) for word in ("no point", "'gpu9'", "'halve'", "\n")] == [1, 1, 1, 1]
+    assert [captured.err.count(word) for word in ("no point", "'gpu9'", "'gpu8'", "\n")] == [1, 1, 1, 1]
     assert run([*command, "members=0,5;0,9", "--links", "nvlink"]) == 3
 
 
@@ -789,3 +789,16 @@ def test_tokens_of_experts_vary_with_nodes_and_machines() -> None:
 def test_what_a_sweep_of_tokens_refuses(collective: str, given: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
         bs.sweep("hgx-h100", collective, **given)
+
+
+@pytest.mark.parametrize(
+    "edit", ["halve gpu0-gpu3", "degrade gpu0-gpu3 lanes=0", "degrade gpu0-gpu3 lanes=x", "without"]
+)
+def test_an_edit_that_no_machine_can_have_is_refused_before_the_work(edit: str) -> None:
+    with pytest.raises(InputError):
+        bs.sweep("dgx1-v100", "allreduce", ["1MiB"], {"edit": ["none", edit]}, algorithms=["ring"])
+    # What only this machine lacks is a row with a reason.
+    [_, lost] = bs.sweep(
+        "dgx1-v100", "allreduce", ["1MiB"], {"edit": ["none", "without gpu9"]}, algorithms="ring"
+    ).rows()
+    assert "unknown device" in lost["reason"]

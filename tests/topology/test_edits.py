@@ -36,7 +36,7 @@ def test_every_documented_example_is_understood() -> None:
         for example in text.split(" | "):
             example = example.replace("nic0->fabric", "gpu0->gpu3").replace("xe", "pcie")
             assert example.startswith(verb)
-            assert edits.apply(machine, example) != machine
+            assert edits.parsed(example)(machine) != machine
 
 
 def test_without_a_device_takes_its_links_and_its_rank() -> None:
