@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise, product
-from typing import Any, TypeVar
+from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
 from blinksim.answers.project import UNKNOWN, Answer, answer, contest, held_at, origins, rank, schedules, simulating
@@ -32,9 +32,8 @@ from blinksim.timing.timing_model import ScheduleModel, TimingModel
 from blinksim.topology.graph import Topology
 from blinksim.units import SIZES, Sizes, format_rate, format_size, format_size_about, format_time, size_of, sizes_of
 
-T = TypeVar("T")
 # Algorithms that stand beside each other on a line of 80 characters.
-COLUMNS = 5
+_COLUMNS = 5
 _FOR_THE_SIZE = "for the size"
 # What a size takes, its interval, and what it could take.
 _FIGURES = "takes_s=time_s takes_low_s=low_s takes_high_s=high_s could_take_s=could.best.time_s"
@@ -219,7 +218,7 @@ class Comparison(Result):
                 by, size = "-" if one.could is None else one.could.best.algorithm, format_size_about(one.size)
                 rows.append((size, takes, format_rate(one.busbw), ends, could, by, least))
             return "\n".join((self.sentence(), "", table(head, rows, left=(5,)), "", *notes)).rstrip()
-        shown, slower = columns(self.projections)
+        shown, slower = columns(self.projections, self.contest.named)
         every = [projection for found in self.projections for projection in found]
         models = list(dict.fromkeys(one.model for one in every if one.algorithm in shown))
         quicker = dict.fromkeys(one.model for one in every if one.algorithm in slower and one.model not in models)
@@ -269,12 +268,12 @@ class Comparison(Result):
         return table(head, [[cells.get(name, "") for name in head] for cells in rows], left=left)
 
 
-def columns(found: Sequence[Sequence[Projection]], most: int = COLUMNS) -> tuple[list[str], list[str]]:
+def columns(found: Sequence[Sequence[Projection]], named: bool, most: int = 0) -> tuple[list[str], list[str]]:
     """Algorithms to be shown, and the others: those that lead somewhere, then, up to `most` in all, those that come
-    closest at the largest size."""
+    closest at the largest size; all of them if they were `named`, and no `most` is given."""
     leaders = list(dict.fromkeys(projections[0].algorithm for projections in reversed(found)))
     names = [*leaders, *(one.algorithm for one in found[-1] if one.algorithm not in leaders)]
-    shown = max(most, len(leaders))
+    shown = max(most or (len(names) if named else _COLUMNS), len(leaders))
     return names[:shown], names[shown:]
 
 
@@ -369,7 +368,7 @@ def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], 
         timed.append(rivals.answers(size, best=True))
     shown, found = set[str](), [tuple(projections) for projections in timed]
     # Those that are shown are not by a quicker model in place of the one in force.
-    while not shown.issuperset(wanted := columns(found)[0]):
+    while not shown.issuperset(wanted := columns(found, rivals.named)[0]):
         shown.update(wanted)
         for place, projections in enumerate(found):
             cheaper = {one.algorithm for one in projections if one.model != rivals.model.name}
@@ -535,8 +534,6 @@ def across_models(
 _KNOWN = ("origin", "library", "choice")
 # What the times of a machine are held to, by whether any were published.
 _HELD_BY = {True: "published times count", False: "models alone"}
-# A time and its interval in rows of buckets.
-_SPAN = "time_s", "low_s", "high_s"
 # Calls together may take so many times as long as the quickest, to be called as good.
 _AS_GOOD = 1.1
 
@@ -591,12 +588,13 @@ class MachineComparison(Result):
 
         worth: by what the times of each machine are divided; default: by 1.
         """
-        took, by = {name: answers[at] for name, answers in self.answers.items()}, worth or {}
-        spans = {
-            name: [time_s / by.get(name, 1.0) for time_s in (one.time_s, one.low_s, one.high_s)]
-            for name, one in took.items()
-        }
-        return {name: took[name] for name in _undecided(spans)}
+        took = {name: answers[at] for name, answers in self.answers.items()}
+        by = worth or dict.fromkeys(took, 1.0)
+        first, *slower = sorted(took, key=lambda name: took[name].time_s / by[name])
+        # An interval that holds the time of the other one; those that merely touch leave few runs in doubt.
+        time_s, high_s = took[first].time_s / by[first], took[first].high_s / by[first]
+        near = (one for one in slower if took[one].low_s / by[one] < time_s or took[one].time_s / by[one] < high_s)
+        return {name: took[name] for name in (first, *near)}
 
     def sentence(self) -> str:
         """The answer in one line: the quickest at the largest size, or those that intervals do not tell apart."""
@@ -613,7 +611,8 @@ class MachineComparison(Result):
         if not others:
             took = f"{format_time(last[first].time_s)} with {last[first].library}"
             return f"{asked}: {called[first]} is quickest, {took}{money}"
-        return f"{asked}: {_no_winner({called[name]: one.time_s for name, one in near.items()})}{money}"
+        *listed, final = (f"{called[name]} {format_time(one.time_s)}" for name, one in near.items())
+        return f"{asked}: no clear winner: {', '.join(listed)} or {final}, as intervals overlap{money}"
 
     def text(self) -> str:
         """The sentence, and a table by size."""
@@ -661,33 +660,6 @@ class MachineComparison(Result):
         others = f"{'those' if near[1:] else 'that'} of {', '.join(near)}"
         overlap = f", but intervals do not tell it from {others}" if near else ""
         return f"{best} has most for the money{overlap}"
-
-
-def _undecided(spans: Mapping[str, Sequence[float]]) -> list[str]:
-    """Which takes least, and what intervals do not tell from it. spans: time, low and high end of each."""
-    first, *slower = sorted(spans, key=lambda name: spans[name][0])
-    time_s, _, high_s = spans[first]
-    # An interval that holds the time of the other one; those that merely touch leave few runs in doubt.
-    return [first, *(name for name in slower if spans[name][1] < time_s or spans[name][0] < high_s)]
-
-
-def _no_winner(times: Mapping[str, float]) -> str:
-    """What is said of those that intervals do not tell apart, by their names."""
-    *listed, final = (f"{name} {format_time(time_s)}" for name, time_s in times.items())
-    return f"no clear winner: {', '.join(listed)} or {final}, as intervals overlap"
-
-
-def _answered(names: Iterable[str], ask: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:
-    """What has an answer, and the reasons of the others; raises `InfeasibleError` with them if nothing has one."""
-    found, refused = dict[str, T](), dict[str, str]()
-    for name in names:
-        try:
-            found[name] = ask(name)
-        except InfeasibleError as error:
-            refused[name] = str(error)
-    if not found:
-        raise InfeasibleError("; ".join(refused.values()))
-    return found, refused
 
 
 def compare_machines(
@@ -746,8 +718,14 @@ def compare_machines(
     # With every machine at every size the table stays on a screen.
     few = SIZES[:: 4 if len(names) <= 4 else 10]
     wanted, ordered = Collective.of(collective), sizes_of(few if sizes is None else sizes)
-    by_name = dict(zip(names, asked, strict=True))
-    found, refused = _answered(names, lambda name: tuple(answer(by_name[name], wanted, ordered, library=library)))
+    found, refused = dict[str, tuple[Answer, ...]](), dict[str, str]()
+    for name, one in zip(names, asked, strict=True):
+        try:
+            found[name] = tuple(answer(one, wanted, ordered, library=library))
+        except InfeasibleError as error:
+            refused[name] = str(error)
+    if not found:
+        raise InfeasibleError("; ".join(refused.values()))
     return MachineComparison(wanted, found, costs, refused)
 
 
@@ -793,32 +771,22 @@ class Buckets(Result):
         """One row for each size of a bucket; no interval where a model gives none."""
         rows = []
         for parts in self.calls:
-            row = keyed(parts[0][1], "bucket_bytes=size calls call_s=time_s", calls=sum(calls for calls, _ in parts))
+            row = keyed(
+                parts[0][1],
+                "bucket_bytes=size size_bytes=size calls call_s=time_s",
+                calls=sum(calls for calls, _ in parts),
+            )
             row["time_s"] = sum(calls * one.time_s for calls, one in parts)
             for end in ("low_s", "high_s"):
                 ends = [calls * one.details.get(f"interval_{end}", math.nan) for calls, one in parts]
                 row[end] = None if math.isnan(sum(ends)) else sum(ends)
-            rows.append(row | {"origin": _origin(parts[0][1])})
+            origin = f"{parts[0][1].basis[0][1]}, at {parts[0][1].rates} rates"
+            rows.append({"origin": origin, **row, **keyed(parts[0][1].details, "basis? origin?")})
         return rows
 
     def to_dict(self) -> dict[str, Any]:
         """The rows, and the smallest bucket that is nearly as good as the quickest."""
         return {"bytes": self.bytes, "rows": self.rows(), "best_bucket_bytes": self.best.size}
-
-    @property
-    def job(self) -> str:
-        """All bytes, and into which calls these are divided."""
-        [(_, one), *_], row = self.calls[0], self.rows()[0]
-        calls = f"{count(row['calls'], f'{one.collective} call')} of {format_size(one.size)}"
-        return f"{format_size(self.bytes)} in {calls}"
-
-    @property
-    def origins(self) -> list[str]:
-        """Where the times that `text` shows come from, as `blinksim.answers.project.origins` says it."""
-        shown = {self.calls[0][0][1].size, self.best.size, self.bytes}
-        told = (parts[0][1] for parts in sorted(self.calls, key=lambda parts: parts[0][1].size))
-        rows = ((one.size, one.details.get("basis"), _origin(one)) for one in told if one.size in shown)
-        return origins(dict(zip(("size_bytes", "basis", "origin"), row, strict=True)) for row in rows)
 
     @property
     def best(self) -> Projection:
@@ -831,10 +799,9 @@ class Buckets(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         one, row = self.calls[0][0][1], self.rows()[0]
-        time, low, high = (format_time(row[key] or 0) for key in _SPAN)
-        takes = f"{time} ({low} to {high}, {SHARE} runs)" if row["low_s"] else time
+        calls = f"{count(row['calls'], f'{one.collective} call')} of {format_size(one.size)}"
         by = f"with {one.details['library']}" if "library" in one.details else f"by {one.algorithm}"
-        return f"{self.job} {by}: {takes}"
+        return f"{format_size(self.bytes)} in {calls} {by}: {within(row)}"
 
     def text(self) -> str:
         """The sentence, what one call takes, and from which size on buckets are as good."""
@@ -850,62 +817,14 @@ class Buckets(Result):
         took = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
         lines = [("one bucket", took), ("all in one call", format_time(whole.time_s)), ("nearly as good", good)]
         lines += [("edited", "; ".join(self.edits))] if self.edits else []
-        return "\n".join((self.sentence(), *labelled(lines, 17), *map("  {}".format, self.origins)))
+        told = map("  {}".format, origins((self.rows()[0], self.rows()[-1])))
+        return "\n".join((self.sentence(), *labelled(lines, 17), *told))
 
 
-def _origin(one: Projection) -> str:
-    """Where a time comes from: what was published, or the model and the rates of links that it counts."""
-    told: str | None = one.details.get("origin")
-    return told or f"{one.basis[0][1]}, at {one.rates} rates"
-
-
-@dataclass(frozen=True, repr=False)
-class BucketComparison(Result):
-    """The same calls on several machines with their libraries, or by several algorithms.
-
-    Attributes
-    ----------
-    what : str
-        What differs: ``machine`` or ``algorithm``.
-    found : mapping
-        What the calls take, by its name, the least first.
-    refused : mapping
-        The reasons, by name, where there is no answer.
-    """
-
-    what: str
-    found: Mapping[str, Buckets]
-    refused: Mapping[str, str]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row for each of them and each size of a bucket."""
-        return [{self.what: name, **row} for name, one in self.found.items() for row in one.rows()]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The rows, and the reasons of those without an answer."""
-        return {"rows": self.rows(), "refused": dict(self.refused)}
-
-    def sentence(self) -> str:
-        """The answer in one line."""
-        asked = {name: one.rows()[0] for name, one in self.found.items()}
-        spans = {name: [row[key] or row["time_s"] for key in _SPAN] for name, row in asked.items()}
-        first, *others = near = _undecided(spans)
-        least = f"{first} takes least, {format_time(spans[first][0])}"
-        return f"{self.found[first].job}: {_no_winner({x: spans[x][0] for x in near}) if others else least}"
-
-    def text(self) -> str:
-        """The sentence, a line for each, and where their times come from."""
-        rows = []
-        for name, one in self.found.items():
-            row, *_, whole = one.rows()
-            time, low, high, call = (format_time(row[key] or 0) for key in (*_SPAN, "call_s"))
-            ends = f"{low} to {high}" if row["low_s"] else "-"
-            rows.append((name, time, ends, call, format_time(whole["time_s"]), format_size(one.best.size)))
-        head = (self.what, "takes", f"{SHARE} runs", "one bucket", "all in one call", "nearly as good from")
-        told = grouped((line.partition(", ")[2], name) for name, one in self.found.items() for line in one.origins)
-        notes = [f"from, {', '.join(same)}, {line}" for line, same in told.items()]
-        notes += refused_words(self.refused)
-        return "\n".join((self.sentence(), "", table(head, rows, left=(0,)), "", *map("  {}".format, notes)))
+def within(row: Mapping[str, Any]) -> str:
+    """The time of a row of buckets, and its interval, if there is one."""
+    time, low, high = (format_time(row[key] or 0) for key in ("time_s", "low_s", "high_s"))
+    return f"{time} ({low} to {high}, {SHARE} runs)" if row["low_s"] else time
 
 
 def buckets(
@@ -960,35 +879,14 @@ def buckets(
     powers = [2**power for power in range(20, math.ceil(math.log2(whole)))]
     sizes = [first, *(size for size in powers if size != first), *([whole] if whole != first else [])]
     question = machine if isinstance(machine, Question) else Question(machine)
-    wanted, every = Collective.of(collective), dict.fromkeys([*sizes, *(whole % size or size for size in sizes)])
+    wanted, every = Collective.of(collective), [*sizes, *(whole % size for size in sizes if whole % size)]
     if algorithm is None:
         own, where = (library or Library()).at(question)
         times = own.times(where, wanted, every)
     else:
+        model = model_registry.chooser(algorithm) or model
         times = [rank(question, wanted, size, model, algorithm).best for size in every]
     by_size = {one.size: one for one in times}
     parts = [((whole // size, size), *([(1, whole % size)] if whole % size else [])) for size in sizes]
     calls = tuple(tuple((many, by_size[size]) for many, size in each) for each in parts)
     return Buckets(whole, calls, question.edits)
-
-
-def compare_buckets(
-    what: str,
-    asked: Mapping[str, Mapping[str, Any]],
-    collective: CollectiveLike,
-    total: int | float | str,
-    bucket: int | float | str,
-) -> BucketComparison:
-    """The same calls in several ways.
-
-    what: differs among them; asked: the other arguments of `buckets`, by the names in the answer. Raises as `buckets`
-    does, if no way is without a reason against it.
-
-    >>> asked = {name: {"machine": "dgx1-v100", "algorithm": name} for name in ("ring", "chain")}
-    >>> compare_buckets("algorithm", asked, "allreduce", "1GiB", "25MiB").sentence()
-    '1 GiB in 41 allreduce calls of 25 MiB: ring takes least, 13.44 ms'
-    """
-    job: dict[str, Any] = {"collective": collective, "total": total, "bucket": bucket}
-    found, refused = _answered(asked, lambda name: buckets(**job, **asked[name]))
-    ordered = sorted(found, key=lambda name: float(found[name].rows()[0]["time_s"]))
-    return BucketComparison(what, {name: found[name] for name in ordered}, refused)

@@ -147,8 +147,9 @@ class Ranking(Result):
 
     @property
     def shown(self) -> tuple[Projection, ...]:
-        """All projections if all were asked for, else the quickest."""
-        return self.projections if self.asked == ALL else self.projections[:1]
+        """All projections if several were asked for, else the quickest."""
+        several = self.asked == ALL or (self.asked != BEST and not self.chosen)
+        return self.projections if several else self.projections[:1]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per projection that was asked for."""
@@ -182,7 +183,7 @@ class Ranking(Result):
         if self.library is not None and "graph_file" in self.library.details:
             how = f"{format_time(self.library.time_s)} by {self.library.terms[0].name} (NCCL_ALGO, NCCL_PROTO)"
             lines.insert(0, f"NCCL takes {how}; its tuner expects:")
-        if self.asked == ALL:
+        if self.asked == ALL or len(self.shown) > 1:
             width = 5 if self.chosen is None else 4
             cells = [
                 [p.algorithm, format_time(p.time_s), format_rate(p.algbw), format_rate(p.busbw), p.bottleneck][:width]

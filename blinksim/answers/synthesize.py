@@ -35,7 +35,7 @@ from blinksim.schedule.verify import Verdict, verify
 from blinksim.timing.contest import Contest, said_once, with_least_time
 from blinksim.timing.model_registry import schedule_model
 from blinksim.timing.projection_result import OF_RUNS, Projection
-from blinksim.timing.simulation_options import MessagesName, ServiceName
+from blinksim.timing.simulation_options import MessagesName
 from blinksim.timing.simulator import simulate
 from blinksim.topology.graph import Topology
 from blinksim.topology.selection import require_served
@@ -242,13 +242,8 @@ def of_the_quickest(
 
 
 def _simulated(part: Topology, projection: Projection, schedule: Schedule, messages: MessagesName) -> Projection:
-    """A projection of a schedule on the links with the time that it takes in a simulation.
-
-    Links serve in the order of steps, or of arrival, whichever is better.
-    """
-    services: tuple[ServiceName, ...] = ("fifo", "ordered") if schedule.form == "steps" else ("fifo",)
-    run = partial(simulate, schedule, projection.size, most_events=_MOST_EVENTS, messages=messages)
-    ran = min((run(service=service) for service in services), key=lambda ran: ran.time_s)
+    """A projection of a schedule on the links with the time that it takes in a simulation."""
+    ran = simulate(schedule, projection.size, most_events=_MOST_EVENTS, messages=messages)
     options = {"service": ran.service, "messages": ran.options.sent(schedule.form)}
     details = {**ran.facts, **options, "alpha_beta_s": projection.time_s}
     found = replace(projection, model="simulate", terms=ran.terms, bottleneck=ran.uses[0].resource, details=details)

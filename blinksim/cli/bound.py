@@ -409,9 +409,8 @@ def _show(found: Synthesis, options: Synth, question: Question, output: str | No
 def _simulated(found: Synthesis) -> str:
     """The options with which `simulate` takes as long; empty if it is not what timed the schedule."""
     run = found.at.projection.details if found.at else {}
-    order = " --service ordered" * (run.get("service") == "ordered")
     # Trees send single messages anyway.
-    return order + " --messages single" * (run.get("messages") == "single" and found.compact.form == "steps")
+    return " --messages single" * (run.get("messages") == "single" and found.compact.form == "steps")
 
 
 def _headlines(found: Synthesis, rate: str) -> list[str]:
@@ -425,8 +424,9 @@ def _headlines(found: Synthesis, rate: str) -> list[str]:
     place += f", but too long to write with {at.too_long[first]:,} sends" if first in at.too_long else ""
     timed_by, run = at.projection.basis, at.projection.details
     if "service" in run:
-        formula = f"the sums of alpha and beta say {format_time(run['alpha_beta_s'])}"
-        timed_by = [("model", f"simulate{_simulated(found)}: message by message, no launch; {formula}")]
+        by = ", links in the order of steps" * (run["service"] == "ordered")
+        sums = f"the sums of alpha and beta say {format_time(run['alpha_beta_s'])}"
+        timed_by = [("model", f"simulate{_simulated(found)}: message by message{by}, no launch; {sums}")]
     least = [("at least", f"{format_time(at.least_s)}, the bytes at the rate of the bound, without any latency")]
     # Marked where another model timed them.
     others = ", ".join(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from blinksim.timing.simulation_options import MessagesName, OfferName, ProtocolName, ServiceName, SwitchingName
 
 COMMANDS = options.COMMANDS
+# One or several: each command takes both spellings, its own first.
+ALGORITHM, ALGORITHMS = "--algorithm --algorithms", "--algorithms --algorithm"
 BEFORE: bool = option(text="With --edit: also the answer for the machine before the edits, and what is left of it.")
 FILE: str | None = option(metavar="FILE")
 FORCE: bool = option(text="Replace FILE if it exists.")
@@ -407,7 +409,7 @@ class Project(TableOptions, run="blinksim.cli.project:project"):
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses; what a model pins")
     data: DataOptions = group(DataOptions)
     several: GroupOptions = group(GroupOptions)
-    algorithm: str | None = option()
+    algorithm: str | None = option(flags=ALGORITHM)
     model: str | None = option()
     why: bool = option()
     many: CallsOptions = group(CallsOptions)
@@ -454,7 +456,7 @@ class Compare(TableOptions, run="blinksim.cli.project:compare"):
     where: MachineOptions = group(MachineOptions, "nominal; nccl for what NCCL chooses")
     data: DataOptions = group(DataOptions)
     sizes: str | None = option(text=f"{SIZES}  [default: 1KiB:1GiB, for several machines x16]")
-    algorithms: str | None = option()
+    algorithms: str | None = option(flags=ALGORITHMS)
     model: str | None = option()
     search: float | None = option(kind=Decimal(0, min_open=True), metavar="SECONDS", rare=True)
     many: CallsOptions = group(CallsOptions)
@@ -463,11 +465,6 @@ class Compare(TableOptions, run="blinksim.cli.project:compare"):
     plot: str | None = FILE
     plot_y: PlotY = PLOT_Y
     force: bool = FORCE
-
-    def __init__(self, values: Mapping[str, object]) -> None:
-        super().__init__(values)
-        if self.price and "," not in self.machine:
-            raise InputError("--price compares machines; name several, separated by commas")
 
 
 class Bound(TableOptions, run="blinksim.cli.bound:bound"):
@@ -570,7 +567,7 @@ class Synth(TextOptions, run="blinksim.cli.bound:synth"):
     where: MachineOptions = group(MachineOptions, "nominal")
     data: DataOptions = group(DataOptions)
     several: GroupOptions = group(GroupOptions)
-    algorithm: str | None = option()
+    algorithm: str | None = option(flags=ALGORITHM)
     size: str | None = option(metavar="SIZE")
     messages: MessagesName | None = choice("joined single", rare=True)
     time_limit: float | None = option(kind=Decimal(0, min_open=True), metavar="S")
@@ -663,7 +660,8 @@ class SimulateOptions(Options):
 
     Options:
       chunk: Bytes of a piece at most.  [default: what takes the least time]
-      service: How a link serves: in order of arrival; in rounds; by steps.
+      service: How a link serves: in order of arrival; in rounds; by steps.  [default: fifo, or ordered where
+          steps take less time by it]
       offer: How pieces stand in line: one of every send at a time, or all there are.
       protocol: What share of the traffic is data: all, 1/2, 15/16.
       switching: Whether switches and hosts pass a piece on while it arrives.
@@ -672,7 +670,7 @@ class SimulateOptions(Options):
     """
 
     chunk: str | None = option(metavar="SIZE")
-    service: ServiceName = choice("fifo static ordered", "fifo")
+    service: ServiceName | None = choice("fifo static ordered")
     offer: OfferName = choice("turns burst", "turns", rare=True)
     protocol: ProtocolName = choice("simple ll ll128", "simple", rare=True)
     switching: SwitchingName = choice("cut-through store-and-forward", "cut-through", rare=True)
@@ -1193,7 +1191,7 @@ class Sweep(TableOptions, run="blinksim.cli.project:sweep"):
     data: DataOptions = group(DataOptions)
     sizes: str = option("1MiB:256MiB:x16", text=SIZES)
     vary: tuple[str, ...] = option(metavar="WHAT=VALUES")
-    algorithms: str | None = option()
+    algorithms: str | None = option(flags=ALGORITHMS)
     model: str | None = option()
     bounds: bool = option()
     work: WhereOptions = group(WhereOptions)

@@ -443,7 +443,7 @@ def read_schedule(schedule: str, where: ScheduleMachineOptions) -> Schedule:
 def question_of(machine: str, where: MachineOptions, before: bool = False) -> Question:
     """The question that a command line asks; `before` also asks for the machine before its edits.
 
-    What was assumed of a machine that is read from another tool's file is noted on stderr.
+    What was assumed of a shape, or of a machine that is read from another tool's file, is noted on stderr.
     """
     from blinksim.machines import Question, remarks
 
@@ -451,7 +451,7 @@ def question_of(machine: str, where: MachineOptions, before: bool = False) -> Qu
     if where.without_in_network:
         given["edits"] = (*where.edits, "without in-network")
     question = Question(machine, **given)
-    if os.path.isfile(machine) and not machine.lower().endswith((".yaml", ".yml")):
+    if (os.path.isfile(machine) or ":" in machine) and not machine.lower().endswith((".yaml", ".yml")):
         for remark in remarks(question.node()):
             note(f"{machine}: {remark}")
     if before and not question.edits:

@@ -92,7 +92,16 @@ def project(options: Project) -> None:
     question = question_of(options.machine, options.where, options.before)
     wanted = wanted_of(options, question)
     if options.many.bytes:
-        _of_calls(options, question, wanted)
+        # The time of many calls.
+        from blinksim.answers.compare import buckets
+
+        again, each = command_line(question, wanted.name, **vars(options.data)), options.many.bucket or ""
+        if given := typed_options(options, "algorithm", "model", "reduction_rate", "what_if", "before"):
+            raise InputError(f"{given.strip()} is about one call: blinksim project {again} {each}{given}")
+        with Working(f"predicting {options.machine}"):
+            found = buckets(question, wanted, options.many.bytes, each, library_of(options.timing))
+        more = f"next: blinksim project {again} {typed_size(found.best.size)}{_of_library(options.timing)} --why"
+        answer("project", found.to_dict, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
         return
     if options.size is not None:
         size = parse_size(options.size)
@@ -108,27 +117,6 @@ def project(options: Project) -> None:
         _of_experts(options, question, wanted)
     else:
         _with_library(options, question, wanted, size)
-
-
-def _of_calls(options: Project, question: Question, wanted: Collective) -> None:
-    """The time of many calls, with the machine's library or by one algorithm or model."""
-    from blinksim.answers.compare import buckets
-
-    again, many = command_line(question, wanted.name, **vars(options.data)), options.many
-    if given := typed_options(options, "why", "what_if", "before"):
-        raise InputError(f"{given.strip()} is about one call: blinksim project {again} {many.bucket}{given}")
-    how: dict[str, Any] = {}
-    by = typed_options(options, "algorithm", "model", "reduction_rate")
-    if by:
-        algorithm = options.algorithm or BEST
-        model = _model(options.timing, algorithm, options.model or registry.DEFAULT, options.reduction_rate)
-        how, by = {"algorithm": algorithm, "model": model}, by + typed_options(options.timing)
-    else:
-        how, by = {"library": library_of(options.timing)}, f"{_of_library(options.timing)} --why"
-    with Working(f"predicting {options.machine}"):
-        found = buckets(question, wanted, many.bytes or "", many.bucket or "", **how)
-    more = f"next: blinksim project {again} {typed_size(found.best.size)}{by}"
-    answer("project", found.to_dict, lambda: click.echo(f"{as_typed(found.text())}\n{more}"), found.rows)
 
 
 def _of_experts(options: Project, question: Question, wanted: Collective) -> None:
@@ -186,7 +174,7 @@ def library_of(given: ModelOptions) -> Library:
 def _by_name(options: Project, question: Question, wanted: Collective, size: int) -> None:
     """The time by one algorithm or model, its terms and its bottleneck."""
     algorithm, name = options.algorithm or BEST, options.model or registry.DEFAULT
-    model = _model(options.timing, algorithm, name, options.reduction_rate, options.what_if)
+    model = _model(options, algorithm, name)
     asked = model.at_its_rates(question)
     was: Projection | None = None
     changes: tuple[Change, ...] = ()
@@ -197,7 +185,7 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
             # By the model of the answer after the edits: the times of two models do not compare.
             earlier = replace(asked, edits=())
             if model.at(earlier)[0].name not in (best.model, model.name):
-                model = _model(options.timing, algorithm, best.model, options.reduction_rate, options.what_if)
+                model = _model(options, algorithm, best.model)
             was = rank(earlier, best.collective, best.size, model, algorithm, say).best
     if options.what_if:
         per_node = len(best.members) // question.nodes
@@ -227,27 +215,25 @@ def _by_name(options: Project, question: Question, wanted: Collective, size: int
     answer("project", lambda: said, text, ranking.rows)
 
 
-def _model(
-    given: ModelOptions, algorithm: str, name: str, reduction_rate: str | None = None, what_if: bool = False
-) -> TimingModel:
+def _model(options: Project, algorithm: str, name: str) -> TimingModel:
     """The model of this name, set up with the options that it takes; refuses the others."""
     if (chooser := registry.chooser(algorithm)) is not None:
         if name not in (registry.DEFAULT, chooser):
             raise InputError(f"--algorithm nccl is timed by NCCL's own model; leave --model {name} out")
         name = chooser
     takes = registry.settings(name)
-    settings = nccl_settings(given, takes, "say --algorithm nccl")
+    settings = nccl_settings(options.timing, takes, "say --algorithm nccl")
     if "graph_file" in takes and algorithm not in ("best", "all") and chooser is None:
         raise InputError(f"--model {name} is about NCCL's own algorithms; say --algorithm nccl or all")
-    if what_if and not (registry.is_preset(name) and load_preset(name).constants):
+    if options.what_if and not (registry.is_preset(name) and load_preset(name).constants):
         which = "a preset that has equations, as --model aurora-projection"
         raise InputError(f"--what-if goes with {which}; use --edit for your own")
-    if reduction_rate:
+    if options.reduction_rate:
         if "gamma" not in takes:
             raise InputError(f"--model {name} takes no --reduction-rate")
-        settings["gamma"] = float(1 / parse_rate(reduction_rate))
-    settings |= program_settings(given, name, takes)
-    settings |= _settings(given, takes, _SET_UP, "about the library; leave --algorithm and --model out")
+        settings["gamma"] = float(1 / parse_rate(options.reduction_rate))
+    settings |= program_settings(options.timing, name, takes)
+    settings |= _settings(options.timing, takes, _SET_UP, "about the library; leave --algorithm and --model out")
     return registry.model(name, **settings)
 
 
@@ -288,6 +274,8 @@ def compare(options: Compare) -> None:
     if "," in options.machine:
         _side_by_side(options, wanted)
         return
+    if options.price:
+        raise InputError("--price compares machines; name several, separated by commas")
     question = question_of(options.machine, options.where)
     sizes, given = parse_sizes(options.sizes or "1KiB:1GiB"), options.timing
     listed = options.algorithms.split(",") if options.algorithms else None
@@ -297,7 +285,7 @@ def compare(options: Compare) -> None:
         found_by_models, question = _across(question, wanted, sizes, models, options)
         _print(found_by_models, question, options)
         return
-    if options.model or listed or options.search:
+    if any((options.model, listed, options.search)):
         timing: str = models[0]
         if registry.times_schedules(timing):
             others, listed = _chosen_by_libraries(question, wanted, listed, given)
@@ -324,35 +312,32 @@ def compare(options: Compare) -> None:
     drawn(options.plot, options.force, "compare", found, y=options.plot_y)
 
 
-def _machines(options: Compare) -> dict[str, Question]:
-    """The machines that are named, by their names as typed."""
+def _machines(options: Compare) -> list[Question]:
+    """The machines that are named, each with its library."""
     if options.model or options.algorithms or options.search:
         raise InputError("several machines are compared with their libraries; leave algorithms and models out")
-    found = dict[str, Question]()
-    for name in map(str.strip, options.machine.split(",")):
+    questions, typed_names = [], [*map(str.strip, options.machine.split(","))]
+    for name in typed_names:
         one = question_of(name, type(options.where)(vars(options.where) | {"nodes": 1}))
         # A name that nobody knows is said before the others have taken their time.
         one.node()
-        if name in found:
-            raise InputError(f"machines {options.machine}: name at least two, each once")
-        found[name] = replace(one, nodes=options.where.nodes) if one.machine == name else one
-    if options.where.nodes > 1 and {question.machine for question in found.values()}.isdisjoint(found):
+        questions.append(replace(one, nodes=options.where.nodes) if one.machine == name else one)
+    if options.where.nodes > 1 and {question.machine for question in questions}.isdisjoint(typed_names):
         raise InputError("--nodes is for machines without a number before their name (8xp5); leave one out")
-    return found
+    return questions
 
 
 def _side_by_side(options: Compare, collective: Collective) -> None:
     """Several machines with their libraries."""
     from blinksim.answers.compare import compare_machines
 
-    prices, more = dict[str, float](), ""
+    prices, questions, more = dict[str, float](), _machines(options), ""
     for text in ",".join(options.price).split(",") if options.price else ():
         name, _, price = text.partition("=")
         try:
             prices[name] = float(price)
         except ValueError:
             raise InputError(f"--price {text}: write it like --price p5=55.04") from None
-    questions = [*_machines(options).values()]
     with Working(f"predicting {options.machine}"):
         library = library_of(options.timing)
         found = compare_machines(questions, collective, options.sizes, prices=prices, library=library)
@@ -375,27 +360,32 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
 
 def _many_calls(options: Compare, collective: Collective) -> None:
     """Many calls, on each of several machines with its library, or by each of several algorithms."""
-    from blinksim.answers.compare import compare_buckets
+    from blinksim.answers.compare import buckets, within
 
     if given := typed_options(options, "sizes", "search", "price", "plot"):
         raise InputError(f"--bytes is of calls of one size, in a table; leave{given} out")
-    ways, by = dict[str, dict[str, Any]](), options.model or registry.DEFAULT
-    if "," in options.machine:
-        what, library = "machine", library_of(options.timing)
-        ways = {name: {"machine": one, "library": library} for name, one in _machines(options).items()}
-    elif options.algorithms:
-        what, question = "algorithm", question_of(options.machine, options.where)
-        for name in options.algorithms.split(","):
-            ways[name] = {"machine": question, "algorithm": name, "model": _model(options.timing, name, by)}
-    else:
-        raise InputError("--bytes compares machines or algorithms; name several, as in --algorithms ring,chain")
+    called, what = [*map(str.strip, (options.algorithms or options.machine).split(","))], "machine"
+    job: Any = {"collective": collective, "total": options.many.bytes, "bucket": options.many.bucket}
     with Working(f"predicting {options.machine}"):
-        found = compare_buckets(what, ways, collective, options.many.bytes or "", options.many.bucket or "")
-    first = ways[next(iter(found.found))]
-    again = command_line(first["machine"], options.collective, **vars(options.data)) + typed_options(options.many)
-    again += f" --algorithm {first['algorithm']}{typed_options(options, 'model')}" if "algorithm" in first else ""
-    text = f"{as_typed(found.text())}\nnext: blinksim project {again}{typed_options(options.timing)}"
-    answer("compare", found.to_dict, lambda: click.echo(text), found.rows)
+        if options.algorithms and "," not in options.machine:
+            what, asked = "algorithm", [question_of(options.machine, options.where)]
+            by = options.model or registry.DEFAULT
+            ways = [buckets(asked[0], algorithm=name, model=by, **job) for name in called]
+        else:
+            asked = _machines(options)
+            ways = [buckets(one, library=library_of(options.timing), **job) for one in asked]
+    found = {name: one.rows() for name, one in zip(called, ways, strict=True)}
+    shown, told = [], []
+    for name, (row, *more) in found.items():
+        alone = [format_time(one["call_s"]) for one in (row, *more[-1:])]
+        shown.append((name, within(row), alone[0], alone[-1]))
+        told += [f"  from, {name}, {line.removeprefix('from, ')}" for line in origins((row, *more[-1:]))]
+    again = command_line(asked[0], collective.name, **vars(options.data)) + typed_options(options.many)
+    every = f"{collective} of {options.many.bytes} in calls of {options.many.bucket}, one after another\n"
+    lines = every, table((what, "takes", "one bucket", "all in one call"), shown, left=(0, 1)), "", *told
+    rows = [{what: name, **row} for name, listed in found.items() for row in listed]
+    text = "\n".join((*lines, f"next: blinksim project {again}"))
+    answer("compare", lambda: {"rows": rows}, lambda: click.echo(text), lambda: rows)
 
 
 def _chosen_by_libraries(

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from blinksim.answers.compare import COLUMNS, Comparison, MachineComparison, columns
+from blinksim.answers.compare import Comparison, MachineComparison, columns
 from blinksim.answers.measurements.public import SOURCE, Measured, MeasuredCell, PublicMeasurements, job_of
 from blinksim.answers.pareto import Pareto
 from blinksim.answers.project import Answer
@@ -30,7 +30,7 @@ _WIDTH = 8.5
 _ENVELOPE, _SEARCHED, _LIBRARY = "#cfcfcf", "#d62728", "#1f77b4"
 
 
-def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Figure:
+def compare(comparison: Comparison, most: int | None = None, y: str = "algbw") -> Figure:
     """The rates or times against size, a line per algorithm, the crossovers marked and the bounds dashed.
 
     Where no algorithms were named: what the library takes with its interval, what the best schedule could
@@ -63,7 +63,7 @@ def compare(comparison: Comparison, most: int = COLUMNS, y: str = "algbw") -> Fi
     drawn, axes = style.figure(_WIDTH)
     topology, sizes = comparison.topology, comparison.sizes
     factor = float(busbw_factor(comparison.collective.name, topology.ranks))
-    shown, _ = columns(comparison.projections, most)
+    shown, _ = columns(comparison.projections, comparison.contest.named, most or 0)
     listed = [projection for entries in comparison.projections for projection in entries]
     quickest = {entry.size: entry.time_s for entry in comparison.best()}
     broad = {"color": _ENVELOPE, "linewidth": 6, "solid_capstyle": "round", "zorder": 0.5}

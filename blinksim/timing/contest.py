@@ -89,6 +89,8 @@ class Contest(Tabular):
         Those of `candidates` that stand, with all trees, at any size.
     only_best : bool
         Only the quickest at a size is asked for, so that what is slower for sure needs no time of its own.
+    named : bool
+        The candidates were asked for by name, so that each is shown.
 
     Examples
     --------
@@ -111,6 +113,7 @@ class Contest(Tabular):
     others: dict[str, Answer] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
     only_best: bool = False
+    named: bool = False
 
     @cached_property
     def schedules(self) -> dict[str, Schedule]:
@@ -314,6 +317,7 @@ def enter_named(contest: Contest, names: CandidatesLike, sizes: Collection[int],
         say(f"building {label}")
         contest.candidates[label] = build()
         contest.besides[label] = contest.candidates[label].undivided
+        contest.named = True
         contest.model.check_schedule(contest.candidates[label])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from html import escape
 from math import inf
 from typing import Any
@@ -395,7 +395,7 @@ def simulate(
     *,
     chunk: int | str | None = None,
     pieces: int | None = None,
-    service: ServiceName = "fifo",
+    service: ServiceName | None = None,
     offer: OfferName = "turns",
     protocol: ProtocolName = "simple",
     gamma: float = 0.0,
@@ -419,8 +419,9 @@ def simulate(
         Bytes of a piece at most.
     pieces : int, optional
         Into which every chunk is cut, in place of `chunk`. Default: the number with the least time.
-    service : {"fifo", "static", "ordered"}
-        How links serve: what came first; in rounds, or level by level; or step by step.
+    service : {"fifo", "static", "ordered"}, optional
+        How links serve: what came first; in rounds, or level by level; or step by step. Default: what came
+        first, of a schedule in steps or step by step, whichever takes less time.
     offer : {"turns", "burst"}
         How pieces stand in line under ``fifo``: one of each send and chunk at a time, or all that are there.
     protocol : {"simple", "ll", "ll128"}
@@ -455,7 +456,11 @@ def simulate(
     """
     schedule = as_schedule(schedule)
     size = schedule.sized(size)
-    options = Options(service, offer, protocol, gamma, launch, switching, messages)
+    if service is None and schedule.form == "steps":
+        run = partial(simulate, schedule, size, chunk=chunk, pieces=pieces, offer=offer, protocol=protocol)
+        run = partial(run, launch=launch, switching=switching, messages=messages, most_events=most_events)
+        return min((run(service="fifo", gamma=gamma), run(service="ordered", gamma=gamma)), key=exact_time)
+    options = Options(service or "fifo", offer, protocol, gamma, launch, switching, messages)
     if chunk is not None and pieces is not None:
         raise InputError("chunk= and pieces= both set how chunks are cut; give one of them")
     graph, runs = event_graph(schedule, options), Runs()

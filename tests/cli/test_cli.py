@@ -358,7 +358,7 @@ def test_compare_draws_and_does_not_overwrite(capsys: pytest.CaptureFixture[str]
         ("project dgx1-v100 --group gpu0-gpu3:allreduce:1GiB", 2, "write a range like gpu[0-3]"),
         ("project p5 dispatch 1GiB", 2, "takes no size 1GiB, which --tokens gives"),
         ("project tests/data/captures/h200x8/smi_topo.txt allreduce 1MiB --nodes 2", 3, "import and --like hgx-h200"),
-        ("compare dgx1-v100 allreduce --algo ring", 2, "Did you mean '--algorithms'?"),
+        ("compare dgx1-v100 allreduce --algo ring", 2, "Did you mean '--algorithm'?"),
         ("... --dtype bf16", 2, "only bytes count for the time"),
         ("project dgx1-v100 allreduce 100 MB", 2, "a size has no blank; write 100MB"),
         ("advise dgx1-v100 256MiB allreduce --nodes 2", 2,

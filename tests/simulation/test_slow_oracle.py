@@ -113,7 +113,7 @@ def test_random_schedules(
     schedule: Schedule, pieces: int, latency: int, overhead: int, kind: MessagesName, offer: OfferName
 ) -> None:
     schedule = unrounded(schedule, latency, overhead)
-    found = bs.simulate(schedule, 27720, pieces=pieces, messages=kind, offer=offer)
+    found = bs.simulate(schedule, 27720, pieces=pieces, messages=kind, offer=offer, service="fifo")
     assert exact_time(found) == slow(schedule, 27720, pieces, kind, offer)
 
 
@@ -121,7 +121,7 @@ def test_random_schedules(
 def test_trees_that_share_links(name: str) -> None:
     quad = bs.load("dgx1-v100").select([f"gpu{i}" for i in range(4)])
     schedule = unrounded(algorithm(name).build(quad, Collective("allreduce")), 3000, 200)
-    assert exact_time(bs.simulate(schedule, 55440, pieces=6)) == slow(schedule, 55440, 6)
+    assert exact_time(bs.simulate(schedule, 55440, pieces=6, service="fifo")) == slow(schedule, 55440, 6)
 
 
 @pytest.mark.parametrize("schedule", [ring_allreduce(4), recursive_doubling(3), through_the_helper(helped())],
@@ -131,5 +131,5 @@ def test_trees_that_share_links(name: str) -> None:
 def test_known_schedules(schedule: Schedule, latency: int, offer: OfferName) -> None:
     schedule = unrounded(schedule, latency, 100)
     for pieces in (1, 2, 5):
-        found = bs.simulate(schedule, 55440, pieces=pieces, offer=offer)
+        found = bs.simulate(schedule, 55440, pieces=pieces, offer=offer, service="fifo")
         assert exact_time(found) == slow(schedule, 55440, pieces, offer=offer)
