@@ -289,9 +289,9 @@ def assumptions(machine: MachineLike) -> list[str]:
 
 
 def remarks(topology: Topology, assumed: bool = True) -> list[str]:
-    """What was `assumed` of a shape or of what another tool's file describes, and what was passed over in it."""
-    recorded, said = topology.source.startswith(known_gpus.RECORDED), topology.source.split("; ")[1:]
-    return [one for one in said if (assumed if one.startswith("assumed") else recorded)]
+    """What was `assumed` of a machine that a topology file or a table describes, and what was passed over in it."""
+    said = topology.source.split("; ")[1:] if topology.source.startswith(known_gpus.RECORDED) else []
+    return [one for one in said if assumed or not one.startswith("assumed")]
 
 
 # How nodes will be joined is changed before they are, and what joins them can afterwards.

@@ -319,8 +319,7 @@ def from_text(text: str) -> Topology | None:
     else:
         made = _ONE[name](sizes[0], bandwidth, **more) if name in _ONE else _MANY[name](sizes, bandwidth, **more)
     check_machine_name(text.strip())
-    assumed = made.source.replace("; ", "; assumed ", 1) + f" ({name}:{match[2]}@50GB/s has another rate)"
-    return regarded(made, name=text.strip(), source=made.source if rates else assumed)
+    return regarded(made, name=text.strip())
 
 
 def _other_than_rates(text: str, name: str, parts: Sequence[str]) -> dict[str, Fraction | Times]:

@@ -211,7 +211,7 @@ def test_a_shape_without_a_rate_says_which_it_is_taken_at(capsys: pytest.Capture
         ["topo", "show", "ring:4"],
     ):
         assert run(command) == 0
-        assert "assumed 25 GB/s a lane and direction" in (told := capsys.readouterr().err)
+        assert "25 GB/s a lane and direction is assumed" in (told := capsys.readouterr().err)
         assert "ring:4@50GB/s has another rate" in told
     assert run(["bound", "ring:4@25GB/s", "allreduce"]) == 0
     assert capsys.readouterr().err == ""

@@ -32,10 +32,13 @@ def following(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 
 @pytest.mark.slow
 def test_a_schedule_for_a_size_is_simulated_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
-    """The next command says the time that was promised; without its options a simulation says another."""
+    """In the order of steps, which no command has to be told: also the one that `run` proposes."""
     assert run(["synth", "ring:8@25GB/s", "broadcast", "--size", "64KiB", "-o", "few.json"]) == 0
-    first, *_, last = capsys.readouterr().out.splitlines()
-    promised = first.split(": ")[1].split(",")[0]
+    said = capsys.readouterr().out
+    assert "simulate: message by message, links in the order of steps" in said
+    promised = said.split(": ")[1].split(",")[0]
+    assert run(["run", "few.json", "64KiB", "--executor", "numpy"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
     assert run(shlex.split(last)[2:]) == 0
     assert f"takes {promised}:" in capsys.readouterr().out.splitlines()[0]
 
@@ -213,16 +216,16 @@ def test_a_folder_that_takes_no_files_is_refused_before_the_work(
 @pytest.mark.parametrize(
     "line",
     [
-        "synth mesh:300x300 allgather -o nowhere/x.json",
-        "synth mesh:300x300 allgather --plot nowhere/x.png",
-        "compare mesh:300x300 allreduce --plot nowhere/x.png",
-        "sweep mesh:300x300 allreduce -o nowhere/x.csv",
-        "sweep mesh:300x300 allreduce --plot nowhere/x.png",
-        "topo show mesh:300x300 --bottleneck allgather --plot nowhere/x.png",
-        "topo import mesh:300x300 -o nowhere/x.yaml",
-        "topo export mesh:300x300 --format nccl-topo -o nowhere/x.xml",
-        "advise mesh:300x300 -o nowhere/x.xml",
-        f"calibrate {LOG} --machine mesh:300x300 -o nowhere/x.yaml",
+        "synth mesh:300x300@25GB/s allgather -o nowhere/x.json",
+        "synth mesh:300x300@25GB/s allgather --plot nowhere/x.png",
+        "compare mesh:300x300@25GB/s allreduce --plot nowhere/x.png",
+        "sweep mesh:300x300@25GB/s allreduce -o nowhere/x.csv",
+        "sweep mesh:300x300@25GB/s allreduce --plot nowhere/x.png",
+        "topo show mesh:300x300@25GB/s --bottleneck allgather --plot nowhere/x.png",
+        "topo import mesh:300x300@25GB/s -o nowhere/x.yaml",
+        "topo export mesh:300x300@25GB/s --format nccl-topo -o nowhere/x.xml",
+        "advise mesh:300x300@25GB/s -o nowhere/x.xml",
+        f"calibrate {LOG} --machine mesh:300x300@25GB/s -o nowhere/x.yaml",
         "export dgx1-v100-2-allreduce --format nccl-graph -o nowhere/x.xml",
         "simulate dgx1-v100-2-allreduce 1GiB --trace nowhere/x.json",
         "simulate dgx1-v100-2-allreduce 1GiB --plot nowhere/x.png",
