@@ -575,7 +575,7 @@ class Library(TimingModel):
         share, (low, high) = min(1.0, usual / before.time_s), (before.details[end] for end in _ENDS)
         lacks = f"what it lacks of {healthy.machine.name}" if alike else "switches set not to add"
         cause = "the edits" if self.machine.edits else "the rates" if self.question.rates else lacks
-        cause += " but for lost GPUs" * (self.question.members != healthy.question.members)
+        cause += " but for which GPUs take part" * (self.question.members != healthy.question.members)
         longer = 1 + share * (factor - 1)
         # A factor that rounds to 1 says nothing.
         change = "unchanged by" if round(longer, 3) == 1 else f"times {longer:.4g} for"
@@ -626,7 +626,7 @@ class Library(TimingModel):
         model, this one gains on what that has above the bound.
         """
         model, at = self._modelled(collective, size), math.log(self.ranks)
-        ratios, jobs = dict[float, float](), list[str]()
+        ratios, jobs, sure = dict[float, float](), list[str](), self._spread(EXPECTED, size, self._known_as)
         for neighbor in self._neighbors(collective):
             base = neighbor._modelled(collective, size, model.what)
             # Rates that fall as the size grows are one rig's own, and so are times that do, as where a
@@ -639,16 +639,19 @@ class Library(TimingModel):
             where, kind = " a node" * (self.nodes > 1), self.machine.device(self.machine.members[0]).kind
             told = f"{count(each, kind.replace('gpu', 'GPU'))}{where}" if same else count(neighbor.nodes, "node")
             jobs.append(told + f" of {neighbor._name}" * (neighbor._name != self._name))
+            # Far from its published sizes a job is no surer than its own time there.
+            there = neighbor._taken(collective, size)
+            low, high = (there.details[end] / there.time_s for end in _ENDS)
+            sure = replace(sure, low=min(sure.low, low), high=max(sure.high, high))
         if ratios:
             far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
             weight = max(0.0, 1 - far)
             ratio = math.exp(weight * np.interp(at, list(ratios), list(ratios.values())))
             # Near them times are as sure as those by constants.
-            sure, about = self._spread(EXPECTED, size, self._known_as), model.spread
-            low = sure.low**weight * about.low ** (1 - weight)
-            high = sure.high**weight * about.high ** (1 - weight)
-            origin = f"{model.origin}; scaled to published times of {' and '.join(jobs)}"
-            model = replace(model.times(ratio), origin=origin, spread=replace(about, low=low, high=high))
+            low = sure.low**weight * model.spread.low ** (1 - weight)
+            high = sure.high**weight * model.spread.high ** (1 - weight)
+            told = f"{model.origin}; scaled to published times of {' and '.join(jobs)}"
+            model = replace(model.times(ratio), origin=told, spread=replace(model.spread, low=low, high=high))
         elif model.what == LINKS and collective.name in HALVES:
             # What a library makes of links in an allreduce, it makes of them in its halves.
             whole = Collective("allreduce")

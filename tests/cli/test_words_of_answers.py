@@ -126,7 +126,7 @@ def test_edits_without_effect_have_no_factor(capsys: pytest.CaptureFixture[str])
     assert "times 1 " not in out
     # One GPU of 64 less makes 4 in 10,000.
     out = printed(capsys, "project", "8xp4d", "broadcast", "1GiB", "--edit", "without n0.gpu0")
-    assert "; unchanged by the edits but for lost GPUs, by NCCL's channels" in out
+    assert "; unchanged by the edits but for which GPUs take part, by NCCL's channels" in out
 
 
 @pytest.mark.parametrize(
