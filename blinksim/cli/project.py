@@ -583,11 +583,10 @@ def _lines(
         line["ranks"] = "" if failed else str(row["ranks"])
         if chosen:
             line["takes" if asked else "algorithm"] = row["algorithm"] if not failed else "-" if asked else row["asked"]
-        for key in ("time_s", "could_take_s", "cannot_take_less_s"):
-            if key in row:
-                # The quickest that is known may be what the library runs.
-                told = "-" if row[key] is None else "none quicker" if row[key] > row["time_s"] else row[key]
-                line[_title(key.removesuffix("_s"))] = _cell(key, told)
+        for key in filter(row.__contains__, ("time_s", "could_take_s", "cannot_take_less_s")):
+            # The quickest that is known may be what the library runs.
+            told = "-" if row[key] is None else "none quicker" if row[key] > row["time_s"] else row[key]
+            line[_title(key.removesuffix("_s"))] = _cell(key, told)
         for rate in shown:
             line[f"{rate} GB/s"] = "-" if failed else f"{row[f'{rate}_GBps']:.4g}"
         if several:
