@@ -300,7 +300,7 @@ class SymmetricRails(Rails):
     @cached_property
     def alike(self) -> bool:
         """True if all members' routes to the fabric have the same rate, and those from it."""
-        first = (Spread.of(routes[k] for k in range(self.local)) for routes in (self.up, self.down))
+        first = (Spread.of([routes[k] for k in range(self.local)]) for routes in (self.up, self.down))
         uses = (RouteUses(spread, self.resources) for spread in first)
         return all(len(distinct(use.rates(self.resources.rates))) == 1 for use in uses)
 

@@ -62,7 +62,8 @@ class Candidate:
         return cls(schedule, spread) if whole is None else cls(whole)
 
     @cached_property
-    def _written(self) -> Candidate:
+    def written(self) -> Candidate:
+        """The same with its sends, as `compact` has them, and their parallel routes."""
         return self if self.build is None else self.build()
 
     @property
@@ -73,26 +74,19 @@ class Candidate:
     @property
     def compact(self) -> Schedule:
         """As an algorithm builds it: before sends are divided among parallel routes, or one chunk of each sort."""
-        found = self._written.timed
-        if isinstance(found, SymmetricSchedule):
-            return found.base
+        found = self.written.by_symmetry.base if self.written.by_symmetry else self.written.timed
         assert isinstance(found, Schedule)
         return found
 
     @property
-    def spread(self) -> Spread | None:
-        """The parallel routes that the sends of `compact` are divided among."""
-        return self._written.parallel
-
-    @property
-    def undivided(self) -> list[Candidate]:
-        """The same with every message on one route, if any is divided: each part of it costs a start."""
+    def on_fewer_routes(self) -> list[Candidate]:
+        """The same with messages on one route or a few, if any is divided: each part of it costs a start."""
         if isinstance(self.timed, Outline):
             return [
-                Candidate(one, build=lambda: [*self._written.undivided, self._written][0])
+                Candidate(one, build=lambda: [*self.written.on_fewer_routes, self.written][0])
                 for one in self.timed.undivided
             ]
-        return [Candidate(self.timed)] if self.parallel else []
+        return [Candidate(self.timed, few) for few in (None, *self.parallel.fewer())] if self.parallel else []
 
     @property
     def steps(self) -> int:
@@ -130,7 +124,7 @@ class Candidate:
 
         Raises `InfeasibleError` if that are too many sends.
         """
-        found = self._written
+        found = self.written
         if found is not self:
             return found.schedule
         if isinstance(self.timed, SymmetricSchedule):

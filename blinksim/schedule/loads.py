@@ -14,7 +14,7 @@ which the schedule has too many sends to write.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
@@ -172,17 +172,24 @@ class Spread:
     links: Ints32
 
     @classmethod
-    def of(cls, routes: Iterable[Sequence[tuple[int, ...]]]) -> Spread:
+    def of(cls, routes: Collection[Sequence[tuple[int, ...]]]) -> Spread:
         """From the equal routes of every route."""
-        listed = list(routes)
-        flat = [route for alternatives in listed for route in alternatives]
-        return cls.counted([*map(len, listed)], [*map(len, flat)], [link for route in flat for link in route])
+        flat = [route for alternatives in routes for route in alternatives]
+        return cls.counted([*map(len, routes)], [*map(len, flat)], [link for route in flat for link in route])
 
     @classmethod
     def counted(cls, count: npt.ArrayLike, lengths: npt.ArrayLike, links: npt.ArrayLike) -> Spread:
         """From how many equal routes every route has, their lengths, and their links."""
         first, start = (np.concatenate([[0], np.cumsum(each)]).astype(np.int32) for each in (count, lengths))
         return cls(np.asarray(count, dtype=np.int32), first, start, np.asarray(links, dtype=np.int32))
+
+    def fewer(self) -> Iterator[Spread]:
+        """At most 2, 4, 8 … of the equal routes of every route, in turns, below all of them."""
+        for most in (2**n for n in range(1, int(self.count.max() - 1).bit_length())):
+            count = np.minimum(self.count, most)
+            route, every = np.repeat(np.arange(len(count)), count), np.repeat(self.count, count)
+            path = self.first[route] + (route + places(count) * every // count[route]) % every
+            yield Spread.counted(count, np.diff(self.start)[path], expand(self.start, self.links, path)[1])
 
     def alphas(self, columns: LinkColumns, scale: Floats | float = 1.0) -> Floats:
         """Seconds of alpha of each route: all latencies on its slowest path, and its first link's overhead.
@@ -212,9 +219,8 @@ def equal_routes(schedule: Schedule) -> Spread | None:
     few = Spread.of(routes)
     routes_start = few.start[few.first].astype(np.int64)
     _, images = group.route_images(exponents, routes_start, few.links.astype(np.int64), which)
-    count = few.count[which]
     _, sizes = expand(few.first, np.diff(few.start).astype(np.int32), which.astype(np.int32))
-    return Spread.counted(count, sizes, images)
+    return Spread.counted(few.count[which], sizes, images)
 
 
 def alternatives_of(topology: Topology, start: Ints, links: Ints) -> list[Routes]:

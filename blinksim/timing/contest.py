@@ -316,7 +316,7 @@ def enter_named(contest: Contest, names: CandidatesLike, sizes: Collection[int],
             label = f"{label} {sum(other.startswith(label) for other in contest.candidates) + 1}"
         say(f"building {label}")
         contest.candidates[label] = build()
-        contest.besides[label] = contest.candidates[label].undivided
+        contest.besides[label] = contest.candidates[label].on_fewer_routes
         contest.named = True
         contest.model.check_schedule(contest.candidates[label])
 
@@ -359,7 +359,7 @@ def forms(entry: Algorithm, part: Topology, collective: Collective, sizes: Colle
     packed = entry.name == "packed"
     best = (symmetric(part, collective) if packed else None) or entry.parallel(part, collective)
     if not (packed and sizes):
-        return [best, *best.undivided]
+        return [best, *best.on_fewer_routes]
     every = best, *other_trees(best)
     ends = (max(sizes), min(sizes)) if every[1:] else ()
     return sorted(every, key=lambda one: [cost(fewer_trees(one, s), s).time_s for s in ends])

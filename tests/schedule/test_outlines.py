@@ -71,9 +71,9 @@ def test_it_takes_the_time_of_the_schedule(machine: str, by_symmetry: bool, monk
                 continue
             outline = Outline(part, collective, name, module.rounds(part, collective))
             assert (outline.steps, outline.sends, outline.rate) == (full.compact.steps, full.compact.sends, full.rate)
-            written = Candidate(full.compact, full.spread)
+            written = full.written
             # As it is, and with each message on one route if any is divided.
-            forms = [*zip([outline, *outline.undivided], [written, *written.undivided], strict=False)]
+            forms = [*zip([outline, *outline.undivided], [written, *written.on_fewer_routes], strict=False)]
             for (timed, given), (size, gamma) in product(forms, ((2**10, 0.0), (2**30, 1e-12))):
                 brief, long = cost(timed.step_loads, size, gamma), cost(given, size, gamma)
                 assert [term.name for term in brief.terms] == [term.name for term in long.terms]
@@ -94,7 +94,7 @@ def test_small_messages_of_very_many_go_on_one_route_each(monkeypatch: pytest.Mo
     assert took[1].time_s < 1.5 * took[0].time_s
     monkeypatch.setattr(loads, "MANY_SENDS", 0)
     divided = REGISTRY[name].parallel(bs.load("aurora", nodes=6).select(), Collective("allreduce"))
-    (whole,) = divided.undivided
+    (whole,) = divided.on_fewer_routes
     assert isinstance(whole.timed, Outline)
     assert whole.schedule.sends < divided.schedule.sends
     assert bs.verify(whole.schedule)

@@ -46,7 +46,7 @@ def built(
 
 
 def times(found: Mapping[str, Candidate], size: int = GIB) -> dict[str, float]:
-    return {name: cost(Candidate(one.compact, one.spread), size).time_s for name, one in found.items()}
+    return {name: cost(one.written, size).time_s for name, one in found.items()}
 
 
 def alike(one: Mapping[str, float], other: Mapping[str, float], *, within: float = 0.02) -> bool:
@@ -68,13 +68,14 @@ def test_the_compact_form_says_what_the_divided_schedule_does(topology: Topology
         schedule = candidate.schedule
         assert verify(schedule).ok
         assert candidate.sends == schedule.sends
-        compact = resource_loads(candidate.compact, shared, candidate.spread or single_routes(candidate.compact))
+        spread = candidate.written.parallel or single_routes(candidate.compact)
+        compact = resource_loads(candidate.compact, shared, spread)
         assert compact == resource_loads(schedule, shared)
         achieved = rate(schedule)
         assert achieved is not None
         assert achieved <= most
         if schedule.form == "steps":
-            one, other = cost(Candidate(candidate.compact, candidate.spread), GIB), cost(schedule, GIB)
+            one, other = cost(candidate.written, GIB), cost(schedule, GIB)
             assert one.time_s == pytest.approx(other.time_s, rel=1e-9)
 
 

@@ -117,7 +117,7 @@ def test_routes_by_symmetry_carry_what_those_of_every_pair_do(
         monkeypatch.setattr(sums, "_MANY_ROUTES", many)
         _cache.clear()
         found = algorithm(name).parallel(part, Collective("allreduce"))
-        loads.append(sums.resource_loads(found.compact, resources(part), found.spread))
+        loads.append(sums.resource_loads(found.compact, resources(part), found.written.parallel))
         assert bs.verify(found.schedule)
     _cache.clear()
     assert loads[0] == loads[1]
