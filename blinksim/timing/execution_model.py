@@ -102,8 +102,7 @@ class Executed(ScheduleModel):
     def check_schedule(self, candidate: Candidate) -> None:
         from blinksim.gpu.execution_time.simulate_blocks import IN_JOBS
 
-        reason = uncovered(self.part or candidate.compact.topology)
-        if reason:
+        if reason := uncovered(self.part or candidate.compact.topology):
             raise InfeasibleError(f"model={self.name}: {reason}; take model=alpha-beta")
         if self._by_switches(candidate.compact) is not None:
             return
@@ -254,7 +253,9 @@ class ExecutionProjection(Projection):
 
     @property
     def runs_as(self) -> str:
-        return "by blinksim.torch in a CUDA graph" if self.details["calls"] == "graph" else super().runs_as
+        how = "by blinksim.torch in a CUDA graph" if self.details["calls"] == "graph" else super().runs_as
+        off = self.details["constants"].partition("may be off by ")[2]
+        return how + f", by lent constants that may be off by {off}" * bool(off)
 
     @property
     def basis(self) -> list[tuple[str, str]]:
@@ -284,9 +285,8 @@ class NvlsProjection(Projection):
         details = self.details
         channels = f"{details['channels']} channels; " if details["channels"] else ""
         port = format_rate(details["port_GBps"] * 1e9)
-        known = details["constants"]
-        if self.size < details["measured_from_bytes"]:
-            known += f"; nothing below {format_size(details['measured_from_bytes'])} was measured"
+        few = f"; nothing below {format_size(details['measured_from_bytes'])} was measured"
+        known = details["constants"] + few * (self.size < details["measured_from_bytes"])
         return [("run by", f"NCCL, as NVLS: {channels}{port} through a port at this size"), ("constants", known)]
 
 

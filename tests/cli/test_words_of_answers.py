@@ -283,6 +283,18 @@ def test_what_links_passed_is_in_one_unit(tmp_path: Path, capsys: pytest.Capture
     assert passed[-1][0] == passed[-2][0]
 
 
+@pytest.mark.parametrize(("machine", "off"), [("hgx-h200", ""), ("hgx-b200", "35 %"), ("dgx-a100", "35 %")])
+def test_a_time_by_constants_that_are_lent_says_so_without_why(
+    machine: str, off: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of B200 and A100 are of H200, which only --why said beside "at measured rates"."""
+    out = printed(capsys, "project", machine, "allreduce", "256MiB")
+    [told] = re.findall(
+        r"could take .* as a program on the GPUs(?:, by lent constants that may be off by (\d+ %))?", out
+    )
+    assert told == off
+
+
 def test_a_sweep_says_why_it_has_no_time_of_a_quicker_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     """On p5en 1 GiB had "-" and no reason, where project says that nothing quicker than NCCL is known."""
     out = printed(capsys, "sweep", "p5en", "allreduce", "--sizes", "1KiB,1GiB")
