@@ -17,7 +17,7 @@ from scaled_rings import scaled
 from blinksim.algorithms.registry import algorithm
 from blinksim.answers.expect import expect
 from blinksim.answers.logs.calibrate import calibrate
-from blinksim.answers.logs.expectation import RingModel, Sample, Series, members_of
+from blinksim.answers.logs.expectation import Ran, RingModel, Sample, Series, members_of
 from blinksim.answers.project import rank
 from blinksim.collective import Collective
 from blinksim.errors import InputError
@@ -27,6 +27,7 @@ from blinksim.nccl.tests_log import read
 from blinksim.nccl.tuner.tuner import carried, predict
 from blinksim.schedule.loads import rate
 from blinksim.timing.alpha_beta import cost
+from blinksim.timing.library_model import Library
 from blinksim.timing.nccl_model import NcclTuner
 from blinksim.topology.graph import Topology
 
@@ -363,3 +364,19 @@ def test_jobs_of_many_unlike_nodes_are_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "rates.yaml"
     path.write_text(rate_tables.write(table))
     assert rate_tables.read(path).times == table.times
+
+
+@pytest.mark.parametrize("most", [14, 18])
+def test_sizes_that_latency_decides_give_no_rate(most: int) -> None:
+    """A message's time alone, whatever slope the scatter of a few small sizes has."""
+    scatter, allreduce = (1.1, 0.98, 1.0, 0.98, 1.1), Collective("allreduce")
+    sizes = [2 ** (most - 2 * place) for place in range(5)][::-1]
+    takes = expect(Question("hgx-h200"), [allreduce], sizes, library=Library(multicast=False)).takes
+    times = [factor * one.time_s for factor, one in zip(scatter, takes, strict=True)]
+    series = Series(load("hgx-h200"), allreduce, tuple(map(Sample, sizes, times)), Ran(multicast=False))
+    found = calibrate(series, machine="hgx-h200")
+    assert [one.name for one in found.parameters] == ["alpha"]
+    assert found.table.classes["nvlink"].bandwidth is None
+    assert found.nccl is None or not any(one.is_rate for one in found.nccl.constants)
+    assert "a message over nvlink takes" in found.sentence()
+    assert "no size tells the bandwidth" in found.sentence()

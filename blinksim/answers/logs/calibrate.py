@@ -90,7 +90,8 @@ def fit_nccl(series: Sequence[Series], *, version: str = "", source: str = "") -
     start = before.constants(2 * found_there.nchannels if found_there is not None else 0)
     # No protocol sends faster than the links allow: a rate beyond them is one that the times do not show.
     most = _BEYOND_LINKS * max(leaving(one.topology) for one in series)
-    found = fit_sums(times, start, least={f"{line}.byte": 1 / most for line in LINES} if most else {})
+    least = {f"{line}.byte": 1 / most for line in LINES} if most else {}
+    found = fit_sums(times, start, least=least, rates=_shows_rates(series))
     if found is None:
         return None
     error, constants, kept = _stated(found, times, {name: start[name] for name in start if not name.startswith(NVLS)})
@@ -349,13 +350,18 @@ class Calibration(Result):
     def sentence(self) -> str:
         """The answer in one line."""
         one = max(self.series, key=lambda series: series.topology.ranks)
-        first = "these sizes do not determine a bandwidth"
+        first = ""
         if not (self.parameters or self.nccl):
             first = "no rates of links explain these times, which are as expected: the table has them by size"
         elif not self.parameters:
             ranks, sample = one.topology.ranks, max(one.samples, key=attrgetter("size"))
             busbw = format_rate(float(busbw_factor(one.collective.name, ranks)) * sample.size / sample.time_s)
             first = f"NCCL ran NVLS: busbw {busbw} on {ranks} GPUs at {format_size(sample.size)}"
+        for sent in [p for p in self.parameters if p.name == "alpha"][:1]:
+            span = f"{1e6 * sent.low:.4g} to {1e6 * sent.high:.4g}"
+            first = (
+                f"a message over {sent.kind} takes {1e6 * sent.value:.4g} us ({span}), and no size tells the bandwidth"
+            )
         for lane in [p for p in self.parameters if p.name == "bandwidth"][:1]:
             span = f"{lane.low / 1e9:.4g} to {lane.high / 1e9:.4g}"
             first = f"a lane of {lane.kind} carries {lane.value / 1e9:.4g} GB/s ({span})"
@@ -441,13 +447,21 @@ def _usual(one: Series, at: Sample) -> bool:
     return taken.low_s <= at.time_s <= taken.high_s
 
 
+def _shows_rates(series: Sequence[Series]) -> bool:
+    """True if bandwidth decides what some size should take; the others say nothing about rates."""
+    most = ((one, max(sample.size for sample in one.samples)) for one in series)
+    taken = (Expectation(one.topology, one.topology, one.collective, one.ran).taken(size) for one, size in most)
+    return any(2 * one.latency_s < one.time_s for one in taken)
+
+
 def _of_rings(series: Sequence[Series], source: str) -> Calibration:
     """The rates of links from series of rings."""
     seen = np.array([sample.time_s for _, sample in _every(series)])
     if len(seen) < 3:
         raise InputError(f"{len(seen)} measurements; a fit needs at least three, of small and of large sizes")
     problem = _Problem(series)
-    found = fit(problem.predict, seen, dict.fromkeys(problem.names, 1.0), share=0.0, own=_LEAST_OWN)
+    names = [name for name in problem.names if name[1] != "bandwidth" or _shows_rates(series)]
+    found = fit(problem.predict, seen, dict.fromkeys(problem.names, 1.0), names, share=0.0, own=_LEAST_OWN)
     result = problem.result(found, source) if found else None
     if result is None or result.median_error > WORST_FIT:
         # Trees and other ways, which rings do not explain: then the times alone say what the library takes.
