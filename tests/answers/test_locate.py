@@ -653,3 +653,32 @@ def test_what_nccl_says_of_a_host_is_no_fault_where_every_size_is_as_slow() -> N
     found = bs.locate(BOX, [run], nodes=4, next_run=True)
     assert found.status == 5
     assert "n3:" in found.next_run
+
+
+def _on_all(factors: dict[int, float], name: str = "log") -> Run:
+    """A run on all GPUs of one box, some sizes so many times as long as they should take."""
+    sizes = tuple(2**power for power in range(10, 31, 2))
+    takes = bs.expect(BOX, ["allreduce"], sizes).takes
+    return log([("box0", gpu) for gpu in range(8)], {x.size: factors.get(x.size, 1) * x.time_s for x in takes}, name)
+
+
+def test_a_single_size_that_is_behind_is_said_as_by_diagnose() -> None:
+    run = _on_all({2**26: 2.2})
+    found, other = bs.locate(BOX, [run]), bs.diagnose(run, BOX)
+    assert (found.status, other.status()) == (0, 0)
+    assert "64 MiB alone behind, measure again" in found.text()
+    assert other.verdict.words in found.text()
+
+
+def test_what_slows_every_size_on_all_gpus_is_no_slow_gpu_until_a_log_tells_them_apart() -> None:
+    every = _on_all(dict.fromkeys((2**power for power in range(10, 31)), 2.0))
+    found = bs.locate(BOX, [every])
+    assert found.status == 5
+    assert "slow GPU" not in found.text()
+    assert "clocks of all GPUs" in found.text()
+    # Half of them as they should be.
+    found = bs.locate(BOX, [every, box(range(4)), box(range(4, 8), 2.0)])
+    assert found.status == 1
+    assert {one.place for one in found.tied} <= {
+        f"{gpu}{end}" for gpu in ("gpu4", "gpu5", "gpu6", "gpu7") for end in ("", "-nvswitch")
+    }

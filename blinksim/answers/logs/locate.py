@@ -195,20 +195,27 @@ class Located(Result):
         """
         if not self.seen:
             return 0 if self.plan or self.next_run else 5
-        unsure = self.healthy <= _SOUND or self.apart > 1 or self.doubtful
+        unsure = self.healthy <= _SOUND or self.apart > 1 or any(self.seen[n].found.status() for n in self.doubtful)
         return 1 if self.faulty else 5 if unsure else 0
 
     @property
     def doubtful(self) -> list[int]:
-        """Which logs are not in order, the worst first; but for a size that others have measured again."""
-        found = [n for n, one in enumerate(self.seen) if one.found.status() and (self.odd or not one.found.last_odd)]
+        """Which logs are not in order, or have single sizes that are not, the worst first.
+
+        But for a size that others have measured again.
+        """
+        logs = [*enumerate(one.found for one in self.seen)]
+        found = [n for n, one in logs if (one.status() or one.again) and (self.odd or not one.last_odd)]
         return sorted(found, key=lambda n: (STATUSES.index(self.seen[n].found.status()), -self.seen[n].ratio))
 
     @property
     def faulty(self) -> bool:
         """True if a fault, or two at once, are named: they explain all logs, or these are in order."""
-        # What is quicker than healthy machines has no fault to be explained.
-        return self.healthy < _ALARM and self.candidates != () and (self.explained or not self.doubtful)
+        # What is quicker than healthy machines has no fault to be explained, and what slows every size on every GPU
+        # may be none of one GPU.
+        every = any("every size" in one.found.shown for one in self.seen) and len(self.tied) == self.nodes * self.gpus
+        found = self.healthy < _ALARM and self.candidates != () and not every
+        return found and (self.explained or not any(self.seen[n].found.status() for n in self.doubtful))
 
     @property
     def first(self) -> tuple[Candidate, ...]:
