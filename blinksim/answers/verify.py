@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, partial
 from math import lcm
-from typing import Any
+from typing import Any, cast
 
 from blinksim import budget
 from blinksim.answers.bound import attained_in_network
@@ -357,7 +357,8 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
         busy += f", as busy as {count(facts.busiest_count - 1, 'other')}" if facts.busiest_count > 1 else ""
         lines.append(f"loads allow {exact_algbw(facts.rate)}: {busy}")
     if facts.bound is not None:
-        lines.append(f"bound {exact_GBps(facts.bound)} GB/s" + f", gap {facts.gap}" * verdict.ok)
+        gap = f", gap {100 * float(cast('Fraction', facts.gap)):.3g} %"
+        lines.append(f"bound {exact_GBps(facts.bound)} GB/s" + gap * verdict.ok)
         lines += _reworded(schedule)
     elif verdict.ok:
         lines.append(unknown_bound(facts.rate))
@@ -372,8 +373,8 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
     promise = f"{does} on {part.name}, {part.ranks} ranks"
     summary, about = f"{'right' if verdict.ok else 'wrong'}: {promise}", about_part(part, schedule.collective)
     about |= {"groups": [*map(str, base.groups)]} if base.groups else {}
-    gap = None if facts.gap is None else str(facts.gap)
-    details = keyed(facts, "rate_exact=rate bound_exact=bound gap_exact", gap_exact=gap)
+    exact = None if facts.gap is None else str(facts.gap)
+    details = keyed(facts, "rate_exact=rate bound_exact=bound gap_exact", gap_exact=exact)
     return FileVerdict(verdict.ok, summary, verdict.reasons, tuple(lines), about, details, verdict.unproved)
 
 

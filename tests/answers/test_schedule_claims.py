@@ -75,12 +75,21 @@ def test_a_bound_without_a_certificate_is_unknown(tmp_path: Path, capsys: pytest
     assert "no certificate: rate of the schedule" in capsys.readouterr().out
 
 
+def test_verify_says_the_gap_as_synth_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In per cent: 30 GB/s of 125/2."""
+    file = str(tmp_path / "s.json")
+    assert run(["synth", "dgx1-v100", "allreduce", "--algorithm", "ring", "--members", "0-5", "-o", file]) == 0
+    assert "52 % below the bound" in capsys.readouterr().out
+    assert run(["verify", file]) == 0
+    assert "gap 52 %" in capsys.readouterr().out
+
+
 def test_a_schedule_that_is_wrong_has_no_gap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A send less makes its loads no better."""
     file = tmp_path / "s.json"
     bs.write(bs.synthesize("full:4", "allgather", "packed").schedule, file)
     assert run(["verify", str(file)]) == 0
-    assert "gap 0" in capsys.readouterr().out
+    assert "gap 0 %" in capsys.readouterr().out
     document = json.loads(file.read_text())
     document |= {name: document[name][:-1] for name in ("chunk", "src", "dst", "op", "step", "route", "channel")}
     file.write_text(json.dumps(document))
