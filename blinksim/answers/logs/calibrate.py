@@ -358,10 +358,8 @@ class Calibration(Result):
             busbw = format_rate(float(busbw_factor(one.collective.name, ranks)) * sample.size / sample.time_s)
             first = f"NCCL ran NVLS: busbw {busbw} on {ranks} GPUs at {format_size(sample.size)}"
         for sent in [p for p in self.parameters if p.name == "alpha"][:1]:
-            span = f"{1e6 * sent.low:.4g} to {1e6 * sent.high:.4g}"
-            first = (
-                f"a message over {sent.kind} takes {1e6 * sent.value:.4g} us ({span}), and no size tells the bandwidth"
-            )
+            span = f"{1e6 * sent.value:.4g} us ({1e6 * sent.low:.4g} to {1e6 * sent.high:.4g})"
+            first = f"a message over {sent.kind} takes {span}, and no size tells the bandwidth"
         for lane in [p for p in self.parameters if p.name == "bandwidth"][:1]:
             span = f"{lane.low / 1e9:.4g} to {lane.high / 1e9:.4g}"
             first = f"a lane of {lane.kind} carries {lane.value / 1e9:.4g} GB/s ({span})"
@@ -450,7 +448,7 @@ def _usual(one: Series, at: Sample) -> bool:
 def _shows_rates(series: Sequence[Series]) -> bool:
     """True if bandwidth decides what some size should take; the others say nothing about rates."""
     most = ((one, max(sample.size for sample in one.samples)) for one in series)
-    taken = (Expectation(one.topology, one.topology, one.collective, one.ran).taken(size) for one, size in most)
+    taken = (Expectation(one.topology, one.topology, one.collective, one.ran).taken(at) for one, at in most)
     return any(2 * one.latency_s < one.time_s for one in taken)
 
 

@@ -11,7 +11,6 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
@@ -116,6 +115,8 @@ class Faults:
         What it has that the catalogue's has not, such as another fabric.
     ran : Ran
         How the library runs.
+    more : sequence of Target
+        Faults besides those of the table, such as several of its links at once.
 
     Raises
     ------
@@ -130,7 +131,9 @@ class Faults:
     ('gpu0-nvswitch', 0.7)
     """
 
-    def __init__(self, machine: MachineLike, several: bool, edits: Words = (), ran: Ran = USUAL) -> None:
+    def __init__(
+        self, machine: MachineLike, several: bool, edits: Words = (), ran: Ran = USUAL, more: Sequence[Target] = ()
+    ) -> None:
         self.ran = ran
         self.machine, self.given, self.node = machine, edits, Question(machine, edits=edits).whole()
         self.gpus = self.node.ranks
@@ -140,35 +143,31 @@ class Faults:
         tiers = self.node.fabric.tiers() if self.several and self.node.fabric else ()
         self.width = tiers[0].nodes or sys.maxsize if tiers else sys.maxsize
         self._expected: dict[tuple[object, ...], Expectation] = {}
-        self._parts: dict[object, tuple[dict[frozenset[str], int], set[str], set[int]]] = {}
+        self.targets = (*self._targets(), *more)
+        self.uplinks = [one for one in self.targets if one.kind.at == LEAF]
+        self.columns = [(place, share) for place, one in enumerate(self.targets) for share in one.kind.shares]
+        self.places = np.array([place for place, _ in self.columns])
+        # Links by their ends in a node.
+        every = dict.fromkeys(chain(*(one.pairs for one in self.targets)))
+        self._links = grouped((frozenset(pair).intersection(self.node.index), pair) for pair in every)
+        self._known: dict[tuple[object, ...], Floats] = {}
+        self._parted = cache(self._parted_of)
         self._done: dict[tuple[object, ...], list[float]] = {}
         self._orbits: dict[Part, tuple[Part, Ints]] = {}
         # Which adapters a job takes is a choice where a node has several.
         nics = [device.name for device in self.node.devices if device.kind == "nic"] if self.several else []
         self.nics = tuple(nics) if len(nics) > 1 else ()
-        self._take(tuple(self._targets()))
 
-    def _take(self, targets: tuple[Target, ...]) -> None:
-        """Has these faults; what is known of how long jobs take stays."""
-        self.targets, self.uplinks = targets, [one for one in targets if one.kind.at == LEAF]
-        self.columns = [(place, share) for place, one in enumerate(targets) for share in one.kind.shares]
-        self.places = np.array([place for place, _ in self.columns])
-        self._known: dict[tuple[object, ...], Floats] = {}
-        # Links by their ends in a node.
-        every = dict.fromkeys(chain(*(one.pairs for one in targets)))
-        self._links = grouped((frozenset(pair).intersection(self.node.index), pair) for pair in every)
-
-    def lacking(self, said: Iterable[str], adapters: Mapping[str, str]) -> Faults:
-        """The same, where several adapters that NCCL says that a host leaves out are one fault; see `named_by`."""
-        found, more = copy(self), dict[tuple[tuple[str, str], ...], Target]()
+    def lost(self, said: Iterable[str], adapters: Mapping[str, str]) -> tuple[Target, ...]:
+        """As one fault the adapters, if several, that NCCL says that a host leaves out; see `named_by`."""
+        found = dict[tuple[tuple[str, str], ...], Target]()
         for words in said:
             named = (self.targets[number] for number in self.named_by(words, adapters))
             down = [one for one in named if not any(one.kind.shares)]
             pairs = tuple(chain(*(one.pairs for one in down)))
             own = ",".join(in_ranges(nic for nic in self.nics if nic in chain(*pairs)))
-            more |= {pairs: replace(down[0], name=own, pairs=pairs)} if down[1:] else {}
-        found._take((*self.targets, *more.values()))
-        return found if more else self
+            found |= {pairs: replace(down[0], name=own, pairs=pairs)} if down[1:] else {}
+        return tuple(found.values())
 
     def _local(self, name: str) -> str:
         return name.removeprefix("n0.") if self.several else name
@@ -312,7 +311,7 @@ class Faults:
             identity = np.arange(len(self.node.devices))
             first, move = self.alike(local, nics) if other in (None, local) else ((local, nics), identity)
             where = first, first[0] if other == local else other
-            self._known[asked] = self._effects(*where, collective, size, move)
+            self._known[asked] = self._effects(*where, (collective, size), move)
         return self._known[asked]
 
     def _moved(self, target: Target, back: Mapping[str, str]) -> Target:
@@ -323,14 +322,11 @@ class Faults:
             pairs.append(self._links[frozenset(map(back.__getitem__, own))][self._links[own].index(pair)])
         return replace(target, name=back.get(target.name, target.name), pairs=tuple(pairs))
 
-    def _effects(self, part: Part, other: Gpus | None, collective: Collective, size: int, move: Ints) -> Floats:
-        """move: the symmetry that takes the devices of the part to those that are asked of."""
+    def _effects(self, part: Part, other: Gpus | None, of: tuple[Collective, int], move: Ints) -> Floats:
+        """of: a collective and its size; move: the symmetry that takes the devices of the part to those asked of."""
         local, nics = part
         job, found, devices = (local,) if other is None else (local, other), list[float](), self.node.devices
-        if (part, other) not in self._parts:
-            labels = self._labels(job, nics)
-            self._parts[part, other] = labels, *self._left_out(job, nics, labels)
-        labels, idle, spared = self._parts[part, other]
+        labels, idle, spared = self._parted(job, nics)
         back = {devices[int(image)].name: devices[place].name for place, image in enumerate(move)}
         # Links of a sort that change nothing if all of a node are slow need not be asked for one by one.
         sound: set[Words] = {(_UP,)} if other is not None else {(_PORT,), (_UP,)}
@@ -339,9 +335,9 @@ class Faults:
             unseen = kind.slow in sound or target.name in idle
             unseen |= kind.at == LINK and all(idle.intersection(pair) for pair in target.pairs)
             unseen |= kind.slow == (_PORT,) and len(orbits) == 1 and not spared.isdisjoint(orbits)
-            key = part, other, collective, size, kind.name, unseen, *orbits
+            key = part, other, of, kind.name, unseen, *orbits
             if key not in self._done:
-                asked = [0.0] * len(kind.shares) if unseen else self._by_share(target, job, collective, size, nics)
+                asked = [0.0] * len(kind.shares) if unseen else self._by_share(target, job, *of, nics)
                 self._done[key] = asked
             sound |= {kind.slow} if kind.at == NODE and not any(self._done[key]) else set()
             found += self._done[key]
@@ -371,16 +367,11 @@ class Faults:
         found = np.interp(slow, [slow[at] * (at >= 0) for at in places], [known[at] for at in places])
         return [float(one) for one in found]
 
-    def _left_out(self, job: Job, nics: Words, labels: dict[frozenset[str], int]) -> tuple[set[str], set[int]]:
-        """GPUs and adapters that a job leaves out, and the orbits of ports of which NCCL takes some."""
-        taken = {*nics, *(self.node.members[gpu] for gpu in job[0])}
-        idle = {*self.node.members, *(self.nics if nics else ())} - taken
-        plan = self.expectation(job, ASKED, nics=nics).takes.prediction if len(job) > 1 else None
-        spare = plan.idle_ports(*plan.graphs) if plan else frozenset[str]()
-        return idle, {labels[pair] for pair in labels if pair & spare}
+    def _parted_of(self, job: tuple[Gpus, ...], nics: Words) -> tuple[dict[frozenset[str], int], set[str], set[int]]:
+        """The pairs of linked devices by orbit, of what keeps a job's GPUs among themselves.
 
-    def _labels(self, job: Job, nics: Words) -> dict[frozenset[str], int]:
-        """The pairs of linked devices by orbit, of what keeps the job's GPUs among themselves."""
+        And GPUs and adapters that it leaves out, and the orbits of ports of which NCCL takes some.
+        """
         whole = self.cluster if len(job) > 1 else self.node
         if nics:
             edits = *self.given, *self._without(len(job), nics)
@@ -388,6 +379,10 @@ class Faults:
         names = [whole.members[node * self.gpus + gpu] for node, gpus in enumerate(job) for gpu in gpus]
         part = replace(whole, members=tuple(names), relays=())
         images = map(encoded(part).image, searched(part))
-        labels = orbit_labels(len(part.links), [image for image in images if image is not None])
+        orbits = orbit_labels(len(part.links), [image for image in images if image is not None])
         ends = [frozenset(map(self._local, (link.src, link.dst))) for link in part.links]
-        return dict(zip(ends, labels.tolist(), strict=True))
+        labels, taken = dict(zip(ends, orbits.tolist(), strict=True)), {*nics, *(self.node.members[x] for x in job[0])}
+        plan = self.expectation(job, ASKED, nics=nics).takes.prediction if len(job) > 1 else None
+        spare = plan.idle_ports(*plan.graphs) if plan else frozenset[str]()
+        idle = {*self.node.members, *(self.nics if nics else ())} - taken
+        return labels, idle, {labels[pair] for pair in labels if pair & spare}

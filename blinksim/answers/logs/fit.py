@@ -82,7 +82,10 @@ def fit_sums(
     least: Mapping[str, float] | None = None,
     rates: bool = True,
 ) -> Fit[str] | None:
-    """`fit` of times that are sums of constants, each counted so many times. rates: False keeps seconds per byte."""
+    """`fit` of times that are sums of constants, each counted so many times.
+
+    rates: False leaves seconds per byte as they begin.
+    """
     every = list(start)
     counts = np.array([[time.counts.get(name, 0.0) for name in every] for time in times], dtype=np.float64)
 
@@ -91,7 +94,7 @@ def fit_sums(
         parts = counts[:, [every.index(name) for name in names]] * np.array([values[name] for name in names])
         return total, parts / total[:, None]
 
-    used = sorted({name for time in times for name in time.counts if rates or not name.endswith((".byte", ".turn"))})
+    used = sorted({x for time in times for x in time.counts if rates or not x.endswith((".byte", ".turn"))})
     return fit(predict, np.array([time.seconds for time in times]), start, used, absent, least)
 
 

@@ -195,7 +195,9 @@ class Located(Result):
         """
         if not self.seen:
             return 0 if self.plan or self.next_run else 5
-        unsure = self.healthy <= _SOUND or self.apart > 1 or any(self.seen[n].found.status() for n in self.doubtful)
+        # The worst comes first.
+        wrong = any(self.seen[n].found.status() for n in self.doubtful[:1])
+        unsure = self.healthy <= _SOUND or self.apart > 1 or wrong
         return 1 if self.faulty else 5 if unsure else 0
 
     @property
@@ -211,11 +213,12 @@ class Located(Result):
     @property
     def faulty(self) -> bool:
         """True if a fault, or two at once, are named: they explain all logs, or these are in order."""
-        # What is quicker than healthy machines has no fault to be explained, and what slows every size on every GPU
-        # may be none of one GPU.
-        every = any("every size" in one.found.shown for one in self.seen) and len(self.tied) == self.nodes * self.gpus
+        # What is quicker than healthy machines has no fault to be explained, and what slows every size on
+        # every GPU may be none of one GPU.
+        alike = any("every size" in one.found.shown for one in self.seen)
+        every = alike and len(self.tied) == self.nodes * self.gpus
         found = self.healthy < _ALARM and self.candidates != () and not every
-        return found and (self.explained or not any(self.seen[n].found.status() for n in self.doubtful))
+        return found and (self.explained or not any(self.seen[n].found.status() for n in self.doubtful[:1]))
 
     @property
     def first(self) -> tuple[Candidate, ...]:
@@ -564,7 +567,10 @@ class Suspicion:
 
     @cached_property
     def choices(self) -> list[Job]:
-        """Those of `runs` whose GPUs are two or more, and joined, on all hosts that lacked something in a slow run."""
+        """Those of `runs` whose GPUs are two or more, and joined.
+
+        They are on all hosts that lacked something in a slow run.
+        """
         found, named = list[Job](), {node for one in self.seen if one.line.behind for node, _ in one.told}
         for run in (run for run in self.runs() if named <= dict(run.gpus).keys()):
             with suppress(InfeasibleError):
@@ -633,10 +639,11 @@ class _Rig:
             raise InputError(f"the logs come from {len(known)} hosts ({names(known)}); give nodes={len(known)}")
         if len({value for run in tests for name, value in run.launch.settings if name == NVLS}) > 1:
             raise InputError(f"the logs are of runs with and without NVLS ({NVLS}); give those of one kind")
-        faults = _faults(cast("Hashable", whole.machine), whole.nodes > 1, whole.edits, Ran.of(tests, multicast))
+        asked = cast("Hashable", whole.machine), whole.nodes > 1, whole.edits, Ran.of(tests, multicast)
+        faults = _faults(*asked)
         numbers, buses = {host: node for node, host in enumerate(known)}, _buses(tests, faults.gpus)
         adapters, said = _adapters(tests, faults), (words for _, words, _ in lacking(tests, whole.whole()))
-        return cls(faults.lacking(said, adapters), whole, numbers, buses, adapters)
+        return cls(_faults(*asked, faults.lost(said, adapters)), whole, numbers, buses, adapters)
 
     def spots(self, run: Run, given: Names | None) -> list[tuple[int, int]]:
         """Node and GPU of each rank: those given, else those that the head of the log lists, else all."""
