@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise, product
 from typing import Any
 
@@ -53,7 +53,7 @@ class Crossover:
     faster: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result):
     """Projections of every algorithm at every size.
 
@@ -65,8 +65,8 @@ class Comparison(Result):
         What runs.
     sizes : tuple of int
         Bytes, ascending.
-    projections : tuple of tuple of Projection
-        One tuple for each size, quickest first.
+    timed : callable
+        Gives `projections`, which the rows need: the answers need the quickest alone, which are sooner known.
     refused : dict
         The reason, by algorithm, for those that cannot run here.
     left_out : dict
@@ -91,12 +91,17 @@ class Comparison(Result):
     topology: Topology
     collective: Collective
     sizes: tuple[int, ...]
-    projections: tuple[tuple[Projection, ...], ...]
+    timed: Callable[[], Iterable[tuple[Projection, ...]]]
     refused: dict[str, str]
     left_out: dict[str, str]
-    contest: Contest = field(compare=False)
+    contest: Contest
     made: dict[int, Projection] = field(default_factory=dict)
     answers: tuple[Answer, ...] = ()
+
+    @cached_property
+    def projections(self) -> tuple[tuple[Projection, ...], ...]:
+        """One tuple for each size, quickest first."""
+        return tuple(self.timed())
 
     @cached_property
     def crossovers(self) -> tuple[Crossover, ...]:
@@ -138,7 +143,8 @@ class Comparison(Result):
 
     def best(self) -> tuple[Projection, ...]:
         """The quickest projection for each size; empty if no schedule is known."""
-        return tuple(found[0] for found in self.projections if found)
+        known: Any = [one.could and one.could.projections for one in self.answers] or self.projections
+        return tuple(found[0] for found in known if found)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per size and algorithm, with units in the keys; NCCL's own choice adds columns.
@@ -339,12 +345,12 @@ def compare(
     ordered = sizes_of(SIZES if sizes is None else sizes)
     if isinstance(model, Library) or (algorithms is None and model is None and search is None and not others):
         asked, wanted = machine if isinstance(machine, Question) else Question(machine), Collective.of(collective)
-        # The others are shown as well.
-        rivals = replace(schedules(asked, wanted, ordered, report), only_best=False)
-        figures = tuple(answer(asked, wanted, ordered, report, model, rivals))
-        timed = tuple(() if one.could is None else one.could.projections for one in figures)
-        said = rivals.refused, rivals.left_out, simulating(rivals)
-        return Comparison(rivals.topology, wanted, ordered, timed, *said, answers=figures)
+        rivals = schedules(asked, wanted, ordered, report)
+        figures = partial(answer, asked, wanted, ordered, report, model)
+        every = replace(rivals, only_best=False)
+        said = rivals.refused, rivals.left_out, simulating(every)
+        timed = partial(lambda of: [one.could.projections if one.could else () for one in figures(of)], every)
+        return Comparison(rivals.topology, wanted, ordered, timed, *said, answers=tuple(figures(rivals)))
     machine, model = machine.part() if isinstance(machine, Question) else machine, model or DEFAULT
     rivals = contest(machine, collective, algorithms, report, model, sizes=ordered)
     rivals.others |= others or {}
@@ -362,11 +368,10 @@ def compare(
 
 def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], None] | None = None) -> Comparison:
     """The candidates at many sizes (bytes, ascending), and where the lead changes."""
-    timed, say = [], report or (lambda _: None)
+    shown, found, say = set[str](), list[tuple[Projection, ...]](), report or (lambda _: None)
     for size in ordered:
         say(f"timing {format_size(size)}")
-        timed.append(rivals.answers(size, best=True))
-    shown, found = set[str](), [tuple(projections) for projections in timed]
+        found.append(tuple(rivals.answers(size, best=True)))
     # Those that are shown are not by a quicker model in place of the one in force.
     while not shown.issuperset(wanted := columns(found, rivals.named)[0]):
         shown.update(wanted)
@@ -377,7 +382,7 @@ def compared(rivals: Contest, ordered: tuple[int, ...], report: Callable[[str], 
             others = [one for one in projections if one.algorithm not in again]
             found[place] = tuple(sorted((*full, *others), key=lambda projection: projection.time_s))
     part, collective, refused = rivals.topology, rivals.collective, rivals.refused
-    return Comparison(part, collective, ordered, tuple(found), refused, rivals.left_out, rivals)
+    return Comparison(part, collective, ordered, lambda: found, refused, rivals.left_out, rivals)
 
 
 @dataclass(frozen=True, repr=False)

@@ -57,11 +57,6 @@ OF_THE_QUICKEST = 1.05
 SHORT_OF_PORTS = 0.98
 
 
-def overstated(form: str, size: int) -> float:
-    """By what factor the closed form overstates programs at most."""
-    return OVERSTATED[form][(size > 32 << 20) + (size > 128 << 20)]
-
-
 class Executed(ScheduleModel):
     """The program of the schedule, as GPUs run it: launches, blocks, flags or packets, and ports.
 
@@ -146,12 +141,11 @@ class Executed(ScheduleModel):
                 listed += closed.rank(contest.only(name), size)
                 # If only the quickest counts, what is slower by its ports alone needs no estimate.
                 closed.most_s = OF_THE_QUICKEST * min(p.time_s for p in listed) if contest.only_best else inf
-        model, least = copy(self), dict[str, float]()
+        model, least, found = copy(self), dict[str, float](), list[Projection]()
         closed.most_s = OF_THE_QUICKEST * min(p.time_s for p in listed)
         for name in (p.algorithm for p in listed if "protocol" in p.details and p.time_s <= closed.most_s):
             runs = closed.estimates(contest.topology, contest.candidates[name].compact, size)
             least[name] = min(run.rates.launch_s + run.time.ports_s for run, _ in runs)
-        found: list[Projection] = []
         # First whose port leaves most to win: its time spares the simulation of others.
         for projection in sorted(listed, key=lambda p: (least.get(p.algorithm, p.time_s), p.time_s)):
             name, time_s = projection.algorithm, projection.time_s
@@ -179,9 +173,9 @@ class Executed(ScheduleModel):
         """The program by the protocol, and of the calls, that take less time, simulated; raises `SlowerError` if
         none was."""
         found: list[Run] = []
-        most_s = self.most_s
+        most_s, overstated = self.most_s, OVERSTATED[schedule.form][(size > 32 << 20) + (size > 128 << 20)]
         for estimate, times in self.estimates(part, schedule, size):
-            if max(estimate.time.time_s / overstated(schedule.form, size), estimate.time.ports_s) <= most_s:
+            if max(estimate.time.time_s / overstated, estimate.time.ports_s) <= most_s:
                 with suppress(SlowerError):
                     found.append(times.simulate(schedule, size, estimate.protocol, most_s))
                     most_s = min(most_s, found[-1].time.time_s)

@@ -9,6 +9,7 @@ from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -16,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 import blinksim as bs
 from blinksim.algorithms.registry import REGISTRY
 from blinksim.answers import synthesize
-from blinksim.answers.project import schedules
+from blinksim.answers.project import Answer, answer, schedules
 from blinksim.answers.synthesize import Synthesis, candidates, of_the_quickest
 from blinksim.cli.main import run
 from blinksim.collective import COLLECTIVES, Collective
@@ -439,3 +440,22 @@ def _answers_of_lost_adapters(machine: str, nodes: int, collective: str, lost: d
         assert projection.least is not None
         assert projection.time_s >= projection.least.time_s * (1 - 1e-9)
         assert verify(schedule.candidates[projection.algorithm].schedule).ok
+
+
+@pytest.mark.parametrize("machine", ["dgx1-v100", "hgx-h200"])
+def test_those_that_are_slower_wait_until_rows_are_asked_for(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text and the best need the quickest alone, which is that of the rows too."""
+    asked = list[bool]()
+
+    def answered(*given: Any) -> list[Answer]:
+        asked.append(given[-1].only_best)
+        return answer(*given)
+
+    monkeypatch.setattr("blinksim.answers.compare.answer", answered)
+    found = bs.compare(machine, "allreduce", ["64KiB", "1GiB"])
+    assert found.text()
+    best = [(one.algorithm, one.terms, one.bound) for one in found.best()]
+    assert asked == [True]
+    assert [(one.algorithm, one.terms, one.bound) for one, *_ in found.projections] == best
+    assert len(found.rows()) > len(best)
+    assert asked == [True, False]

@@ -16,7 +16,7 @@ from blinksim.gpu.execution_time import simulate_blocks as simulated
 from blinksim.gpu.execution_time.closed_form import ScheduleTimes, schedule_times
 from blinksim.gpu.programs.program import Program, ProtocolName
 from blinksim.schedule.model import Schedule
-from blinksim.timing.execution_model import overstated
+from blinksim.timing.execution_model import OVERSTATED
 from validate.recipes import few_points
 from validate.recipes.execution_times import schedule_of
 
@@ -55,7 +55,7 @@ def test_programs_take_as_long_as_simulated(gpus: int) -> None:
     """Small vectors do, for no block waits for a port; and what is too long is so by less than a choice allows."""
     found = ratios(gpus)
     for (form, size), some in found.items():
-        assert max(some) < overstated(form, size)
+        assert max(some) < OVERSTATED[form][(size > 32 << 20) + (size > 128 << 20)]
         if size in SMALL:
             assert some == pytest.approx([1.0] * len(some), rel=5e-3)
     off = sorted(abs(ratio - 1) for some in found.values() for ratio in some)
