@@ -358,8 +358,7 @@ class TreeSearch:
             if trees is None:
                 break
         drawn = self.drawn(limits.seed, max(4, _DRAWN // len(self.roots)))
-        fewer = fewest(mix, drawn, hops.capacity, rate, limits, cheapest)
-        return shortened(fewer, hops.capacity)
+        return shortened(fewest(mix, drawn, hops.capacity, rate, limits, cheapest), hops.capacity)
 
 
 # Most orders that are listed; beyond that, orders are priced, up to this many ranks.

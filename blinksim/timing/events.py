@@ -375,8 +375,7 @@ def first_come(
     assert not missing, "every wait must come to an end"
     if not record:
         return Run(finish)
-    table = np.frombuffer(begin, dtype=np.int64).reshape(max(amount), 1 << stage_bits)
-    return Run(finish, table[:, :stages])
+    return Run(finish, np.frombuffer(begin, dtype=np.int64).reshape(max(amount), 1 << stage_bits)[:, :stages])
 
 
 def _arrivals(graph: EventGraph) -> tuple[list[int], Callable[[int, int, int], list[tuple[int, int]]], dict[int, int]]:
@@ -516,7 +515,8 @@ def evaluated(graph: ScheduleGraph, work: Work, pieces: int, options: Options, *
             raise InputError("service ordered is for schedules in steps; take static for trees")
         run = in_order(work, step_order(graph, np.append(graph.schedule.step, -1)[graph.send], pieces), pieces)
     elif options.service == "fifo":
-        run = first_come(alike(work)[0], pieces, turns=turns, record=record or pieces * graph.count <= MOST_KEPT)
+        record = record or pieces * graph.count <= MOST_KEPT
+        run = first_come(alike(work)[0], pieces, turns=turns, record=record)
         run = run if run.start is None else replace(run, start=run.start[:, alike(work)[1]])
     elif steps:
         run = in_levels(work, pieces, record=record, check=False)[0]

@@ -463,8 +463,7 @@ class Library(TimingModel):
         if guessed and collective.name in HALVES:
             half, whole = (self.stated(one, size) for one in (collective, Collective("allreduce")))
             guessed = half is None or whole is None or half.time_s <= whole.time_s
-        no_more = (*_ROOTED, *HALVES)[: None if guessed else len(_ROOTED)]
-        return self._capped(projection, no_more)
+        return self._capped(projection, (*_ROOTED, *HALVES)[: None if guessed else len(_ROOTED)])
 
     def _launched(self, found: Projection, sets: Sequence[public_tables.Set]) -> Projection:
         """A time on one node no less than the host takes from call to call, where it launches every one."""

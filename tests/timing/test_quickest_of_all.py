@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -16,8 +18,10 @@ from blinksim.schedule.candidate import Candidate
 from blinksim.schedule.model import Schedule
 from blinksim.timing import alpha_beta, contest
 from blinksim.timing.alpha_beta import cost, quickest, takes_at_most
-from blinksim.timing.contest import fewer_trees, thinner
+from blinksim.timing.contest import fewer_trees, only_chunks, thinner
 from blinksim.timing.library_model import Library
+from blinksim.timing.model_registry import schedule_model
+from blinksim.timing.projection_result import Projection
 from blinksim.topology.graph import Topology
 
 
@@ -140,3 +144,22 @@ def test_lost_parts_of_many_nodes_leave_out_nothing_that_has_no_search() -> None
         *found.to_dict()["considered"]
     }
     assert found.best.algorithm.startswith("hierarchical")
+
+
+def test_trees_that_are_slower_for_sure_are_not_written_if_the_quickest_alone_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part, size, written = bs.load("p5en", nodes=2, edits=["without n0.efa0"]).select(), 2**30, Counter[bool]()
+    found = dict[bool, Projection]()
+    for only_best in (True, False):
+
+        def counted(*given: Any, only_best: bool = only_best) -> Candidate | None:
+            written[only_best] += 1
+            return only_chunks(*given)
+
+        monkeypatch.setattr("blinksim.timing.contest.only_chunks", counted)
+        thinner.cache_clear()
+        rivals = schedule_model("alpha-beta").contest(part, Collective("allreduce"), sizes=[size], only_best=only_best)
+        found[only_best] = rivals.projections(size, best=True)[0]
+    assert found[True] == found[False]
+    assert 0 < 2 * written[True] < written[False]
