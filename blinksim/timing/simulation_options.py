@@ -34,7 +34,7 @@ def efficiency(name: str) -> Fraction:
 class Options:
     """How links serve and sends behave.
 
-    service: ``fifo`` (ties by piece, then chunk), ``static`` (in rounds for a forest, level by level for
+    service: ``fifo`` (ties by piece, step, chunk), ``static`` (in rounds for a forest, level by level for
     steps), or ``ordered`` (step by step at every link, as channels do). offer: how pieces stand in line under
     ``fifo``: in ``turns``, one of each send and chunk at a time, as thread blocks send them, or as a ``burst``,
     everything that is there. protocol: ``simple``, ``ll`` or ``ll128``, which sets the share of what is sent that is

@@ -16,7 +16,7 @@ from small_schedules import exchanges, forests, helped, recursive_doubling, ring
 import blinksim as bs
 from blinksim.algorithms.registry import algorithm
 from blinksim.collective import Collective
-from blinksim.schedule.model import COPY, Schedule
+from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.timing.simulation_options import MessagesName, OfferName
 from blinksim.timing.simulator import exact_time
 
@@ -49,14 +49,25 @@ def messages(schedule: Schedule, kind: str) -> list[list[int]]:
     return list(groups.values())
 
 
+def turn(schedule: Schedule, send: int) -> tuple[int, ...]:
+    """What of a forest is served first of all that is ready at once: by step, then by chunk.
+
+    Where every rank is a root, of sums the one from the device after their root, then from the one after that.
+    """
+    if schedule.form != "forest":
+        return ()
+    topology, src, dst = schedule.topology, int(schedule.src[send]), int(schedule.dst[send])
+    sums = schedule.op[send] == REDUCE and topology.devices[dst].holds and not schedule.collective.rooted
+    return int(schedule.step[send]), (src - dst) % len(topology.devices) * sums, int(schedule.chunk[send])
+
+
 def slow(schedule: Schedule, size: int, pieces: int, kind: str = "joined", offer: str = "turns") -> Fraction:
     """Seconds, first come first served."""
     links = schedule.topology.links
     route = [links[schedule.links_of(int(r))[0]] for r in schedule.route]
     mates = {i: group for group in messages(schedule, kind) for i in group}
     wanted = {i: sorted({k for m in mates[i] for j in waits(schedule, m) for k in mates[j]}) for i in mates}
-    chunks = schedule.chunk if schedule.form == "forest" else 0 * schedule.chunk
-    order = {i: n for n, i in enumerate(sorted(mates, key=lambda i: (chunks[i], i)))}
+    order = {i: n for n, i in enumerate(sorted(mates, key=lambda i: (turn(schedule, i), i)))}
     lead = {i: min(mates[i], key=lambda m: order[m]) == i for i in mates}
     free: dict[str, Fraction] = {}
     arrived: dict[tuple[int, int], Fraction] = {}
