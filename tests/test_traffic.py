@@ -98,7 +98,7 @@ def test_one_message_for_a_wrong_file(
     Path("t.csv").write_text(text)
     with pytest.raises(FileError, match=why):
         bs.read_traffic("t.csv")
-    assert run(["bound", "ring:2", "alltoallv", "--traffic", "t.csv"]) == 2
+    assert run(["bound", "ring:2@25GB/s", "alltoallv", "--traffic", "t.csv"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 

@@ -640,8 +640,9 @@ class Library(TimingModel):
             jobs.append(told + f" of {neighbor._name}" * (neighbor._name != self._name))
             # Far from its published sizes a job is no surer than its own time there.
             there = neighbor._taken(collective, size)
-            low, high = (there.details[end] / there.time_s for end in _ENDS)
-            sure = replace(sure, low=min(sure.low, low), high=max(sure.high, high))
+            if there.details["basis"] not in _PUBLISHED:
+                low, high = (there.details[end] / there.time_s for end in _ENDS)
+                sure = replace(sure, low=min(sure.low, low), high=max(sure.high, high))
         if ratios:
             far = 0.0 if len(ratios) > 1 else abs(at - min(ratios)) / math.log(_FADES_IN_NODES)
             weight = max(0.0, 1 - far)

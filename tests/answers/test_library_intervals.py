@@ -511,18 +511,13 @@ def test_no_machine_is_surer_than_one_whose_times_it_borrows(measured: bs.Questi
             assert width <= 1.01 * wider, sizes[place]
 
 
-@given(
-    machine=st.sampled_from(["aurora", "p5", "hgx-h100", "polaris"]),
-    nodes=st.sampled_from([1, 2, 3, 4]),
-    power=st.integers(6, 33),
-    lost=st.integers(0, 47),
-)
-@example(machine="aurora", nodes=2, power=12, lost=7)
+@given(nodes=st.sampled_from([1, 2, 3, 4]), power=st.integers(6, 22), lost=st.integers(0, 47))
+@example(nodes=2, power=12, lost=7)
 @settings(max_examples=8, deadline=None)
-def test_no_machine_without_a_gpu_is_surer_than_the_whole_one(machine: str, nodes: int, power: int, lost: int) -> None:
+def test_no_machine_without_a_gpu_is_surer_far_from_published_sizes(nodes: int, power: int, lost: int) -> None:
     """Aurora without a tile had 47 to 252 us for 4 KiB on two nodes, and 73 to 549 with it: the jobs of 16 and 24 tiles
     that its time was scaled to were published at 2 GB alone."""
-    whole = bs.Question(machine, nodes=nodes)
+    whole = bs.Question("aurora", nodes=nodes)
     members = whole.whole().members
     poorer = replace(whole, edits=(f"without {members[lost % len(members)]}",))
     (low, high), (sure_low, sure_high) = (

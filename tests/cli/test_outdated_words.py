@@ -14,7 +14,7 @@ from blinksim.errors import OutdatedWarning
 @pytest.mark.parametrize(
     ("words", "old", "new"),
     [
-        (("sweep", "ring:4", "allreduce", "--sizes", "1MiB", "--algorithms"), "all", "unsearched"),
+        (("sweep", "ring:4@25GB/s", "allreduce", "--sizes", "1MiB", "--algorithms"), "all", "unsearched"),
         (
             ("bound", "full:4@50GB/s", "--group", "0,1", "--group", "2,3", "--relays-reduce", "--relays"),
             "all",

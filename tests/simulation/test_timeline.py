@@ -196,7 +196,7 @@ def test_a_number_of_pieces_runs_once(name: str, monkeypatch: pytest.MonkeyPatch
         return evaluated(graph, work, pieces, options, record=record)
 
     monkeypatch.setattr("blinksim.timing.simulator.evaluated", once)
-    timeline = bs.simulate(built(name, bs.load("torus:3x3"), "allreduce"), 10**7)
+    timeline = bs.simulate(built(name, bs.load("torus:3x3"), "allreduce"), 10**7, service="fifo")
     assert timeline.engine == "heap"
     assert timeline.critical_path
     assert sorted(found) == sorted(timeline.tried)
