@@ -226,24 +226,30 @@ def test_dispatch_and_combine_are_each_other_s_dual() -> None:
 
 
 LINES = (
-    ("bound ring:4@25GB/s dispatch --experts 8 --size 1MiB", "bound it without a size"),
-    ("bound ring:4@25GB/s dispatch --experts 6 --topk 2", "not equally many on 4 ranks"),
-    ("bound ring:4@25GB/s allreduce --experts 6", "allreduce takes no --experts 6"),
-    ("project ring:4@25GB/s dispatch 1MiB", "dispatch takes no size 1MiB, which --tokens gives"),
-    ("project ring:4@25GB/s dispatch 1MiB --experts 8", "busiest link's; blinksim project ring:4@25GB/s dispatch --experts 8"),
+    ("bound ring:4@1GB/s dispatch --experts 8 --size 1MiB", "bound it without a size"),
+    ("bound ring:4@1GB/s dispatch --experts 6 --topk 2", "not equally many on 4 ranks"),
+    ("bound ring:4@1GB/s allreduce --experts 6", "allreduce takes no --experts 6"),
+    ("project ring:4@1GB/s dispatch 1MiB", "dispatch takes no size 1MiB, which --tokens gives"),
     (
-        "project ring:4@25GB/s combine --experts 8 --algorithm ring",
+        "project ring:4@1GB/s dispatch 1MiB --experts 8",
+        "busiest link's; blinksim project ring:4@1GB/s dispatch --experts 8",
+    ),
+    (
+        "project ring:4@1GB/s combine --experts 8 --algorithm ring",
         "there is no ring combine; algorithms that have it: direct",
     ),
-    ("synth ring:4@25GB/s combine --experts 8 --algorithm ring", "there is no ring combine; algorithms that have it: direct"),
-    ("synth ring:4@25GB/s allreduce --experts 8", "allreduce takes no --experts 8"),
-    ("project ring:4@25GB/s dispatch --placement t.csv", "name a file, or say how many"),
-    ("project ring:4@25GB/s dispatch --routing r.npy --skew 1", "skew is of experts that are drawn"),
-    ("compare ring:4@25GB/s dispatch", "dispatch needs a routing, such as blinksim project p5 dispatch"),
-    ("advise ring:4@25GB/s combine", "combine needs a routing"),
+    (
+        "synth ring:4@1GB/s combine --experts 8 --algorithm ring",
+        "there is no ring combine; algorithms that have it: direct",
+    ),
+    ("synth ring:4@1GB/s allreduce --experts 8", "allreduce takes no --experts 8"),
+    ("project ring:4@1GB/s dispatch --placement t.csv", "name a file, or say how many"),
+    ("project ring:4@1GB/s dispatch --routing r.npy --skew 1", "skew is of experts that are drawn"),
+    ("compare ring:4@1GB/s dispatch", "dispatch needs a routing, such as blinksim project p5 dispatch"),
+    ("advise ring:4@1GB/s combine", "combine needs a routing"),
     ("traffic --routing r.npy --skew 1", "skew is of experts that are drawn"),
     ("traffic --ranks 8 --node-limit 9", "node_limit=9"),
-    ("bound ring:3@25GB/s dispatch --routing r.npy", "of 4 ranks, and there are 3"),
+    ("bound ring:3@1GB/s dispatch --routing r.npy", "of 4 ranks, and there are 3"),
 )
 
 
