@@ -251,17 +251,14 @@ class _Job:
         self.wires, self.collective, self.backwards = wires, collective, collective.collects
         self.work = wires.reversed() if self.backwards else wires
         given, ranks = collective.dual if self.backwards else collective, [*range(wires.ranks)]
-        root, share = given.root, 1 / wires.ranks
+        sources = [given.root] if given.starts == ROOT else ranks
         self.pricing: Pricing
         if given.name == "allreduce":
             self.pricing = Sums(self.work)
         elif given.ends == OWN:
-            sources = ranks if given.starts == OWN else [root]
-            self.pricing = Paths(self.work, [(a, b) for a in sources for b in ranks if a != b], share)
-        elif given.starts == ROOT:
-            self.pricing = Trees(self.work, [root], 1.0)
+            self.pricing = Paths([(a, b) for a in sources for b in ranks if a != b], 1 / wires.ranks)
         else:
-            self.pricing = Trees(self.work, ranks, share)
+            self.pricing = Trees([(root, -1) for root in sources], 1 / len(sources))
         # Where one rank has all data, others wait for it; else links have enough to do.
         self.in_pieces = ROOT in (collective.starts, collective.ends) and bool(wires.overhead.any())
 

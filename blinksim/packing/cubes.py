@@ -72,9 +72,8 @@ def cube(wires: Wires, numbers: list[int]) -> tuple[Wires, list[list[int]]] | No
     numbers: of the ranks, whose bits count. Links that several bits use in rotation make them a group.
     """
     ranks, bits = wires.ranks, wires.ranks.bit_length() - 1
-    wire_of: dict[tuple[int, int], int] = {}
-    for number, (a, b) in enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True)):
-        wire_of.setdefault((numbers[a], numbers[b]), number)
+    ends = [*enumerate(zip(wires.src.tolist(), wires.dst.tolist(), strict=True))]
+    wire_of = {(numbers[a], numbers[b]): number for number, (a, b) in reversed(ends)}
     chosen = [[wire_of.get((rank, rank ^ 1 << bit), -1) for rank in range(ranks)] for bit in range(bits)]
     slowest, shared = list[list[Use]](), list[tuple[int, int]]()
     for along in chosen:
@@ -122,20 +121,15 @@ class Cubes(Pricing):
     """
 
     def __init__(self, name: str, allowed: Bools, seen: Ints) -> None:
-        self.shares, self.labels = np.array([1.0]), ((-1, -1),)
-        self.allowed, self.seen, self.name = allowed, seen, name
+        super().__init__([(-1, -1)], 1.0)
+        self.allowed, self.seen = allowed, seen
         # Rounds that a sequence may skip in all: few where there are many rounds.
         self.slack = max(0, 8 - len(allowed))
-        self._given = False
+        self._left = islice(self._doublings() if name == "allgather" else self._halvings(), _MOST_COLUMNS)
 
     def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
         """All of them, the first time."""
-        if self._given:
-            return
-        self._given = True
-        sequences = self._doublings() if self.name == "allgather" else self._halvings()
-        for events in islice(sequences, _MOST_COLUMNS):
-            yield CubeColumn.of(events, self.allowed.shape[1])
+        yield from (CubeColumn.of(events, self.allowed.shape[1]) for events in self._left)
 
     def _doublings(self) -> Iterator[tuple[Event, ...]]:
         """One bit after another; and the last one beside others, which both halves then pass on their own."""

@@ -54,8 +54,8 @@ class Pricing(ABC):
         The ranks that an item starts at and ends at, -1 for all of them.
     """
 
-    shares: Floats
-    labels: tuple[tuple[int, int], ...]
+    def __init__(self, labels: Sequence[tuple[int, int]], share: float) -> None:
+        self.shares, self.labels = np.full(len(labels), share), tuple(labels)
 
     @abstractmethod
     def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
@@ -63,10 +63,7 @@ class Pricing(ABC):
 
 
 class Trees(Pricing):
-    """An item for every rank in `roots`, which all other ranks must get."""
-
-    def __init__(self, wires: Wires, roots: list[int], share: float) -> None:
-        self.shares, self.labels = np.full(len(roots), share), tuple((root, -1) for root in roots)
+    """An item for every rank that is a root, which all other ranks must get."""
 
     def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
         growth = Growth(pair, which)
@@ -80,9 +77,6 @@ class Trees(Pricing):
 
 class Paths(Pricing):
     """An item for every pair of ranks, which goes from one to the other."""
-
-    def __init__(self, wires: Wires, pairs: list[tuple[int, int]], share: float) -> None:
-        self.shares, self.labels = np.full(len(pairs), share), tuple(pairs)
 
     def cheapest(self, pair: Floats, which: Ints, most: Floats) -> Iterator[Column]:
         rounds, n, _ = pair.shape
@@ -111,7 +105,7 @@ class Sums(Pricing):
     """
 
     def __init__(self, wires: Wires) -> None:
-        self.shares, self.labels = np.ones(1), ((-1, -1),)
+        super().__init__([(-1, -1)], 1.0)
         self.cliques, self.sequences = cliques(wires, MOST_IN_CLIQUE), sequences(wires)
         self.partitions = list(dict.fromkeys(part for sequence in self.sequences for part in sequence))
         number = {partition: place for place, partition in enumerate(self.partitions)}

@@ -80,7 +80,7 @@ def test_no_way_is_quicker(data: st.DataObject, adds: bool) -> None:
     kinds = (IDLE, ADD, COPY) if adds else (IDLE, COPY)
     found = [seconds(wires, chosen, start) for chosen in product(product(kinds, repeat=count), repeat=STEPS)]
     due = min(one for one in found if one is not None)
-    pricing = Sums(wires) if adds else Trees(wires, [0], 1.0)
+    pricing = Sums(wires) if adds else Trees([(0, -1)], 1.0)
     best, _ = best_order(wires, pricing, 1, STEPS, due + 1.0, Limits(seed=1))
     assert best is not None
     assert best.microseconds == pytest.approx(due, abs=0.01)
