@@ -325,15 +325,12 @@ class Builder:
 
     def __init__(self, topology: Topology, collective: Collective, algorithm: str, form: str) -> None:
         self.topology, self.collective, self.algorithm, self.form = topology, collective, algorithm, form
-        self._shares: list[Fraction] = []
-        self._origin: list[int] = []
-        self._target: list[int] = []
+        # Of chunks, which begin at an origin and end at a target.
+        self._shares, self._ends = list[Fraction](), list[tuple[int, int]]()
         self._columns: list[list[Ints32]] = [[] for _ in range(7)]
         self._routes: dict[tuple[int, ...], int] = {}
         # All routes in the order of their numbers: how many links each has, and these.
-        self._route_lengths: list[Ints] = []
-        self._route_links: list[Ints] = []
-        self._numbered = 0
+        self._route_parts, self._numbered = [(np.zeros(0, dtype=np.int64),) * 2], 0
 
     def add_chunk(self, share: Fraction | int | str, origin: int = -1, target: int = -1) -> int:
         """A chunk with a share of the size, exact: ``Fraction(1, 8)``, ``1`` or ``"1/8"``; returns its number.
@@ -346,8 +343,7 @@ class Builder:
             with blamed_on(lambda _: InputError(said), (TypeError, ValueError, ZeroDivisionError)):
                 share = Fraction("" if isinstance(share, float) else share)
         self._shares.append(share)
-        self._origin.append(origin)
-        self._target.append(target)
+        self._ends.append((origin, target))
         return len(self._shares) - 1
 
     def add_routes(self, routes: Iterable[Sequence[int]]) -> list[int]:
@@ -366,8 +362,7 @@ class Builder:
 
     def add_new_routes(self, start: Ints, links: Ints) -> Ints:
         """The numbers of many routes of which none was added before: route r has links[start[r]:start[r + 1]]."""
-        self._route_lengths.append(np.diff(start))
-        self._route_links.append(links)
+        self._route_parts.append((np.diff(start), links))
         self._numbered += len(start) - 1
         return np.arange(self._numbered - len(start) + 1, self._numbered)
 
@@ -384,13 +379,13 @@ class Builder:
         """The schedule; raises `InputError` if the arrays do not fit, `InfeasibleError` for too fine shares."""
         if (den := lcm(*(share.denominator for share in self._shares))) > MOST_DENOMINATOR:
             raise InfeasibleError(f"{self.algorithm}: shares need the common denominator {den}, more than 2^40")
-        none, routes = np.zeros(0, dtype=np.int64), (self._route_lengths, self._route_links)
-        lengths, links = (np.concatenate([none, *parts]) for parts in routes)
+        lengths, links = map(np.concatenate, zip(*self._route_parts, strict=True))
         what = self.topology, self.collective, self.algorithm, self.form
         shares = np.array([share.numerator * (den // share.denominator) for share in self._shares], dtype=np.int64), den
         sends = [np.concatenate(column) if column else np.zeros(0, np.int32) for column in self._columns]
         start = np.concatenate([[0], np.cumsum(lengths)])
-        return of_sends(what, shares, (np.array(self._origin), np.array(self._target)), sends, (start, links))
+        ends = np.array(self._ends, dtype=np.int64).reshape(-1, 2)
+        return of_sends(what, shares, [*ends.T], sends, (start, links))
 
 
 Arrays = Sequence[npt.NDArray[Any]]

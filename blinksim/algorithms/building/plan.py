@@ -229,8 +229,7 @@ class Plan(Builder):
                 self._columns[5][call] = routes
             self._pairs.clear()
         if rounded and lcm(common, *(share.denominator for share in self._shares)) > MOST_DENOMINATOR:
-            sides = zip(self._origin, self._target, strict=True)
-            alike = grouped((ends, chunk) for chunk, ends in enumerate(sides))
+            alike = grouped((ends, chunk) for chunk, ends in enumerate(self._ends))
             totals = [sum((self._shares[chunk] for chunk in chunks), start=Fraction(0)) for chunks in alike.values()]
             # Parts as fine as what the chunks of each kind have together lets them be.
             many = min(2**28, MOST_DENOMINATOR // lcm(*(total.denominator for total in totals)) or 1)
