@@ -95,14 +95,10 @@ def best_flows(
 
 def commodities(net: Network, traffic: Traffic) -> list[programs.Commodity]:
     """What every rank sends to the others, in bytes; without the ranks that send nothing."""
-    members = net.members.tolist()
-    rows = []
-    for source, amounts in zip(members, traffic.matrix.tolist(), strict=True):
-        pairs = zip(members, amounts, strict=True)
-        weights = {vertex: amount for vertex, amount in pairs if amount and vertex != source}
-        if weights:
-            rows.append(programs.Commodity(source, weights))
-    return rows
+    members, apart = net.members.tolist(), traffic.matrix - np.diag(np.diag(traffic.matrix))
+    sent = (zip(members, amounts, strict=True) for amounts in apart.tolist())
+    weights = ({vertex: amount for vertex, amount in row if amount} for row in sent)
+    return [programs.Commodity(source, row) for source, row in zip(members, weights, strict=True) if row]
 
 
 def shortest_lengths(
@@ -419,15 +415,12 @@ class _Trees:
         self.metric = Metric(topology, whole)
         self.sides = branching(topology, self.metric, grants, sums, _MOST_WORK)
         self.place = {device: number for number, device in enumerate(self.sides[0].points)}
-        least: dict[tuple[int, int], int] = {}
-        for number, link in enumerate(topology.links):
-            ends = topology.index[link.src], topology.index[link.dst]
-            if ends not in least or whole[number] < whole[least[ends]]:
-                least[ends] = number
-        self.links = least
+        ends = zip(*(side.tolist() for side in topology.ends), strict=True)
+        alike: dict[tuple[int, int], list[int]] = grouped((pair, link) for link, pair in enumerate(ends))
+        self.links = {pair: min(links, key=whole.__getitem__) for pair, links in alike.items()}
         self._edges: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self._graphs: tuple[nx.DiGraph[int], nx.DiGraph[int]] = nx.DiGraph(), nx.DiGraph()
-        for (a, b), number in least.items():
+        for (a, b), number in self.links.items():
             self._graphs[0].add_edge(a, b, weight=whole[number])
             self._graphs[1].add_edge(b, a, weight=whole[number])
         self.paths = cache(lambda inward, a: nx.single_source_dijkstra_path(self._graphs[inward], a))

@@ -21,9 +21,6 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Whole = TypeVar("Whole", bound=np.integer)
 Number = TypeVar("Number", bound=np.number)
-Start = TypeVar("Start", bound=np.integer)
-Row = TypeVar("Row", bound=np.integer)
-
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 Item = TypeVar("Item")
@@ -104,7 +101,7 @@ def occurrences(values: npt.NDArray[Whole]) -> Ints:
 
 
 def expand(
-    starts: npt.NDArray[Start], values: npt.NDArray[Whole], which: npt.NDArray[Row]
+    starts: npt.NDArray[np.integer[Any]], values: npt.NDArray[Whole], which: npt.NDArray[np.integer[Any]]
 ) -> tuple[Ints, npt.NDArray[Whole]]:
     """Rows `which` of a table in compressed form: (position in `which`, value) for every entry.
 

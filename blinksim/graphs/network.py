@@ -16,7 +16,7 @@ import numpy as np
 
 from blinksim.errors import InputError
 from blinksim.graphs.arrays import Bools, Ints, partners, scattered
-from blinksim.graphs.connectivity import grouped
+from blinksim.graphs.connectivity import grouped, summed
 from blinksim.topology.graph import Topology
 
 
@@ -121,15 +121,12 @@ def network(topology: Topology) -> Network:
     in_half, out_half = np.arange(count), np.arange(count)
     host = [device.node for device in topology.devices]
     limits, more = [], []
-    entering, leaving = [0] * count, [0] * count
-    if limited:
-        for a, b, c in zip(tail.tolist(), head.tolist(), capacity, strict=False):
-            leaving[a] += c
-            entering[b] += c
+    ways = ("in", head, in_half), ("out", tail, out_half)
+    loads = [summed(zip(ends.tolist(), capacity, strict=False)) for _, ends, _ in ways if limited]
     for number, device in enumerate(limited):
         place, own = index[device.name], capacity[len(links) + number]
-        for direction, load, half in (("in", entering, in_half), ("out", leaving, out_half)):
-            if own < load[place]:
+        for load, (direction, _, half) in zip(loads, ways, strict=True):
+            if own < load.get(place, 0):
                 half[place] = len(host)
                 host.append(device.node)
                 limits.append(f"{device.name} {direction}")
@@ -189,8 +186,7 @@ def network_orbits(topology: Topology, net: Network) -> NetworkOrbits:
     arc = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
     held = [device[vertex] for vertex in net.members.tolist()]
     alike = grouped(zip(held, net.members.tolist(), strict=True))
-    numbers = {orbit: number for number, orbit in enumerate(alike)}
-    member = tuple(map(numbers.__getitem__, held))
+    member = tuple(map({orbit: number for number, orbit in enumerate(alike)}.__getitem__, held))
     first, size = zip(*((vertices[0], len(vertices)) for vertices in alike.values()), strict=True)
     return NetworkOrbits(arc, first, size, member)
 

@@ -109,8 +109,8 @@ def fixed(net: Network, capacity: Capacities, shares: Mapping[int, Fraction]) ->
     Only values at which a rounded capacity changes matter; bisection finds the least that works.
     """
     total = int(sum(shares.values()))
-    distinct = sorted({value for value in capacity if value})
-    candidates = sorted({j / value for value in distinct for j in map(Fraction, range(1, total + 1))})
+    numbers = [Fraction(number) for number in range(1, total + 1)]
+    candidates = sorted({number / value for value in {*capacity} if value for number in numbers})
 
     def graph_at(scale: Fraction) -> Digraph:
         rates = {vertex: part / scale for vertex, part in shares.items()}
@@ -465,11 +465,9 @@ class _Rest:
     def tree(self) -> list[int]:
         """The edges of a spanning tree that crosses tight partitions least, low and over wide edges where free."""
         price, capacity = self.crossed[self.slack == 0].sum(axis=0).tolist(), self.capacity.tolist()
-        around: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
-        for edge, (x, y) in enumerate(self.ends):
-            if capacity[edge]:
-                around[x].append((edge, y))
-                around[y].append((edge, x))
+        left = ((edge, ends) for edge, ends in enumerate(self.ends) if capacity[edge])
+        around = grouped(one for edge, (x, y) in left for one in ((x, (edge, y)), (y, (edge, x))))
+        around = {vertex: around.get(vertex, []) for vertex in range(self.count)}
         root = max(range(self.count), key=lambda v: (sum(capacity[e] for e, _ in around[v]), len(around[v])))
         depth: dict[int, int] = {}
         chosen: list[int] = []

@@ -509,12 +509,10 @@ def disjoint_cycles(edges: Sequence[tuple[int, int]], count: int) -> list[Order]
     if not nx.is_connected(graph):
         return []
     # The neighbours of every vertex in each factor: an Euler tour's directions, as perfect matchings.
-    left: list[list[int]] = [[] for _ in range(count)]
-    for a, b in nx.eulerian_circuit(graph, source=0):
-        left[a].append(b)
+    left = grouped(nx.eulerian_circuit(graph, source=0))
     factors = []
     for _ in range(len(edges) // count):
-        pairs = nx.Graph((a, count + b) for a, ends in enumerate(left) for b in ends)
+        pairs = nx.Graph((a, count + b) for a in range(count) for b in left[a])
         matched = nx.bipartite.hopcroft_karp_matching(pairs, range(count))
         factor: _Factor = [[] for _ in range(count)]
         for a in range(count):
@@ -602,5 +600,4 @@ class _Merging:
 
     def _labels(self, factor: _Factor) -> list[int]:
         joined = np.arange(self.count).repeat(2), np.ravel(factor)
-        label: list[int] = joined_labels(self.count, *joined).tolist()
-        return label
+        return list[int](joined_labels(self.count, *joined).tolist())

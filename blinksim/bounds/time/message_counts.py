@@ -397,13 +397,14 @@ def spreading(facts: Delays, inside: frozenset[int] | None = None) -> Spreading 
 @lru_cache(maxsize=64)
 def _unlike_sources(facts: Delays) -> list[str]:
     """The ranks that have something for every other rank; of those with like links one."""
-    found = dict[tuple[tuple[int, int, int], ...], str]()
-    for name, device in zip(facts.topology.members, facts.ranks, strict=True):
-        if device in facts.owners:
-            links = facts.first_hops(device)
-            key = tuple(sorted((facts.rate[e], facts.overhead[e], facts.closes(e) or 0) for e in links))
-            found.setdefault(key, name)
-    return list(found.values())
+
+    def sort(device: int) -> tuple[tuple[int, int, int], ...]:
+        links = facts.first_hops(device)
+        return tuple(sorted((facts.rate[e], facts.overhead[e], facts.closes(e) or 0) for e in links))
+
+    names = zip(facts.ranks, facts.topology.members, strict=True)
+    alike = grouped((sort(device), name) for device, name in names if device in facts.owners)
+    return [first for first, *_ in alike.values()]
 
 
 @lru_cache(maxsize=64)
