@@ -192,11 +192,9 @@ def compare(claim: Mapping[str, Any], derived: Mapping[str, Any]) -> tuple[tuple
     """
     told = {key for key in ("assumes", "words") if claim.get(key) != derived.get(key)}
     others = {key: value for key, value in claim.items() if key in told or key not in derived}
-    wrong = list[str]()
-    for key, value in derived.items():
-        if key in claim and key not in {"certificate", *told}:
-            wrong.extend(contradiction(key, claim[key], value))
-    return tuple(wrong), _keys(others, "not proved")
+    said = [key for key in derived if key in claim and key not in {"certificate", *told}]
+    wrong = tuple(text for key in said for text in contradiction(key, claim[key], derived[key]))
+    return wrong, _keys(others, "not proved")
 
 
 def bound_here(

@@ -36,11 +36,6 @@ class Grouping:
     label: Ints
     keys: Sequence[object]
 
-    @classmethod
-    def of(cls, sort: str, devices: Ints, number: Ints, keys: Sequence[object], size: int) -> Grouping:
-        """From positions of devices, and the numbers of their groups. size: of all devices."""
-        return cls(sort, scattered(devices, number, size, len(keys)), keys)
-
 
 def crossing_sums(topology: Topology, label: Ints, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """What links out of every group have together, and then those into it. values: whole numbers by link."""
@@ -74,8 +69,9 @@ def groupings(topology: Topology) -> tuple[Grouping, ...]:
     Single members, alone and with what is private to them, whole nodes, what is inside narrow links of
     nodes, and nodes below one switch of the fabric.
     """
-    members, ranks, size = topology.member_places, np.arange(topology.ranks), len(topology.devices)
-    found = [Grouping.of("member", members, ranks, topology.members, size), private(topology)]
+    members, ranks = topology.member_places, topology.ranks
+    label = scattered(members, np.arange(ranks), len(topology.devices), ranks)
+    found = [Grouping("member", label, topology.members), private(topology)]
     if len(set(topology.device_nodes[members].tolist())) > 1:
         hosts = nodes(topology)
         found += [hosts, *_inside_narrow(topology, hosts), *_below_switches(topology)]
@@ -102,8 +98,7 @@ def private(topology: Topology) -> Grouping:
     only = scattered(near, rank[end], size)
     only[np.bincount(near, minlength=size) > 1] = -1
     number = np.where(member, rank, only[beside])
-    devices = np.flatnonzero(number >= 0)
-    return Grouping.of("what is private to a member", devices, number[devices], topology.members, size)
+    return Grouping("what is private to a member", np.where(number < 0, len(ranks), number), topology.members)
 
 
 def nodes(topology: Topology) -> Grouping:
@@ -113,7 +108,8 @@ def nodes(topology: Topology) -> Grouping:
     keys, first, number = np.unique(node[inside], return_index=True, return_inverse=True)
     # In the order of their first devices.
     order = np.argsort(first)
-    return Grouping.of("node", inside, np.argsort(order)[number], keys[order].tolist(), len(node))
+    label = scattered(inside, np.argsort(order)[number], len(node), len(keys))
+    return Grouping("node", label, keys[order].tolist())
 
 
 def _inside_narrow(topology: Topology, hosts: Grouping) -> Iterator[Grouping]:

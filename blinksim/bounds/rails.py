@@ -312,17 +312,12 @@ class SymmetricRails(Rails):
         nodes, local = self.ranks.shape
         count = self.exit.shape[2]
         load = np.zeros(len(self.topology.links))
-
-        def add(routes: Sequence[Route], amount: float) -> None:
+        sent = [(self.inside[pair], float(nodes)) for pair in range(local * local)]
+        sent += [(self.up[k], float((nodes - 1) * local)) for k in range(local)]
+        sent += [(self.trunks[out, into], times * local / count) for out, into, times in self._crossings()]
+        for routes, amount in sent:
             for route in routes:
                 np.add.at(load, list(route), amount / len(routes))
-
-        for pair in range(local * local):
-            add(self.inside[pair], nodes)
-        for k in range(local):
-            add(self.up[k], (nodes - 1) * local)
-        for out, into, times in self._crossings():
-            add(self.trunks[out, into], times * local / count)
         assert isinstance(self.down, Images)
         for rows in chain.from_iterable(self.down.lists):
             np.add.at(load, rows[1:].ravel(), local / count)
