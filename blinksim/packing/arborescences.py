@@ -304,11 +304,9 @@ class _Exchange:
 
     def run(self) -> list[RootedTree]:
         """Until no exchange helps any tree, or it has taken long."""
-        done, moved = np.zeros(len(self.roots), dtype=bool), False
-        while self.looks < _MOST_LOOKS:
+        done, moved = np.ones(len(self.roots), dtype=bool), True
+        while self.looks < _MOST_LOOKS and (moved or not done.all()):
             if done.all():
-                if not moved:
-                    break
                 done, moved = np.zeros(len(self.roots), dtype=bool), False
             worst = np.where(done, -1, self.depth.max(axis=1) * self.amounts)
             tree = int(worst.argmax())
@@ -392,9 +390,6 @@ class _Exchange:
             self._measure(move.other)
         self.parent[move.tree, vertex] = move.parent
         self._measure(move.tree)
-
-
-Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,7 +557,7 @@ class _Pairing:
 
 def _pairs(
     around: list[int], starts: dict[int, int], ends: dict[int, int], place: Callable[[int], tuple[int, int]]
-) -> list[tuple[list[Pair], int]]:
+) -> list[tuple[list[Edge], int]]:
     """Pairs of neighbours in groups, best first, and among how many the arcs of a start are shared in each group.
 
     Between hosts, equal positions come first (the rails), so that data changes host once and spreads inside
@@ -573,7 +568,7 @@ def _pairs(
     number = {host: position for position, host in enumerate(hosts)}
     widest = 1 + max(position for _, position in spots.values())
     order = {vertex: position for position, vertex in enumerate(around)}
-    groups: dict[tuple[bool, int], list[tuple[int, int, Pair]]] = {}
+    groups: dict[tuple[bool, int], list[tuple[int, int, Edge]]] = {}
     for start, end in ((start, end) for start in starts for end in ends if start != end):
         (a, i), (b, j) = spots[start], spots[end]
         same = a == b
@@ -605,7 +600,7 @@ class Routes:
 
     def __init__(self, tail: Sequence[int], head: Sequence[int], capacity: Sequence[int], log: Iterable[Split]) -> None:
         arcs = enumerate(zip(zip(tail, head, strict=True), capacity, strict=True))
-        self._pieces: dict[Pair, Pieces] = grouped((ends, ((arc,), cap)) for arc, (ends, cap) in arcs if cap)
+        self._pieces: dict[Edge, Pieces] = grouped((ends, ((arc,), cap)) for arc, (ends, cap) in arcs if cap)
         for split in log:
             first = self._take((split.start, split.via), split.amount)
             second = self._take((split.via, split.end), split.amount)

@@ -70,11 +70,8 @@ class Hops:
     @property
     def reversed(self) -> Hops:
         """The same machine with every hop reversed, for the dual of a collective."""
-        return replace(
-            self,
-            routes={(b, a): route for (a, b), route in self.routes.items()},
-            loads={(b, a): load for (a, b), load in self.loads.items()},
-        )
+        routes = {(b, a): route for (a, b), route in self.routes.items()}
+        return replace(self, routes=routes, loads={(b, a): load for (a, b), load in self.loads.items()})
 
     def load(self, arcs: Iterable[Arc]) -> Load:
         """The load of several hops together."""
@@ -242,9 +239,6 @@ class _Master:
 
     prices, worth: of every resource, and of every group. held: the rates of groups that keep theirs.
     """
-
-    prices: Floats
-    worth: list[float]
 
     def __init__(self, capacity: Sequence[int], weights: Weights, held: Rates) -> None:
         self.columns, self.held = dict[Column, None](), held

@@ -400,10 +400,8 @@ def read_hosts(topology: Topology) -> Hosts | None:
         return None
     # Hosts with the same figures share their rates.
     different, row = np.unique(parts.figure[np.concatenate([link, into, outof], axis=1)], axis=0, return_inverse=True)
-    rates = []
-    for figures in different.tolist():
-        each = tuple(map(parts.bandwidths.__getitem__, figures))
-        rates.append((each[: len(tail)], each[len(tail) : -len(ports)], each[-len(ports) :]))
+    figures = (tuple(map(parts.bandwidths.__getitem__, each)) for each in different.tolist())
+    rates = [(each[: len(tail)], each[len(tail) : -len(ports)], each[-len(ports) :]) for each in figures]
     device[device >= len(topology.devices)] = -1
     for table in (link, into, outof):
         table[table >= len(topology.links)] = -1

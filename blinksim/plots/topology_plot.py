@@ -294,8 +294,7 @@ def changes(before: Topology | None, after: Topology) -> Changes:
     hidden = set[str]() if after.index.keys() <= before.index.keys() else fabric
     lost = tuple(name for name in before.index if name not in {*after.index, *hidden})
     now = {link.key: link for link in after.links}
-    gone: list[Link] = []
-    weaker: list[tuple[Link, float]] = []
+    gone, weaker = list[Link](), list[tuple[Link, float]]()
     for link in before.links:
         here = now.get(link.key)
         if {link.src, link.dst} & {*hidden, *lost}:
