@@ -43,7 +43,7 @@ Neighbours = Mapping[int, tuple[Bundle, float]]
 _Ends = Iterable[tuple[int, tuple[Bundle, float]]]
 
 
-class Bundles:
+class Bundles(dict[int, Neighbours]):
     """The neighbours of every device, by its position; in the order in which links to them first occur.
 
     Examples
@@ -55,35 +55,30 @@ class Bundles:
     """
 
     def __init__(self, topology: Topology) -> None:
+        super().__init__()
         self._topology = topology
         table, count = topology.link_columns, len(topology.devices)
         self._links = np.argsort(table.src, kind="stable")
         self._start = np.concatenate([[0], np.cumsum(np.bincount(table.src, minlength=count))]).tolist()
-        self._found: dict[int, Neighbours] = {}
         # The links of a device by the node where they lead.
         self._sorted: dict[int, tuple[Ints, Ints]] = {}
-        self._into: dict[tuple[int, int], _Ends] = {}
+        self.leading = cache(self.neighbours_in)
         self._widths = [float(rate) for rate in table.bandwidths]
 
-    def __getitem__(self, device: int) -> Neighbours:
-        found = self._found.get(device)
-        if found is None:
-            found = self._found[device] = self._joined(self._links[self._start[device] : self._start[device + 1]])
+    def __missing__(self, device: int) -> Neighbours:
+        found = self[device] = self._joined(self._links[self._start[device] : self._start[device + 1]])
         return found
 
-    def leading(self, device: int, node: int) -> _Ends:
+    def neighbours_in(self, device: int, node: int) -> _Ends:
         """Its neighbours in a node, with the links there."""
-        found = self._into.get((device, node))
-        if found is None:
-            if device not in self._sorted:
-                own = self._links[self._start[device] : self._start[device + 1]]
-                nodes = self._topology.device_nodes[self._topology.link_columns.dst[own]]
-                order = np.argsort(nodes, kind="stable")
-                self._sorted[device] = nodes[order], own[order]
-            nodes, own = self._sorted[device]
-            first, last = (np.searchsorted(nodes, node, side=side) for side in ("left", "right"))
-            found = self._into[device, node] = self._joined(own[first:last]).items()
-        return found
+        if device not in self._sorted:
+            own = self._links[self._start[device] : self._start[device + 1]]
+            nodes = self._topology.device_nodes[self._topology.link_columns.dst[own]]
+            order = np.argsort(nodes, kind="stable")
+            self._sorted[device] = nodes[order], own[order]
+        nodes, own = self._sorted[device]
+        first, last = (np.searchsorted(nodes, node, side=side) for side in ("left", "right"))
+        return self._joined(own[first:last]).items()
 
     def _joined(self, own: Ints) -> Neighbours:
         """Where these links of a device lead: all that it has there."""
@@ -177,9 +172,8 @@ class Router:
         self._holds = [device.holds or device.name in relays for device in topology.devices]
         self._bundles = Bundles(topology)
         self._routes: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._equal_routes: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
+        self.routes, self._round_robin = cache(self.equal_routes), cache(self.in_rotation)
         self._arrivals: dict[_Region, _Arrivals] = {}
-        self._rotations: dict[_Region, dict[int, tuple[tuple[int, ...], ...]]] = {}
         # The members before each device, as far as they are known.
         self._origins: dict[_Region, dict[int, frozenset[int]]] = {}
         nodes = topology.device_nodes.tolist() if topology.nodes >= many else []
@@ -220,7 +214,7 @@ class Router:
             place = self._tail[path[-1]]
         return tuple(reversed(path))
 
-    def routes(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
+    def equal_routes(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         """All routes that are as good as `route`, each as often as the data should take it.
 
         The routes part where parallel links do, and where several devices are as near; all pass the same
@@ -228,12 +222,6 @@ class Router:
         bandwidth demands; if that needs more than `MOST_ROUTES` routes, as equally as those allow. `route` is
         one of them.
         """
-        routes = self._equal_routes.get((src, dst))
-        if routes is None:
-            routes = self._equal_routes[src, dst] = self._equal(src, dst)
-        return routes
-
-    def _equal(self, src: int, dst: int) -> tuple[tuple[int, ...], ...]:
         if dst in self._bundles[src]:
             return tuple((i,) for i in self._bundles[src][dst][0])
         route = self.route(src, dst)
@@ -283,22 +271,19 @@ class Router:
             count = max(map(len, parts))
         return tuple(tuple(link for routes in parts for link in routes[i % len(routes)]) for i in range(count))
 
-    def _round_robin(self, region: _Region, place: int) -> Sequence[tuple[int, ...]]:
+    def in_rotation(self, region: _Region, place: int) -> Sequence[tuple[int, ...]]:
         """The routes to a place that round-robin selects: as many as the least common multiple of the branches.
 
         At most one more than `MOST_ROUTES`. Known for a place, they are known for all places behind it.
         """
-        known = self._rotations.setdefault(region, {region[0]: ((),)})
-        routes = known.get(place)
-        if routes is None:
-            bundle = _level(self._arrivals[region][place])
-            before = [self._round_robin(region, self._tail[link]) for link in bundle]
-            count = min(lcm(len(bundle), *map(len, before)), MOST_ROUTES + 1)
-            first = self._position[region[0]]
-            picks = [(first + number) % len(bundle) for number in range(count)]
-            routes = tuple((*before[i][number % len(before[i])], bundle[i]) for number, i in enumerate(picks))
-            known[place] = routes
-        return routes
+        if place == region[0]:
+            return ((),)
+        bundle = _level(self._arrivals[region][place])
+        before = [self._round_robin(region, self._tail[link]) for link in bundle]
+        count = min(lcm(len(bundle), *map(len, before)), MOST_ROUTES + 1)
+        first = self._position[region[0]]
+        picks = [(first + number) % len(bundle) for number in range(count)]
+        return tuple((*before[i][number % len(before[i])], bundle[i]) for number, i in enumerate(picks))
 
     def _even(self, region: _Region, routes: Sequence[tuple[int, ...]]) -> bool:
         """True if the routes take the branches of every place as often as they stand there."""
