@@ -309,15 +309,11 @@ def from_text(text: str) -> Topology | None:
     rates = [parse_rate(part) for part in parts[: len(parts) - len(more)]]
     if len(rates) > (2 if name in _CLUSTER else 1):
         raise InputError(f"{text!r} gives {len(rates)} bandwidths; write it like {FORMS[name][0]}")
-    bandwidth = rates[0] if rates else BANDWIDTH
     wanted = _SIZES.get(name, len(sizes))
     if len(sizes) != wanted:
         raise InputError(f"{text!r} gives {count(len(sizes), 'size')}, {name} takes {wanted}, as in {FORMS[name][0]}")
-    if name in _CLUSTER:
-        nic = rates[1] if len(rates) == 2 else None
-        made = _CLUSTER[name](sizes[0], sizes[1], bandwidth, nic_bandwidth=nic, **more)
-    else:
-        made = _ONE[name](sizes[0], bandwidth, **more) if name in _ONE else _MANY[name](sizes, bandwidth, **more)
+    more |= zip(("bandwidth", "nic_bandwidth"), rates, strict=False)
+    made = _MANY[name](sizes, **more) if name in _MANY else (_ONE | _CLUSTER)[name](*sizes, **more)
     check_machine_name(text.strip())
     return regarded(made, name=text.strip())
 
