@@ -261,7 +261,8 @@ def block_generators(count: int, first: int = 0, last: int | None = None, width:
     return [rotation, swap] if rotation != swap else [rotation]
 
 
-# Exchanges of two rails that are tried: all of eight rails, and those of more that are alike.
+# Symmetries that are looked at when commuting ones are chosen, and exchanges of two rails that are tried: all of
+# eight rails, and those of more that are alike.
 _MOST_TRIED = 64
 
 
@@ -402,10 +403,6 @@ def bit_flips(topology: Topology) -> list[tuple[int, ...]]:
 def with_name_rotations(topology: Topology) -> Topology:
     """The machine with these among its symmetries; those that are none of it are ignored wherever they are used."""
     return replace(topology, symmetries=(*topology.symmetries, *name_rotations(topology)))
-
-
-# Symmetries that are looked at when commuting ones are chosen.
-_MOST_TRIED = 64
 
 
 @dataclass(frozen=True, eq=False)
