@@ -17,7 +17,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from blinksim.algorithms.registry import REGISTRY, AlgorithmName
-from blinksim.answers.project import UNKNOWN, Answer, answer, contest, held_at, origins, rank, schedules, simulating
+from blinksim.answers.project import UNKNOWN, Answer, answer, contest, held_at, origins, schedules, simulating
 from blinksim.collective import Collective, CollectiveLike
 from blinksim.errors import InfeasibleError, InputError
 from blinksim.graphs.connectivity import grouped
@@ -773,20 +773,15 @@ class Buckets(Result):
     edits: tuple[str, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each size of a bucket; no interval where a model gives none."""
-        rows = []
+        """One row for each size of a bucket."""
+        rows, keys = [], "bucket_bytes=size size_bytes=size calls call_s=time_s"
         for parts in self.calls:
-            row = keyed(
-                parts[0][1],
-                "bucket_bytes=size size_bytes=size calls call_s=time_s",
-                calls=sum(calls for calls, _ in parts),
-            )
+            one = parts[0][1]
+            row = keyed(one, keys, calls=sum(calls for calls, _ in parts)) | keyed(one.details, "basis origin")
             row["time_s"] = sum(calls * one.time_s for calls, one in parts)
             for end in ("low_s", "high_s"):
-                ends = [calls * one.details.get(f"interval_{end}", math.nan) for calls, one in parts]
-                row[end] = None if math.isnan(sum(ends)) else sum(ends)
-            origin = f"{parts[0][1].basis[0][1]}, at {parts[0][1].rates} rates"
-            rows.append({"origin": origin, **row, **keyed(parts[0][1].details, "basis? origin?")})
+                row[end] = sum(calls * one.details[f"interval_{end}"] for calls, one in parts)
+            rows.append(row)
         return rows
 
     def to_dict(self) -> dict[str, Any]:
@@ -805,8 +800,7 @@ class Buckets(Result):
         """The answer in one line."""
         one, row = self.calls[0][0][1], self.rows()[0]
         calls = f"{count(row['calls'], f'{one.collective} call')} of {format_size(one.size)}"
-        by = f"with {one.details['library']}" if "library" in one.details else f"by {one.algorithm}"
-        return f"{format_size(self.bytes)} in {calls} {by}: {within(row)}"
+        return f"{format_size(self.bytes)} in {calls} with {one.details['library']}: {within(row)}"
 
     def text(self) -> str:
         """The sentence, what one call takes, and from which size on buckets are as good."""
@@ -827,9 +821,9 @@ class Buckets(Result):
 
 
 def within(row: Mapping[str, Any]) -> str:
-    """The time of a row of buckets, and its interval, if there is one."""
-    time, low, high = (format_time(row[key] or 0) for key in ("time_s", "low_s", "high_s"))
-    return f"{time} ({low} to {high}, {SHARE} runs)" if row["low_s"] else time
+    """The time of a row of buckets, and its interval."""
+    time, low, high = (format_time(row[key]) for key in ("time_s", "low_s", "high_s"))
+    return f"{time} ({low} to {high}, {SHARE} runs)"
 
 
 def buckets(
@@ -838,9 +832,6 @@ def buckets(
     total: int | float | str,
     bucket: int | float | str,
     library: Library | None = None,
-    *,
-    algorithm: AlgorithmName | str | None = None,
-    model: model_registry.ModelName | str | TimingModel = DEFAULT,
 ) -> Buckets:
     """What many calls take, one after another, such as the gradients of a training step in buckets.
 
@@ -856,10 +847,6 @@ def buckets(
         Bytes of a call; the last one has the rest.
     library : Library, optional
         The version of NCCL, and whether switches may add.
-    algorithm : str, optional
-        In place of the library, as for `rank`.
-    model : str or TimingModel
-        What times the algorithm.
 
     Returns
     -------
@@ -884,13 +871,8 @@ def buckets(
     powers = [2**power for power in range(20, math.ceil(math.log2(whole)))]
     sizes = [first, *(size for size in powers if size != first), *([whole] if whole != first else [])]
     question = machine if isinstance(machine, Question) else Question(machine)
-    wanted, every = Collective.of(collective), [*sizes, *(whole % size for size in sizes if whole % size)]
-    if algorithm is None:
-        own, where = (library or Library()).at(question)
-        times = own.times(where, wanted, every)
-    else:
-        model = model_registry.chooser(algorithm) or model
-        times = [rank(question, wanted, size, model, algorithm).best for size in every]
+    model, where = (library or Library()).at(question)
+    times = model.times(where, Collective.of(collective), [*sizes, *(whole % size for size in sizes if whole % size)])
     by_size = {one.size: one for one in times}
     parts = [((whole // size, size), *([(1, whole % size)] if whole % size else [])) for size in sizes]
     calls = tuple(tuple((many, by_size[size]) for many, size in each) for each in parts)

@@ -359,31 +359,23 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
 
 
 def _many_calls(options: Compare, collective: Collective) -> None:
-    """Many calls, on each of several machines with its library, or by each of several algorithms."""
+    """Many calls, on each of several machines with its library."""
     from blinksim.answers.compare import buckets, within
 
-    if given := typed_options(options, "sizes", "search", "price", "plot"):
-        raise InputError(f"--bytes is of calls of one size, in a table; leave{given} out")
-    called, what = [*map(str.strip, (options.algorithms or options.machine).split(","))], "machine"
-    job: Any = {"collective": collective, "total": options.many.bytes, "bucket": options.many.bucket}
-    with Working(f"predicting {options.machine}"):
-        if options.algorithms and "," not in options.machine:
-            what, asked = "algorithm", [question_of(options.machine, options.where)]
-            by = options.model or registry.DEFAULT
-            ways = [buckets(asked[0], algorithm=name, model=by, **job) for name in called]
-        else:
-            asked = _machines(options)
-            ways = [buckets(one, library=library_of(options.timing), **job) for one in asked]
-    found = {name: one.rows() for name, one in zip(called, ways, strict=True)}
-    shown, told = [], []
-    for name, (row, *more) in found.items():
+    if given := typed_options(options, "algorithms", "model", "sizes", "search", "price", "plot"):
+        raise InputError(f"--bytes is of calls of one size with a machine's library, in a table; leave{given} out")
+    library, many, shown, told = library_of(options.timing), options.many, [], []
+    asked, rows = dict(zip(map(str.strip, options.machine.split(",")), _machines(options), strict=True)), []
+    for name, one in asked.items():
+        with Working(f"predicting {name}"):
+            row, *more = buckets(one, collective, many.bytes or "", many.bucket or "", library).rows()
+        rows += [{"machine": name, **each} for each in (row, *more)]
         alone = [format_time(one["call_s"]) for one in (row, *more[-1:])]
         shown.append((name, within(row), alone[0], alone[-1]))
         told += [f"  from, {name}, {line.removeprefix('from, ')}" for line in origins((row, *more[-1:]))]
-    again = command_line(asked[0], collective.name, **vars(options.data)) + typed_options(options.many)
-    every = f"{collective} of {options.many.bytes} in calls of {options.many.bucket}, one after another\n"
-    lines = every, table((what, "takes", "one bucket", "all in one call"), shown, left=(0, 1)), "", *told
-    rows = [{what: name, **row} for name, listed in found.items() for row in listed]
+    again = command_line(next(iter(asked.values())), collective.name, **vars(options.data)) + typed_options(many)
+    every = f"{collective} of {many.bytes} in calls of {many.bucket}, one after another\n"
+    lines = every, table(("machine", "takes", "one bucket", "all in one call"), shown, left=(0, 1)), "", *told
     text = "\n".join((*lines, f"next: blinksim project {again}"))
     answer("compare", lambda: {"rows": rows}, lambda: click.echo(text), lambda: rows)
 

@@ -155,9 +155,6 @@ def test_the_text_of_many_calls_says_where_its_times_come_from() -> None:
     for size in (25 * 2**20, 14 * 10**9):
         assert rows[size]["origin"] == bs.project("hgx-h100", "allreduce", size).details["origin"]
         assert f": {rows[size]['origin']}" in found.text()
-    by_ring = bs.buckets("dgx1-v100", "allreduce", "1GiB", "64MiB", algorithm="ring")
-    assert "alpha-beta: links and latencies, no launch, at nominal rates" in by_ring.text()
-    assert {row["low_s"] for row in by_ring.rows()} == {None}
 
 
 _MANY = ["--bytes", "14GB", "--bucket", "25MiB"]
@@ -180,15 +177,11 @@ def test_compare_takes_many_calls_on_machines(capsys: pytest.CaptureFixture[str]
     assert "from, hgx-h100, 25 MiB: between sizes that were measured" in text
 
 
-def test_compare_takes_many_calls_by_algorithms(capsys: pytest.CaptureFixture[str]) -> None:
-    found = answered(["compare", "dgx1-v100", "allreduce", *_MANY, "--algorithm", "nccl,ring"], capsys)
-    assert {row["algorithm"] for row in found["rows"]} == {"nccl", "ring"}
-    for row in found["rows"]:
-        if row["bucket_bytes"] in (25 * 2**20, 14 * 10**9):
-            one = bs.project("dgx1-v100", "allreduce", row["bucket_bytes"], row["algorithm"])
-            assert row["call_s"] == one.time_s
-    assert run(["compare", "dgx1-v100", "allreduce", *_MANY, "--sizes", "1MiB"]) == 2
-    assert "leave --sizes 1MiB out" in capsys.readouterr().err
+@pytest.mark.parametrize("option", ["--sizes 1MiB", "--algorithms ring", "--price hgx-h100=3"])
+def test_many_calls_are_of_one_size_with_libraries(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    machines = "hgx-h100,dgx-a100" if "price" in option else "hgx-h100"
+    assert run(["compare", machines, "allreduce", *_MANY, *option.split()]) == 2
+    assert f"leave {option} out" in capsys.readouterr().err
 
 
 def test_each_named_algorithm_has_its_figure(capsys: pytest.CaptureFixture[str]) -> None:
