@@ -27,6 +27,7 @@ _SLOWER = "uneven-class", "pcie-port"
 _ASKED, SIZE = Collective("allreduce"), 256 * 2**20
 _NVLINKS = "nvidia-smi nvlink -s, -e (errors); dmesg | grep -i xid; systemctl status nvidia-fabricmanager"
 _CARDS = "lspci | grep -i nvidia; dmesg | grep -i xid; lspci -vv (LnkSta); rdma link for NICs, of EFA too"
+_AMD = "amd-smi xgmi; lspci -vv (LnkSta); dmesg | grep -i amdgpu"
 _NICS = "rdma link, of EFA too; ibstat or ethtool for its state; lspci -vv (LnkSta)"
 
 
@@ -99,6 +100,13 @@ class Health(Result):
         none = f"as many {seen}; not compared: {', '.join(self.unseen)}" if self.unseen else "nothing missing"
         return f"{self.machine.name}: like {self.twin.name} ({gpus}){less or f', {none}'}"
 
+    @property
+    def check(self) -> str:
+        """The commands that show what is missing."""
+        fewer, amd = self.twin or Twin(""), self.machine.device(self.machine.members[0]).library == RCCL
+        gpus = _AMD if amd else _NVLINKS if fewer.lanes else _CARDS
+        return _NICS if fewer.nics and not (fewer.lanes or fewer.gpus) else gpus
+
     def text(self) -> str:
         """The sentence, what is lost, and what to do: at most nine lines."""
         lines, was, now, other = list[tuple[str, str]](), self.healthy, self.takes, self.meanwhile
@@ -118,9 +126,7 @@ class Health(Result):
             lines.append(("bound", f"busbw {' in place of '.join(dict.fromkeys(most))}{assumed}"))
         if other is not None and now is not None:
             lines.append(("meanwhile", meanwhile(other, now)))
-        if self.missing:
-            fewer = self.twin or Twin("")
-            lines.append(("check", _NVLINKS if fewer.lanes else _NICS if fewer.nics and not fewer.gpus else _CARDS))
+        lines += [("check", self.check)] * bool(self.missing)
         lines += zip(("note",), remarks(self.machine, assumed=False), strict=False)
         lines += [(one.severity, f"{one.message}; {one.cure}") for one in self.findings[:2]]
         return "\n".join((self.sentence(), *labelled(lines)))

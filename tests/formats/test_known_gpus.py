@@ -122,6 +122,10 @@ def test_gpus_of_amd_are_known_by_rccls_files(name: str, tmp_path: Path) -> None
     found = bs.health(tmp_path / "box.xml")
     assert found.twin is not None
     assert (found.twin.name, found.missing, found.status) == (name, (), 0)
+    bs.write(bs.export(load(name, edits="without gpu0-gpu1"), "nccl-topo"), tmp_path / "less.xml")
+    less = bs.health(tmp_path / "less.xml")
+    assert [words.partition(" has 0 of ")[0] for words in less.missing] == ["gpu0-gpu1"]
+    assert "  check       amd-smi xgmi; " in less.text()
     # Compute units are no compute capability: of GPUs of no known number nothing in the catalogue is their like.
     (tmp_path / "other.xml").write_text(re.sub('sm="[0-9]+"', 'sm="120"', text.replace('device="0x7', 'device="0x1')))
     other = bs.health(tmp_path / "other.xml")
