@@ -410,9 +410,8 @@ def behind(topology: Topology) -> Iterator[tuple[list[str], str]]:
     # lists beside its adapter is joined to that alone. Inside one node nothing passes them.
     nic = np.array([device.kind == "nic" for device in topology.devices], dtype=bool)
     inside = nic[columns.src] & ~nic[columns.dst] & (node[columns.src] == node[columns.dst])
-    near = np.unique(columns.src[inside & np.isin(node[columns.src], [*nodes])])
-    adapters = near.tolist() if len(nodes) > 1 else []
-    sorts = ("adapter", every, adapters), ("node", node, [*nodes]), ("GPU", every, members)
+    own = inside & np.isin(node[columns.src], [*nodes] * (len(nodes) > 1))
+    sorts = ("adapter", every, np.unique(columns.src[own]).tolist()), ("node", node, [*nodes]), ("GPU", every, members)
     for (sort, group, chosen), kind in product(sorts, topology.default_links()):
         apart = (columns.kind == columns.classes.index(kind)) & (group[columns.src] != group[columns.dst])
         ends = (group[end[apart]] + 1 for end in (columns.src, columns.dst))

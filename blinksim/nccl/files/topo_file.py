@@ -395,8 +395,7 @@ class _Builder:
         if (host, bus) in self.seen:
             text = word(self.path, element, "busid")
             if gpus:
-                line = self.seen[(host, bus)]
-                raise fault(self.path, element, f"busid={text!r} is also that of line {line}")
+                raise fault(self.path, element, f"busid={text!r} is also that of line {self.seen[host, bus]}")
             self.remark(f"devices with one bus id, {text}, taken for several, as NCCL does")
         self.seen[(host, bus)] = element.line
         if len(gpus) > 1:
