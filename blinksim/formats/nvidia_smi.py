@@ -28,7 +28,8 @@ from blinksim.textio import link_rates, lspci, text_files
 from blinksim.topology.elements import machine_name, nvswitch
 from blinksim.topology.graph import Device, Link, Topology
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# Colors, also of terminals whose escape character was lost on the way.
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\[[0-9;]+m")
 _HEADER = re.compile(r"^\s*GPU0(?:\s|$)")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,40}")
 _GPU = re.compile(r"GPU[0-9]{1,4}")
