@@ -78,6 +78,11 @@ class Rails:
     def local(self) -> int:
         return int(self.ranks.shape[1])
 
+    @cached_property
+    def ports(self) -> list[int]:
+        """How many routes each member has to the fabric, before some take turns for those that are lost."""
+        return [len({*ends}) for ends in self.up]
+
     def by_place(self, matrix: Ints) -> Ints:
         """A matrix (n, n) by nodes and places: (N, L, N, L), 0 where a node lacks the member."""
         order = self.ranks.ravel()
@@ -160,6 +165,7 @@ class Rails:
         return uses, width * width, lambda k, v: exits[:, k, v][:, None] + entries[:, k, v][None, :], trunks
 
 
+@per_topology
 def read_rails(topology: Topology) -> Rails | None:
     """The cluster as rails; None for one node, for nodes whose members have other names, and without a fabric."""
     groups = nodes_of(topology, topology.members)

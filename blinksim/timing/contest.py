@@ -35,6 +35,7 @@ from blinksim import budget, plugins
 from blinksim.algorithms.registry import REGISTRY, Algorithm, algorithm, candidates
 from blinksim.bounds.bound_result import NOTHING, assumed_by, granted_to_switches, granting, of_blocks
 from blinksim.bounds.compute import best_known
+from blinksim.bounds.rails import read_rails
 from blinksim.collective import Collective
 from blinksim.errors import BlinksimError, InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import Floats, distinct, occurrences, per_topology, places, scattered
@@ -578,7 +579,7 @@ def _common_links(topology: Topology) -> tuple[Link, ...]:
 def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
     """Enters what is quickest with only those links that all nodes have, if it is quicker: more links never cost time.
 
-    Schedules by symmetry stay out, as the machine has fewer of these.
+    Forests by symmetry stay out, as the machine has fewer of these; in steps their loads are what counts.
     """
     part, even = contest.topology, evened(contest.topology)
     if even is None:
@@ -588,7 +589,8 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
     other = replace(contest.among({}), topology=even, bound=ceiling_of(even, contest.collective))
     with suppress(InfeasibleError):
         enter_best(other, sizes, say)
-    written = [name for name, found in other.candidates.items() if not found.by_symmetry]
+    alike = {name: found.by_symmetry for name, found in other.candidates.items()}
+    written = [name for name, found in alike.items() if found is None or found.form == "steps"]
     for size in sizes if written else ():
         here, there = contest.at(size).candidates, other.at(size).candidates
         names = {there[name]: name for name in written}
@@ -596,7 +598,8 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
         if name in here and takes_at_most(here[name], size, cost(best, size).time_s):
             continue
         write = partial(lambda one: Candidate(carried(one.schedule, part, "it")), best)
-        moved = Candidate(best.timed, best.parallel, write)
+        timed = best.timed if best.by_symmetry is None else best.by_symmetry.step_loads
+        moved = Candidate(timed, best.parallel, write)
         every = [moved, *contest.besides[name], *([contest.candidates[name]] if name in here else [])]
         every.sort(key=lambda one: cost(one, max(sizes)).time_s)
         contest.candidates[name], *contest.besides[name] = every
@@ -653,7 +656,11 @@ def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
         return ""
     if entry.every_pair and not collective.rooted and (pairs := part.ranks * (part.ranks - 1)) > MOST_PAIRS:
         return f"a route for each of {pairs:,} pairs of ranks"
-    return f"more than {MOST_SENDS:,} sends" * (entry.sends_on(part, collective.name) > MOST_SENDS)
+    sends = entry.sends_on(part, collective.name)
+    if sends <= MOST_SENDS and entry.routes and (rails := read_rails(part)) is not None:
+        # What crosses is divided among the ports of a member.
+        sends *= max(rails.ports)
+    return f"more than {MOST_SENDS:,} sends" * (sends > MOST_SENDS)
 
 
 def _leader(contest: Contest, sizes: Collection[int]) -> str:

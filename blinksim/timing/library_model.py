@@ -57,6 +57,8 @@ ENTRIES = ({"name": "library", "class": "Library", "chooses": "library", "place"
 MODEL = "library"
 T = TypeVar("T")
 _ENDS = "interval_low_s", "interval_high_s"
+# The node, or the range of nodes, of a device in an edit.
+_OF_NODE = re.compile(r"\bn\[?([0-9]+)(?:-([0-9]+)\])?\.")
 _SETTINGS = "version", "multicast", "published", "constants", "set_up"
 SHARE = "8 in 10"
 """The share of published times that the intervals hold."""
@@ -779,12 +781,22 @@ class Library(TimingModel):
     @cached_property
     def _nodes_alike(self) -> list[Library]:
         """For each sort of node the model where edits make all nodes so; itself if these have other GPUs."""
-        every = ([x.replace(f"n{at}.", "") for x in self.question.edits] for at in range(self.machine.nodes))
-        sorts = dict.fromkeys(tuple(filterfalse(re.compile(r"\bn[0-9]+\.").search, own)) for own in every)
+        sorts = dict.fromkeys(self._edits_of(node) for node in range(self.machine.nodes))
         found = [self]
         with suppress(BlinksimError):
             found = [self.at(replace(self.question, edits=edits))[0] for edits in sorts]
         return found if found[1:] and {one.ranks for one in found} == {self.ranks} else [self]
+
+    def _edits_of(self, node: int) -> tuple[str, ...]:
+        """The edits of one node, as of a machine of one: ``n[0-2].nic1`` is ``nic1`` of nodes 0 to 2."""
+
+        def local(named: re.Match[str]) -> str:
+            first, last = named[1], named[2] or named[1]
+            return "" if int(first) <= node <= int(last) else named[0]
+
+        # No other edits name a node.
+        own = (_OF_NODE.sub(local, edit) for edit in self.question.edits)
+        return tuple(filterfalse(_OF_NODE.search, own))
 
     @_once
     def _sent_on(self, collective: Collective) -> Topology:
@@ -930,13 +942,17 @@ def sent_by(part: Topology, collective: Collective) -> tuple[str, ...]:
     Between nodes of 8 H100 and A100, the published alltoalls of 64 MiB and more take 1.1 to 1.4 times what
     that takes on the links, and 0.6 to 0.75 times what straight sends do.
     """
+    from blinksim.algorithms.building.rail_alltoall import rails_for
+
     found = ["direct"] * (collective.personalized and not too_large(algorithm("direct"), part, collective))
     if collective.name == "alltoall":
         with suppress(InfeasibleError):
             # By symmetry thousands of ranks have them, which are no schedule that is written out.
             rails = symmetric_rails(part)
-            if (rails and rails.alike) or algorithm("rail_aligned").parallel(part, collective):
-                return (*found, "rail_aligned")
+            if rails is None or not rails.alike:
+                algorithm("rail_aligned").check_size(part.ranks, collective.name)
+                rails_for(part, collective, "rail_aligned")
+            return (*found, "rail_aligned")
     return tuple(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,6 +166,24 @@ def test_a_lost_adapter_leaves_its_part_to_the_others() -> None:
     assert float(verdict.facts.rate or 0) > (1 - 1e-4) * float(bs.bound(lost, "alltoall").rate)
     with pytest.raises(InfeasibleError, match="rail_joined"):
         REGISTRY["bruck"].build(lost, ALLTOALL)
+
+
+@pytest.mark.parametrize("module", [bruck, rail_joined])
+def test_adapters_lost_on_some_nodes_cost_no_more_than_on_all(module: Any) -> None:
+    """The part of an adapter goes to those that every node has: in no more messages, hence in no more starts."""
+    some, every = (bs.load("aurora", nodes=4, edits=[f"without {lost}"]) for lost in ("n[0-2].nic1", "n[0-3].nic1"))
+    here, there = (Candidate(module.build(machine, ALLTOALL)) for machine in (some, every))
+    assert here.sends == there.sends
+    for size in (2**10, 2**20, 2**30):
+        assert cost(here, size).time_s <= cost(there, size).time_s * (1 + 1e-9)
+
+
+def test_many_nodes_with_fewer_adapters_on_some_take_what_is_quickest_with_fewer_on_all() -> None:
+    """Too many sends to write them out: in steps by symmetry they are as good where some nodes have more."""
+    some, every = (bs.load("aurora", nodes=48, edits=[f"without {lost}"]) for lost in ("n[0-2].nic1", "n[0-47].nic1"))
+    here, there = (bs.project(machine, "alltoall", "64KiB", model="alpha-beta") for machine in (some, every))
+    assert here.time_s <= there.time_s * (1 + 1e-9)
+    assert here.algorithm in ("bruck", "rail_joined")
 
 
 def test_synthesis_by_symmetry_is_proved(tmp_path: object) -> None:

@@ -467,3 +467,13 @@ def test_no_more_is_known_of_a_damaged_machine_than_of_the_whole_one(
         assert less.least is not None
         assert low[1] <= low[0] * (1 + 1e-9) or less.details[ENDS[0]] == less.least.time_s
         assert high[1] >= high[0] * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("collective", ["alltoall", "allreduce"])
+def test_a_range_of_nodes_is_each_of_them(collective: str) -> None:
+    """What is taken from several nodes has one time, however it is written."""
+    written = [("without n[0-2].nic1",), tuple(f"without n{node}.nic1" for node in range(3))]
+    machines = [bs.load("aurora", nodes=4, edits=edits) for edits in written]
+    one, other = (answer(machine, Collective(collective), [2**16])[0] for machine in machines)
+    assert one.time_s == other.time_s
+    assert [one.details[end] for end in ENDS] == [other.details[end] for end in ENDS]
