@@ -780,12 +780,12 @@ class Library(TimingModel):
 
     @cached_property
     def _nodes_alike(self) -> list[Library]:
-        """For each sort of node the model where edits make all nodes so; itself if these have other GPUs."""
+        """For each sort of node the model where edits make all nodes so."""
         sorts = dict.fromkeys(self._edits_of(node) for node in range(self.machine.nodes))
         found = [self]
         with suppress(BlinksimError):
             found = [self.at(replace(self.question, edits=edits))[0] for edits in sorts]
-        return found if found[1:] and {one.ranks for one in found} == {self.ranks} else [self]
+        return found if found[1:] else [self]
 
     def _edits_of(self, node: int) -> tuple[str, ...]:
         """The edits of one node, as of a machine of one: ``n[0-2].nic1`` is ``nic1`` of nodes 0 to 2."""

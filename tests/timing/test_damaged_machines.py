@@ -477,3 +477,14 @@ def test_a_range_of_nodes_is_each_of_them(collective: str) -> None:
     one, other = (answer(machine, Collective(collective), [2**16])[0] for machine in machines)
     assert one.time_s == other.time_s
     assert [one.details[end] for end in ENDS] == [other.details[end] for end in ENDS]
+
+
+def test_a_lost_adapter_costs_as_much_where_another_node_lacks_gpus() -> None:
+    """The cluster waits for its slowest node, of whatever GPUs others have."""
+    nic, card = "without n1.nic0", "without n3.card2"
+    whole, one, gpus, both = (
+        answer(bs.load("aurora", nodes=4, edits=edits), Collective("allreduce"), [2_000_000_000])[0].time_s
+        for edits in ((), (nic,), (card,), (nic, card))
+    )
+    assert one > 1.01 * whole
+    assert both / gpus == pytest.approx(one / whole, rel=0.01)
