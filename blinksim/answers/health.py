@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from blinksim.answers.logs.faults import classes
 from blinksim.answers.place import place
 from blinksim.answers.project import meanwhile
 from blinksim.collective import Collective
@@ -25,10 +26,6 @@ from blinksim.units import format_rate, format_size, format_time
 
 _SLOWER = "uneven-class", "pcie-port"
 _ASKED, SIZE = Collective("allreduce"), 256 * 2**20
-_NVLINKS = "nvidia-smi nvlink -s, -e (errors); dmesg | grep -i xid; systemctl status nvidia-fabricmanager"
-_CARDS = "lspci | grep -i nvidia; dmesg | grep -i xid; lspci -vv (LnkSta); rdma link for NICs, of EFA too"
-_AMD = "amd-smi xgmi; lspci -vv (LnkSta); dmesg | grep -i amdgpu"
-_NICS = "rdma link, of EFA too; ibstat or ethtool for its state; lspci -vv (LnkSta)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,10 +99,11 @@ class Health(Result):
 
     @property
     def check(self) -> str:
-        """The commands that show what is missing."""
-        fewer, amd = self.twin or Twin(""), self.machine.device(self.machine.members[0]).library == RCCL
-        gpus = _AMD if amd else _NVLINKS if fewer.lanes else _CARDS
-        return _NICS if fewer.nics and not (fewer.lanes or fewer.gpus) else gpus
+        """The commands that show what is missing; empty for makers of whose no command is known."""
+        fewer = self.twin or Twin("")
+        fault = "nvlink" if fewer.lanes else "nic" if fewer.nics and not fewer.gpus else "gone"
+        known = classes(self.machine.device(self.machine.members[0]).library)
+        return next((kind.check for kind in known if kind.name == fault), "")
 
     def text(self) -> str:
         """The sentence, what is lost, and what to do: at most nine lines."""

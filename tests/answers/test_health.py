@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import blinksim as bs
+from blinksim.answers.logs.faults import classes
 from blinksim.cli.main import run
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -365,3 +366,25 @@ def test_a_slow_adapter_is_left_out_meanwhile() -> None:
     assert found.meanwhile.time_s == takes.meanwhile.time_s < takes.time_s / 3
     assert "meanwhile   leave out n1.nic3, NCCL_IB_HCA=^=mlx5_3 on n1: " in found.text()
     assert found.to_dict()["take_without"] == ["n1.nic3"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "edit", "fault"),
+    [
+        ("hgx-h200", "degrade gpu5-nvswitch lanes=12", "nvlink"),
+        ("dgx-a100", "without nic3", "nic"),
+        ("hgx-h200", "without gpu3", "gone"),
+        ("mi300x", "without gpu3", "gone"),
+    ],
+)
+def test_the_commands_are_those_of_the_class_of_fault(machine: str, edit: str, fault: str) -> None:
+    found = bs.health(bs.load(machine, edits=edit))
+    kinds = {kind.name: kind for kind in classes(found.machine.device(found.machine.members[0]).library)}
+    assert found.missing
+    assert f"  check       {kinds[fault].check}" in found.text().splitlines()
+
+
+def test_no_commands_of_another_maker_are_named() -> None:
+    found = bs.health(bs.load("aurora", edits="degrade card0.t0-card1.t0 bandwidth=1GB/s"))
+    assert found.missing
+    assert "nvidia" not in found.text()

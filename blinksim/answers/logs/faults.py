@@ -54,7 +54,7 @@ class FaultClass:
     """One class of fault.
 
     slow: the sorts of links that it slows, none of what is on all nodes; at: at once on one link, one GPU, one node,
-    a port of every node, or on every node alike;
+    a port of every node, or on every node alike, or `gone`, what the machine lacks;
     shares: of the bandwidth that is left, the largest first; check: commands that show it; told: a pattern of
     what NCCL says of a host that has it; unless: what a log shows that excludes it, as `Diagnosis.shown`.
     """
