@@ -798,13 +798,26 @@ class Buckets(Result):
 
     def sentence(self) -> str:
         """The answer in one line."""
-        one, row = self.calls[0][0][1], self.rows()[0]
-        calls = f"{count(row['calls'], f'{one.collective} call')} of {format_size(one.size)}"
-        return f"{format_size(self.bytes)} in {calls} with {one.details['library']}: {within(row)}"
+        one = self.calls[0][0][1]
+        calls = f"{count(self.rows()[0]['calls'], f'{one.collective} call')} of {format_size(one.size)}"
+        return f"{format_size(self.bytes)} in {calls} with {one.details['library']}: {self.figures['takes']}"
+
+    @cached_property
+    def figures(self) -> dict[str, str]:
+        """What all calls take, with its interval, what one of them, and what one call of all bytes: in words."""
+        one, whole = self.calls[0][0][1], max((parts[0][1] for parts in self.calls), key=lambda one: one.size)
+        time, low, high = (format_time(self.rows()[0][key]) for key in ("time_s", "low_s", "high_s"))
+        took = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
+        takes = f"{time} ({low} to {high}, {SHARE} runs)"
+        return {"takes": takes, "one bucket": took, "all in one call": format_time(whole.time_s)}
+
+    @property
+    def told(self) -> list[str]:
+        """Where the times of the smallest and the largest call come from, a line each."""
+        return origins((self.rows()[0], self.rows()[-1]))
 
     def text(self) -> str:
         """The sentence, what one call takes, and from which size on buckets are as good."""
-        one, whole = self.calls[0][0][1], max((parts[0][1] for parts in self.calls), key=lambda one: one.size)
         good = f"buckets from {format_size(self.best.size)} on cost at most 10 % more than one call"
         good += ", where no computing overlaps"
         quickest = min(self.rows(), key=lambda row: row["time_s"])["bucket_bytes"]
@@ -813,17 +826,8 @@ class Buckets(Result):
             good = f"buckets of {format_size(quickest)} take least{more * (self.best.size != quickest)}"
         elif self.best.size == self.bytes:
             good = "none: buckets of every size cost over 10 % more than one call"
-        took = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"
-        lines = [("one bucket", took), ("all in one call", format_time(whole.time_s)), ("nearly as good", good)]
-        lines += [("edited", "; ".join(self.edits))] if self.edits else []
-        told = map("  {}".format, origins((self.rows()[0], self.rows()[-1])))
-        return "\n".join((self.sentence(), *labelled(lines, 17), *told))
-
-
-def within(row: Mapping[str, Any]) -> str:
-    """The time of a row of buckets, and its interval."""
-    time, low, high = (format_time(row[key]) for key in ("time_s", "low_s", "high_s"))
-    return f"{time} ({low} to {high}, {SHARE} runs)"
+        _, *lines = *self.figures.items(), ("nearly as good", good), ("edited", "; ".join(self.edits))
+        return "\n".join((self.sentence(), *labelled(lines, 17), *map("  {}".format, self.told)))
 
 
 def buckets(

@@ -41,7 +41,7 @@ from blinksim.units import format_rate, format_size_about, format_time, in_GBps,
 
 if TYPE_CHECKING:
     from blinksim.answers.advise import Advice, Option
-    from blinksim.answers.compare import Comparison, Models
+    from blinksim.answers.compare import Buckets, Comparison, Models
     from blinksim.answers.sweep import Sweep as Study
     from blinksim.answers.worker_pool import Rows
     from blinksim.cli.commands import Advise, Compare, ModelOptions, Project, Sweep
@@ -360,22 +360,22 @@ def _side_by_side(options: Compare, collective: Collective) -> None:
 
 def _many_calls(options: Compare, collective: Collective) -> None:
     """Many calls, on each of several machines with its library."""
-    from blinksim.answers.compare import buckets, within
+    from blinksim.answers.compare import buckets
 
     if given := typed_options(options, "algorithms", "model", "sizes", "search", "price", "plot"):
         raise InputError(f"--bytes is of calls of one size with a machine's library, in a table; leave{given} out")
-    library, many, shown, told = library_of(options.timing), options.many, [], []
-    asked, rows = dict(zip(map(str.strip, options.machine.split(",")), _machines(options), strict=True)), []
+    found: dict[str, Buckets] = {}
+    library, many = library_of(options.timing), options.many
+    asked = dict(zip(map(str.strip, options.machine.split(",")), _machines(options), strict=True))
     for name, one in asked.items():
         with Working(f"predicting {name}"):
-            row, *more = buckets(one, collective, many.bytes or "", many.bucket or "", library).rows()
-        rows += [{"machine": name, **each} for each in (row, *more)]
-        alone = [format_time(one["call_s"]) for one in (row, *more[-1:])]
-        shown.append((name, within(row), alone[0], alone[-1]))
-        told += [f"  from, {name}, {line.removeprefix('from, ')}" for line in origins((row, *more[-1:]))]
+            found[name] = buckets(one, collective, many.bytes or "", many.bucket or "", library)
+    rows = [{"machine": name, **row} for name, one in found.items() for row in one.rows()]
+    shown = [{"machine": name, **one.figures} for name, one in found.items()]
+    told = [f"  from, {name}, {line.removeprefix('from, ')}" for name, one in found.items() for line in one.told]
     again = command_line(next(iter(asked.values())), collective.name, **vars(options.data)) + typed_options(many)
     every = f"{collective} of {many.bytes} in calls of {many.bucket}, one after another\n"
-    lines = every, table(("machine", "takes", "one bucket", "all in one call"), shown, left=(0, 1)), "", *told
+    lines = every, table([*shown[0]], [[*one.values()] for one in shown], left=(0, 1, 2)), "", *told
     text = "\n".join((*lines, f"next: blinksim project {again}"))
     answer("compare", lambda: {"rows": rows}, lambda: click.echo(text), lambda: rows)
 

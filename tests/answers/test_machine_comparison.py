@@ -175,6 +175,12 @@ def test_compare_takes_many_calls_on_machines(capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     assert text.startswith("allreduce of 14GB in calls of 25MiB, one after another")
     assert "from, hgx-h100, 25 MiB: between sizes that were measured" in text
+    for name in ("hgx-h100", "dgx-a100"):
+        [words] = [line.split("  ") for line in text.splitlines() if line.startswith(f"  {name}")]
+        assert run(["project", name, "allreduce", *_MANY]) == 0
+        first, one, whole, *_ = capsys.readouterr().out.splitlines()
+        assert first.endswith(f": {words[2].strip()}")
+        assert [line.split("  ")[-1].strip() for line in (one, whole)] == [words[3].strip(), words[-1].strip()]
 
 
 @pytest.mark.parametrize("option", ["--sizes 1MiB", "--algorithms ring", "--price hgx-h100=3"])
