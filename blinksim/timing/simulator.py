@@ -456,19 +456,22 @@ def simulate(
     """
     schedule = as_schedule(schedule)
     size = schedule.sized(size)
-    if service is None and schedule.form == "steps":
-        run = partial(simulate, schedule, size, chunk=chunk, pieces=pieces, offer=offer, protocol=protocol)
-        run = partial(run, launch=launch, switching=switching, messages=messages, most_events=most_events)
-        fifo = run(service="fifo", gamma=gamma)
-        # Where a formula has the time nothing stands in line, so that the order changes nothing.
-        formula = fifo.engine == "closed-form"
-        return fifo if formula else min(fifo, run(service="ordered", gamma=gamma), key=exact_time)
     options = Options(service or "fifo", offer, protocol, gamma, launch, switching, messages)
     if chunk is not None and pieces is not None:
         raise InputError("chunk= and pieces= both set how chunks are cut; give one of them")
-    graph, runs = event_graph(schedule, options), Runs()
     count = pieces if chunk is None else pieces_of(schedule, size, size_of(chunk))
-    count = _best_pieces(graph, size, options, most_events, runs) if count is None else count
+    run = partial(_timeline, event_graph(schedule, options), size, count, most=most_events)
+    first = run(options)
+    # Where a formula has the time nothing stands in line, so that the order changes nothing.
+    if service is not None or schedule.form != "steps" or first.engine == "closed-form":
+        return first
+    return min(first, run(replace(options, service="ordered")), key=exact_time)
+
+
+def _timeline(graph: ScheduleGraph, size: int, given: int | None, options: Options, most: int | None) -> Timeline:
+    """The run in one order of service, no quicker than its bounds. given: pieces of each chunk; None for the best."""
+    schedule, runs = graph.schedule, Runs()
+    count = _best_pieces(graph, size, options, most, runs) if given is None else given
     if not 1 <= count <= MOST_PIECES:
         raise InputError(f"{count} pieces of each chunk: give 1 to {MOST_PIECES}, by a larger or smaller chunk=")
     work = timed(graph, size, count, options)
