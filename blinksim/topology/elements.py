@@ -164,12 +164,14 @@ class Device:
         return frozenset() if self.kind in GPU_KINDS else self.can & BRANCHING.keys()
 
     @property
-    def library(self) -> str:
-        """The library that runs collectives on a GPU, from its attribute ``library``; ``nccl`` by default.
+    def gfx(self) -> str:
+        """The number that RCCL's own files give a GPU (``gcn``), such as ``gfx942``; empty for others."""
+        return str(self.attributes.get("gcn", ""))
 
-        RCCL's own files give its GPUs a gfx number (``gcn``).
-        """
-        return str(self.attributes.get("library", RCCL if "gcn" in self.attributes else NCCL)).lower()
+    @property
+    def library(self) -> str:
+        """The library that runs collectives on a GPU, from its attribute ``library``; ``nccl`` by default."""
+        return str(self.attributes.get("library", RCCL if self.gfx else NCCL)).lower()
 
     @property
     def reduction_rate(self) -> Fraction | None:

@@ -146,7 +146,7 @@ def _listed(link: Link, other: Device, lanes: int, bus: Mapping[str, str]) -> tu
     """A link of a GPU as NCCL lists it, at both ends: tag and attributes. other: where it leads."""
     if link.kind == "c2c":
         return "c2c", {"bw": str(int(link.lane_bandwidth / 10**6)), "count": str(lanes)}
-    tag, own = ("xgmi", _AMD_CLASS) if "gcn" in other.attributes else ("nvlink", "0x030200")
+    tag, own = ("xgmi", _AMD_CLASS) if other.gfx else ("nvlink", "0x030200")
     target, kind = _NVLINK_ENDS.get(other.kind) or (bus[other.name], own)
     return tag, {"target": target, "count": str(lanes), "tclass": kind}
 
@@ -565,7 +565,7 @@ def write(topology: Topology, bus_ids: Sequence[str] | None = None) -> tuple[str
         if not {"arch", "vendor"} <= facts.keys():
             facts = {"numaid": str(position), **writer.cpu} | facts
         cpus.append(Element("cpu", facts, writer.children(cpu.name)))
-    version = "2" if any("gcn" in device.attributes for device in topology.devices) else "1"
+    version = "2" if any(device.gfx for device in topology.devices) else "1"
     system = Element("system", {"version": version}, tuple(cpus))
     if (most := len([*system.walk()])) > MOST_ELEMENTS:
         raise InfeasibleError(f"{most} elements, and NCCL reads {MOST_ELEMENTS} of a topology file; leave NICs out")
@@ -697,7 +697,7 @@ class _Writer:
         for name in self.below.get(place, ()):
             device = self.topology.device(name)
             if device.kind in GPU_KINDS:
-                kind = _AMD_CLASS if "gcn" in device.attributes else "0x030200"
+                kind = _AMD_CLASS if device.gfx else "0x030200"
                 pci = Element("pci", self._pci(device, kind), (self._gpu(device),))
                 speed = {key: value for key, value in pci.attributes.items() if key.startswith("link_")}
                 nics = [self._nic(self.topology.device(nic)) for nic in self.below.get(name, ())]
@@ -776,8 +776,8 @@ class _Writer:
         facts = {"dev": str(self.number[device.name]), "sm": str(sm)}
         facts |= {"rank": str(self.rank[device.name])} if device.name in self.rank and "rank" not in known else {}
         facts |= {} if "busid" in device.attributes else {"gdr": "1"}
-        gcn, links = device.attributes.get("gcn"), []
-        lane = self.rates.nvlink_lane(sm) if gcn is None else self.rates.xgmi_link(str(gcn))[1]
+        links = list[Element]()
+        lane = self.rates.xgmi_link(device.gfx)[1] if device.gfx else self.rates.nvlink_lane(sm)
         for place in self.topology.out_links[self.topology.index[device.name]]:
             link = self.topology.links[place]
             other = self.topology.device(link.dst)
