@@ -12,20 +12,42 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from hashlib import sha256
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_loader
 from inspect import unwrap
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any
+from typing import Any, TypeVar
 
 from blinksim.errors import FileError, InfeasibleError, InputError, PluginError
 from blinksim.textio.text_files import MIB, read_bytes
 
 PYTHON = (".py",)
+Made = TypeVar("Made")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 # The contents of the files that have run, by their resolved paths.
 _have_run: dict[str, str] = {}
 _running: list[str] = []
+# What entries are built on, beside the files that have some.
+_NO_ENTRY = "__init__.py", "registry.py", "timing_model.py"
+
+
+def entries(package: str, files: str, word: str, make: Callable[[str, Path, str], Made]) -> list[Made]:
+    """What each file of a package says that it is (``ENTRY = …``), read without running it, so that lists stay quick.
+
+    files: a pattern. make: from what is said, up to a line that ends with a bracket, the file and its text.
+    Raises `PluginError` with the place for a file that says nothing, and for what cannot be used.
+    """
+    pattern, made = re.compile(rf"^{word} = (.*?\))$", re.MULTILINE | re.DOTALL), list[Made]()
+    paths = (path for folder in import_module(package).__path__ for path in Path(folder).glob(files))
+    for path in sorted(path for path in paths if path.name not in _NO_ENTRY):
+        text = path.read_text(encoding="utf-8")
+        said = pattern.search(text)
+        with blamed(str(path), str(path), text.count("\n", 0, said.start()) + 1 if said else None):
+            if said is None:
+                raise InputError(f"says no {word}; add one, as CONTRIBUTING.md shows, or move the file elsewhere")
+            made.append(make(said[1], path, text))
+    return made
 
 
 def split(name: str, endings: Iterable[str] = PYTHON) -> tuple[Path, str] | None:

@@ -9,8 +9,7 @@ several.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
@@ -184,24 +183,17 @@ class Algorithm:
         return Candidate(schedule) if self.routes else Candidate.of(schedule)
 
 
-def _entries() -> Iterator[Algorithm]:
-    """What files of the package say of themselves (``ENTRY = Algorithm(...)``), read without running them.
-
-    Which forms a schedule has they say by their functions.
-    """
-    entry = re.compile(r"^ENTRY = (Algorithm\(.*?\))$", re.MULTILINE | re.DOTALL)
-    for folder in import_module("blinksim.algorithms").__path__:
-        for path in Path(folder).glob("*.py"):
-            text = path.read_text(encoding="utf-8")
-            if (said := entry.search(text)) is not None:
-                own: Algorithm = eval(said[1], vars(collectives) | globals())
-                outlined, symmetric = (f"\ndef {form}(" in text for form in ("rounds", "symmetric"))
-                own = replace(own, name=path.stem, outlined=outlined, symmetric=symmetric)
-                yield replace(own, solver=True, routes=True) if own.in_network else own
+def _entry(said: str, path: Path, text: str) -> Algorithm:
+    """What a file says by its ``ENTRY``, and by its functions of the forms that a schedule has."""
+    own: Algorithm = eval(said, vars(collectives) | globals())
+    outlined, symmetric = (f"\ndef {form}(" in text for form in ("rounds", "symmetric"))
+    own = replace(own, name=path.stem, outlined=outlined, symmetric=symmetric)
+    return replace(own, solver=True, routes=True) if own.in_network else own
 
 
 _PLACES = {name: place for place, name in enumerate(get_args(AlgorithmName))}
-_LISTED = sorted(_entries(), key=lambda entry: (_PLACES.get(entry.name, len(_PLACES)), entry.name))
+_FOUND = plugins.entries("blinksim.algorithms", "*.py", "ENTRY", _entry)
+_LISTED = sorted(_FOUND, key=lambda entry: (_PLACES.get(entry.name, len(_PLACES)), entry.name))
 REGISTRY = {entry.name: entry for entry in _LISTED}
 """All algorithms in the order of lists: those of the package, and those that are registered."""
 

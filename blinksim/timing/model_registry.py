@@ -14,10 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from blinksim import data_files, plugins, timing
+from blinksim import data_files, plugins
 from blinksim.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -53,21 +55,23 @@ class Entry:
     file: str = ""
 
 
-def discovered() -> dict[str, Entry]:
-    """The entries of all modules ``*_model`` of this package by name, read from their texts.
+def _entries(said: str, path: Path, text: str) -> list[Entry]:
+    """What a module says by ``ENTRIES``, a tuple of mappings without anything to compute.
 
-    A module states ``ENTRIES``, a tuple of mappings without anything to compute, above an empty line:
-    ``class`` is the name of the class, the others are the fields of `Entry`.
+    ``class`` is the name of a class in it, the others are the fields of `Entry`.
     """
-    found = []
-    for path in sorted(path for folder in timing.__path__ for path in Path(folder).glob("*_model.py")):
-        _, _, stated = path.read_text(encoding="utf-8").partition("\nENTRIES = ")
-        for fields in ast.literal_eval(stated.partition("\n\n")[0] or "()"):
-            found.append(Entry(home=f"{timing.__name__}.{path.stem}:{fields.pop('class')}", **fields))
-    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.place)}
+    found = list[Entry]()
+    for fields in ast.literal_eval(said):
+        name = fields.pop("class")
+        if f"\nclass {name}(" not in text:
+            raise InputError(f"ENTRIES names the class {name}, which is not in this file; name one that is")
+        found.append(Entry(home=f"{_PACKAGE}.{path.stem}:{name}", **fields))
+    return found
 
 
-MODELS = discovered()
+_PACKAGE = "blinksim.timing"
+_FOUND = chain.from_iterable(plugins.entries(_PACKAGE, "*_model.py", "ENTRIES", _entries))
+MODELS = {entry.name: entry for entry in sorted(_FOUND, key=attrgetter("place"))}
 
 
 def schedule_models() -> tuple[str, ...]:

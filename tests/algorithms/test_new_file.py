@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import blinksim
 
 STAR = '''
@@ -50,3 +52,25 @@ def test_a_file_is_an_algorithm(tmp_path: Path) -> None:
     assert found["algorithm"] == "star_of_a_test"
     four = ("dgx-a100", "broadcast", "--members", "0-3", "--sizes", "1MiB", "--model", "alpha-beta")
     assert "star_of_a_test" in answer("compare", *four)
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "text", "words"),
+    [
+        ("algorithms", "star_of_a_test.py", STAR.partition("ENTRY")[0], ": says no ENTRY; add one"),
+        ("algorithms", "star_of_a_test.py", STAR.replace("sends=per_rank", "sent=per_rank"), ":12: TypeError: "),
+        ("timing", "star_model.py", '"""Star."""\n', ": says no ENTRIES; add one"),
+        ("timing", "star_model.py", 'ENTRIES = ({"name": "star", "class": "Stra"},)\n\n\nclass Star(Model): ...\n',
+         ":1: ENTRIES names the class Stra, which is not in this file; name one that is"),
+    ],
+)  # fmt: skip
+def test_a_file_that_does_not_say_what_it_is_ends_in_one_line(
+    tmp_path: Path, package: str, name: str, text: str, words: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    asked = ["project", "ring:4", "allreduce", "1GiB"]
+    command = [sys.executable, "-c", RUN.replace("algorithms", package), str(tmp_path), *asked]
+    ran = subprocess.run(command, cwd=Path(blinksim.__file__).parents[1], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"{name}{words}" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
