@@ -255,8 +255,13 @@ class Theorem(ABC):
     def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
         """Raises `InputError` where it says nothing."""
         self.facts, self.size, self.part, self.n = facts, size, part, facts.topology.ranks
-        self.all = facts.block(size) * self.n
+        self.block = facts.block(size)
+        self.all = self.block * self.n
         self.must, self.unit = self.all, facts.block(1) * self.n
+        self.prepare(facts)
+
+    def prepare(self, facts: Delays) -> None:  # noqa: B027 - few theorems have nothing to prepare
+        """Works out what does not depend on the time."""
 
     @classmethod
     def stated(cls, topology: Topology, collective: Collective, size: int, place: Place) -> Self:

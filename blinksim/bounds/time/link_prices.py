@@ -64,8 +64,7 @@ class Searched(Theorem):
     coarse: ClassVar[int]
     fine: ClassVar[int]
 
-    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        super().__init__(facts, size, part)
+    def prepare(self, facts: Delays) -> None:
         # By which power what is brought has grown with the time of late.
         self._rises = _RISES
         self._ordered, self._most = cache(self.in_order), cache(self.brought)

@@ -44,9 +44,7 @@ class SecondMessage(Theorem):
 
     kind = "second-message"
 
-    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        super().__init__(facts, size, part)
-        self.block = facts.block(size)
+    def prepare(self, facts: Delays) -> None:
         self.must = self.n * (self.n - 1) * self.block
         self.links: list[tuple[int, int, int]] = []
         for link, rate in enumerate(facts.rate):
@@ -83,9 +81,7 @@ class ServedTwice(Theorem):
 
     kind = "served-twice"
 
-    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        super().__init__(facts, size, part)
-        self.block = facts.block(size)
+    def prepare(self, facts: Delays) -> None:
         # The links of every rank by what a message costs: that, overhead, when data must have passed, and the
         # rate. Ranks that are alike count together.
         rate, overhead = [one * self.n for one in facts.rate], facts.overhead
@@ -135,10 +131,9 @@ class CrossingPairs(Theorem):
     kind = "crossing-pairs"
     anywhere = True
 
-    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        super().__init__(facts, size, part)
-        self.takers = [rank for rank, device in enumerate(facts.ranks) if device in part]
-        self.givers = [rank for rank, device in enumerate(facts.ranks) if device not in part]
+    def prepare(self, facts: Delays) -> None:
+        self.takers = [rank for rank, device in enumerate(facts.ranks) if device in self.part]
+        self.givers = [rank for rank, device in enumerate(facts.ranks) if device not in self.part]
         if not self.takers or not self.givers:
             raise InputError("crossing-pairs: the ranks are all on one side")
         self.must = self.all * len(self.givers) * len(self.takers)
@@ -441,15 +436,14 @@ class OneStep(OfSpreading):
     kind = "one-step"
     anywhere = True
 
-    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        super().__init__(facts, size, part)
+    def prepare(self, facts: Delays) -> None:
         message = spreading(facts)
-        if len(part) != 1 or not part <= facts.owners or message is None:
+        if len(self.part) != 1 or not self.part <= facts.owners or message is None:
             raise InputError("one-step says nothing there: the part is no rank with something for the others")
-        (self.source,), self.most = part, 2 * message.message
+        (self.source,), self.most = self.part, 2 * message.message
         whole = facts.collective.ends == EVERY and facts.collective.starts in (EVERY, ROOT)
-        self.each = facts.block(size) * (self.n if whole else 1)
-        self.bytes, self.must = Fraction(size, 1 if whole else self.n), self.each * (self.n - 1)
+        self.each = self.block * (self.n if whole else 1)
+        self.bytes, self.must = Fraction(self.size, 1 if whole else self.n), self.each * (self.n - 1)
 
     @classmethod
     def places(cls, facts: Delays) -> list[Place]:
@@ -478,8 +472,7 @@ class Informed(OfSpreading):
 
     kind = "informed"
 
-    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        super().__init__(facts, size, part)
+    def prepare(self, facts: Delays) -> None:
         found = spreading(facts)
         if found is None:
             raise InputError(f"informed says nothing about {facts.collective} here")
@@ -512,12 +505,11 @@ class NodesInformed(Informed):
     kind = "nodes-informed"
     anywhere = True
 
-    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        Theorem.__init__(self, facts, size, part)
+    def prepare(self, facts: Delays) -> None:
         self.must, self.unit = self.n, 1
-        if part.isdisjoint(facts.owners) or part.issuperset(facts.ranks):
+        if self.part.isdisjoint(facts.owners) or self.part.issuperset(facts.ranks):
             raise InputError("nodes-informed: the ranks are all on one side, or no rank there has anything to tell")
-        self.jumps = [*_told(facts, part)]
+        self.jumps = [*_told(facts, self.part)]
 
     @classmethod
     def applies(cls, facts: Delays) -> bool:
@@ -574,21 +566,19 @@ class Coverage(Theorem):
     kind = "coverage"
     anywhere = True
 
-    def __init__(self, facts: Delays, size: int, part: frozenset[int]) -> None:
-        super().__init__(facts, size, part)
+    def prepare(self, facts: Delays) -> None:
         collective, n = facts.collective, self.n
-        ranks = [rank for rank, device in enumerate(facts.ranks) if device in part]
+        ranks = [rank for rank, device in enumerate(facts.ranks) if device in self.part]
         self.ranks = len(ranks)
         root_outside = collective.rooted and collective.root not in ranks
         whole = collective.starts == EVERY or (collective.starts == ROOT and root_outside)
         blocks = n if whole else n - self.ranks if collective.starts == OWN else 0
         if not 0 < self.ranks < n or not blocks:
             raise InputError(f"coverage says nothing about {collective} there")
-        self.bytes, self.must = Fraction(size * blocks, n), facts.block(size) * blocks * self.ranks
-        ways = (link for link, dst in enumerate(facts.dst) if dst in part and facts.src[link] not in part)
+        self.bytes, self.must = Fraction(self.size * blocks, n), self.block * blocks * self.ranks
         # Many links are alike.
-        self.links = Counter((facts.rate[link] * n, facts.idle(link)) for link in ways)
-        found = spreading(facts, part)
+        self.links = Counter((facts.rate[link] * n, facts.idle(link)) for link in _crossing(facts, self.part))
+        found = spreading(facts, self.part)
         self.jumps = [0] if found is None else found.jumps(self.ranks)
 
     @classmethod
