@@ -167,8 +167,7 @@ class _Level:
 
     servers (rows): one per row; row and slot (stages): where each stage stands at its server, slots: places
     of a row. waits: level, stages, the stages of that level that they wait for, and where those of each
-    begin. straight (stages): the only stage that each waits for, if all are of the level before. forget:
-    levels that no later one needs.
+    begin. forget: levels that no later one needs.
     """
 
     stages: Ints
@@ -176,8 +175,7 @@ class _Level:
     row: Ints
     slot: Ints
     slots: int
-    waits: list[tuple[int, Ints, Ints, Ints]]
-    straight: Ints | None
+    waits: list[tuple[int, Ints | slice, Ints, Ints]]
     forget: list[int]
     needed: bool
 
@@ -196,17 +194,13 @@ def _levels(graph: EventGraph) -> list[_Level]:
         servers, row, counts = np.unique(graph.resource[stages], return_inverse=True, return_counts=True)
         into, source = where[graph.after[edges]], where[graph.before[edges]]
         level = graph.level[graph.before[edges]]
-        straight = None
-        if number and len(into) == len(stages) == len(distinct(into)) and (level == number - 1).all():
-            straight = scattered(into, source, len(stages))
         by_target, waits = np.argsort(into, kind="stable"), []
         for k in distinct(level).tolist():
             some = by_target[level[by_target] == k]
             targets, first = np.unique(into[some], return_index=True)
-            waits.append((k, targets, source[some], first))
+            waits.append((k, slice(None) if len(targets) == len(stages) else targets, source[some], first))
         forget = np.flatnonzero(last_use == number).tolist() if number else []
-        found = _Level(stages, servers, row, places(counts), int(counts.max()), waits, straight, forget,
-                       bool(last_use[number]))  # fmt: skip
+        found = _Level(stages, servers, row, places(counts), int(counts.max()), waits, forget, bool(last_use[number]))
         levels.append(found)
     return levels
 
@@ -225,16 +219,18 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
     start = np.full((pieces, graph.count), -1, dtype=np.int64) if record else None
     delivered: dict[int, Ints] = {}
     finish, piece = 0, np.arange(pieces, dtype=np.int64)[None, :, None]
-    spare = np.zeros((0, pieces), dtype=np.int64)
     for number, plan in enumerate(_levels(graph)):
         # (stages, pieces): when each piece is ready for each stage, and from the end of the loop on is
         # delivered.
-        ready = _arrived(plan, delivered, number, pieces, spare)
+        ready = np.zeros((len(plan.stages), pieces), dtype=np.int64)
+        for level, into, source, first in plan.waits:
+            came = delivered[level][source]
+            came = came if len(first) == len(source) else np.maximum.reduceat(came, first, axis=0)
+            ready[into] = np.maximum(ready[into], came)
         if number == 0 and work.release.any():
             np.maximum(ready, work.release[plan.stages][:, None], out=ready)
-        spare = np.zeros((0, pieces), dtype=np.int64)
         for gone in plan.forget:
-            spare = delivered.pop(gone)
+            del delivered[gone]
 
         # (servers, pieces, slots): in this order a server goes.
         alone = plan.slots == 1
@@ -267,22 +263,6 @@ def in_levels(work: Work, pieces: int, *, record: bool = False, check: bool = Tr
         if plan.needed:
             delivered[number] = ready
     return Run(finish, start), check
-
-
-def _arrived(plan: _Level, delivered: dict[int, Ints], number: int, pieces: int, spare: Ints) -> Ints:
-    """(stages, pieces): when each piece is ready for each stage of level `number`; in spare room, if any."""
-    shape = (len(plan.stages), pieces)
-    if plan.straight is not None:
-        # Each row from one row of the level before; the level before that leaves its room.
-        ready = spare if spare.shape == shape else np.empty(shape, dtype=np.int64)
-        np.take(delivered[number - 1], plan.straight, axis=0, out=ready, mode="clip")
-        return ready
-    ready = np.zeros(shape, dtype=np.int64)
-    for level, into, source, first in plan.waits:
-        came = delivered[level][source]
-        came = came if len(into) == len(source) else np.maximum.reduceat(came, first, axis=0)
-        ready[into] = np.maximum(ready[into], came)
-    return ready
 
 
 # Starts that are kept of a run; the critical path of a longer one is that of fewer pieces of the same size.
