@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from hashlib import sha256
 from importlib import import_module
@@ -97,14 +97,14 @@ def run(path: Path) -> str:
     return home
 
 
-def named(origins: dict[str, str], name: str, path: Path, what: str, how: str) -> str:
+def named(registry: Mapping[str, Any], name: str, path: Path, what: str, how: str) -> str:
     """Which of the names that a file has registered is meant.
 
-    origins: the names, with the file that each comes from. name: empty if the file has only one. how: it is
-    registered.
+    registry: entries by name, each with the `file` that it comes from. name: empty if the file has only
+    one. how: it is registered.
     """
     home = os.path.realpath(path)
-    there = [key for key, origin in origins.items() if origin == home]
+    there = [key for key, entry in registry.items() if entry.file == home]
     if not there:
         raise FileError(path, f"registers no {what}; put {how} before it")
     if name and name not in there:
@@ -114,18 +114,17 @@ def named(origins: dict[str, str], name: str, path: Path, what: str, how: str) -
     return name or there[0]
 
 
-def new_name(name: object, what: str, taken: Iterable[str], origins: dict[str, str]) -> str:
+def new_name(name: object, what: str, taken: Iterable[str], registry: Mapping[str, Any]) -> str:
     """`name`, if something new may be called so.
 
-    taken: names of the package. origins: names that are registered, with the file that each comes from; the
-    same file, or a later cell of a notebook, replaces what it registered.
+    taken: names of the package. The same file, or a later cell of a notebook, replaces what it registered.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot name {what}: take letters, digits and _, such as 'my_own'")
     if name in taken:
         raise InputError(f"{what} is called {name!r} already; take another name")
-    if origins.get(name) and origins[name] != running():
-        raise InputError(f"{what} {name!r} is registered by {origins[name]} already; take another name")
+    if name in registry and registry[name].file not in ("", running()):
+        raise InputError(f"{what} {name!r} is registered by {registry[name].file} already; take another name")
     return name
 
 

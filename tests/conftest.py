@@ -55,7 +55,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _registries_stay_as_they_are() -> Iterator[None]:
     """What a test, or an example in a docstring, registers is forgotten after it."""
-    tables: tuple[dict, ...] = (REGISTRY, MODELS, projection._read)  # type: ignore[type-arg]
+    tables: tuple[dict, ...] = (REGISTRY, MODELS, projection.presets().maps[0])  # type: ignore[type-arg,assignment]
     before = [dict(table) for table in tables]
     yield
     for table, entries in zip(tables, before, strict=True):

@@ -35,7 +35,7 @@ from blinksim.formats.shipped import machine_names
 from blinksim.timing import projection
 print(json.dumps({
     "ranks": {name: machines.load(name).ranks for name in machine_names.names()},
-    "presets": [projection.load_preset(name).name for name in projection.preset_names()],
+    "presets": [projection.load_preset(name).name for name in projection.presets()],
 }))
 """
 

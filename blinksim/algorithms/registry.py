@@ -75,7 +75,7 @@ class Algorithm:
     it has alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined:
     its module tells the `rounds` of a schedule, alone or besides, for `blinksim.schedule.loads`.
     symmetric: it has the `symmetric` form. fill: what fills the plan of an algorithm from outside. form: of
-    schedules that a `fill` makes. home: the file that registered it.
+    schedules that a `fill` makes. file: the one that registered it.
     """
 
     collectives: tuple[str, ...]
@@ -92,7 +92,7 @@ class Algorithm:
     symmetric: bool = False
     fill: Callable[..., None] | None = None
     form: str = "steps"
-    home: str = ""
+    file: str = ""
     name: str = ""
 
     def supports(self, collective: str) -> bool:
@@ -208,7 +208,7 @@ def algorithm(name: str) -> Algorithm:
     if in_file is not None:
         path, inside = in_file
         plugins.run(path)
-        name = plugins.named(_homes(), inside.replace("-", "_"), path, "algorithm", "@bs.register_algorithm(...)")
+        name = plugins.named(REGISTRY, inside.replace("-", "_"), path, "algorithm", "@bs.register_algorithm(...)")
     key = name if name in REGISTRY else name.lower().replace("-", "_")
     if key not in REGISTRY:
         # Names of NCCL (without _ and -) are no entries.
@@ -276,16 +276,10 @@ def register_algorithm(
             raise InputError(f"{fill!r:.60} cannot be an algorithm; register a function that takes a plan")
         own = (entry.name for entry in REGISTRY.values() if entry.fill is None)
         taken = (*own, "best", "all", "unsearched", "nccl")
-        key = plugins.new_name(name or fill.__name__, "an algorithm", taken, _homes())
+        key = plugins.new_name(name or fill.__name__, "an algorithm", taken, REGISTRY)
         summary = (fill.__doc__ or "").strip().partition("\n")[0]
-        home = plugins.running()
-        made = Algorithm(wanted, summary, only_named, fill=fill, form=form, home=home, name=key)
-        REGISTRY[key] = made
+        file = plugins.running()
+        REGISTRY[key] = Algorithm(wanted, summary, only_named, fill=fill, form=form, file=file, name=key)
         return fill
 
     return register
-
-
-def _homes() -> dict[str, str]:
-    """The algorithms from outside the package, and the file that registered each."""
-    return {entry.name: entry.home for entry in REGISTRY.values() if entry.fill is not None}

@@ -244,7 +244,7 @@ def digests(names: Iterable[str], model: str, recorded: Iterable[Routing | str] 
         if names_a_file(name):
             found.append(sha256(read_bytes(located(name), MOST_BYTES, "schedule")).hexdigest())
         elif name != "best" and not models.chooser(name) and (entry := algorithm(name)).fill is not None:
-            found.append(_digest(entry.home, f"algorithm {name!r}", alone))
+            found.append(_digest(entry.file, f"algorithm {name!r}", alone))
     if (in_file := plugins.split(model, models.YAML)) is not None:
         found.append(plugins.digest(in_file[0]))
     registered = models.MODELS.get(models.known_as(model))

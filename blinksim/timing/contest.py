@@ -306,7 +306,7 @@ def asked_as(name: str) -> str:
     if names_a_file(name):
         return name
     entry = algorithm(name)
-    return name if plugins.split(name) else f"{entry.home}:{entry.name}".removeprefix(":")
+    return name if plugins.split(name) else f"{entry.file}:{entry.name}".removeprefix(":")
 
 
 def enter_named(contest: Contest, names: CandidatesLike, sizes: Collection[int], say: Say) -> None:

@@ -83,7 +83,7 @@ def preset_names() -> tuple[str, ...]:
     """The names of the presets in models/, each of which is a model."""
     from blinksim.timing import projection
 
-    return projection.preset_names()
+    return tuple(projection.presets())
 
 
 def names() -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def known_as(name: str) -> str:
 
         return projection.read_file(path, inside)
     plugins.run(path)
-    return plugins.named(_files(), inside, path, "timing model", "@bs.register_model")
+    return plugins.named(MODELS, inside, path, "timing model", "@bs.register_model")
 
 
 def times_schedules(name: str) -> bool:
@@ -246,11 +246,6 @@ def register_model(model: Model) -> Model:
     if missing:
         raise InputError(f"timing model {model.__name__} has no {missing}")
     taken = (*(entry.name for entry in MODELS.values() if isinstance(entry.home, str)), *preset_names())
-    name = plugins.new_name(getattr(model, "name", None), "a timing model", taken, _files())
+    name = plugins.new_name(getattr(model, "name", None), "a timing model", taken, MODELS)
     MODELS[name] = Entry(name, model, issubclass(model, ScheduleModel), file=plugins.running())
     return model
-
-
-def _files() -> dict[str, str]:
-    """The models from outside the package, and the file that registered each."""
-    return {entry.name: entry.file for entry in MODELS.values() if not isinstance(entry.home, str)}

@@ -18,7 +18,7 @@ between nodes: a projection to first order, optimistic where GPUs share an uplin
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -281,14 +281,6 @@ class Preset:
 
 # --- presets in files -----------------------------------------------------------------------------------------------
 
-# The presets of other files that have been read.
-_read: dict[str, Preset] = {}
-
-
-def preset_names() -> tuple[str, ...]:
-    """The names that `load_preset` knows."""
-    return (*_presets(), *_read)
-
 
 def read_file(path: Path, name: str = "") -> str:
     """The name by which `load_preset` knows a preset of a file from anywhere; name: which, if there are several.
@@ -303,10 +295,10 @@ def read_file(path: Path, name: str = "") -> str:
     if not name and len(found) > 1:
         raise FileError(path, f"holds the presets {', '.join(found)}; say which, as in {path}:{next(iter(found))}")
     wanted = name or next(iter(found))
-    if wanted in _presets() and _presets()[wanted] != found[wanted]:
+    shipped = presets().maps[-1]
+    if shipped.get(wanted, found[wanted]) != found[wanted]:
         raise FileError(path, f"{wanted!r} is a preset of models/ already; give it another name")
-    if wanted not in _presets():
-        _read[wanted] = found[wanted]
+    presets()[wanted] = found[wanted]
     return wanted
 
 
@@ -315,19 +307,19 @@ def load_preset(name: str) -> Preset:
 
     Raises `InputError` for an unknown name and `FileError` for a model file that cannot be used.
     """
-    known = _presets() | _read
-    return known[one_of("projection", name.removeprefix("projection:"), known)]
+    return presets()[one_of("projection", name.removeprefix("projection:"), presets())]
 
 
 @cache
-def _presets() -> dict[str, Preset]:
+def presets() -> ChainMap[str, Preset]:
+    """The presets of models/ by name, behind those of other files that have been read."""
     found = dict[str, Preset]()
     for path in data_files.files("models", "*projection.yaml"):
         for preset in read_presets(path):
             if preset.name in found:
                 raise FileError(path, f"a second preset is called {preset.name!r}; give it another name")
             found[preset.name] = preset
-    return found
+    return ChainMap({}, found)
 
 
 def read_presets(path: Path) -> list[Preset]:

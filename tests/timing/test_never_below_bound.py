@@ -51,7 +51,7 @@ def answered() -> list[tuple[str, int, int, str]]:
     """(preset, nodes, ranks on each, collective) of what the presets project; the others they refuse at any rates."""
     collectives = ("allreduce", "allgather", "reducescatter", "broadcast", "reduce")
     found = []
-    for case in product(projection.preset_names(), range(1, 6), (1, 2, 4, 6, 8, 12), collectives):
+    for case in product(projection.presets(), range(1, 6), (1, 2, 4, 6, 8, 12), collectives):
         name, nodes, ranks, collective = case
         try:
             projection.project(AURORA, nodes, ranks, 2 * GB, projection.load_preset(name), collective)
@@ -66,7 +66,7 @@ ANSWERED = answered()
 
 def test_the_presets_answer_more_than_allreduce() -> None:
     """Each of the six answers for all but one rank alone, or needs two nodes; one of them knows five collectives."""
-    assert {name for name, *_ in ANSWERED} == set(projection.preset_names())
+    assert {name for name, *_ in ANSWERED} == set(projection.presets())
     assert len(ANSWERED) == 9 * (5 * 6 - 1) + (4 * 6)
 
 
@@ -85,7 +85,7 @@ def test_presets_at_any_rates(case: tuple[str, int, int, str], rates: dict[str, 
     assert total(terms) >= size / float(best.rate) * (1 - 1e-12), best.words(machine)
 
 
-@pytest.mark.parametrize("name", projection.preset_names())
+@pytest.mark.parametrize("name", projection.presets())
 def test_presets_at_the_rates_that_they_pin(name: str) -> None:
     preset = projection.load_preset(name)
     seen = 0

@@ -499,7 +499,7 @@ def test_a_broken_model_file_is_named(tmp_path: Path, old: str, new: str, messag
 
 
 def test_every_number_of_the_models_has_a_source() -> None:
-    known = {name: projection.load_preset(name) for name in projection.preset_names()}
+    known = {name: projection.load_preset(name) for name in projection.presets()}
     assert {"projection", "aurora-projection", "aurora-projection-pcie", "aurora-chain"} <= known.keys()
     assert projection.load_preset("projection:aurora-chain") is known["aurora-chain"]
     for preset in known.values():
