@@ -30,7 +30,6 @@ from blinksim.machines import load
 from blinksim.packing import balanced
 from blinksim.papers.tables import Figure, Table, published_rows
 from blinksim.results import count
-from blinksim.schedule.loads import resource_loads, resources
 from blinksim.schedule.model import Schedule
 from blinksim.textio.text_files import read_rows
 from blinksim.timing import event_graph
@@ -115,7 +114,6 @@ def together(
     done = np.where(rows & ~work.graph.timeless, run.start + work.lag, 0)
     ends = np.cumsum([graph.count for graph, _ in parts])[:-1]
     finish = [work.seconds(int(own.max(initial=0))) for own in np.split(done, ends, axis=1)]
-    _check(jobs, finish, options)
     by_itself = finish
     if alone:
         own = [Job(job.schedule, job.size, pieces) for job, (_, pieces) in zip(jobs, parts, strict=True)]
@@ -174,16 +172,6 @@ def _merged(jobs: Sequence[Job], parts: Sequence[Part], options: Options) -> tup
     hold, lag, release = (np.concatenate(column) for column in columns)
     merged = event_graph.EventGraph(resources, timeless, before, after)
     return Work(merged, hold, lag, release, unit), numbers
-
-
-def _check(jobs: Sequence[Job], finish: Sequence[float], options: Options) -> None:
-    """Raises `BlinksimError` if a collective beats the loads of its links."""
-    for job, end in zip(jobs, finish, strict=True):
-        shared = resources(job.schedule.topology)
-        loads = zip(shared.rate, resource_loads(job.schedule, shared), strict=True)
-        least = max((job.size * part / rate for rate, part in loads), default=Fraction(0)) / options.efficiency
-        if end < (job.start_s + float(least)) * (1 - 1e-12):
-            raise BlinksimError("a collective beats the loads of its links; this is a fault of blinksim")
 
 
 TITLE = "MXNet's multi-tree allreduce, 2018"
