@@ -615,8 +615,10 @@ def leaving_trees(
     firsts = others * (keep != "hands")
     by = {first: [(root, first), *((first, other) for other in others if other != first)] for first in firsts}
     alike = len({tree.weight for tree in entering}) == 1 and {tree.root for tree in entering} >= {*others}
+    hands = [*pairwise((root, *others))]
+    ways = [list[tuple[int, int]](), hands] if keep == "back" and alike else [hands]
     forms = []
-    for own in [[]] * (keep == "back" and alike) + [[*pairwise((root, *others))]] if level else ():
+    for own in ways if level else ():
         pairs = [(tree.weight, by.get(tree.root, own)) for tree in entering]
         forms.append([LocalTree(root, w, tuple((*arc, paths[arc]) for arc in arcs)) for w, arcs in pairs])
     return lowest(hosts, host, root, rate, forms, () if keep == "apart" else entering)

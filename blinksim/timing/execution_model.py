@@ -173,7 +173,8 @@ class Executed(ScheduleModel):
         """The program by the protocol, and of the calls, that take less time, simulated; raises `SlowerError` if
         none was."""
         found: list[Run] = []
-        most_s, overstated = self.most_s, OVERSTATED[schedule.form][(size > 32 << 20) + (size > 128 << 20)]
+        band = (size > 32 << 20) + (size > 128 << 20)
+        most_s, overstated = self.most_s, OVERSTATED[schedule.form][band]
         for estimate, times in self.estimates(part, schedule, size):
             if max(estimate.time.time_s / overstated, estimate.time.ports_s) <= most_s:
                 with suppress(SlowerError):
@@ -199,8 +200,10 @@ class Executed(ScheduleModel):
         called = rates.job is not None and schedule.collective.name in ON_TREES
         usual: Sequence[CallsName] = ("successive", "graph") if called else ("successive",)
         timers = [schedule_times(rates, calls) for calls in ((self.calls,) if self.calls else usual)]
-        names = (self.protocol,) if self.protocol else PROTOCOLS if size <= MOST_PACKETS else PROTOCOLS[:1]
-        ways = [way for way in product(timers, names) if way[0].least(schedule, size, way[1]) <= self.most_s]
+        fitting = PROTOCOLS if size <= MOST_PACKETS else PROTOCOLS[:1]
+        names = (self.protocol,) if self.protocol else fitting
+        every = product(timers, names)
+        ways = [(times, name) for times, name in every if times.least(schedule, size, name) <= self.most_s]
         if not ways:
             raise SlowerError
         found = ((times.estimate(schedule, size, name), times) for times, name in ways)
