@@ -33,7 +33,7 @@ _NO_ENTRY = "__init__.py", "registry.py", "timing_model.py"
 
 
 def entries(package: str, files: str, word: str, make: Callable[[str, Path, str], Made]) -> list[Made]:
-    """What each file of a package says that it is (``ENTRY = …``), read without running it, so that lists stay quick.
+    """What each file of a package says that it is (``ENTRY = …``), read without running it: lists are quick.
 
     files: a pattern. make: from what is said, up to a line that ends with a bracket, the file and its text.
     Raises `PluginError` with the place for a file that says nothing, and for what cannot be used.
@@ -45,7 +45,7 @@ def entries(package: str, files: str, word: str, make: Callable[[str, Path, str]
         said = pattern.search(text)
         with blamed(str(path), str(path), text.count("\n", 0, said.start()) + 1 if said else None):
             if said is None:
-                raise InputError(f"says no {word}; add one, as CONTRIBUTING.md shows, or move the file elsewhere")
+                raise InputError(f"says no {word}; add one, as in CONTRIBUTING.md, or move the file away")
             made.append(make(said[1], path, text))
     return made
 

@@ -95,6 +95,14 @@ class Algorithm:
     file: str = ""
     name: str = ""
 
+    @staticmethod
+    def stated(said: str, path: Path, text: str) -> Algorithm:
+        """What a file says by its ``ENTRY``, and by its functions of the forms that a schedule has."""
+        own: Algorithm = eval(said, vars(collectives) | globals())
+        outlined, symmetric = (f"\ndef {form}(" in text for form in ("rounds", "symmetric"))
+        own = replace(own, name=path.stem, outlined=outlined, symmetric=symmetric)
+        return replace(own, solver=True, routes=True) if own.in_network else own
+
     def supports(self, collective: str) -> bool:
         more = (self.traffic and collective == ALLTOALLV) or (self.tokens and collective in OF_EXPERTS)
         return more or collective in self.collectives
@@ -183,16 +191,8 @@ class Algorithm:
         return Candidate(schedule) if self.routes else Candidate.of(schedule)
 
 
-def _entry(said: str, path: Path, text: str) -> Algorithm:
-    """What a file says by its ``ENTRY``, and by its functions of the forms that a schedule has."""
-    own: Algorithm = eval(said, vars(collectives) | globals())
-    outlined, symmetric = (f"\ndef {form}(" in text for form in ("rounds", "symmetric"))
-    own = replace(own, name=path.stem, outlined=outlined, symmetric=symmetric)
-    return replace(own, solver=True, routes=True) if own.in_network else own
-
-
 _PLACES = {name: place for place, name in enumerate(get_args(AlgorithmName))}
-_FOUND = plugins.entries("blinksim.algorithms", "*.py", "ENTRY", _entry)
+_FOUND = plugins.entries("blinksim.algorithms", "*.py", "ENTRY", Algorithm.stated)
 _LISTED = sorted(_FOUND, key=lambda entry: (_PLACES.get(entry.name, len(_PLACES)), entry.name))
 REGISTRY = {entry.name: entry for entry in _LISTED}
 """All algorithms in the order of lists: those of the package, and those that are registered."""

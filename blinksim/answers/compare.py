@@ -804,7 +804,7 @@ class Buckets(Result):
 
     @cached_property
     def figures(self) -> dict[str, str]:
-        """What all calls take, with its interval, what one of them, and what one call of all bytes: in words."""
+        """What all calls take, with its interval, one of them, and one call of all bytes, in words."""
         one, whole = self.calls[0][0][1], max((parts[0][1] for parts in self.calls), key=lambda one: one.size)
         time, low, high = (format_time(self.rows()[0][key]) for key in ("time_s", "low_s", "high_s"))
         took = f"{format_time(one.time_s)}, busbw {format_rate(one.busbw)}"

@@ -372,7 +372,7 @@ def _many_calls(options: Compare, collective: Collective) -> None:
             found[name] = buckets(one, collective, many.bytes or "", many.bucket or "", library)
     rows = [{"machine": name, **row} for name, one in found.items() for row in one.rows()]
     shown = [{"machine": name, **one.figures} for name, one in found.items()]
-    told = [f"  from, {name}, {line.removeprefix('from, ')}" for name, one in found.items() for line in one.told]
+    told = [f"  {line.replace('from,', f'from, {name},', 1)}" for name, of in found.items() for line in of.told]
     again = command_line(next(iter(asked.values())), collective.name, **vars(options.data)) + typed_options(many)
     every = f"{collective} of {many.bytes} in calls of {many.bucket}, one after another\n"
     lines = every, table([*shown[0]], [[*one.values()] for one in shown], left=(0, 1, 2)), "", *told

@@ -200,8 +200,8 @@ def _levels(graph: EventGraph) -> list[_Level]:
             targets, first = np.unique(into[some], return_index=True)
             waits.append((k, slice(None) if len(targets) == len(stages) else targets, source[some], first))
         forget = np.flatnonzero(last_use == number).tolist() if number else []
-        found = _Level(stages, servers, row, places(counts), int(counts.max()), waits, forget, bool(last_use[number]))
-        levels.append(found)
+        needed = bool(last_use[number])
+        levels.append(_Level(stages, servers, row, places(counts), int(counts.max()), waits, forget, needed))
     return levels
 
 

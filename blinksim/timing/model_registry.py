@@ -54,23 +54,23 @@ class Entry:
     place: int = 99
     file: str = ""
 
+    @staticmethod
+    def stated(said: str, path: Path, text: str) -> list[Entry]:
+        """What a module says by ``ENTRIES``, a tuple of mappings without anything to compute.
 
-def _entries(said: str, path: Path, text: str) -> list[Entry]:
-    """What a module says by ``ENTRIES``, a tuple of mappings without anything to compute.
-
-    ``class`` is the name of a class in it, the others are the fields of `Entry`.
-    """
-    found = list[Entry]()
-    for fields in ast.literal_eval(said):
-        name = fields.pop("class")
-        if f"\nclass {name}(" not in text:
-            raise InputError(f"ENTRIES names the class {name}, which is not in this file; name one that is")
-        found.append(Entry(home=f"{_PACKAGE}.{path.stem}:{name}", **fields))
-    return found
+        ``class`` is the name of a class in it, the others are the fields of an entry.
+        """
+        found = list[Entry]()
+        for fields in ast.literal_eval(said):
+            name = fields.pop("class")
+            if f"\nclass {name}(" not in text:
+                raise InputError(f"ENTRIES names the class {name}, which is not in the file; name one that is")
+            found.append(Entry(home=f"{_PACKAGE}.{path.stem}:{name}", **fields))
+        return found
 
 
 _PACKAGE = "blinksim.timing"
-_FOUND = chain.from_iterable(plugins.entries(_PACKAGE, "*_model.py", "ENTRIES", _entries))
+_FOUND = chain.from_iterable(plugins.entries(_PACKAGE, "*_model.py", "ENTRIES", Entry.stated))
 MODELS = {entry.name: entry for entry in sorted(_FOUND, key=attrgetter("place"))}
 
 

@@ -460,7 +460,7 @@ def simulate(
     if chunk is not None and pieces is not None:
         raise InputError("chunk= and pieces= both set how chunks are cut; give one of them")
     count = pieces if chunk is None else pieces_of(schedule, size, size_of(chunk))
-    run = partial(_timeline, event_graph(schedule, options), size, count, most=most_events)
+    run = partial(_run, event_graph(schedule, options), size, count, most=most_events)
     first = run(options)
     # Where a formula has the time nothing stands in line, so that the order changes nothing.
     if service is not None or schedule.form != "steps" or first.engine == "closed-form":
@@ -468,8 +468,8 @@ def simulate(
     return min(first, run(replace(options, service="ordered")), key=exact_time)
 
 
-def _timeline(graph: ScheduleGraph, size: int, given: int | None, options: Options, most: int | None) -> Timeline:
-    """The run in one order of service, no quicker than its bounds. given: pieces of each chunk; None for the best."""
+def _run(graph: ScheduleGraph, size: int, given: int | None, options: Options, most: int | None) -> Timeline:
+    """The run in one order of service, checked by its bounds. given: pieces of each chunk; else the best."""
     schedule, runs = graph.schedule, Runs()
     count = _best_pieces(graph, size, options, most, runs) if given is None else given
     if not 1 <= count <= MOST_PIECES:

@@ -61,7 +61,7 @@ def test_a_file_is_an_algorithm(tmp_path: Path) -> None:
         ("algorithms", "star_of_a_test.py", STAR.replace("sends=per_rank", "sent=per_rank"), ":12: TypeError: "),
         ("timing", "star_model.py", '"""Star."""\n', ": says no ENTRIES; add one"),
         ("timing", "star_model.py", 'ENTRIES = ({"name": "star", "class": "Stra"},)\n\n\nclass Star(Model): ...\n',
-         ":1: ENTRIES names the class Stra, which is not in this file; name one that is"),
+         ":1: ENTRIES names the class Stra, which is not in the file; name one that is"),
     ],
 )  # fmt: skip
 def test_a_file_that_does_not_say_what_it_is_ends_in_one_line(
