@@ -40,9 +40,6 @@ class Use:
     busy: float
     load_bytes: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return keyed(self, "resource class=kind busy busy_s load_bytes")
-
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
@@ -360,7 +357,7 @@ class Timeline(Rates, Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """The utilisation: resource, class, busy, busy_s, load_bytes."""
-        return [use.to_dict() for use in self.uses]
+        return [keyed(use, "resource class=kind busy busy_s load_bytes") for use in self.uses]
 
     def sentence(self) -> str:
         """The answer in one line."""
