@@ -38,19 +38,22 @@ _MOST_GROUPS = 8
 # Inside nodes, where starts of messages add up at a port of a switch, with 2, 4 and 8 an allreduce of 4 KiB
 # by `recursive_multiplying` takes 12.4, 13.1 and 16.4 us on 3 HGX H100. By shards, simulated, one of 1, 4,
 # 16, 64 MiB takes 30.7, 50.8, 108.9, 311 us on 2 HGX H100 of 8 GPUs with 4 and 29.3, 48.9, 108.8, 308 with
-# 2, on 2 DGX-2 of 16 55.4, 111.6, 288, 950 and 53.2, 115.4, 289, 942. Where links join some GPUs, and others
-# pass each other, one of 256 KiB takes 43.8, 35.3 and 58.9 us with 2, 4 and 8 on 4 DGX-1, 79.2, 71.9 and
-# 92.3 on 8 p3dn, 74.1, 66.0 and 66.0 on 4 Trn2, one of 1 GiB 41, 84 and 84 ms on 8 MI250. Where they join
-# all, 4 KiB on 8 MI300X takes 17.3, 15.4 and 13.4 us.
+# 2, on 2 DGX-2 of 16 55.4, 111.6, 288, 950 and 53.2, 115.4, 289, 942. A broadcast of 4, 64 MiB and 1 GiB on
+# these takes 111.9, 758 us and 10.9 ms with 4, 106.3, 748 us and 10.9 ms with 2, of 1 GiB on 64 GB200 NVL72
+# by sums of steps 1.755 and 1.724 ms. Where links join some GPUs, and others pass each other, one of 256 KiB
+# takes 43.8, 35.3 and 58.9 us with 2, 4 and 8 on 4 DGX-1, 79.2, 71.9 and 92.3 on 8 p3dn, 74.1, 66.0 and 66.0
+# on 4 Trn2, one of 1 GiB 41, 84 and 84 ms on 8 MI250. Where they join all, 4 KiB on 8 MI300X takes 17.3, 15.4
+# and 13.4 us.
 _AT_A_PORT, _IN_PAIRS, _PAST_OTHERS = 4, 8, 4
-# Trees of a broadcast in the root's node. 1 GiB on 64 GB300 NVL72 takes 1.85, 1.76, 1.73, 1.72 and 1.74 ms with 2, 3,
-# 4, 6 and 8.
+# Trees of a broadcast in the root's node. On 64 GB300 NVL72 16 MiB and 1 GiB take 142 us and 1.73 ms with 3,
+# 140 and 1.70 with 4, 146 and 1.69 with 6.
 _MOST_INSIDE = 4
 
 
 def rounds(topology: Topology, collective: Collective) -> tuple[Round, ...]:
     """What the steps have in common. Raises as `fill` does."""
-    inside = partial(inner_radices, topology, pairs=False)
+    # A broadcast gains by groups of two in a simulation, too.
+    inside = partial(inner_radices, topology, pairs=collective.rooted)
     if collective.rooted:
         places = hierarchical.places_of(topology, "hierarchical_multiplying", lacking=True)
         return hierarchical.rooted(places, collective, partial(_by_exchanges, inside=inside))

@@ -439,6 +439,15 @@ def test_levels_inside_large_nodes_send_fewer_messages_for_the_same_bytes(collec
     assert cost(levels, 2**30).time_s < 0.97 * cost(direct, 2**30).time_s
 
 
+def test_a_broadcast_is_gathered_in_large_nodes_with_the_fewest_messages() -> None:
+    """Of 72 GPUs at ports three, three and three times two: 7 messages of each, where groups of four make 8."""
+    part = machines.load("gb200-nvl72", nodes=2).select()
+    found = import_module("blinksim.algorithms.hierarchical_multiplying").rounds(part, Collective("broadcast"))
+    senders = [one.exchange.ends(part.ranks)[0] for one in found]
+    gathered = np.concatenate([src.ravel() for src in senders if src.min() >= 72])
+    assert np.bincount(gathered)[72:].tolist() == [2 + 2 + 1 + 1 + 1] * 72
+
+
 @pytest.mark.parametrize(("nodes", "levels"), [(2, (2,)), (3, (3,)), (4, (4,)), (8, (8,)), (12, (4, 3)), (64, (8, 8))])
 def test_each_member_hears_of_another_node(nodes: int, levels: tuple[int, ...]) -> None:
     """Of k groups each result enters a node of 8 GPUs 8/k times; of two, and where 8 is no multiple, 8 times."""
