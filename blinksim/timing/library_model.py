@@ -804,11 +804,12 @@ class Library(TimingModel):
 
         Where only these connect the others, the hardware sends through one of them.
         """
-        part = replace(self.question, collective=collective).part()
+        question = replace(self.question, collective=collective)
+        part = self.nominal(collective) if at_nominal(whole := question.whole()) is whole else question.part(whole)
         by_one = list[Topology]()
         for relay in (NONE, *part.relays) if part.relays else ():
             with suppress(InfeasibleError):
-                by_one.append(replace(self.question, relays=relay, relays_reduce=False, collective=collective).part())
+                by_one.append(replace(question, relays=relay, relays_reduce=False).part())
                 if relay == NONE:
                     break
         return max(by_one, key=lambda one: ceiling_of(one, collective).rate, default=part)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
 
 import blinksim as bs
@@ -9,6 +12,7 @@ from blinksim.answers.project import answer as three_figures, rank
 from blinksim.bounds.experts import token_bytes
 from blinksim.cli.main import run
 from blinksim.collective import Collective
+from blinksim.topology.graph import Topology
 
 
 @pytest.mark.parametrize("name", ["projection", "aurora-projection"])
@@ -93,3 +97,17 @@ def test_equations_wait_for_no_bound_of_thousands_of_ranks() -> None:
     assert few.bound is not None
     assert many.bound is None
     assert many.time_s > few.time_s
+
+
+def test_one_answer_selects_each_part_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a part goes what is known of it, such as its routes, which takes seconds for thousands of nodes."""
+    selected, select = Counter[tuple[int, str]](), Topology.select
+
+    def counted(self: Topology, *asked: Any, **how: Any) -> Topology:
+        selected[self.nodes, self.rates] += 1
+        return select(self, *asked, **how)
+
+    monkeypatch.setattr(Topology, "select", counted)
+    bs.project(bs.load("hgx-h100", nodes=16), "alltoall", "1MiB")
+    assert selected[16, "nominal"] == 1
+    assert set(selected.values()) == {1}
