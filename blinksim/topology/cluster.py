@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -70,12 +69,10 @@ def replicate(node: Topology, nodes: int, fabric: Fabric | None = None) -> Topol
 @lru_cache(maxsize=1)
 def _copied(node: Topology, nodes: int, fabric: Fabric) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is known of a cluster by how it is made, and its fields; one answer asks twice."""
-    names, src, dst = (
-        on_every_node(tuple(map(attrgetter(of), things)), nodes)
-        for of, things in (("name", node.devices), ("src", node.links), ("dst", node.links))
-    )
-    place = np.repeat(np.arange(nodes), len(node.devices)).tolist()
-    devices = copies(node.devices * nodes, name=names, node=place)
+    count, names = len(node.devices), on_every_node(tuple(device.name for device in node.devices), nodes)
+    table = node.link_columns.repeated(nodes, count)
+    src, dst = (map(names.__getitem__, ends.tolist()) for ends in (table.src, table.dst))
+    devices = copies(node.devices * nodes, name=names, node=np.repeat(np.arange(nodes), count).tolist())
     buses = [link.bus and f"n{i}.{link.bus}" for i in range(nodes) for link in node.links]
     links = copies(node.links * nodes, src=src, dst=dst, bus=buses)
     more_devices, more_links = join(fabric, nodes)
@@ -90,9 +87,9 @@ def _copied(node: Topology, nodes: int, fabric: Fabric) -> tuple[dict[str, Any],
         "symmetries": cluster_symmetries(node, fabric, nodes, len(more_devices)),
         "fabric": None,
     }
-    index, count = {device.name: number for number, device in enumerate(parts["devices"])}, len(node.devices)
-    table = node.link_columns.repeated(nodes, count).beside(LinkColumns.of(more_links, index))
+    index = {device.name: number for number, device in enumerate(parts["devices"])}
     hosts = np.concatenate([np.repeat(np.arange(nodes), count), [device.node for device in more_devices]])
+    table = table.beside(LinkColumns.of(more_links, index))
     return {"index": index, "link_columns": table, "device_nodes": fixed(hosts, len(hosts))}, parts
 
 
