@@ -365,7 +365,7 @@ class TreeSearch:
 MOST_LISTED = 3000
 MOST_PRICED = 24
 _PRICE_SCALE = 1_000_000
-_PRICE_EFFORT = 0.2
+PRICE_EFFORT = 0.2
 
 
 def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Column] | None:
@@ -426,7 +426,8 @@ def priced(
     def price(prices: Sequence[float]) -> list[Column]:
         cost = hops.cost(prices)
         costs = [cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs]
-        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=replace(limits, effort=_PRICE_EFFORT))
+        short = replace(limits, effort=PRICE_EFFORT)
+        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=short)
         return [] if order is None else [column(hops, order, closed=closed, both=both)]
 
     pool = list(start) or price([1.0] * len(capacity))
