@@ -318,6 +318,15 @@ def from_text(text: str) -> Topology | None:
     return regarded(made, name=text.strip())
 
 
+def without_rate(text: str) -> bool:
+    """Whether `text` names such a form, but no bandwidth of its links."""
+    match = _TEXT.fullmatch(text.strip())
+    if not match or (name := match[1].lower()) not in FORMS:
+        return False
+    parts = match[3].split(",") if match[3] is not None else []
+    return len(parts) == len(_other_than_rates(text, name, parts))
+
+
 def _other_than_rates(text: str, name: str, parts: Sequence[str]) -> dict[str, Fraction | Times]:
     """What the last part says if that is no rate: the oversubscription of a fat tree, or the latency of links."""
     last = parts[-1] if parts else ""

@@ -212,8 +212,13 @@ def test_a_shape_without_a_rate_says_which_it_is_taken_at(capsys: pytest.Capture
         assert run(command) == 0
         assert "25 GB/s a lane and direction is assumed" in (told := capsys.readouterr().err)
         assert "ring:4@50GB/s has another rate" in told
-    assert run(["bound", "ring:4@25GB/s", "allreduce"]) == 0
-    assert capsys.readouterr().err == ""
+    for machine in ("ring:4@25GB/s", "ring:4@200Gbps", "ring:4@25GBps", "ring:4@25GB/s,2us", "fattree:2x2@50Gbps,2:1"):
+        assert run(["bound", machine, "allreduce"]) == 0
+        assert capsys.readouterr().err == ""
+    assert run(["bound", "ring:4@50", "allreduce"]) == 2
+    assert "assumed" not in capsys.readouterr().err
+    assert run(["bound", "ring:4@2us", "allreduce"]) == 0
+    assert "is assumed" in capsys.readouterr().err
 
 
 def test_buckets_take_what_each_call_takes_and_none_falls_below_its_bound() -> None:

@@ -149,6 +149,19 @@ def test_every_row_gains_on_every_other_row_somewhere(machine: str) -> None:
     assert alone.sentence() == f"allgather on {machine}: 1 schedule, {ends} ({alone.points[0].name})"
 
 
+def test_only_time_at_a_size_keeps_what_another_betters_in_latency_and_bandwidth() -> None:
+    found = bs.pareto("mesh:2x3", "allreduce", seconds=1)
+    kept = set[str]()
+    for point in found.points:
+        near = (other for other in found.points if other is not point)
+        if any(o.latency_s <= point.latency_s * (1 + 1e-10) and o.bandwidth >= point.bandwidth for o in near):
+            kept.add(point.name)
+            assert point.quickest, point.name
+    told = [line for line in found.text().splitlines() if line.startswith("  kept ")]
+    assert len(told) == bool(kept)
+    assert all(name in line for line in told for name in kept)
+
+
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(1, 6)), min_size=1, max_size=6))
 def test_every_size_has_one_quickest_point(lines: list[tuple[int, int]]) -> None:
     times = {str(number): [first + size * slope for size in range(301)] for number, (first, slope) in enumerate(lines)}
