@@ -37,7 +37,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import breadth_first, distances, grouped, joined_labels
 from blinksim.graphs.rooted_trees import cheapest_parents, height, longest_path
-from blinksim.packing.choose import MOST_MEMBERS, Limits, equal_shares, fewest, new_model, search_trees
+from blinksim.packing.choose import LIMITS, MOST_MEMBERS, Limits, equal_shares, fewest, new_model, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
 from blinksim.schedule.loads import Tree, pruned
 
@@ -365,7 +365,7 @@ class TreeSearch:
 MOST_LISTED = 3000
 MOST_PRICED = 24
 _PRICE_SCALE = 1_000_000
-PRICE_EFFORT = 0.2
+_PRICE_EFFORT = 0.2
 
 
 def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Column] | None:
@@ -426,8 +426,7 @@ def priced(
     def price(prices: Sequence[float]) -> list[Column]:
         cost = hops.cost(prices)
         costs = [cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs]
-        short = replace(limits, effort=PRICE_EFFORT)
-        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=short)
+        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=limits)
         return [] if order is None else [column(hops, order, closed=closed, both=both)]
 
     pool = list(start) or price([1.0] * len(capacity))
@@ -436,7 +435,9 @@ def priced(
     return pool, best_mix(pool, capacity, price=price, rounds=rounds).columns if pool else ()
 
 
-def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits) -> Order | None:
+def cheapest_order(
+    arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits = LIMITS
+) -> Order | None:
     """An order of 0 … n-1 along `arcs` with the least sum of costs that the search finds; None if it finds none."""
     model = new_model()
     literals = [(a, b, model.new_bool_var("")) for a, b in arcs]
@@ -448,7 +449,7 @@ def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed
     model.add_circuit(circuit)
     scale = _PRICE_SCALE / (max(cost, default=0.0) or 1.0)
     model.minimize(sum(round(c * scale) * x for c, (_, _, x) in zip(cost, literals, strict=True)))
-    solver = limits.solved(model)
+    solver = replace(limits, effort=_PRICE_EFFORT).solved(model)
     if solver is None:
         return None
     follows = {a: b for a, b, x in circuit if solver.value(x)}
@@ -463,14 +464,11 @@ def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed
 Order = tuple[int, ...]
 
 
-def hamiltonian(
-    next_to: Sequence[Sequence[int]], *, closed: bool, both: bool, starts: Sequence[int] | None = None
-) -> Iterator[Order]:
+def hamiltonian(next_to: Sequence[Sequence[int]], *, closed: bool, both: bool) -> Iterator[Order]:
     """Orders of the vertices in which each is next to the one before, and the last to the first if `closed`.
 
     next_to: for each vertex those that may follow it. both: neighbours are mutual, and of an order and its
-    reverse only one is given; otherwise orders are directed. Closed orders start at vertex 0, others at one
-    of `starts` (default: any).
+    reverse only one is given; otherwise orders are directed. Closed orders start at vertex 0, others at any.
     """
     n = len(next_to)
 
@@ -486,7 +484,7 @@ def hamiltonian(
                 yield from extend(path, seen | 1 << b)
                 path.pop()
 
-    for first in starts or range(1 if closed or (both and n < 3) else n):
+    for first in range(1 if closed or (both and n < 3) else n):
         yield from extend([first], 1 << first)
 
 
