@@ -330,7 +330,7 @@ def compare(
     InputError
         For unknown names, and for sizes that are no whole number of bytes.
     InfeasibleError
-        If a named algorithm cannot run here.
+        If none of the named algorithms can run here.
 
     Examples
     --------

@@ -159,7 +159,8 @@ class Ranking(Result):
         """The keys of the best projection; ``rows`` and ``refused`` where several were asked for; ``considered`` and
         ``left_out`` where the algorithms were chosen here."""
         answer = self.best.to_dict()
-        if self.asked == ALL if self.chosen else self.asked != BEST and len(self.projections) > 1:
+        several = self.asked != BEST and (len(self.projections) > 1 or self.refused)
+        if self.asked == ALL if self.chosen else several:
             answer["rows"] = [projection.row() for projection in self.projections]
             answer |= {} if self.refused is None else {"refused": dict(self.refused)}
         if self.asked in (BEST, ALL) and self.left_out is not None:
@@ -183,7 +184,7 @@ class Ranking(Result):
         if self.library is not None and "graph_file" in self.library.details:
             how = f"{format_time(self.library.time_s)} by {self.library.terms[0].name} (NCCL_ALGO, NCCL_PROTO)"
             lines.insert(0, f"NCCL takes {how}; its tuner expects:")
-        if self.asked == ALL or len(self.shown) > 1:
+        if self.asked == ALL or len(self.shown) > 1 or (self.asked != BEST and self.refused):
             width = 5 if self.chosen is None else 4
             cells = [
                 [p.algorithm, format_time(p.time_s), format_rate(p.algbw), format_rate(p.busbw), p.bottleneck][:width]

@@ -446,16 +446,17 @@ def question_of(machine: str, where: MachineOptions, before: bool = False) -> Qu
     What was assumed of a shape, or of a machine that is read from another tool's file, is noted on stderr.
     """
     from blinksim.machines import Question, remarks
-    from blinksim.topology.shapes import BANDWIDTH, without_rate
+    from blinksim.topology.shapes import BANDWIDTH, FORMS, NO_RATE
 
     given = {name: value for name, value in vars(where).items() if name != "without_in_network"}
     if where.without_in_network:
         given["edits"] = (*where.edits, "without in-network")
     question = Question(machine, **given)
-    # Without building it, which takes time for thousands of GPUs.
-    if without_rate(machine):
-        other = f"{machine.partition('@')[0]}@50GB/s has another rate"
-        note(f"{machine}: {format_rate(BANDWIDTH)} a lane and direction is assumed; {other}")
+    shape, at, rate = machine.partition("@")
+    if ":" in shape and shape.partition(":")[0].lower() in FORMS and (not at or NO_RATE.fullmatch(rate)):
+        # Without building it, which takes time for thousands of GPUs.
+        assumed = f"{format_rate(BANDWIDTH)} a lane and direction is assumed; {shape}@50GB/s has another rate"
+        note(f"{machine}: {assumed}")
     if os.path.isfile(machine) and not machine.lower().endswith((".yaml", ".yml")):
         for remark in remarks(question.node()):
             note(f"{machine}: {remark}")

@@ -310,16 +310,21 @@ def asked_as(name: str) -> str:
 
 
 def enter_named(contest: Contest, names: CandidatesLike, sizes: Collection[int], say: Say) -> None:
-    """Enters algorithms, files of schedules and schedules; raises if one cannot run or cannot be timed."""
+    """Enters algorithms, files of schedules and schedules, or why one cannot run; raises if none can."""
+    contest.named = True
     for candidate in each(names):
         label, build = named(candidate, contest.topology, contest.collective, sizes)
         if label in contest.candidates and label.endswith(_GIVEN):
             label = f"{label} {sum(other.startswith(label) for other in contest.candidates) + 1}"
         say(f"building {label}")
-        contest.candidates[label] = build()
-        contest.besides[label] = contest.candidates[label].on_fewer_routes
-        contest.named = True
-        contest.model.check_schedule(contest.candidates[label])
+        try:
+            contest.model.check_schedule(built := build())
+        except InfeasibleError as error:
+            contest.refused[label] = str(error)
+            continue
+        contest.candidates[label], contest.besides[label] = built, built.on_fewer_routes
+    if contest.refused and not contest.candidates:
+        raise InfeasibleError("; ".join(dict.fromkeys(contest.refused.values())))
 
 
 def named(

@@ -288,6 +288,8 @@ _MANY: dict[str, Callable[..., Topology]] = {"mesh": mesh, "torus": torus, "drag
 _CLUSTER: dict[str, Callable[..., Topology]] = {"rails": rail_cluster, "fattree": fat_tree}
 # How many sizes each form takes; a grid takes any number.
 _SIZES = dict.fromkeys(_ONE, 1) | {"dragonfly": 3, "rails": 2, "fattree": 2}
+NO_RATE = re.compile(r"[^A-Za-z]+[nmu]?s\s*|[^:,]*:.*")
+"""What may stand alone behind the @: the latency of links, or the oversubscription of a fat tree."""
 _TEXT = re.compile(r"([A-Za-z]+):([^@]*)(?:@(.*))?")
 
 
@@ -318,20 +320,11 @@ def from_text(text: str) -> Topology | None:
     return regarded(made, name=text.strip())
 
 
-def without_rate(text: str) -> bool:
-    """Whether `text` names such a form, but no bandwidth of its links."""
-    match = _TEXT.fullmatch(text.strip())
-    if not match or (name := match[1].lower()) not in FORMS:
-        return False
-    parts = match[3].split(",") if match[3] is not None else []
-    return len(parts) == len(_other_than_rates(text, name, parts))
-
-
 def _other_than_rates(text: str, name: str, parts: Sequence[str]) -> dict[str, Fraction | Times]:
     """What the last part says if that is no rate: the oversubscription of a fat tree, or the latency of links."""
     last = parts[-1] if parts else ""
     if name not in _CLUSTER:
-        return {"times": (parse_time(last), TIMES[1])} if re.fullmatch(r"[^A-Za-z]+[nmu]?s\s*", last) else {}
+        return {"times": (parse_time(last), TIMES[1])} if NO_RATE.fullmatch(last) else {}
     if name != "fattree" or ":" not in last:
         return {}
     found = re.fullmatch(r"\s*([1-9][0-9]{0,3}):([1-9][0-9]{0,3})\s*", last)

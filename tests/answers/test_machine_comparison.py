@@ -395,3 +395,17 @@ def test_prices_stand_together_or_apart(capsys: pytest.CaptureFixture[str]) -> N
     together = capsys.readouterr().out
     assert run([*asked, "--price", "p5=55", "--price", "hgx-b200=80"]) == 0
     assert capsys.readouterr().out == together
+
+
+def test_an_algorithm_that_cannot_run_is_listed_beside_those_that_can(capsys: pytest.CaptureFixture[str]) -> None:
+    edited = ["torus:4x4@50GB/s", "allreduce", "--edit", "without gpu0-gpu1"]
+    sized = {"compare": ["--sizes", "1MiB", "--algorithms"], "project": ["1MiB", "--algorithm"]}
+    for command, more in sized.items():
+        assert run([command, *edited, *more, "ring,bucket"]) == 0
+        both = capsys.readouterr().out
+        assert "bucket needs the links of a torus" in both
+        assert run([command, *edited, *more, "ring"]) == 0
+        # Only the table of a single algorithm is another one.
+        assert capsys.readouterr().out.splitlines()[0] == both.splitlines()[0]
+        assert run([command, *edited, *more, "bucket"]) == 3
+        assert "bucket needs the links of a torus" in capsys.readouterr().err
