@@ -16,7 +16,7 @@ import click
 from blinksim import machines
 from blinksim.cli.options import command_line, question_of
 from blinksim.cli.terminal import answer, drawn, note, show_export, typed, typed_size
-from blinksim.errors import InputError
+from blinksim.errors import InputError, in_runs
 from blinksim.formats import machine_yaml
 from blinksim.formats.shipped import machine_names
 from blinksim.graphs.connectivity import grouped
@@ -140,6 +140,7 @@ def _show(topology: Topology, question: machines.Question, assumptions: Iterable
 
 def _apart(topology: Topology) -> Iterator[tuple[tuple[str, str], str]]:
     """What rates of classes do not say, as a label and words, with each bus and device that it is of."""
+    yield ("devices", ""), ", ".join(in_runs(device.name for device in topology.devices if device.node <= 0))
     for bus, own in grouped((link.bus, link) for link in topology.links if link.bus is not None).items():
         yield ("shared", f": {format_rate(own[0].bandwidth)} for {len(own)} links together"), bus
     for device in topology.devices:

@@ -223,7 +223,7 @@ class Topology(Tabular):
         if name not in self.index:
             own = (one for one in self.devices if one.name.startswith(name[: name.rfind(".") + 1]))
             sorts = grouped(("gpu" if one.holds else one.kind, one.name) for one in own)
-            hint = hint or f"(blinksim topo show {self.name} lists them)"
+            hint = hint or f"(blinksim topo show {(self.loaded_from or [self.name])[0]} lists them)"
             raise unknown(what, name, self.index, hint=hint, sorts=sorts)
         return self.devices[self.index[name]]
 

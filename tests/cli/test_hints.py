@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import blinksim as bs
 from blinksim.cli.commands import COMMANDS
 from blinksim.cli.main import run
 
@@ -204,3 +205,16 @@ def test_the_time_of_a_wrong_schedule_comes_with_what_is_wrong(
         assert capsys.readouterr().err.startswith(told)
         assert bool(told) == (run(["verify", str(file)]) == 1)
         capsys.readouterr()
+
+
+def test_a_device_that_is_missing_is_looked_up_in_the_file_as_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The name inside the file is none that the command knows."""
+    monkeypatch.chdir(tmp_path)
+    text = (Path(bs.__file__).parents[1] / "topologies/dgx1-v100.yaml").read_text()
+    Path("drag.yaml").write_text(text.replace("name: dgx1-v100", "name: mydrag", 1))
+    assert run(["bound", "drag.yaml", "allreduce", "--edit", "without fabric0-fabric1"]) == 2
+    assert "(blinksim topo show drag.yaml lists them)" in capsys.readouterr().err
+    assert run(["topo", "show", "drag.yaml"]) == 0
+    assert "devices  gpu0 to gpu7, pciesw0 to pciesw3, cpu0 to cpu1, nic0 to nic3" in capsys.readouterr().out
