@@ -1,4 +1,4 @@
-"""Pareto front of latency and bandwidth: the schedules that no other one beats at every size."""
+"""Pareto front of latency and bandwidth: the schedules that are the quickest at some size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, compress
+from itertools import compress
 from time import monotonic
 from typing import Any
 
@@ -101,7 +101,7 @@ class Tradeoff:
 
 @dataclass(frozen=True, repr=False)
 class Pareto(Result):
-    """The schedules that no other one beats at every size, least latency first.
+    """The schedules that are the quickest at some size, least latency first.
 
     Attributes
     ----------
@@ -114,8 +114,7 @@ class Pareto(Result):
     comparison : Comparison
         The times of the points at all sizes: their lower envelope is `Comparison.best`.
     dominated : tuple of str
-        The candidates that some point betters, or equals, at every size, or both in latency and in bandwidth
-        while they are the quickest at no size.
+        The candidates that are the quickest at no size: at each some point betters or equals them.
     left_out : dict
         The reason, by algorithm, for those that were not tried or cannot run.
     interrupted : bool
@@ -173,21 +172,18 @@ class Pareto(Result):
             for start, end in point.quickest:
                 words = [f"from {format_size_about(start)}"] * (start > _SMALL)
                 spans.append(" ".join([*words, *([f"to {format_size_about(end)}"] if end else [])]) or "everywhere")
-            rate, span = f"{point.bandwidth / 1e9:.4g}", ", ".join(spans) or "-"
+            rate, span = f"{point.bandwidth / 1e9:.4g}", ", ".join(spans)
             marked = [f"{'*' * (time == best)}{format_time(time)}" for time, best in zip(row, least, strict=True)]
             cells.append([str(number), point.name, format_time(point.latency_s), rate, *marked, span])
         header = ("", "schedule", "latency", "GB/s", *map(format_size, _SHOWN), "the quickest")
         lines = [self.sentence(), "", table(header, cells, left=(1, len(header) - 1)), ""]
         if any(point.candidate.compact.form == "forest" for point in self.points):
             lines.append("  packed trees and chains: the latency of one piece, and the rate of many")
-        kept = names([point.name for point in _bettered(self.points)], "; ")
-        why = "others have no more latency and as much bandwidth, but these lead at some sizes"
         facts = [
             ("at most", f"{format_rate(self.bound.rate)} algbw: {self.bound.words}"),
             ("ranks", f"{self.topology.ranks}: {names(self.topology.members)}"),
             ("links", links_at(self.topology)),
             ("times", "by the sums of alpha and beta; a simulation may rank close ones otherwise"),
-            *([("kept", f"{why}: {kept}")] if kept else []),
             *([("bettered", names(self.dominated, "; "))] if self.dominated else []),
             *(("left out", words) for words in left_out_words(self.left_out)),
             *([("stopped", "before the search was done; these are the best so far")] if self.interrupted else []),
@@ -209,8 +205,7 @@ def pareto(
 
     Candidates are the algorithms that are found quickly, the best packings of trees of each height, schedules
     of few steps with several numbers of chunks and steps, and the quickest few rounds for four sizes. A
-    candidate is left out where another one is as quick at every size, by alpha and beta, or has as little
-    latency and as much bandwidth, unless it is the quickest at some size.
+    candidate is left out unless it is the quickest at some size, by alpha and beta.
 
     Parameters
     ----------
@@ -276,25 +271,16 @@ def pareto(
     say("comparing")
     every = (_SMALL, *ordered, _LARGE)
     chosen, dominated = _front(candidates, every)
-    front = {name: candidates[name] for name in chosen}
-    leading = ranges(front, every)
-    points = [Tradeoff(name, one, *_terms(one), leading.get(name, ())) for name, one in front.items()]
+    leading = ranges({name: candidates[name] for name in chosen}, every)
+    front = {name: candidates[name] for name in leading}
+    comparison = compared(contest.among(front), ordered)
+    points = [Tradeoff(name, one, *_terms(one), leading[name]) for name, one in front.items()]
     points.sort(key=lambda point: (point.latency_s, -point.bandwidth))
-    needless = [point.name for point in _bettered(points) if not point.quickest]
-    points = [point for point in points if point.name not in needless]
-    comparison = compared(contest.among({point.name: point.candidate for point in points}), ordered)
+    dominated += [name for name in chosen if name not in front]
     built = {candidate.compact.algorithm for candidate in candidates.values()}
     refused = {name: refused_words({name: why})[0].removeprefix(f"{name} ") for name, why in contest.refused.items()}
     missing = {name: why for name, why in {**refused, **contest.left_out}.items() if name not in built}
-    return Pareto(part, wanted, tuple(points), comparison, (*needless, *dominated), missing, interrupted)
-
-
-def _bettered(points: Sequence[Tradeoff]) -> list[Tradeoff]:
-    """Those with no more bandwidth than one of no more latency, to nine digits; their time may keep them."""
-    terms = [(float(f"{point.latency_s:.9g}"), -float(f"{point.bandwidth:.9g}")) for point in points]
-    order = sorted(range(len(points)), key=terms.__getitem__)
-    most = accumulate((-terms[place][1] for place in order), max, initial=0.0)
-    return [points[place] for place, before in zip(order, most, strict=False) if -terms[place][1] <= before]
+    return Pareto(part, wanted, tuple(points), comparison, tuple(dominated), missing, interrupted)
 
 
 def _terms(candidate: Candidate) -> tuple[float, float]:

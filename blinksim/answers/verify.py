@@ -367,7 +367,7 @@ def _judged(schedule: Schedule | SymmetricSchedule, question: Question, in_place
         among = f", the most of {len(facts.scratch)} devices" if len(facts.scratch) > 1 else ""
         lines.append(f"{most} needs scratch for {facts.scratch[most]} of the size{among}")
     lines += [f"in place: {'possible' if facts.in_place else 'not possible'}", f"all at {part.rates} rates"]
-    lines += [f"edited {edit}" for edit in question.edits]
+    lines += [f"edited {edit}" for edit in part.edits]
     base = schedule.base if isinstance(schedule, SymmetricSchedule) else schedule
     does = base.does if base.groups else f"{base.algorithm} {base.does}"
     promise = f"{does} on {part.name}, {part.ranks} ranks"

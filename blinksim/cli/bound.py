@@ -335,7 +335,9 @@ def _given(options: Synth, algorithm: str | None, names: Sequence[str]) -> tuple
 
 def _pareto(question: Question, collective: Collective, options: Synth) -> None:
     """Prints the schedules that no other beats at every size, draws them, and writes them to a folder."""
+    from blinksim.algorithms.building.plan import claim
     from blinksim.answers.pareto import SECONDS, pareto
+    from blinksim.bounds.compute import bound
 
     for key in _ONE:
         if getattr(options, key) is not None:
@@ -355,7 +357,8 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         for number, (point, row) in enumerate(zip(front.points, rows, strict=True), start=1):
             row["file"] = str(Path(folder) / f"{number}-{point.schedule.algorithm}.json")
-            exports.write(point.schedule, row["file"], options.force)
+            claimed = claim(point.schedule, bound(part, collective, in_network=True))
+            exports.write(point.schedule.with_bound(claimed), row["file"], options.force)
 
     if answer("synth", lambda: {**question.described(front.topology), **front.to_dict(), "rows": rows}):
         facts = [("edited", edit) for edit in question.edits]

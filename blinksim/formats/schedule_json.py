@@ -59,7 +59,7 @@ _DEVICE_NAME = re.compile(r"[A-Za-z0-9_.:/]{1,80}")
 def machine_to_json(topology: Topology) -> dict[str, Any]:
     """The JSON object of a topology; raises `InputError` if a device's attributes are not JSON."""
     devices, links = [*map(device_to_json, topology.devices)], [*map(link_to_json, topology.links)]
-    keys = (*_TEXTS, "nodes", *_LISTS, "devices", "links")
+    keys = (*_TEXTS, "nodes", "edits", *_LISTS, "devices", "links")
     return keyed(topology, " ".join(keys), devices=devices, links=links)
 
 
@@ -92,9 +92,9 @@ def link_to_json(link: Link) -> dict[str, Any]:
 
 def machine_from_json(entry: Entry) -> Topology:
     """The topology of a JSON object; raises `FileError` naming the key that is wrong."""
-    fields = entry.fields((*_TEXTS, "nodes", *_LISTS, "devices", "links"))
+    fields = entry.fields((*_TEXTS, "nodes", *_LISTS, "devices", "links"), {"edits": []})
     given: dict[str, Any] = {key: fields[key].text(10_000) for key in _TEXTS}
-    given |= {key: tuple(item.text() for item in fields[key].items()) for key in _LISTS}
+    given |= {key: tuple(item.text(10_000) for item in fields[key].items()) for key in (*_LISTS, "edits")}
     if not given["members"]:
         raise fields["members"].wrong("names no device; at least one must hold a rank")
     devices = tuple(read_device(item) for item in fields["devices"].items())
@@ -163,7 +163,7 @@ def columns_of(topology: Topology) -> dict[str, Any]:
     link_sorts, link_sort = _first_of_each(figures)
     buses = {bus: number for number, bus in enumerate(dict.fromkeys(link.bus for link in links if link.bus))}
 
-    found = keyed(topology, " ".join((*_TEXTS, "nodes", *_LISTS[2:])))
+    found = keyed(topology, " ".join((*_TEXTS, "nodes", "edits", *_LISTS[2:])))
     found["device_names"] = packed_text("\n".join(device.name for device in topology.devices))
     found |= {"device_sorts": [examples[place] for place in devices], "device_sort": packed(device_sort)}
     found["device_node"] = packed(topology.device_nodes)
@@ -197,7 +197,7 @@ def from_columns(entry: Entry) -> Topology:
     """The topology of columns; raises `FileError` naming the key that is wrong."""
     columns = ("device_sort", "device_node", "link_sort", "link_src", "link_dst", "link_bus", "members", "relays")
     sorts = ("device_names", "device_sorts", "link_sorts", "bus_names")
-    fields = entry.fields((*_TEXTS, "nodes", *_LISTS[2:], *columns, *sorts))
+    fields = entry.fields((*_TEXTS, "nodes", *_LISTS[2:], *columns, *sorts), {"edits": []})
     of = {key: unpacked(fields[key], "int64").tolist() for key in columns}
     names = unpacked_text(fields["device_names"]).decode("ascii", errors="replace").split("\n")
     for name in names:
@@ -221,7 +221,7 @@ def from_columns(entry: Entry) -> Topology:
     src, dst = ([names[place] for place in of[key]] for key in ("link_src", "link_dst"))
     bus = [buses[number] if number >= 0 else None for number in of["link_bus"]]
     given: dict[str, Any] = {key: fields[key].text(10_000) for key in _TEXTS}
-    given |= {key: tuple(item.text() for item in fields[key].items()) for key in _LISTS[2:]}
+    given |= {key: tuple(item.text(10_000) for item in fields[key].items()) for key in (*_LISTS[2:], "edits")}
     given |= {key: tuple(names[place] for place in of[key]) for key in _LISTS[:2]}
     with blamed_on(entry.wrong):
         return Topology(

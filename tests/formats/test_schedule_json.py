@@ -19,6 +19,7 @@ from in_pieces import cut
 from small_schedules import forests, helped, ring_allreduce, star_broadcast, through_the_helper
 from strategies import mutations
 
+import blinksim as bs
 from blinksim.answers.verify import verify
 from blinksim.errors import FileError, InputError
 from blinksim.formats import schedule_json
@@ -169,7 +170,7 @@ def without(*path: str | int) -> Callable[[dict[str, Any]], object]:
 @pytest.mark.parametrize("part", ["devices", "links"])
 def test_every_key_of_the_machine_is_needed(part: str) -> None:
     optional = {"capacity_Bps", "attributes", "bus"}
-    for key in document()["machine"]:
+    for key in document()["machine"].keys() - {"edits"}:
         assert f"machine: the key {key!r} is missing" in refusal(without("machine", key))
     needed = set(document()["machine"][part][0]) - optional
     assert len(needed) >= 2
@@ -331,3 +332,14 @@ def test_the_page_describes_every_key() -> None:
     whole = document()
     keys = {*whole, *whole["machine"], *whole["machine"]["devices"][0], *whole["machine"]["links"][0], "root"}
     assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
+
+
+def test_a_file_keeps_the_edits_of_its_machine(tmp_path: Path) -> None:
+    edited = bs.load("ring:4@25GB/s").degrade("gpu0-gpu1", bandwidth="10GB/s")
+    bs.write_schedule(bs.synthesize(edited, "allreduce", "ring").schedule, tmp_path / "ring.json")
+    assert bs.read_schedule(tmp_path / "ring.json").topology.edits == edited.edits != ()
+    # In columns, too.
+    document = json.loads((Path(__file__).parents[1] / "data/compatibility/version-2-torus.json").read_text())
+    document["machine"]["edits"] = ["degrade link latency=2us"]
+    (tmp_path / "torus.json").write_text(json.dumps(document))
+    assert "edited degrade link latency=2us" in bs.verify_file(tmp_path / "torus.json").facts
