@@ -218,3 +218,9 @@ def test_a_device_that_is_missing_is_looked_up_in_the_file_as_typed(
     assert "(blinksim topo show drag.yaml lists them)" in capsys.readouterr().err
     assert run(["topo", "show", "drag.yaml"]) == 0
     assert "devices  gpu0 to gpu7, pciesw0 to pciesw3, cpu0 to cpu1, nic0 to nic3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("word", ["torus", "dragonfly", "QPI", "algorithm", "witness"])
+def test_words_that_answers_and_pages_use_are_in_the_glossary(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", word]) == 0
+    assert f"{word}:" in capsys.readouterr().out
