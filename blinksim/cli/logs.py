@@ -386,11 +386,11 @@ def calibrate(options: Calibrate) -> None:
         said["verdicts"] = [keyed(one.verdict, "log status words", log=run.path) for run, one in both]
         # Of other sizes the file has no times.
         most = typed_size(max(sample.size for sample in series[0].samples))
-        again = f"{command_line(replace(question, rates=None), series[0].collective.name)} {most}"
+        again = f"project {command_line(replace(question, rates=None), series[0].collective.name)} {most}"
         switched_off = options.no_nvls or not all(one.ran.multicast for one in series)
-        nvls = " --no-nvls" if switched_off else ""
+        again = _go_on(options, output, f"{again}{' --no-nvls' * switched_off}")
         logs = [f"{one['log']}: {one['words']}" for one in said["verdicts"]]
-        answer("calibrate", lambda: said, lambda: _show_calibration(result, logs, output, f"{again}{nvls}"))
+        answer("calibrate", lambda: said, lambda: _show_calibration(result, logs, again))
 
 
 def _on_gpus(options: Calibrate) -> None:
@@ -426,7 +426,8 @@ def _on_gpus(options: Calibrate) -> None:
             _show_nccl(result.nccl)
         if fit.kept:
             click.echo(f"  do not show, and kept: {', '.join(fit.kept)}")
-        _go_on(target, f"project {'MACHINE' if machine is None else typed(machine)} allreduce 1MiB")
+        again = f"project {'MACHINE' if machine is None else typed(machine)} allreduce 1MiB"
+        click.echo(_go_on(options, target, again))
 
     answer("calibrate", lambda: {"machine": whole.name, **result.to_dict(), "output": target}, text)
 
@@ -437,13 +438,12 @@ def _fitted(figure: Fitted, scale: float, unit: str) -> tuple[str, ...]:
     return f"{figure.value * scale:.4g}", interval, unit, f"{figure.before * scale:.4g}"
 
 
-def _go_on(target: str | None, line: str) -> None:
-    """Where the rates are, and a command that takes them."""
+def _go_on(options: Calibrate, target: str | None, line: str) -> str:
+    """Where the rates are, and a command that takes them, or one that writes them."""
     if target:
-        click.echo(f"  written   {target}")
-        click.echo(f"next: blinksim {line} --rates {typed(target)}")
-    else:
-        click.echo("next: the same with -o rates.yaml, then --rates rates.yaml for every other command")
+        return f"  written   {target}\nnext: blinksim {line} --rates {typed(target)}"
+    asked = typed_options(options, "machine", "gpus", "collective", "no_nvls") + typed_options(options.where)
+    return f"next: blinksim calibrate {' '.join((*map(typed, options.logs), asked.strip()))} -o rates.yaml"
 
 
 def _show_nccl(found: NcclFit) -> None:
@@ -456,8 +456,8 @@ def _show_nccl(found: NcclFit) -> None:
         click.echo(f"  not told apart, and kept: {', '.join(found.kept)}")
 
 
-def _show_calibration(found: Calibration, logs: Sequence[str], target: str | None, again: str) -> None:
-    """logs: what is said of each."""
+def _show_calibration(found: Calibration, logs: Sequence[str], again: str) -> None:
+    """logs: what is said of each; again: the next command."""
     click.echo("\n".join((found.sentence(), *labelled(("log", words) for words in logs))))
     if found.parameters:
         units = {True: (1e-9, "GB/s a lane"), False: (1e6, "us a message")}
@@ -480,7 +480,7 @@ def _show_calibration(found: Calibration, logs: Sequence[str], target: str | Non
         click.echo(f"  the {quantity} of {kind} does not show in these times; it stays what it was")
     if found.nccl and not found.parameters:
         click.echo("  nothing about links: rings show what they carry (NCCL_NVLS_ENABLE=0)")
-    _go_on(target, f"project {again}")
+    click.echo(again)
 
 
 def measured(options: Measured) -> None:

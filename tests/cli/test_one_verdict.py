@@ -147,3 +147,23 @@ def test_a_process_that_dies_after_the_last_row_is_said(tmp_path: Path) -> None:
     found = bs.diagnose(path, "hgx-h200")
     assert found.verdict.words.endswith(f"; after its last row: {died}")
     assert (found.status(), found.failed) == (0, "")
+
+
+@pytest.mark.parametrize("slower", [lambda size: 1 + 2 * (size >= 2**24), lambda _: 2.2], ids=["large", "every"])
+def test_rates_of_a_slow_cluster_are_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], slower: Callable[[int], float]
+) -> None:
+    """Also where trees ran; nothing calls them as expected, and the next command writes them."""
+    takes = bs.expect("hgx-h200", ["allreduce"], [2**n for n in range(10, 33, 2)], nodes=4).takes
+    points = [Point(one.size, 1e6 * slower(one.size) * one.time_s, None) for one in takes]
+    (path := tmp_path / "log.txt").write_text(text("allreduce", 32, points, hosts=4))
+    assert run(f"calibrate {path} --machine hgx-h200 --nodes 4".split()) == 0
+    first, *others, last = capsys.readouterr().out.splitlines()
+    assert "as expected" not in first
+    assert any(": behind from " in line for line in others)
+    assert last == f"next: blinksim calibrate {path} --machine hgx-h200 --nodes 4 -o rates.yaml"
+    rates = str(tmp_path / "rates.yaml")
+    assert run([*last.split()[2:-1], rates]) == 0
+    again = bs.expect(bs.load("hgx-h200", nodes=4, rates=rates), ["allreduce"], [2**30]).takes
+    usual = next(one for one in takes if one.size == 2**30)
+    assert again[0].time_s == pytest.approx(slower(2**30) * usual.time_s, rel=1e-2)

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from blinksim.answers.logs.expectation import Expectation, RingModel, Sample, Series
+from blinksim.answers.logs.expectation import Expectation, Expected, RingModel, Sample, Series
 from blinksim.answers.logs.fit import Fit, Fitted, Floats, Timed, fit, fit_sums
 from blinksim.collective import busbw_factor
 from blinksim.errors import InputError
@@ -341,18 +341,19 @@ class Calibration(Result):
         values = {"measurements": len(self.residuals), "rows": self.rows(), "wild": wild, "kept": kept}
         return keyed(self, keys, **values, nccl=self.nccl and self.nccl.to_dict())
 
-    def sound(self, series: Iterable[Series]) -> list[Series]:
+    def sound(self, series: Sequence[Series]) -> list[Series]:
         """These without what is wild and not as expected either, as where trees ran."""
         wild = {id(sample) for _, sample, _ in self.wild}
-        kept = ((one, [x for x in one.samples if id(x) not in wild or _usual(one, x)]) for one in series)
-        return [replace(one, samples=tuple(samples)) for one, samples in kept]
+        off = ((x, _taken(one, x.size)) for one, x in _every(series) if id(x) in wild)
+        out = {id(x) for x, usual in off if not usual.low_s <= x.time_s <= usual.high_s}
+        return [replace(one, samples=tuple(x for x in one.samples if id(x) not in out)) for one in series]
 
     def sentence(self) -> str:
         """The answer in one line."""
         one = max(self.series, key=lambda series: series.topology.ranks)
         first = ""
         if not (self.parameters or self.nccl):
-            first = "no rates of links explain these times, which are as expected: the table has them by size"
+            first = "no rates of links explain these times: the table has them by size"
         elif not self.parameters:
             ranks, sample = one.topology.ranks, max(one.samples, key=attrgetter("size"))
             busbw = format_rate(float(busbw_factor(one.collective.name, ranks)) * sample.size / sample.time_s)
@@ -439,17 +440,15 @@ def calibrate(
     return replace(result, table=replace(table, nccl_rates=nccl.rates if nccl else None), nccl=nccl)
 
 
-def _usual(one: Series, at: Sample) -> bool:
-    """True for a time in the interval of what the library takes."""
-    taken = Expectation(one.topology, one.topology, one.collective, one.ran).taken(at.size)
-    return taken.low_s <= at.time_s <= taken.high_s
+def _taken(one: Series, size: int) -> Expected:
+    """What the library takes for a size, with its interval."""
+    return Expectation(one.topology, one.topology, one.collective, one.ran).taken(size)
 
 
 def _shows_rates(series: Sequence[Series]) -> bool:
     """True if bandwidth decides what some size should take; the others say nothing about rates."""
     most = ((one, max(sample.size for sample in one.samples)) for one in series)
-    taken = (Expectation(one.topology, one.topology, one.collective, one.ran).taken(at) for one, at in most)
-    return any(2 * one.latency_s < one.time_s for one in taken)
+    return any(2 * one.latency_s < one.time_s for one in (_taken(*asked) for asked in most))
 
 
 def _of_rings(series: Sequence[Series], source: str) -> Calibration:
@@ -462,10 +461,17 @@ def _of_rings(series: Sequence[Series], source: str) -> Calibration:
     found = fit(problem.predict, seen, dict.fromkeys(problem.names, 1.0), names, share=0.0, own=_LEAST_OWN)
     result = problem.result(found, source) if found else None
     if result is None or result.median_error > WORST_FIT:
-        # Trees and other ways, which rings do not explain: then the times alone say what the library takes.
-        usual = [_usual(one, at) for one, at in _every(series)]
-        if 2 * sum(usual) >= len(usual):
-            table, exact = RateTable("", {}, "", source), (0.0,) * len(usual)
+        # Trees and other ways, or a slow machine: then the times alone say what the library takes.
+        fits = 0
+        for one in series:
+            every = sorted(one.samples, key=attrgetter("size", "time_s"))
+            times = np.array([at.time_s for at in every])
+            # No library takes much less for more.
+            most, least = np.maximum.accumulate(times), np.minimum.accumulate(times[::-1])[::-1]
+            falls = np.maximum(most / times, times / least) > 1 + WORST_FIT
+            fits += int(np.count_nonzero(~falls & (times >= [_taken(one, at.size).low_s for at in every])))
+        if 2 * fits >= len(seen):
+            table, exact = RateTable("", {}, "", source), (0.0,) * len(seen)
             return Calibration(table, (), tuple(series), exact, (), 0.0, tuple(problem.names))
     if result is None:
         raise InputError("the measurements depend on no link class; are they of this machine?")
