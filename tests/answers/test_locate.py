@@ -476,7 +476,8 @@ PAIRS = (
     ("alcf-polaris-e5", "alcf-polaris-e1", "polaris", "network"),
     ("xxr-h100-pair", "xxr-h100-pair-slow", "hgx-h100", "nic"),
     # One GPU a node, by one adapter: the good one is slow as well, with 2.8 of 12.5 GB/s.
-    ("aws-karpenter-efa-n2", "aws-karpenter-tcp-n2", "p4d.24xlarge", "rail"),
+    # No rail of all nodes, which the good one has too.
+    ("aws-karpenter-efa-n2", "aws-karpenter-tcp-n2", "p4d.24xlarge", "network"),
 )
 
 
@@ -682,3 +683,48 @@ def test_what_slows_every_size_on_all_gpus_is_no_slow_gpu_until_a_log_tells_them
     assert {one.place for one in found.tied} <= {
         f"{gpu}{end}" for gpu in ("gpu4", "gpu5", "gpu6", "gpu7") for end in ("", "-nvswitch")
     }
+
+
+def _pair(first: int, second: int, slower: float = 1.0, lacks: int = -1) -> Run:
+    """Two nodes of four, one of which may use all adapters but the last."""
+    takes = bs.expect(BOX, ["allreduce"], SIZES, nodes=2).takes
+    spots = [(f"n{node}", gpu) for node in (first, second) for gpu in range(8)]
+    run = log(spots, {one.size: slower * one.time_s for one in takes}, f"pair{first}{second}")
+    return replace(run, hcas=tuple(_using(f"n{n}", range(8 - (n == lacks))) for n in (first, second)))
+
+
+def test_a_rail_of_all_nodes_slows_every_pair_and_every_log_is_named() -> None:
+    """Three of four pairs in order, as far as slow nodes go, and no pair of them is slow by a rail."""
+    runs = [_pair(0, 1), _pair(1, 3, 3), _pair(1, 2, 3), _pair(2, 3, 1.14)]
+    found = bs.locate(BOX, runs, nodes=4, hosts=[f"n{number}" for number in range(4)])
+    assert (found.status, found.explained) == (5, False)
+    assert all(each.path in found.text() for each in runs)
+
+
+def test_adapters_that_a_host_lacks_are_found_where_its_pair_alone_is_slower() -> None:
+    """Within the interval of what is expected; not where its pair takes as long as others."""
+    hosts = [f"n{number}" for number in range(4)]
+    for slower, status in ((1.14, 1), (1.0, 5)):
+        found = bs.locate(BOX, [_pair(0, 2, slower, lacks=2), _pair(1, 3)], nodes=4, hosts=hosts)
+        assert found.status == status
+    lacking = _pair(0, 2, 1.14, lacks=2)
+    causes = bs.diagnose(lacking, bs.load(BOX, nodes=2)).causes
+    assert [said != "" for _, said in causes] == [True]
+
+
+def test_the_first_fault_is_on_the_links_that_the_logs_name() -> None:
+    """And the first check is that of the first fault."""
+    runs = [_pair(0, 2), _pair(0, 1, 3), _pair(1, 3, 3), _pair(2, 3)]
+    found = bs.locate(BOX, runs, nodes=4, hosts=[f"n{number}" for number in range(4)])
+    [first] = found.first
+    assert (found.status, first.node, first.kind.name == "nvlink") == (1, 1, False)
+    checks = [line.split(None, 1)[1] for line in found.text().splitlines() if line.startswith("  check")]
+    assert first.kind.check == checks[0]
+
+
+def test_what_has_to_be_measured_again_is_the_next_run_as_in_diagnose() -> None:
+    single = _on_all({2**26: 2.2})
+    short = replace(single, rows=single.rows[:8], complete=False, ended="cut", most=2**30)
+    for each in (short, single):
+        again = dict(bs.diagnose(each, BOX).to_do())["again"]
+        assert bs.locate(BOX, [each], next_run=True).next_run == again

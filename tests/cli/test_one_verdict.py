@@ -63,7 +63,7 @@ def test_commands_agree_on_a_log(
     assert verdict.startswith(words)
     assert (said["diagnose"][0], said["expect"][0], said["calibrate"][0]) == (status, status, 0)
     assert said["locate"][0] in ((1, 5) if status == 1 else (status,))
-    assert all(verdict in out for name, (_, out) in said.items() if status or name != "locate")
+    assert all(verdict in out for _, out in said.values())
     assert run(["locate", "hgx-h200", path, "--json"]) == said["locate"][0]
     [one] = json.loads(capsys.readouterr().out)["logs"]
     assert (one["status"], one["verdict"]) == (status, verdict)

@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain, combinations, product
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import Any, cast
 
@@ -135,7 +135,8 @@ class Located(Result):
     seen : tuple of Seen
         The logs.
     candidates : tuple of Candidate
-        The faults, the likeliest first, while they are likelier than 1 %.
+        The faults, the likeliest first, while they are likelier than 1 %; of those that look alike first what
+        is on the links that limit.
     healthy : float
         The probability that nothing is wrong that these logs can show.
     once_in : float
@@ -271,9 +272,13 @@ class Located(Result):
         """The sentence, what shows it, and what to do, in at most nine lines; a plan has one for each run."""
         lines = list[tuple[str, str]]()
         by = {number for one in self.first * self.faulty for number in one.logs}
-        for number in sorted(self.doubtful, key=lambda number: number not in by)[:2]:
+        worst = sorted(self.doubtful, key=lambda number: number not in by)
+        for number in dict.fromkeys((*worst, *range(len(self.seen)))):
             words = f"{self.seen[number].path}: {self.seen[number].found.verdict.words}"
             lines.append((("log", "shown by")[number in by], words))
+        # What each of the others is, without its figures.
+        others = [words.partition(", ")[0] for _, words in lines[2:]]
+        lines[2:] = [("others", names(others, "; "))] * bool(others)
         if self.apart > 1:
             took = f"the same GPUs took up to {self.apart:.3g} times as long in one run as in another: measure again"
             lines.append(("unsteady", took))
@@ -285,8 +290,8 @@ class Located(Result):
         causes = [f"{kind.words}: {kind.check}" for kind in every if every[kind] == len(self.seen)]
         lines += [("could be", cause) for cause in causes[: 6 - len(lines)]]
         if self.faulty:
-            kinds = sorted((one.kind for one in (*self.first, *self.tied)), key=self.seen[0].found.spares)
-            lines += [("check", check) for check in dict.fromkeys(kind.check for kind in kinds)]
+            checks = dict.fromkeys(one.kind.check for one in (*self.first, *self.tied))
+            lines += [("check", check) for check in checks]
         lines = lines[:8]
         lines += [(f"run {number}", run) for number, run in enumerate(self.plan, start=1)]
         return "\n".join((self.sentence(), *labelled(lines)))
@@ -333,13 +338,21 @@ class Suspicion:
         # The place that each fault is at, whatever its share: by node and target.
         every = np.arange(nodes)[:, None] * len(faults.targets) + faults.places
         self.places: Ints = np.append(every.ravel(), nodes * len(faults.targets))
-        # A fault that NCCL names is likelier than others, and than none, where it explains a log.
+        self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
+        self.wide = np.array([self.wide_of(one.line.expected) for one in seen])
+        self.ratios: Floats = np.array([one.ratio for one in seen]).reshape(-1, 1)
+        self.same: Bools = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
+        self.covariance = self.same * np.outer(self.wide, self.wide) + _NOISE**2 * np.eye(len(seen))
+        # A fault that NCCL names is likelier than others, and than none, where it explains a log: one that is
+        # behind, or beside the others no longer looks as if nothing were wrong.
         alone = [self.predicted(one.job, max(2**20, min(SIZE, one.line.size))) for one in seen]
         self.told: Bools = np.zeros(len(self.places), dtype=np.bool_)
+        likely = self._distances(np.reshape(alone, (len(seen), len(self.places))))[1]
+        told = likely[-1] < likely + math.log(_ALIKE)
         for one, effects in zip(seen, alone, strict=True):
             named = [node * len(faults.targets) + place for node, places in one.told for place in places]
-            enough = one.line.behind & (effects >= math.log(one.line.time_s / one.line.expected.high_s))
-            self.told |= enough & np.isin(self.places, named)
+            slow = one.line.behind & (effects >= math.log(one.line.time_s / one.line.expected.high_s))
+            self.told |= (slow | (told & (effects >= _NOISE / 3))) & np.isin(self.places, named)
         for one in seen:
             excluded = [not one.found.shown.keys().isdisjoint(target.kind.unless) for target in targets]
             weights[np.ix_([node for node, _ in one.job.gpus], excluded)] = 0.0
@@ -354,11 +367,6 @@ class Suspicion:
         ends = np.sort(self.places[self.ends], axis=1)
         key = ends[:, 0] * len(self.places) + ends[:, -1]
         self.groups: Ints = np.unique(key, return_inverse=True)[1].ravel()
-        self.kinds = [(one.job.collective, self.kind(one.job)) for one in seen]
-        self.wide = np.array([self.wide_of(one.line.expected) for one in seen])
-        self.ratios: Floats = np.array([one.ratio for one in seen]).reshape(-1, 1)
-        alike = np.array([[a == b for b in self.kinds] for a in self.kinds], dtype=np.bool_)
-        self.covariance = alike * np.outer(self.wide, self.wide) + _NOISE**2 * np.eye(len(seen))
         self._told = dict[object, float]()
 
     def kind(self, job: Job) -> tuple[Part, ...]:
@@ -399,10 +407,10 @@ class Suspicion:
     def _distances(self, effects: Floats) -> tuple[Floats, Floats]:
         """Squared distances from the logs, in standard deviations, and logarithms of the logs' probabilities.
 
-        effects: by log and fault; they are known the less the larger they are.
+        effects: by log and fault; they are known the less the larger they are, alike in jobs that are alike.
         """
-        misses, many = self.ratios - effects, len(self.seen)
-        covariance = self.covariance + np.eye(many) * (_ROUGH * effects.T[:, :, None]) ** 2
+        misses, many, rough = self.ratios - effects, len(self.seen), _ROUGH * effects.T
+        covariance = self.covariance + self.same * rough[:, :, None] * rough[:, None, :]
         pulls = np.linalg.solve(covariance, misses.T[:, :, None])[:, :, 0]
         squared, wide = (pulls * misses.T).sum(axis=1), np.linalg.slogdet(covariance)[1]
         return squared, -0.5 * ((_FREEDOM + many) * np.log1p(squared / _FREEDOM) + wide)
@@ -512,7 +520,9 @@ class Suspicion:
                 where = name, chance, left, edits, tied, node if own else -1
                 both.append(Candidate(target.kind, *where, tuple(longer)))
             found.append(tuple(both))
-        return [one for one in found if one]
+        # Of single ones that no log tells apart first what is on the links that limit, as the verdict says.
+        spares = cache(lambda kind: self.pairs is None and self.seen[0].found.spares(kind))
+        return sorted(filter(None, found), key=lambda one: spares(one[0].kind) if one[0].tied else 2)
 
     def informs(self, job: Job, beside: Job | None = None) -> float:
         """What the outcome of a run is expected to tell about which fault it is, in nats.
@@ -845,6 +855,10 @@ def locate(
     if odd := single.odd:
         size = odd.found.last_odd
         command = rig.command(odd.job, f"-b {size} -e {size} -f 2")
+    # What to measure again, as `diagnose` says: an unfinished run before others, single sizes after them.
+    single_sizes = filter(attrgetter("found.again"), seen * next_run * (not command))
+    if short := [*filter(attrgetter("found.unfinished"), seen), *single_sizes]:
+        command = dict(short[0].found.to_do()).get("again", command)
     found = suspicion.candidates()
     likely = {(one.kind.name, one.place): one for one in reversed([*chain(*found)])}
     return Located(
