@@ -122,7 +122,8 @@ class Run:
     ``NCCL_IB_HCA`` or the like was set to, where the log says it. took: by bytes, the algorithm and protocol
     that NCCL says it took for an allreduce (NCCL_DEBUG_SUBSYS=TUNING). channels: by family, what the searches
     of the ranks found (GRAPH). without: hosts, and what NCCL says that it lacks there. hcas: by host, the
-    InfiniBand and RoCE adapters that NCCL uses there (INIT). direct: adapters read the GPUs' memory themselves.
+    InfiniBand and RoCE adapters that NCCL uses there (INIT), of EFA's as many empty names. direct: adapters
+    read the GPUs' memory themselves.
     """
 
     path: str
@@ -431,7 +432,8 @@ _SAYS = r"(?:([^\s:]{1,60}):[0-9: ]{1,40}\[[0-9]+\] (?:\S{1,80} )?)?NCCL (?:INFO
 # What NCCL lacks, as it says so, and in words of one host.
 _LACKS = {"Using network Socket": "uses sockets", "No device found": "finds no InfiniBand or RoCE adapter"}
 _WITHOUT = re.compile(rf"{_SAYS}(?:NET/\S+ : )?({'|'.join(_LACKS)}|GPU Direct RDMA Disabled for [\w ']{{1,40}})")
-_HCAS = re.compile(rf"{_SAYS}NET/IB : Using ((?:\[[0-9]+\]\S{{1,40}} )+)")
+# EFA's adapters are only counted.
+_HCAS = re.compile(rf"{_SAYS}NET/(?:IB : Using ((?:\[[0-9]+\]\S{{1,40}} )+)|OFI .*\(found ([0-9]{{1,3}}) nics)")
 _HCA = re.compile(r"\]([\w-]{1,30}):[0-9]")
 # What NCCL says of an adapter: a channel's end where it does not read the GPU's memory itself, a port that
 # went down (older releases do not say whose), and messages without an answer
@@ -528,7 +530,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Run, ...]:
             said = re.findall(_SAYS + pattern, line)
             draft.without += [(host, f"{words} {net or 'an adapter'}") for host, net in said]
         draft.direct |= "/GDRDMA" in line
-        draft.hcas |= {host: tuple(_HCA.findall(found)) for host, found in _HCAS.findall(line)}
+        for host, found, many in _HCAS.findall(line):
+            draft.hcas[host] = (*_HCA.findall(found), *[""] * int(many or 0))
         draft.ended = draft.ended or "".join(_WARNED.findall(line))
         draft.failed = draft.failed or "".join(_FAILED.findall(line))
         if _NOISE.search(line):

@@ -167,3 +167,15 @@ def test_rates_of_a_slow_cluster_are_what_was_measured(
     again = bs.expect(bs.load("hgx-h200", nodes=4, rates=rates), ["allreduce"], [2**30]).takes
     usual = next(one for one in takes if one.size == 2**30)
     assert again[0].time_s == pytest.approx(slower(2**30) * usual.time_s, rel=1e-2)
+
+
+def test_adapters_of_efa_are_counted(tmp_path: Path) -> None:
+    """NCCL's plugin says how many it found, without their names."""
+    line = "box{0}:400{0}:4100 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found {1} nics)\n"
+    takes = bs.expect("p5en", ["allreduce"], [2**26, 2**28, 2**30], nodes=4).takes
+    points = [Point(one.size, 1e6 * one.time_s, None) for one in takes]
+    said = "".join(line.format(host, 16 - (host == 2)) for host in range(4))
+    (path := tmp_path / "log.txt").write_text(said + text("allreduce", 32, points, hosts=4))
+    found = bs.diagnose(path, bs.load("p5en", nodes=4))
+    assert found.status() == 5
+    assert found.otherwise == ("box2 uses 15 of 16 adapters: 94 % of the ports",)
