@@ -18,6 +18,6 @@ ENTRY = Algorithm(REDUCE_AND_SPREAD, "a path of ranks, pipelined", form="forest"
 
 
 def fill(plan: Plan, order: Order | None = None) -> None:
-    """Sends along `order` (default: from the root, or rank 0, by direct links if they allow)."""
+    """Sends along `order` (default: from the root, or rank 0, over hops as fast as a search finds)."""
     path = order or chain_order(plan.topology, plan.collective.root)
     add_rank_trees(plan, [({b: a for a, b in pairwise(path)}, path[0])], Fraction(1))

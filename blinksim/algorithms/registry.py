@@ -180,12 +180,15 @@ class Algorithm:
         from blinksim.topology.edits import without_slowest
 
         best = self._on_links(topology, collective, **options)
-        # A route takes a direct link at any speed; without the slowest the rate may grow.
-        if self.may_skip and (faster := without_slowest(topology)):
-            with suppress(InfeasibleError):
-                moved = rebase(self._parallel(faster, collective, **options).schedule, topology)
-                if isinstance(moved, Schedule):
-                    best = max(best, Candidate(moved), key=lambda one: one.rate or 0)
+        # A route takes a direct link at any speed, so the slowest are left out as long as the rate grows.
+        part = topology
+        with suppress(InfeasibleError):
+            while self.may_skip and (faster := without_slowest(part)):
+                part, other = faster, self._on_links(faster, collective, **options)
+                moved = rebase(other.schedule, topology)
+                if not isinstance(moved, Schedule) or (other.rate or 0) <= (best.rate or 0):
+                    break
+                best = Candidate(moved)
         return best
 
     def _on_links(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:

@@ -37,7 +37,7 @@ from blinksim.errors import InfeasibleError
 from blinksim.graphs.arrays import Ints
 from blinksim.graphs.connectivity import breadth_first, distances, grouped, joined_labels
 from blinksim.graphs.rooted_trees import cheapest_parents, height, longest_path
-from blinksim.packing.choose import LIMITS, MOST_MEMBERS, Limits, equal_shares, fewest, new_model, search_trees
+from blinksim.packing.choose import MOST_MEMBERS, Limits, equal_shares, fewest, new_model, search_trees
 from blinksim.packing.columns import Arc, Column, Hops, Mix, best_mix, shortened
 from blinksim.schedule.loads import Tree, pruned
 
@@ -365,7 +365,7 @@ class TreeSearch:
 MOST_LISTED = 3000
 MOST_PRICED = 24
 _PRICE_SCALE = 1_000_000
-_PRICE_EFFORT = 0.2
+PRICE_EFFORT = 0.2
 
 
 def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Column] | None:
@@ -426,7 +426,8 @@ def priced(
     def price(prices: Sequence[float]) -> list[Column]:
         cost = hops.cost(prices)
         costs = [cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs]
-        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=limits)
+        short = replace(limits, effort=PRICE_EFFORT)
+        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=short)
         return [] if order is None else [column(hops, order, closed=closed, both=both)]
 
     pool = list(start) or price([1.0] * len(capacity))
@@ -435,9 +436,7 @@ def priced(
     return pool, best_mix(pool, capacity, price=price, rounds=rounds).columns if pool else ()
 
 
-def cheapest_order(
-    arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits = LIMITS
-) -> Order | None:
+def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits) -> Order | None:
     """An order of 0 … n-1 along `arcs` with the least sum of costs that the search finds; None if it finds none."""
     model = new_model()
     literals = [(a, b, model.new_bool_var("")) for a, b in arcs]
@@ -449,7 +448,7 @@ def cheapest_order(
     model.add_circuit(circuit)
     scale = _PRICE_SCALE / (max(cost, default=0.0) or 1.0)
     model.minimize(sum(round(c * scale) * x for c, (_, _, x) in zip(cost, literals, strict=True)))
-    solver = replace(limits, effort=_PRICE_EFFORT).solved(model)
+    solver = limits.solved(model)
     if solver is None:
         return None
     follows = {a: b for a, b, x in circuit if solver.value(x)}
@@ -464,11 +463,14 @@ def cheapest_order(
 Order = tuple[int, ...]
 
 
-def hamiltonian(next_to: Sequence[Sequence[int]], *, closed: bool, both: bool) -> Iterator[Order]:
+def hamiltonian(
+    next_to: Sequence[Sequence[int]], *, closed: bool, both: bool, starts: Sequence[int] | None = None
+) -> Iterator[Order]:
     """Orders of the vertices in which each is next to the one before, and the last to the first if `closed`.
 
     next_to: for each vertex those that may follow it. both: neighbours are mutual, and of an order and its
-    reverse only one is given; otherwise orders are directed. Closed orders start at vertex 0, others at any.
+    reverse only one is given; otherwise orders are directed. Closed orders start at vertex 0, others at one
+    of `starts` (default: any).
     """
     n = len(next_to)
 
@@ -484,7 +486,7 @@ def hamiltonian(next_to: Sequence[Sequence[int]], *, closed: bool, both: bool) -
                 yield from extend(path, seen | 1 << b)
                 path.pop()
 
-    for first in range(1 if closed or (both and n < 3) else n):
+    for first in starts or range(1 if closed or (both and n < 3) else n):
         yield from extend([first], 1 << first)
 
 

@@ -124,10 +124,12 @@ def without_slowest(topology: Topology) -> Topology | None:
     """
     columns, places = topology.link_columns, topology.member_places
     own = np.flatnonzero(np.isin(columns.src, places) & np.isin(columns.dst, places))
-    rates = [columns.bandwidths[figure] for figure in columns.figure[own].tolist()]
-    least = min(rates, default=None)
-    slow = {topology.links[i].key for i, rate in zip(own.tolist(), rates, strict=True) if rate == least}
-    return _cut(topology, topology.members, (), slow) if len(slow) < len(own) else None
+    rates = {figure: columns.bandwidths[figure] for figure in np.unique(columns.figure[own]).tolist()}
+    slow = [figure for figure, rate in rates.items() if rate == min(rates.values())]
+    if len(slow) == len(rates):
+        return None
+    keys = {topology.links[place].key for place in own[np.isin(columns.figure[own], slow)].tolist()}
+    return _cut(topology, topology.members, (), keys)
 
 
 def _cut(

@@ -8,19 +8,18 @@ with, and the gap of its loads to it.
 Rings and chains run along orders of ranks, by the neighbours that a machine's links favour. Up to `EXACT`
 ranks whose direct links hold Hamiltonian cycles, the most edge-disjoint ones (counting lanes) are found by
 search, as in NCCL's rings on a DGX-1 (Blink, section 2). Beyond that, direct links that fall into such
-cycles, as those of a torus do, are used by all of them, and others by one cycle or path that CP-SAT finds.
-Elsewhere ranks go node by node; with several NICs a node, each NIC has a ring that leaves the node from a GPU
-of its own.
+cycles, as those of a torus do, are used by all of them. Elsewhere ranks go node by node; with several NICs a
+node, each NIC has a ring that leaves the node from a GPU of its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
-from itertools import chain, islice, pairwise, repeat
+from itertools import chain, islice, pairwise, permutations, repeat
 from math import lcm
 from operator import or_
 from typing import Any, Literal
@@ -34,7 +33,8 @@ from blinksim.errors import InfeasibleError, InputError, PluginError
 from blinksim.graphs.arrays import Ints, Ints32, by_place
 from blinksim.graphs.connectivity import grouped, summed
 from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parents
-from blinksim.packing.tree_columns import Order, cheapest_order, disjoint_cycles, hamiltonian
+from blinksim.packing.choose import LIMITS
+from blinksim.packing.tree_columns import PRICE_EFFORT, Order, cheapest_order, disjoint_cycles, hamiltonian
 from blinksim.plugins import blamed, located, source_of
 from blinksim.results import count
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
@@ -528,29 +528,52 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
             everywhere = [[b for b in range(n) if b != a] for a in range(n)]
             candidates += [[order] for order in hamiltonian(everywhere, closed=True, both=True)]
         candidates += _by_node(topology, alike)
-        candidates += _disjoint(topology, n) or [[_along_links(topology, candidates[0][0])]]
+        candidates += _disjoint(topology, n) or _along_links(topology, candidates[0][0])
         candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
     # Fewest rings among the fastest: each ring costs a channel.
     return max(candidates, key=lambda rings: (ring_rate(topology, rings), -len(rings)))
 
 
 def chain_order(topology: Topology, first: int = 0) -> Order:
-    """An order of the ranks that starts with `first`, node by node, or along direct links if those allow."""
+    """An order of the ranks that starts with `first`, with the fastest slowest hop that a search finds."""
+    n = topology.ranks
+    if n <= 2:
+        return (first, *(rank for rank in range(n) if rank != first))
+    if n <= EXACT:
+        # Of each hop, whether the route avoids other GPUs (1 or 0), and its bandwidth.
+        index, (_, head) = topology.member_places.tolist(), topology.ends
+        width = dict[tuple[int, int], tuple[int, Fraction]]()
+        for (i, a), (j, b) in permutations(enumerate(index), 2):
+            passed = {int(head[link]) for link in topology.router.route(a, b)[:-1]}
+            width[i, j] = int(passed.isdisjoint(index)), topology.router.together(a, b)
+        found = list[Order]()
+        # One path for every threshold that still allows one.
+        for level in sorted({*width.values()}):
+            next_to = [[b for b in range(n) if b != a and width[a, b] >= level] for a in range(n)]
+            order = next(hamiltonian(next_to, closed=False, both=False, starts=[first]), None)
+            if order is None:
+                break
+            found.append(order)
+        return max(found, key=lambda order: min(width[hop] for hop in pairwise(order)))
     groups = nodes_of(topology, topology.members)
     home = next(i for i, group in enumerate(groups) if first in group)
-    own, others = groups[home], chain.from_iterable(groups[home + 1 :] + groups[:home])
-    place = own.index(first)
-    return _along_links(topology, (*own[place:], *own[:place], *others), closed=False)
+    ordered = groups[home:] + groups[:home]
+    place = ordered[0].index(first)
+    ordered[0] = ordered[0][place:] + ordered[0][:place]
+    order = tuple(rank for group in ordered for rank in group)
+    return next(chain.from_iterable(_along_links(topology, order, closed=False)), order)
 
 
-def _along_links(topology: Topology, order: Order, *, closed: bool = True) -> Order:
-    """A ring, or a chain from the first of `order`, over direct links; `order` if none is found."""
+def _along_links(topology: Topology, order: Order, *, closed: bool = True) -> list[list[Order]]:
+    """A ring over direct links, or a chain from the first of `order`; none found, or `order` is one."""
     n = topology.ranks
     direct = lanes_between(topology) if n <= _MOST_SEARCHED else {}
     if len({a for a, _ in direct}) < n or direct.keys() >= {*pairwise((*order, order[0]) if closed else order)}:
-        return order
+        return []
     hops = [(a, b) for a, b in direct if closed or b != order[0]]
-    return cheapest_order(hops, [0.0] * len(hops), n, closed=closed) or order
+    limits = replace(LIMITS, effort=PRICE_EFFORT)
+    found = cheapest_order(hops, [0.0] * len(hops), n, closed=closed, limits=limits)
+    return [] if found is None else [[found]]
 
 
 def zigzags(n: int) -> list[Order]:
