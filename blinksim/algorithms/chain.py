@@ -14,7 +14,7 @@ from blinksim.algorithms.building.plan import Plan, add_rank_trees, chain_order
 from blinksim.algorithms.registry import REDUCE_AND_SPREAD, Algorithm
 from blinksim.packing.tree_columns import Order
 
-ENTRY = Algorithm(REDUCE_AND_SPREAD, "a path of ranks, pipelined", form="forest", may_skip=True)
+ENTRY = Algorithm(REDUCE_AND_SPREAD, "a path of ranks, pipelined", form="forest")
 
 
 def fill(plan: Plan, order: Order | None = None) -> None:

@@ -10,7 +10,6 @@ several.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
@@ -68,7 +67,7 @@ def straight(ranks: int, collective: str) -> int:
 class Algorithm:
     """An entry of the registry.
 
-    solver: it searches for long with OR-Tools; such ones run only when named. sends: about how many sends its
+    solver: building it needs OR-Tools; such algorithms run only when named. sends: about how many sends its
     schedule has for a number of ranks and a collective, where it needs no solver. most_ranks: beyond this
     many, its search takes too long. every_pair: every rank sends to every other. routes: it chooses the route
     of every send, which then is not divided among equals.
@@ -76,8 +75,7 @@ class Algorithm:
     it has alltoallv, for any traffic matrix. tokens: it has dispatch and combine, for any routing. outlined:
     its module tells the `rounds` of a schedule, alone or besides, for `blinksim.schedule.loads`.
     symmetric: it has the `symmetric` form. fill: what fills the plan of an algorithm from outside. form: of
-    schedules that a `fill` makes. file: the one that registered it. may_skip: it may leave slow links between
-    ranks unused, for a better rate.
+    schedules that a `fill` makes. file: the one that registered it.
     """
 
     collectives: tuple[str, ...]
@@ -95,7 +93,6 @@ class Algorithm:
     fill: Callable[..., None] | None = None
     form: str = "steps"
     file: str = ""
-    may_skip: bool = False
     name: str = ""
 
     @staticmethod
@@ -175,23 +172,6 @@ class Algorithm:
         return self.sends_on(topology, collective.name) > loads.MANY_SENDS
 
     def _parallel(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:
-        from blinksim.schedule.candidate import Candidate
-        from blinksim.schedule.model import Schedule, rebase
-        from blinksim.topology.edits import without_slowest
-
-        best = self._on_links(topology, collective, **options)
-        # A route takes a direct link at any speed, so the slowest are left out as long as the rate grows.
-        part = topology
-        with suppress(InfeasibleError):
-            while self.may_skip and (faster := without_slowest(part)):
-                part, other = faster, self._on_links(faster, collective, **options)
-                moved = rebase(other.schedule, topology)
-                if not isinstance(moved, Schedule) or (other.rate or 0) <= (best.rate or 0):
-                    break
-                best = Candidate(moved)
-        return best
-
-    def _on_links(self, topology: Topology, collective: Collective, **options: Any) -> Candidate:
         from blinksim.algorithms.building.plan import Plan, filled
         from blinksim.schedule.candidate import Candidate
 

@@ -20,7 +20,7 @@ from blinksim.schedule.loads import Exchange, Round
 from blinksim.schedule.model import COPY, REDUCE, Schedule
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(SHARDED, "one or more rings over the fastest links", sends=per_pair, may_skip=True)
+ENTRY = Algorithm(SHARDED, "one or more rings over the fastest links", sends=per_pair)
 
 
 def build(

@@ -25,7 +25,7 @@ from blinksim.schedule.model import Schedule
 from blinksim.topology.cluster import nodes_of
 from blinksim.topology.graph import Topology
 
-ENTRY = Algorithm(ON_TREES, "the most rings that share no lane", solver=True, most_ranks=1024, may_skip=True)
+ENTRY = Algorithm(ON_TREES, "the most rings that share no lane", solver=True, most_ranks=1024)
 
 
 _LIST_RANKS = 9

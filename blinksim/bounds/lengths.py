@@ -33,7 +33,6 @@ from typing import Any
 from blinksim.bounds.certificates import Certificate, Cut, Partition, check_shares
 from blinksim.collective import Collective
 from blinksim.errors import InputError
-from blinksim.graphs.arrays import per_topology
 from blinksim.graphs.connectivity import grouped, joined, summed
 from blinksim.results import keyed
 from blinksim.topology.elements import BRANCHING
@@ -381,7 +380,6 @@ def counted(proof: Certificate, topology: Topology) -> dict[str, Fraction]:
     return dict.fromkeys((*proof.limits, *crossing), Fraction(1))
 
 
-@per_topology
 def more_than_forwards(topology: Topology) -> list[str]:
     """Relays that can do more than forward: multicast or reduce. Switches do so only where that is granted."""
     members, more = set(topology.members), frozenset(("multicast", "reduce"))

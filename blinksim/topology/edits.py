@@ -14,8 +14,6 @@ from fractions import Fraction
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from blinksim.errors import InputError, blamed_on, each_of, in_runs, one_of, unknown
 from blinksim.graphs.connectivity import grouped, summed
 from blinksim.results import count
@@ -115,21 +113,6 @@ def without(topology: Topology, *targets: str) -> Topology:
         members = tuple(name for name in topology.members if name not in gone)
         topology = _cut(unmeasured(topology) if keys else topology, members, gone, keys)
     return _noted(before, topology, "without", *targets)
-
-
-def without_slowest(topology: Topology) -> Topology | None:
-    """`topology` without the slowest of the links that join members directly; None if all are equally fast.
-
-    It is not an edit of the machine: only what a schedule may leave unused.
-    """
-    columns, places = topology.link_columns, topology.member_places
-    own = np.flatnonzero(np.isin(columns.src, places) & np.isin(columns.dst, places))
-    rates = {figure: columns.bandwidths[figure] for figure in np.unique(columns.figure[own]).tolist()}
-    slow = [figure for figure, rate in rates.items() if rate == min(rates.values())]
-    if len(slow) == len(rates):
-        return None
-    keys = {topology.links[place].key for place in own[np.isin(columns.figure[own], slow)].tolist()}
-    return _cut(topology, topology.members, (), keys)
 
 
 def _cut(

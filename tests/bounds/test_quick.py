@@ -16,7 +16,6 @@ from strategies import topologies
 from blinksim import machines
 from blinksim.bounds.certificates import Partition
 from blinksim.bounds.compute import bound
-from blinksim.bounds.lengths import more_than_forwards
 from blinksim.bounds.quick import _cuts_and_partitions, quick_bound
 from blinksim.collective import COLLECTIVES, Collective
 from blinksim.topology.elements import Level
@@ -143,10 +142,3 @@ def test_the_fabric_limits_many_nodes() -> None:
     """All bytes pass the ports of 64 nodes of Aurora; a cut around one node would allow almost twice as much."""
     part = machines.load("aurora", nodes=64).select()
     assert quick_bound(part, Collective("allreduce")).rate == Fraction(6400 * 10**9, 63)
-
-
-def test_relays_that_do_more_than_forward_are_looked_for_once() -> None:
-    """Each bound of a part asks for them, and looks at every device of thousands of nodes."""
-    part = machines.load("hgx-h100", nodes=4).select()
-    assert more_than_forwards(part) == []
-    assert more_than_forwards(part) is more_than_forwards(part)

@@ -36,7 +36,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ["advise", "mesh:10x10"],
         ["project", "line:100", "reduce", "8", "--algorithm", "binary"],
         ["project", "switch:100", "alltoall", "8"],
-        ["compare", "line:100", "reduce", "--algorithms", "chain,binary"],
+        ["compare", "line:100", "reduce", "--algorithms", "binary"],
         ["project", "line:100", "reduce", "8", "--algorithm", "double_binary", "--model", "simulate"],
         ["place", "line:100", "99", "--collective", "reduce"],
     ],

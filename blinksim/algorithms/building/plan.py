@@ -567,7 +567,7 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
 def _along_links(topology: Topology, order: Order, *, closed: bool = True) -> list[list[Order]]:
     """A ring over direct links, or a chain from the first of `order`; none found, or `order` is one."""
     n = topology.ranks
-    direct = lanes_between(topology) if n <= _MOST_SEARCHED else {}
+    direct = lanes_between(topology) if topology.nodes == 1 and n <= _MOST_SEARCHED else {}
     if len({a for a, _ in direct}) < n or direct.keys() >= {*pairwise((*order, order[0]) if closed else order)}:
         return []
     hops = [(a, b) for a, b in direct if closed or b != order[0]]
