@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Siz
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
-from itertools import chain, islice, pairwise, permutations, repeat
+from itertools import islice, pairwise, permutations, repeat
 from math import lcm
 from operator import or_
 from typing import Any, Literal
@@ -528,7 +528,7 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
             everywhere = [[b for b in range(n) if b != a] for a in range(n)]
             candidates += [[order] for order in hamiltonian(everywhere, closed=True, both=True)]
         candidates += _by_node(topology, alike)
-        candidates += _disjoint(topology, n) or _along_links(topology, candidates[0][0])
+        candidates += _disjoint(topology, n) or [[_along_links(topology, candidates[0][0])]]
         candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
     # Fewest rings among the fastest: each ring costs a channel.
     return max(candidates, key=lambda rings: (ring_rate(topology, rings), -len(rings)))
@@ -560,20 +560,18 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
     ordered = groups[home:] + groups[:home]
     place = ordered[0].index(first)
     ordered[0] = ordered[0][place:] + ordered[0][:place]
-    order = tuple(rank for group in ordered for rank in group)
-    return next(chain.from_iterable(_along_links(topology, order, closed=False)), order)
+    return _along_links(topology, tuple(rank for group in ordered for rank in group), closed=False)
 
 
-def _along_links(topology: Topology, order: Order, *, closed: bool = True) -> list[list[Order]]:
-    """A ring over direct links, or a chain from the first of `order`; none found, or `order` is one."""
-    n = topology.ranks
-    direct = lanes_between(topology) if topology.nodes == 1 and n <= _MOST_SEARCHED else {}
+def _along_links(topology: Topology, order: Order, *, closed: bool = True) -> Order:
+    """A ring, or a chain from the first of `order`, over direct links of one rate; `order` if none is found."""
+    n, alike = topology.ranks, len({link.bandwidth for link in topology.links}) == 1
+    direct = lanes_between(topology) if alike and topology.nodes == 1 and n <= _MOST_SEARCHED else {}
     if len({a for a, _ in direct}) < n or direct.keys() >= {*pairwise((*order, order[0]) if closed else order)}:
-        return []
+        return order
     hops = [(a, b) for a, b in direct if closed or b != order[0]]
     limits = replace(LIMITS, effort=PRICE_EFFORT)
-    found = cheapest_order(hops, [0.0] * len(hops), n, closed=closed, limits=limits)
-    return [] if found is None else [[found]]
+    return cheapest_order(hops, [0.0] * len(hops), n, closed=closed, limits=limits) or order
 
 
 def zigzags(n: int) -> list[Order]:
