@@ -27,7 +27,7 @@ channels, and a chain over more lanes gets several communicators. A helper contr
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -217,26 +217,23 @@ def _rings(schedule: Schedule) -> Iterator[Line]:
     n = len(schedule.topology.members)
     expected = n * (n - 1) * schedule.collective.phases
     for channel in distinct(schedule.channel).tolist():
-        mine, after = np.flatnonzero(schedule.channel == channel), dict[str, set[str]]()
+        mine = np.flatnonzero(schedule.channel == channel)
         by_route = np.full(len(schedule.route_start) - 1, -1)
         by_route[schedule.route[mine]] = mine
-        for a, b in steps_between(schedule, by_route[by_route >= 0].tolist()):
-            after.setdefault(a, set()).add(b)
-        order = [min(after)] if schedule.topology.members[0] not in after else [schedule.topology.members[0]]
-        while len(order) <= len(after) and len(after.get(order[-1], ())) == 1:
-            order.append(next(iter(after[order[-1]])))
-        if len(order) != len(after) + 1 or order[0] != order[-1] or len(set(order)) != len(after):
+        after = defaultdict(list, grouped({*steps_between(schedule, by_route[by_route >= 0].tolist())}))
+        first = schedule.topology.members[0]
+        order = [*breadth_first(first if first in after else min(after), after.__getitem__)]
+        if len(order) != len(after) or any(after[a] != [b] for a, b in pairwise((*order, order[0]))):
             lies = "is no ring: its sends do not lead once around the GPUs"
             holds = "holds rings (algorithm=ring, algorithm=rings) and chains (algorithm=chains)"
             cure = f"A graph file {holds}, msccl-xml anything"
             raise InfeasibleError(f"channel {channel} of this schedule {lies}. {cure}")
         chunks = distinct(schedule.chunk[mine])
-        share = Fraction(int(schedule.share_num[chunks].sum()), schedule.share_den)
         shares = schedule.share_num[chunks]
         if len(chunks) % n or (shares != shares[0]).any() or len(mine) != expected * (len(chunks) // n):
             used = f"as NCCL uses one: {n} equal blocks that each go all the way"
             raise InfeasibleError(f"channel {channel} is a ring, but not used {used}")
-        yield Line(tuple(order[:-1]), share, ring=True)
+        yield Line(tuple(order), Fraction(int(shares.sum()), schedule.share_den), ring=True)
 
 
 Way = TypeVar("Way", Line, Channel)
@@ -499,14 +496,12 @@ def export(schedule: Schedule, channels: int | None = None) -> Exported:
     ring, tree = (dict(file.graphs)[family] for family in (RING, TREE))
     # NCCL copies every channel unless forbidden; where channels are too few for their load, it should.
     copies = 2 if comm.nodes > 1 or (ring if rings else tree).bw_intra > BLOCK_RATE else 1
-    allowed = None
-    if comm.nodes == 1:
-        allowed = rate(as_run(file, topology, schedule.collective, "ring" if rings else "tree"))
     text = to_text(file)
     accidents = dict.fromkeys(in_force(text, comm))
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} accept it as it is written"]
-    if allowed is not None:
-        facts.append(f"as NCCL runs it, the loads allow {exact_GBps(allowed)} GB/s algbw")
+    if comm.nodes == 1:
+        found = as_run(file, topology, schedule.collective, "ring" if rings else "tree")
+        facts.append(f"as NCCL runs it, the loads allow {exact_GBps(rate(found) or Fraction(0))} GB/s algbw")
     notes = []
     if not rings:
         notes.append("before NCCL 2.24 write NCCL_ALGO=Tree; other collectives take the rings of the file")
@@ -548,7 +543,8 @@ def export_set(schedule: Schedule, channels: int | None = None) -> Exported:
     chains = lines(schedule)
     if any(line.ring for line in chains):
         raise InfeasibleError("this schedule runs on rings; take the format nccl-graph, which needs one communicator")
-    index, allowed = topology.index, rate(schedule)
+    # Every chain sends something.
+    index, allowed = topology.index, rate(schedule) or Fraction(0)
     cut = []
     for line in chains:
         routes = [topology.router.route(index[a], index[b]) for a, b in pairwise(line.devices)]
@@ -556,7 +552,7 @@ def export_set(schedule: Schedule, channels: int | None = None) -> Exported:
         narrow = min(topology.links[link].bandwidth for route in routes for link in route)
         # As many equal channels as the share needs thread blocks; a chain over several lanes is as wide as
         # they are.
-        carried = narrow if allowed is None else min(narrow, allowed * line.share)
+        carried = min(narrow, allowed * line.share)
         wide = max(1, min(16, -(-carried // BLOCK_RATE)))
         cut.append((line, kind, wide, carried / wide))
     width = gcd(*(wide for _, _, wide, _ in cut))
@@ -602,8 +598,7 @@ def export_set(schedule: Schedule, channels: int | None = None) -> Exported:
     files["recipe.py"] = read_text(data_files.folder("models") / "chains_recipe.py")
     words = [f"{line.words} carries {line.share}" for line, _, _ in parts]
     facts = [f"the rules of NCCL {' and '.join(RELEASES)} put every file in force for its communicator", *words]
-    if allowed is not None:
-        facts.append(f"together {exact_GBps(allowed)} GB/s algbw by their loads")
+    facts.append(f"together {exact_GBps(allowed)} GB/s algbw by their loads")
     count = "" if len(parts) == len(chains) else f"{len(parts)} "
     return Exported(
         files=files,
