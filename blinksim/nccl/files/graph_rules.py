@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import ClassVar
 
 from blinksim.errors import InputError
@@ -134,18 +134,15 @@ class _Reader:
 
     def token(self, *, with_value: bool) -> tuple[str, str, str]:
         """(name, value, the character that ended it)."""
-        name: list[str] = []
-        while True:
-            char = self.next()
-            if char in " >/\n\r":
-                return "".join(name), "", char
-            if char == "=":
-                break
-            name.append(char)
-            if len(name) >= _LONGEST:
-                raise LoadError(INTERNAL_ERROR, f"Error : name {''.join(name)[:20]}… too long (max {_LONGEST})")
+        some = self.text[self.at : self.at + _LONGEST]
+        name = "".join(takewhile(lambda char: char not in " >/\n\r=", some))
+        if len(name) == _LONGEST:
+            raise LoadError(INTERNAL_ERROR, f"Error : name {name[:20]}… too long (max {_LONGEST})")
+        self.at += len(name)
+        if (char := self.next()) != "=":
+            return name, "", char
         if not with_value:
-            raise LoadError(INTERNAL_ERROR, f"XML Parse : Unexpected value with name {''.join(name)[:80]}")
+            raise LoadError(INTERNAL_ERROR, f"XML Parse : Unexpected value with name {name[:80]}")
         quote = self.next()
         if quote != '"' and not (quote == "'" and self.release.minor >= 27):
             raise LoadError(INTERNAL_ERROR, "XML Parse : Expected (double) quote.")
@@ -156,7 +153,7 @@ class _Reader:
         if len(value) >= _LONGEST:
             raise LoadError(INTERNAL_ERROR, f"Error : value {value[:20]}… too long (max {_LONGEST})")
         self.at = end + 1
-        return "".join(name), value, self.next()
+        return name, value, self.next()
 
     def node(self) -> tuple[str, Node | None]:
         """(open, close, single or end, the element)."""
