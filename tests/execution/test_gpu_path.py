@@ -688,13 +688,12 @@ def test_compiled_kernels_are_kept_whole(monkeypatch: pytest.MonkeyPatch, tmp_pa
         kept.write_bytes(kept.read_bytes()[:-1])
         assert (compiled(), compiled()) == (3, 3)
 
-        def full(number: int, *_: object) -> None:
-            os.close(number)
+        def full(_: int) -> None:
             raise OSError(28, "No space left on device")
 
         kept.unlink()
         with monkeypatch.context() as patch:
-            patch.setattr(os, "fdopen", full)
+            patch.setattr(os, "fsync", full)
             assert compiled() == 4
         assert len(list(folder.iterdir())) == 1  # no part of a file stays
         blocked = tmp_path / "file"

@@ -22,7 +22,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -191,15 +190,9 @@ def machine_code(source: str, capability: str) -> bytes:
         code = bytes(nvrtc.getCUBIN(program))
     finally:
         nvrtc.destroyProgram(program)
-    with suppress(OSError):
+    with suppress(OSError, BlinksimError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        number, part = tempfile.mkstemp(dir=path.parent)
-        try:
-            with os.fdopen(number, "wb") as file:
-                file.write(_hash(code) + code)
-            os.replace(part, path)
-        finally:
-            Path(part).unlink(missing_ok=True)
+        text_files.write_bytes(path, _hash(code) + code, force=True)
     return code
 
 
