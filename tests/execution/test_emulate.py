@@ -180,6 +180,8 @@ def test_what_cannot_be_emulated_is_refused() -> None:
         emulate(quad("rings", "allreduce", "0145"), 1000, INT32, 2, most_blocks=4)
     with pytest.raises(InputError, match="runs out of place"):
         execute(ring, 4000, lane_blocks=1, in_place=True)
+    with pytest.raises(InputError, match="runs out of place"):
+        execute(ring, 4000, lane_blocks=1, slices=2)
     with pytest.raises(InputError, match="give at most 1024"):
         execute(ring, 4000, lane_blocks=32768)
 

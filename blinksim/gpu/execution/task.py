@@ -100,8 +100,6 @@ class RunOptions:
         if self.seed is not None and self.seed < 0:
             raise InputError(f"a seed is a whole number from 0 on, not {self.seed}")
         if lanes is not None:
-            if self.slices is not None:
-                raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
             if self.protocol not in (None, "simple"):
                 raise InputError("the lanes of an emulated machine use the protocol simple")
             if self.staged:
@@ -141,7 +139,7 @@ class Task:
             raise InputError(f"{empty} of {self.kind.name}, which has {self.kind.itemsize}")
         if self.in_place and self.counts:
             raise InputError("groups run out of place: a GPU may be in several")
-        if self.in_place and self.options.lane_blocks is not None:
+        if self.options.lane_blocks is not None and (self.in_place or self.options.slices is not None):
             raise InputError("an emulated machine runs out of place, and its lanes' blocks are its slices")
 
     @cached_property
