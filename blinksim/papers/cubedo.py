@@ -150,9 +150,8 @@ def between_hosts(gpu: Hop, wire: Hop, *, gpudirect: bool) -> HostPath:
         slowest = min(gpu.bandwidth, wire.bandwidth)
         latency = 2 * gpu.latency_s + wire.latency_s
         return HostPath((Hop(f"GPU to GPU over {wire.name}", slowest, latency, wire.overhead_s),))
-    return HostPath((Hop("GPU to host memory", gpu.bandwidth, gpu.latency_s, gpu.overhead_s),
-                     Hop(f"host to host over {wire.name}", wire.bandwidth, wire.latency_s, wire.overhead_s),
-                     Hop("host memory to GPU", gpu.bandwidth, gpu.latency_s, gpu.overhead_s)))  # fmt: skip
+    between = replace(wire, name=f"host to host over {wire.name}")
+    return HostPath((replace(gpu, name="GPU to host memory"), between, replace(gpu, name="host memory to GPU")))
 
 
 # Segments per communicator of the SISCI plugin, and so channels of a connection.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,9 +47,9 @@ class Kernels:
             raise InputError(f"a block has {least} to {most} threads, in steps of {warp}; not {threads}")
         source = kernel_source(program.kind, op, program.packets)
         self.run = {gpu: gpu_devices.load_kernel(gpu, source, "run_program") for gpu in dict.fromkeys(gpus)}
-        resident = partial(gpu_devices.resident_blocks, self.cupy, threads=threads)
         shared = max(list(gpus).count(gpu) for gpu in gpus)
-        self.blocks = min(resident(gpu, function) for gpu, function in self.run.items()) // shared
+        at_once = (gpu_devices.resident_blocks(self.cupy, *loaded, threads) for loaded in self.run.items())
+        self.blocks = min(at_once) // shared
 
 
 class Runner:

@@ -46,12 +46,6 @@ def signature_of(call: Call, first: int, length: int, program: bytes = b"") -> i
     return int.from_bytes(digest, "little") or 1
 
 
-def say(call: Call, first: int, length: int, ranks: int) -> str:
-    """A call for people, and which part of it, if it is moved in several."""
-    whole = call.count // call.parts(ranks)
-    return f"{call} ({format_size_about(call.nbytes)})" + (f", elements {first} to {first + length}" * (length < whole))
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A schedule, and how it hands data on: ``ll128`` or ``simple``. lane_blocks: as in `Rule`."""
@@ -317,7 +311,8 @@ class Planner:
             cut = np.array([program.slices, program.piece_units, program.order, program.packets])
             arrays = *(getattr(program, name) for name in names), cut
             signature = signature_of(call, first, moved, b"".join(array.tobytes() for array in arrays))
-            says = say(call, first, moved, self.plan.ranks)
+            part = f", elements {first} to {first + moved}" if moved < whole else ""
+            says = f"{call} ({format_size_about(call.nbytes)}){part}"
             buffer = {"allgather": OUTPUT, "reducescatter": INPUT}.get(call.collective)
             if buffer is not None and length != whole:
                 # Parts lie `whole` elements apart in the caller's vector, and not `length`.
