@@ -164,12 +164,10 @@ def lay_out_side_by_side(
 
 def _chunks_of(number: npt.NDArray[Any], parts: int, lacks: str) -> list[list[int]]:
     """The chunks of every part. number: of each chunk's part; if negative, `lacks` says what is wrong."""
-    chunks: list[list[int]] = [[] for _ in range(parts)]
-    for chunk, part in enumerate(number.tolist()):
-        if part < 0:
-            raise InputError(f"chunk {chunk} of the {lacks}")
-        chunks[part].append(chunk)
-    return chunks
+    if (number < 0).any():
+        raise InputError(f"chunk {np.argmax(number < 0)} of the {lacks}")
+    own = grouped(zip(number.tolist(), range(len(number)), strict=True))
+    return [own.get(part, []) for part in range(parts)]
 
 
 def _cut(
