@@ -155,14 +155,12 @@ class Runner:
         reports = [self.cupy.asnumpy(errors) for errors in self.errors]
         if not (failed := [device for device, report in enumerate(reports) if report[0]]):
             return
-        for arrays in (self.flags, self.heralds, self.errors):
-            for gpu, array in zip(self.gpus, arrays, strict=True):
-                with self.cupy.cuda.Device(gpu):
-                    array.fill(0)
-        for gpu, buffers in zip(self.gpus, self.buffers, strict=True):
+        for device, gpu in enumerate(self.gpus):
             with self.cupy.cuda.Device(gpu):
+                for arrays in (self.flags, self.heralds, self.errors):
+                    arrays[device].fill(0)
                 # Launches are counted anew, so no packet may say that it belongs to one of them.
-                buffers[INBOX].fill(POISON_BYTE)
+                self.buffers[device][INBOX].fill(POISON_BYTE)
         self._settle()
         self.epoch = 0
         raise ExecutionError(explain_timeout(self.program, failed[0], reports[failed[0]], int(self.timeout)))
