@@ -353,8 +353,7 @@ def stories(
     for place, parts in needed.items():
         readers.setdefault(place, {}).setdefault(parts, [])
     arrived = {number for known in readers.values() for parts in known for number in parts if number != OWN_DATA}
-    lost = sent.keys() - arrived
-    if lost:
+    if lost := sent.keys() - arrived:
         arrival = trace.arrivals[min(lost)]
         raise InfeasibleError(f"GPU {arrival.dst} makes no use of what it receives from GPU {arrival.src}")
     for (rank, unit), known in readers.items():

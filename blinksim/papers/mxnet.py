@@ -310,10 +310,9 @@ def tables() -> Iterator[Table]:
         crossings.append(Figure(name, (1e6, 1e7), elements, "float32", f"with {1e6 * OPERATION_S:.0f} us a copy"))
     yield Table("Many trees overtake one from", "figures 6 and 7", tuple(crossings))
     networks = network_keys()
-    sizes = {name: [FLOAT32 * elements for elements in keys] for name, keys in networks.items()}
     times = {
-        name: {way: push_pulls(store.schedules[way], keys, before_wait=150) for way in WAYS}
-        for name, keys in sizes.items()
+        name: {way: push_pulls(store.schedules[way], [FLOAT32 * n for n in keys], before_wait=150) for way in WAYS}
+        for name, keys in networks.items()
     }
     many, few = times.values()
     issued = "150 before a wait, by links alone"
