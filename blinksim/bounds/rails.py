@@ -78,7 +78,6 @@ class Rails:
     def local(self) -> int:
         return int(self.ranks.shape[1])
 
-    @cached_property
     def ports(self) -> list[int]:
         """How many routes each member has to the fabric, before some take turns for those that are lost."""
         return [len({*ends}) for ends in self.up]

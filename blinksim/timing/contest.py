@@ -4,13 +4,9 @@ Candidates are named, or those that ``best`` considers, with reasons for the one
 solver take part, unless their schedules take seconds to build. Packed trees and Blink's three phases take
 part if the others leave a gap to the bound and they are found within about a second: trees for large
 messages, three phases for small ones. Algorithms by CP-SAT do not: it takes a second to load, and packed
-trees reach every rate that chains reach. If only the quickest is asked for, on thousands of ranks, an
-algorithm of many steps is ruled out unbuilt, by its steps and its load on the links out of each node. Where one
-node has less than others, the best schedule of what all nodes have takes part as well: it runs here too.
-
-Lower bounds on the alpha-beta time rule algorithms out before their routes are known. They follow from the
-ends of messages alone: a step waits for one message at least, so it takes the alpha of some link, and what
-leaves a GPU, or a node, passes the links that lead out of it.
+trees reach every rate that chains reach. If only the quickest is asked for, those that are slower for sure,
+by what a part of their time takes, are not timed further. Where one node has less than others, the best
+schedule of what all nodes have takes part as well: it runs here too.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ from blinksim.graphs.arrays import Floats, distinct, occurrences, per_topology, 
 from blinksim.graphs.connectivity import grouped
 from blinksim.results import Tabular
 from blinksim.schedule.candidate import Candidate, cached
-from blinksim.schedule.loads import MOST_PAIRS, RouteUses, resources, single_routes
+from blinksim.schedule.loads import MANY_SENDS, MOST_PAIRS, RouteUses, resources, single_routes
 from blinksim.schedule.model import MOST_DENOMINATOR, Schedule, ScheduleLike, as_schedule
 from blinksim.timing.alpha_beta import SAFE, Starts, cost, quickest, takes_at_most
 from blinksim.timing.projection_result import Ceiling, LeastTime, Projection, left_out_words
@@ -256,8 +252,6 @@ Say = Callable[[str], None]
 _GIVEN = "(given)"
 NEARLY = 0.985
 """Within this share of the ceiling, no other algorithm gains anything worth a search."""
-# Sends from which on schedules are timed by symmetry.
-_FEW_SENDS = 250_000
 # Trees per rank up to which fewer ones are not looked for, and which part of the rate these may lose.
 _FEW_TREES, _LESS = 3, Fraction(1, 100)
 # Ranks up to which the paths of an exchange are looked for even where rails reach the best rate.
@@ -429,7 +423,7 @@ def thinner(whole: Candidate) -> list[tuple[Floats, Floats, Callable[[], Candida
     byte of the size, and for starts of messages.
     """
     schedule, found = whole.timed, list[Any]()
-    if whole.build or whole.parallel or not isinstance(schedule, Schedule) or schedule.sends > _FEW_SENDS:
+    if whole.build or whole.parallel or not isinstance(schedule, Schedule) or schedule.sends > MANY_SENDS:
         return found
     ends = schedule.origin.astype(np.int64) * (int(schedule.target.max(initial=0)) + 1) + schedule.target
     _, kind, count = np.unique(ends, return_inverse=True, return_counts=True)
@@ -477,14 +471,14 @@ def symmetric(
     """
     from blinksim.algorithms.building.symmetric_trees import many_sends, symmetric_trees
 
-    if not many_sends(part, collective, _FEW_SENDS):
+    if not many_sends(part, collective, MANY_SENDS):
         return None
     aim = rate or best_known(part, collective, ()).rate
     found = symmetric_trees(part, collective, aim)
     return Candidate(found) if found is not None and (found.rate or 0) >= least * aim else None
 
 
-def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = _FEW_SENDS) -> Candidate | None:
+def said_once(entry: Algorithm, part: Topology, collective: Collective, few: int = MANY_SENDS) -> Candidate | None:
     """Its schedule by symmetry or sums; None where it has `few` sends, or its module knows of nothing shorter."""
     if not entry.symmetric or entry.sends_on(part, collective.name) < few:
         return None
@@ -603,8 +597,7 @@ def _enter_evened(contest: Contest, sizes: Collection[int], say: Say) -> None:
         if name in here and takes_at_most(here[name], size, cost(best, size).time_s):
             continue
         write = partial(lambda one: Candidate(carried(one.schedule, part, "it")), best)
-        timed = best.timed if best.by_symmetry is None else best.by_symmetry.step_loads
-        moved = Candidate(timed, best.parallel, write)
+        moved = Candidate(best.by_symmetry.step_loads if best.by_symmetry else best.timed, best.parallel, write)
         every = [moved, *contest.besides[name], *([contest.candidates[name]] if name in here else [])]
         every.sort(key=lambda one: cost(one, max(sizes)).time_s)
         contest.candidates[name], *contest.besides[name] = every
@@ -664,7 +657,7 @@ def too_large(entry: Algorithm, part: Topology, collective: Collective) -> str:
     sends = entry.sends_on(part, collective.name)
     if sends <= MOST_SENDS and entry.routes and (rails := read_rails(part)) is not None:
         # What crosses is divided among the ports of a member.
-        sends *= max(rails.ports)
+        sends *= max(rails.ports())
     return f"more than {MOST_SENDS:,} sends" * (sends > MOST_SENDS)
 
 

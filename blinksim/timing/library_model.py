@@ -791,10 +791,9 @@ class Library(TimingModel):
         """The edits of one node, as of a machine of one: ``n[0-2].nic1`` is ``nic1`` of nodes 0 to 2."""
 
         def local(named: re.Match[str]) -> str:
-            first, last = named[1], named[2] or named[1]
-            return "" if int(first) <= node <= int(last) else named[0]
+            return "" if int(named[1]) <= node <= int(named[2] or named[1]) else named[0]
 
-        # No other edits name a node.
+        # Edits that still name a node are of others.
         own = (_OF_NODE.sub(local, edit) for edit in self.question.edits)
         return tuple(filterfalse(_OF_NODE.search, own))
 

@@ -33,7 +33,7 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ["bound", "line:100", "reduce", "--losses"],
         ["synth", "line:100", "broadcast"],
         ["synth", "line:100", "broadcast", "--algorithm", "binary"],
-        ["advise", "mesh:10x10"],
+        ["advise", "mesh:10x10", "allgather"],
         ["project", "line:100", "reduce", "8", "--algorithm", "binary"],
         ["project", "switch:100", "alltoall", "8"],
         ["compare", "line:100", "reduce", "--algorithms", "binary"],

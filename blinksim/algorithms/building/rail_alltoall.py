@@ -417,7 +417,7 @@ def _schedule(rails: Rails, course: Course, algorithm: str, origins: Ints) -> Sc
     """
     nodes, local = rails.ranks.shape
     # Over as many ports as every member has: all send as much, and those with more would wait for the others.
-    ports = rails.exit.shape[2] if isinstance(rails, SymmetricRails) else min(rails.ports)
+    ports = rails.exit.shape[2] if isinstance(rails, SymmetricRails) else min(rails.ports())
     grids = np.meshgrid(np.arange(nodes), np.arange(local), origins, np.arange(local), indexing="ij")
     far, shift, a, i = (grid.ravel() for grid in grids)
     j = (i + shift) % local

@@ -361,7 +361,7 @@ class Diagnosis(Result):
         line, library = self.largest, self.expectation.takes.library.lower()
         shares = [x.of_model for x in self.judged if x.size >= _LARGE * line.size]
         # Nor is one of them asked for where all is normal but for what NCCL names.
-        sound = any((self.verdict.words[:6] == "normal", self.sure, self.stated, line.of_model > 1 - _NEAR))
+        sound = any((self.verdict.words.startswith("normal"), self.sure, self.stated, line.of_model > 1 - _NEAR))
         even = not sound and max(shares, default=1) < _EVEN * min(shares, default=0)
         slow, found = even or "every size" in self.shown, list[tuple[FaultClass, str]]()
         for one in classes(library):

@@ -290,8 +290,7 @@ class Located(Result):
         causes = [f"{kind.words}: {kind.check}" for kind in every if every[kind] == len(self.seen)]
         lines += [("could be", cause) for cause in causes[: 6 - len(lines)]]
         if self.faulty:
-            checks = dict.fromkeys(one.kind.check for one in (*self.first, *self.tied))
-            lines += [("check", check) for check in checks]
+            lines += [("check", x) for x in dict.fromkeys(one.kind.check for one in (*self.first, *self.tied))]
         lines = lines[:8]
         lines += [(f"run {number}", run) for number, run in enumerate(self.plan, start=1)]
         return "\n".join((self.sentence(), *labelled(lines)))
