@@ -355,10 +355,10 @@ def _pareto(question: Question, collective: Collective, options: Synth) -> None:
             if not verdict.ok:
                 raise BlinksimError(f"{point.name} is wrong: {verdict.reasons[0]}; this is a fault of blinksim")
         Path(folder).mkdir(parents=True, exist_ok=True)
+        limit = bound(part, collective, in_network=True)
         for number, (point, row) in enumerate(zip(front.points, rows, strict=True), start=1):
             row["file"] = str(Path(folder) / f"{number}-{point.schedule.algorithm}.json")
-            claimed = claim(point.schedule, bound(part, collective, in_network=True))
-            exports.write(point.schedule.with_bound(claimed), row["file"], options.force)
+            exports.write(point.schedule.with_bound(claim(point.schedule, limit)), row["file"], options.force)
 
     if answer("synth", lambda: {**question.described(front.topology), **front.to_dict(), "rows": rows}):
         facts = [("edited", edit) for edit in question.edits]

@@ -365,7 +365,7 @@ class TreeSearch:
 MOST_LISTED = 3000
 MOST_PRICED = 24
 _PRICE_SCALE = 1_000_000
-PRICE_EFFORT = 0.2
+_ORDER_EFFORT = 0.2
 
 
 def listed(hops: Hops, *, closed: bool, both: bool, most_ranks: int) -> list[Column] | None:
@@ -426,8 +426,7 @@ def priced(
     def price(prices: Sequence[float]) -> list[Column]:
         cost = hops.cost(prices)
         costs = [cost[a, b] + (cost[b, a] if both else 0.0) for a, b in arcs]
-        short = replace(limits, effort=PRICE_EFFORT)
-        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=short)
+        order = cheapest_order(ends, costs, hops.members, closed=closed, limits=limits)
         return [] if order is None else [column(hops, order, closed=closed, both=both)]
 
     pool = list(start) or price([1.0] * len(capacity))
@@ -437,7 +436,7 @@ def priced(
 
 
 def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed: bool, limits: Limits) -> Order | None:
-    """An order of 0 … n-1 along `arcs` with the least sum of costs that the search finds; None if it finds none."""
+    """An order of 0 … n-1 along `arcs` with the least sum of costs that a short search finds; None if none."""
     model = new_model()
     literals = [(a, b, model.new_bool_var("")) for a, b in arcs]
     circuit = list(literals)
@@ -448,7 +447,7 @@ def cheapest_order(arcs: Sequence[Arc], cost: Sequence[float], n: int, *, closed
     model.add_circuit(circuit)
     scale = _PRICE_SCALE / (max(cost, default=0.0) or 1.0)
     model.minimize(sum(round(c * scale) * x for c, (_, _, x) in zip(cost, literals, strict=True)))
-    solver = limits.solved(model)
+    solver = replace(limits, effort=_ORDER_EFFORT).solved(model)
     if solver is None:
         return None
     follows = {a: b for a, b, x in circuit if solver.value(x)}

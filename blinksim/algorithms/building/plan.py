@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from itertools import islice, pairwise, permutations, repeat
@@ -34,7 +34,7 @@ from blinksim.graphs.arrays import Ints, Ints32, by_place
 from blinksim.graphs.connectivity import grouped, summed
 from blinksim.graphs.rooted_trees import Parents, by_levels, depths, from_parents
 from blinksim.packing.choose import LIMITS
-from blinksim.packing.tree_columns import PRICE_EFFORT, Order, cheapest_order, disjoint_cycles, hamiltonian
+from blinksim.packing.tree_columns import Order, cheapest_order, disjoint_cycles, hamiltonian
 from blinksim.plugins import blamed, located, source_of
 from blinksim.results import count
 from blinksim.schedule.candidate import Candidate, SymmetricSchedule
@@ -528,7 +528,8 @@ def ring_orders(topology: Topology, *, alike: bool = False) -> list[Order]:
             everywhere = [[b for b in range(n) if b != a] for a in range(n)]
             candidates += [[order] for order in hamiltonian(everywhere, closed=True, both=True)]
         candidates += _by_node(topology, alike)
-        candidates += _disjoint(topology, n) or [[_along_links(topology, candidates[0][0])]]
+        found = _disjoint(topology, n) or [[_along_links(topology, candidates[0][0])]]
+        candidates += [rings for rings in found if rings not in candidates]
         candidates += [[*rings, *map(_reverse, rings)] for rings in candidates]
     # Fewest rings among the fastest: each ring costs a channel.
     return max(candidates, key=lambda rings: (ring_rate(topology, rings), -len(rings)))
@@ -565,13 +566,12 @@ def chain_order(topology: Topology, first: int = 0) -> Order:
 
 def _along_links(topology: Topology, order: Order, *, closed: bool = True) -> Order:
     """A ring, or a chain from the first of `order`, over direct links of one rate; `order` if none is found."""
-    n, alike = topology.ranks, len({link.bandwidth for link in topology.links}) == 1
+    n, alike = topology.ranks, len({*topology.link_columns.bandwidths}) == 1
     direct = lanes_between(topology) if alike and topology.nodes == 1 and n <= _MOST_SEARCHED else {}
     if len({a for a, _ in direct}) < n or direct.keys() >= {*pairwise((*order, order[0]) if closed else order)}:
         return order
     hops = [(a, b) for a, b in direct if closed or b != order[0]]
-    limits = replace(LIMITS, effort=PRICE_EFFORT)
-    return cheapest_order(hops, [0.0] * len(hops), n, closed=closed, limits=limits) or order
+    return cheapest_order(hops, [0.0] * len(hops), n, closed=closed, limits=LIMITS) or order
 
 
 def zigzags(n: int) -> list[Order]:
