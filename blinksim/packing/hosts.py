@@ -41,7 +41,7 @@ from blinksim.graphs.connectivity import breadth_first, grouped, path_to, summed
 from blinksim.graphs.network import Network, whole
 from blinksim.graphs.programs import SharedCapacity
 from blinksim.graphs.rooted_trees import depths
-from blinksim.packing.forest import Split, best_split, pack_forest
+from blinksim.packing.forest import Split, best_split, fewest, pack_forest
 from blinksim.topology.cluster import LinkName, links_by_name
 from blinksim.topology.graph import Topology
 
@@ -523,6 +523,11 @@ def paths_from(shape: Shape, start: int) -> dict[int, Path]:
     return {vertex: tuple(out[a][b] for a, b in pairwise(path)) for vertex, path in paths.items()}
 
 
+# Members of a host up to which any number of trees is packed: 700,000 of unequal amounts in 0.2 s on 12. Of more than
+# so many a member 719 and 128,869 on 72 take minutes, and 288 of equal ones, for 0.90 and 0.93 of the rate, 0.4 and 1.6 s.
+_SMALL, _FEW = 16, 4
+
+
 def packed_host(hosts: Hosts, host: int, rate: Fraction, weights: Mapping[int, int]) -> list[LocalTree] | None:
     """The best trees of one host, by the linear program and the packing; None if that is too large.
 
@@ -542,9 +547,11 @@ def packed_host(hosts: Hosts, host: int, rate: Fraction, weights: Mapping[int, i
         net, present, split = best_at(split.rate * net.unit / whole)
     if split is None:
         return None
-    start, weight_there = next(iter(weights.items()))
-    each, outside = split.rates[start] / weight_there, shape.outside
-    forest = pack_forest(net, split.capacity, split.rates)
+    few, wanted = _FEW * len(shape.members), split.rates
+    if len(shape.members) > _SMALL and fewest(net, split.capacity, wanted)[0].trees > few:
+        wanted = {start: Fraction(weight * -(-few // whole)) for start, weight in weights.items()}
+    forest = pack_forest(net, split.capacity, wanted, counted=wanted is not split.rates)
+    each, outside = forest.rate / whole, shape.outside
     trees = []
     for tree in forest.trees:
         weight = tree.amount / forest.scale / each

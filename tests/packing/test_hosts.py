@@ -369,3 +369,16 @@ def test_nodes_with_one_rank_are_served_too(machine: str, nodes: int) -> None:
     for name in ("broadcast", "reduce"):
         found = bs.project(part, name, "1GiB", model="alpha-beta", algorithm="packed")
         assert found.time_s <= 1.05 * 2**30 / bs.bound(part, name).rate
+
+
+def test_a_large_node_with_odd_rates_is_packed_in_few_trees() -> None:
+    """72 GPUs, one of which has a twentieth of the others' bandwidth: the exact 719 trees would take hours."""
+    part = bs.load("gb300-nvl72", nodes=2, edits=["degrade n0.gpu14-n0.nvswitch bandwidth=45GB/s"], rates="measured")
+    collective = Collective("broadcast")
+    best = bound(part, collective).rate
+    schedule = from_hosts(part, collective, best)
+    assert schedule is not None
+    assert verify(schedule).ok
+    found = rate(schedule)
+    assert found is not None
+    assert found > Fraction(4, 5) * best
